@@ -28,8 +28,8 @@ async def deploy(service: Service, settings: DeploySettings) -> None:
     desired, verdicts = DesiredReleases(), Verdicts()
     writer = FencedWriter(bootstrap, topics.deployer, name)
     right = StepRight(bootstrap, topics.actions, topics.actor, name)
-    takes = desired.takes(topics) | {topics.health: verdicts.take}
-    follower = TopicFollower(bootstrap, name, takes)
+    handlers = desired.handlers(topics) | {topics.health: verdicts.take}
+    follower = TopicFollower(bootstrap, name, handlers)
     lags = GroupLag(settings.kafka, settings.topics)
     async with aiohttp.ClientSession() as session, lags, acting(service, writer, right, follower):
         executor = MeshExecutor(session, settings.control_executor, settings.read_executor_secret())
@@ -48,8 +48,8 @@ async def deploy(service: Service, settings: DeploySettings) -> None:
             await follower.catch_up()
             return _INTERVAL_S if await deployer.step() else _IDLE_S
 
-        ends = (Overtaken, Misconfigured)
-        await take_steps(service, step, waits="deploying-waits", retry_s=_INTERVAL_S, ends=ends)
+        fatal_errors = (Overtaken, Misconfigured)
+        await take_steps(service, step, waits="deploying-waits", retry_s=_INTERVAL_S, ends=fatal_errors)
 
 
 def main() -> None:

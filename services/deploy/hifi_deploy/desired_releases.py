@@ -1,4 +1,4 @@
-"""What people want of the releases, and what became of it. Filled from the control plane's topics."""
+"""The desired releases, and their deployments. Filled from the control plane's topics."""
 
 from collections import defaultdict
 
@@ -21,8 +21,8 @@ class DesiredReleases:
         """Service to the deployment that was written last."""
         self._requests: defaultdict[str, list[Request]] = defaultdict(list)
 
-    def takes(self, topics: ControlTopics) -> dict[str, Take]:
-        """Topic to what takes in its records."""
+    def handlers(self, topics: ControlTopics) -> dict[str, Take]:
+        """Topic to the handler of its records."""
         return {
             topics.releases: self.take_release,
             topics.requests: self.take_request,
@@ -45,5 +45,5 @@ class DesiredReleases:
         self.deployments[status.service] = status
 
     def wishes(self, service: str, number: int) -> Wishes:
-        """What people ask of the deployment of a release."""
+        """The requests of people about the deployment of a release."""
         return wishes(self._requests[f"service/{service}"], number)

@@ -1,4 +1,4 @@
-"""What the deployer needs of the place where instances run."""
+"""The interface through which the deployer reads and changes instances."""
 
 from collections.abc import Sequence
 from typing import Protocol

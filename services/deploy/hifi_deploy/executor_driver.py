@@ -29,7 +29,7 @@ logger = log.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class InstanceCounts:
-    """What the page of metrics of an instance says."""
+    """Counts from the page of metrics of an instance."""
 
     events: int = 0
     dead_letters: int = 0
@@ -75,11 +75,11 @@ class ExecutorDriver:
     async def read(self, service: str) -> Sequence[InstanceReading]:
         """As `hifi_deploy.driver.Driver`."""
         instances = (await self._executor.instances()).get(service, [])
-        pages = await asyncio.gather(*(_counts(instance) for instance in instances))
+        instance_counts = await asyncio.gather(*(_counts(instance) for instance in instances))
         lags = await self._read_lags(service, instances)
         return [
-            _reading(instance, counts, lags.get(instance.name))
-            for instance, counts in zip(instances, pages, strict=True)
+            _instance_reading(instance, counts, lags.get(instance.name))
+            for instance, counts in zip(instances, instance_counts, strict=True)
         ]
 
     async def _read_lags(self, service: str, instances: Iterable[ExecutedInstance]) -> dict[str, float]:
@@ -106,10 +106,10 @@ async def _counts(instance: ExecutedInstance) -> InstanceCounts | None:
         return None
 
 
-def _reading(
+def _instance_reading(
     instance: ExecutedInstance, counts: InstanceCounts | None, lag_s: float | None
 ) -> InstanceReading:
-    counted = counts or InstanceCounts()
+    known_counts = counts or InstanceCounts()
     return InstanceReading(
         instance.name,
         instance.release,
@@ -118,9 +118,9 @@ def _reading(
         instance.restarts,
         instance.used_s,
         instance.rss_bytes,
-        None if counts is None else counted.events,
-        counted.dead_letters,
-        counted.failures,
+        None if counts is None else known_counts.events,
+        known_counts.dead_letters,
+        known_counts.failures,
         lag_s,
-        counted.partitions,
+        known_counts.partitions,
     )

@@ -1,4 +1,4 @@
-"""What one instance did from one reading to the next. Pure."""
+"""The work of one instance from one reading to the next. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -24,7 +24,7 @@ class Growth:
         )
 
     def outcomes(self, failed: int) -> Outcomes:
-        """The events, of which so many failed. A delivery that failed may belong to an event of an earlier look."""
+        """The events and their failures. A delivery that failed may belong to an event of an earlier look."""
         return Outcomes(max(self.events, failed), failed)
 
 
@@ -32,21 +32,21 @@ class InstanceAccount:
     """Adds up the readings of one instance.
 
     Args:
-        first: reading; what came before it does not count.
+        first_reading: counts before it are left out.
         now_s: monotonic time.
     """
 
-    def __init__(self, first: InstanceReading, now_s: float) -> None:
+    def __init__(self, first_reading: InstanceReading, now_s: float) -> None:
         self.events = 0
         """Events of this period."""
         self._cpu_s = 0.0
-        self._newest = first
+        self._newest = first_reading
         self._since_s = now_s
-        self._first_rss_bytes = first.rss_bytes
+        self._first_rss_bytes = first_reading.rss_bytes
 
     @property
     def grown_bytes(self) -> int:
-        """By how much its resident memory has grown in this period."""
+        """Growth of its resident memory in this period."""
         return self._newest.rss_bytes - self._first_rss_bytes
 
     def start_period(self, now_s: float) -> None:
@@ -54,20 +54,28 @@ class InstanceAccount:
         self.events, self._cpu_s, self._since_s = 0, 0.0, now_s
         self._first_rss_bytes = self._newest.rss_bytes
 
-    def add(self, now: InstanceReading) -> Growth:
-        """Take in a reading; returns what has come since the one before."""
-        if now.events is None:
+    def add(self, instance: InstanceReading) -> Growth:
+        """Take in a reading; returns the growth since the previous one."""
+        if instance.events is None:
             return Growth()
-        before, self._newest = self._newest, now
-        events, dead_letters, failures = before.events or 0, before.dead_letters, before.failures
-        if before.restarts != now.restarts or now.events < events:  # a new process counts from 0
-            events = dead_letters = failures = 0
-        grown = Growth(
-            now.events - events, max(0, now.dead_letters - dead_letters), max(0, now.failures - failures)
+        previous_reading, self._newest = self._newest, instance
+        events, dead_letters, failures = (
+            previous_reading.events or 0,
+            previous_reading.dead_letters,
+            previous_reading.failures,
         )
-        self.events += grown.events
-        self._cpu_s += max(0.0, now.cpu_s - before.cpu_s)
-        return grown
+        if (
+            previous_reading.restarts != instance.restarts or instance.events < events
+        ):  # a new process counts from 0
+            events = dead_letters = failures = 0
+        growth = Growth(
+            instance.events - events,
+            max(0, instance.dead_letters - dead_letters),
+            max(0, instance.failures - failures),
+        )
+        self.events += growth.events
+        self._cpu_s += max(0.0, instance.cpu_s - previous_reading.cpu_s)
+        return growth
 
     def cpu_an_event_s(self, now_s: float) -> float:
         """CPU time an event of this period, beyond that of an idle process, seconds."""

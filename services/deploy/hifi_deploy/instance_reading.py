@@ -1,4 +1,4 @@
-"""What is read from one instance at one time. Pure."""
+"""Figures that are read from one instance at one time. Pure."""
 
 from dataclasses import dataclass
 

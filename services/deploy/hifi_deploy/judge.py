@@ -29,7 +29,7 @@ _IN_A_ROW: Final = 5
 
 
 class ReleaseComparison(StrEnum):
-    """How the new release compares with the one before."""
+    """The comparison of the new release with the one before."""
 
     BETTER = "better"
     EQUAL = "equal"
@@ -39,7 +39,7 @@ class ReleaseComparison(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseJudgement:
-    """What came out, with the reason for people."""
+    """A comparison, with the reason for people."""
 
     comparison: ReleaseComparison
     reason: str
@@ -47,7 +47,7 @@ class ReleaseJudgement:
 
 @dataclass(frozen=True, slots=True)
 class JudgeRules:
-    """How instances are compared.
+    """The rules by which instances are compared.
 
     Attributes:
         stable_s: time for which every new instance has to be ready before the release can be called equal, seconds.
@@ -68,7 +68,7 @@ class Judge:
     """Compares the instances of a release with the others. Call `look` about once a second.
 
     Args:
-        rules: how.
+        rules: of the comparison.
         release: the new one.
     """
 
@@ -76,50 +76,52 @@ class Judge:
         self.damage = Outcomes()
         """Events that new instances processed, and those that became dead letters or failed."""
         self._partitions = self._all_partitions = 0
-        """The most that new instances, and all together, were seen with."""
+        """The largest number of partitions that new instances had, and all instances together."""
         self._rules = rules
         self._release = release
         self._accounts: dict[tuple[str, str], InstanceAccount] = {}
-        """Name and release of an instance to what it did."""
+        """Name and release of an instance to its account."""
         self._unready_since_s: dict[str, float] = {}
         self._dead_letters = SequentialTest(rules.error / 2)
         self._failures = SequentialTest(rules.error / 2)
         self._better = SequentialTest(rules.error)
-        self._in_a_row: Counter[str] = Counter()
+        self._bad_looks: Counter[str] = Counter()
         self._stable_since_s: float | None = None
-        self._worse = ""
+        self._worse_reason = ""
 
-    def look(self, readings: Sequence[InstanceReading], now_s: float) -> ReleaseJudgement:
+    def look(self, instances: Sequence[InstanceReading], now_s: float) -> ReleaseJudgement:
         """Take in one reading of every instance of the service, and judge all so far. Worse stays worse.
 
         Args:
-            readings: of all instances at one time.
+            instances: of all instances at one time.
             now_s: monotonic time.
         """
-        new = [reading for reading in readings if reading.release == self._release]
-        peers = [reading for reading in readings if reading.release != self._release and reading.ready]
+        new_instances = [instance for instance in instances if instance.release == self._release]
+        peers = [instance for instance in instances if instance.release != self._release and instance.ready]
         problems = [
-            *self._restarted(new, peers),
-            *self._unready(new, peers, now_s),
-            *self._failing(self._grown(new, now_s), self._grown(peers, now_s)),
-            *self._persisting(new, peers, now_s),
+            *self._restarted(new_instances, peers),
+            *self._unready(new_instances, peers, now_s),
+            *self._failing(self._total_growth(new_instances, now_s), self._total_growth(peers, now_s)),
+            *self._persisting(new_instances, peers, now_s),
         ]
-        self._worse = self._worse or "; ".join(problems)
-        mine = sum(reading.partitions for reading in new)
-        self._partitions = max(self._partitions, mine)
-        self._all_partitions = max(self._all_partitions, mine + sum(peer.partitions for peer in peers))
-        stable = bool(new) and not self._unready_since_s
-        if not stable:
+        self._worse_reason = self._worse_reason or "; ".join(problems)
+        own_partitions = sum(instance.partitions for instance in new_instances)
+        self._partitions = max(self._partitions, own_partitions)
+        self._all_partitions = max(
+            self._all_partitions, own_partitions + sum(peer.partitions for peer in peers)
+        )
+        is_stable = bool(new_instances) and not self._unready_since_s
+        if not is_stable:
             self._stable_since_s = None
         elif self._stable_since_s is None:  # what an instance needs to start does not count
             self._stable_since_s = now_s
             for account in self._accounts.values():
                 account.start_period(now_s)
-        return self._judgement(new, peers, now_s)
+        return self._judgement(new_instances, peers, now_s)
 
     @property
     def damage_text(self) -> str:
-        """What the new release had in hand, for people."""
+        """The events and partitions that the new release had, for people."""
         return (
             f"it processed {self.damage.events:,} events and failed {self.damage.failures:,} of them, "
             f"and was seen with at most {self._partitions} of {self._all_partitions} partitions"
@@ -128,27 +130,27 @@ class Judge:
     def start_period(self) -> None:
         """More instances were replaced: the stable time begins anew once all are ready."""
         self._stable_since_s = None
-        self._in_a_row.clear()
+        self._bad_looks.clear()
 
     def _judgement(
-        self, new: Sequence[InstanceReading], peers: Sequence[InstanceReading], now_s: float
+        self, new_instances: Sequence[InstanceReading], peers: Sequence[InstanceReading], now_s: float
     ) -> ReleaseJudgement:
-        if self._worse:
-            return ReleaseJudgement(ReleaseComparison.WORSE, self._worse)
+        if self._worse_reason:
+            return ReleaseJudgement(ReleaseComparison.WORSE, self._worse_reason)
         if self._stable_since_s is None:
-            waiting = ", ".join(sorted(self._unready_since_s)) or "an instance of the release"
-            return ReleaseJudgement(ReleaseComparison.TOO_LITTLE, f"{waiting} is not ready yet")
+            waiting_names = ", ".join(sorted(self._unready_since_s)) or "an instance of the release"
+            return ReleaseJudgement(ReleaseComparison.TOO_LITTLE, f"{waiting_names} is not ready yet")
         if now_s - self._stable_since_s < self._rules.stable_s:
             reason = (
                 f"no instance was worse so far; the stable time of {self._rules.stable_s:.0f} s is not over"
             )
             return ReleaseJudgement(ReleaseComparison.TOO_LITTLE, reason)
-        for who, ones in (("the new release", new), ("the release before", peers)):
-            events = sum(self._accounts[instance.name, instance.release].events for instance in ones)
-            if ones and events < self._rules.events:
+        for release_text, instances in (("the new release", new_instances), ("the release before", peers)):
+            events = sum(self._accounts[instance.name, instance.release].events for instance in instances)
+            if instances and events < self._rules.events:
                 return ReleaseJudgement(
                     ReleaseComparison.TOO_LITTLE,
-                    f"{who} has processed fewer than {self._rules.events:,} events",
+                    f"{release_text} has processed fewer than {self._rules.events:,} events",
                 )
         if self._better.worse:
             return ReleaseJudgement(
@@ -158,103 +160,119 @@ class Judge:
             ReleaseComparison.EQUAL, f"{self.damage.events:,} events, and no figure is worse"
         )
 
-    def _grown(self, readings: Sequence[InstanceReading], now_s: float) -> Growth:
-        """What these instances did since the last look, together."""
+    def _total_growth(self, instances: Sequence[InstanceReading], now_s: float) -> Growth:
+        """The growth of all these instances together since the last look."""
         total = Growth()
-        for reading in readings:
-            key = reading.name, reading.release
+        for instance in instances:
+            key = instance.name, instance.release
             if key not in self._accounts:
-                self._accounts[key] = InstanceAccount(reading, now_s)
-            total += self._accounts[key].add(reading)
+                self._accounts[key] = InstanceAccount(instance, now_s)
+            total += self._accounts[key].add(instance)
         return total
 
-    def _restarted(self, new: Sequence[InstanceReading], peers: Sequence[InstanceReading]) -> Iterator[str]:
-        bound = max([_RESTARTS, *(peer.restarts for peer in peers)])
+    def _restarted(
+        self, new_instances: Sequence[InstanceReading], peers: Sequence[InstanceReading]
+    ) -> Iterator[str]:
+        restart_limit = max([_RESTARTS, *(peer.restarts for peer in peers)])
         yield from (
-            f"{reading.name} ended {reading.restarts} times by itself"
-            for reading in new
-            if reading.restarts > bound
+            f"{instance.name} ended {instance.restarts} times by itself"
+            for instance in new_instances
+            if instance.restarts > restart_limit
         )
 
     def _unready(
-        self, new: Sequence[InstanceReading], peers: Sequence[InstanceReading], now_s: float
+        self, new_instances: Sequence[InstanceReading], peers: Sequence[InstanceReading], now_s: float
     ) -> Iterator[str]:
-        unready = {reading.name for reading in new if not reading.ready}
-        self._unready_since_s = {name: self._unready_since_s.get(name, now_s) for name in sorted(unready)}
+        unready_names = {instance.name for instance in new_instances if not instance.ready}
+        self._unready_since_s = {
+            name: self._unready_since_s.get(name, now_s) for name in sorted(unready_names)
+        }
         for name, since_s in self._unready_since_s.items():
             if now_s - since_s > self._rules.ready_s:
                 yield f"{name} was not ready for {self._rules.ready_s:.0f} s"
         slowest_s = max(
             (peer.ready_after_s for peer in peers if peer.ready_after_s is not None), default=None
         )
-        for reading in new:
-            if slowest_s is None or reading.ready_after_s is None:
+        for instance in new_instances:
+            if slowest_s is None or instance.ready_after_s is None:
                 continue
-            if reading.ready_after_s > _READY_FACTOR * slowest_s + _READY_ALLOWANCE_S:
-                yield f"{reading.name} was ready after {reading.ready_after_s:.0f} s, its peers after {slowest_s:.0f} s"
+            if instance.ready_after_s > _READY_FACTOR * slowest_s + _READY_ALLOWANCE_S:
+                ready_text = (
+                    f"was ready after {instance.ready_after_s:.0f} s, its peers after {slowest_s:.0f} s"
+                )
+                yield f"{instance.name} {ready_text}"
 
-    def _failing(self, new: Growth, peers: Growth) -> Iterator[str]:
-        failed = new.dead_letters + new.failures
-        self.damage += new.outcomes(failed)
-        self._better.look(peers.outcomes(peers.dead_letters + peers.failures), new.outcomes(failed))
-        for kind_of_failure, test, of_new, of_peers in (
-            ("dead letters", self._dead_letters, new.dead_letters, peers.dead_letters),
-            ("failed deliveries", self._failures, new.failures, peers.failures),
+    def _failing(self, new_growth: Growth, peer_growth: Growth) -> Iterator[str]:
+        failed_count = new_growth.dead_letters + new_growth.failures
+        self.damage += new_growth.outcomes(failed_count)
+        self._better.look(
+            peer_growth.outcomes(peer_growth.dead_letters + peer_growth.failures),
+            new_growth.outcomes(failed_count),
+        )
+        for kind_of_failure, test, new_failures, peer_failures in (
+            ("dead letters", self._dead_letters, new_growth.dead_letters, peer_growth.dead_letters),
+            ("failed deliveries", self._failures, new_growth.failures, peer_growth.failures),
         ):
-            if test.look(new.outcomes(of_new), peers.outcomes(of_peers)):
-                mine, theirs = test.candidate, test.baseline
+            if test.look(new_growth.outcomes(new_failures), peer_growth.outcomes(peer_failures)):
+                candidate, baseline = test.candidate, test.baseline
                 yield (
-                    f"{kind_of_failure}: {mine.failures:,} of {mine.events:,} events, "
-                    f"the release before {theirs.failures:,} of {theirs.events:,}"
+                    f"{kind_of_failure}: {candidate.failures:,} of {candidate.events:,} events, "
+                    f"the release before {baseline.failures:,} of {baseline.events:,}"
                 )
 
     def _persisting(
-        self, new: Sequence[InstanceReading], peers: Sequence[InstanceReading], now_s: float
+        self, new_instances: Sequence[InstanceReading], peers: Sequence[InstanceReading], now_s: float
     ) -> Iterator[str]:
         problems: dict[str, str] = {}
-        for reading in new if peers else ():
+        for instance in new_instances if peers else ():
             problems |= (
-                self._lagging(reading, peers)
-                | self._large(reading, peers)
-                | self._slow(reading, peers, now_s)
+                self._lagging(instance, peers)
+                | self._large(instance, peers)
+                | self._slow(instance, peers, now_s)
             )
-        self._in_a_row = Counter({key: self._in_a_row[key] + 1 for key in problems})
-        yield from (text for key, text in problems.items() if self._in_a_row[key] >= _IN_A_ROW)
+        self._bad_looks = Counter({key: self._bad_looks[key] + 1 for key in problems})
+        yield from (text for key, text in problems.items() if self._bad_looks[key] >= _IN_A_ROW)
 
-    def _lagging(self, reading: InstanceReading, peers: Sequence[InstanceReading]) -> dict[str, str]:
+    def _lagging(self, instance: InstanceReading, peers: Sequence[InstanceReading]) -> dict[str, str]:
         lags_s = [peer.lag_s for peer in peers if peer.lag_s is not None]
-        if reading.lag_s is None or not lags_s or reading.lag_s <= max(lags_s) + self._rules.lag_s:
+        if instance.lag_s is None or not lags_s or instance.lag_s <= max(lags_s) + self._rules.lag_s:
             return {}
-        text = f"{reading.name} is {reading.lag_s:.0f} s behind, its peers {max(lags_s):.0f} s"
-        return {f"lag {reading.name}": text}
+        text = f"{instance.name} is {instance.lag_s:.0f} s behind, its peers {max(lags_s):.0f} s"
+        return {f"lag {instance.name}": text}
 
-    def _large(self, reading: InstanceReading, peers: Sequence[InstanceReading]) -> dict[str, str]:
-        most = max(peer.rss_bytes for peer in peers)
-        if reading.rss_bytes > _MEMORY_FACTOR * most + _MEMORY_ALLOWANCE_BYTES:
-            used_mib, most_mib = reading.rss_bytes / 2**20, most / 2**20
-            text = f"{reading.name} uses {used_mib:.0f} MiB of memory, its peers {most_mib:.0f} MiB"
-            return {f"memory {reading.name}": text}
-        grown = self._accounts[reading.name, reading.release].grown_bytes
-        of_peers = max(self._accounts[peer.name, peer.release].grown_bytes for peer in peers)
+    def _large(self, instance: InstanceReading, peers: Sequence[InstanceReading]) -> dict[str, str]:
+        largest_bytes = max(peer.rss_bytes for peer in peers)
+        if instance.rss_bytes > _MEMORY_FACTOR * largest_bytes + _MEMORY_ALLOWANCE_BYTES:
+            used_mib, largest_mib = instance.rss_bytes / 2**20, largest_bytes / 2**20
+            text = f"{instance.name} uses {used_mib:.0f} MiB of memory, its peers {largest_mib:.0f} MiB"
+            return {f"memory {instance.name}": text}
+        growth_bytes = self._accounts[instance.name, instance.release].grown_bytes
+        peer_growth_bytes = max(self._accounts[peer.name, peer.release].grown_bytes for peer in peers)
         # A new process fills its caches: it may grow until it is as large as its peers.
-        if reading.rss_bytes <= most or grown <= max(0, of_peers) + _GROWTH_ALLOWANCE_BYTES:
+        if (
+            instance.rss_bytes <= largest_bytes
+            or growth_bytes <= max(0, peer_growth_bytes) + _GROWTH_ALLOWANCE_BYTES
+        ):
             return {}
-        text = f"the memory of {reading.name} grew by {grown / 2**20:.0f} MiB to {reading.rss_bytes / 2**20:.0f} MiB"
-        return {f"memory {reading.name}": f"{text}, its peers use at most {most / 2**20:.0f} MiB of memory"}
+        growth_mib, used_mib, largest_mib = (
+            size_bytes / 2**20 for size_bytes in (growth_bytes, instance.rss_bytes, largest_bytes)
+        )
+        text = f"the memory of {instance.name} grew by {growth_mib:.0f} MiB to {used_mib:.0f} MiB"
+        return {f"memory {instance.name}": f"{text}, its peers use at most {largest_mib:.0f} MiB of memory"}
 
     def _slow(
-        self, reading: InstanceReading, peers: Sequence[InstanceReading], now_s: float
+        self, instance: InstanceReading, peers: Sequence[InstanceReading], now_s: float
     ) -> dict[str, str]:
         accounts = [self._accounts[peer.name, peer.release] for peer in peers]
-        mine = self._accounts[reading.name, reading.release]
-        measured = [account for account in accounts if account.events >= self._rules.events]
-        if self._stable_since_s is None or mine.events < self._rules.events or not measured:
+        own_account = self._accounts[instance.name, instance.release]
+        measured_accounts = [account for account in accounts if account.events >= self._rules.events]
+        if self._stable_since_s is None or own_account.events < self._rules.events or not measured_accounts:
             return {}
-        used_s, most_s = (
-            mine.cpu_an_event_s(now_s),
-            max(account.cpu_an_event_s(now_s) for account in measured),
+        used_s, highest_s = (
+            own_account.cpu_an_event_s(now_s),
+            max(account.cpu_an_event_s(now_s) for account in measured_accounts),
         )
-        if used_s <= CPU_FACTOR * most_s:
+        if used_s <= CPU_FACTOR * highest_s:
             return {}
-        text = f"{reading.name} uses {used_s * 1000:.2f} ms of CPU an event, its peers {most_s * 1000:.2f} ms"
-        return {f"CPU {reading.name}": text}
+        text = f"{instance.name} uses {used_s * 1000:.2f} ms of CPU an event, its peers {highest_s * 1000:.2f} ms"
+        return {f"CPU {instance.name}": text}

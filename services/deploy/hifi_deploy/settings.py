@@ -40,7 +40,7 @@ class DeploySettings(ServiceSettings, ExecutorSettings):
 
     @property
     def judge_rules(self) -> JudgeRules:
-        """How a new release is compared with the one before."""
+        """The rules by which a new release is compared with the one before."""
         return JudgeRules(
             self.deploy_stable_s,
             self.deploy_events,

@@ -1,4 +1,4 @@
-"""What the control plane's topics hold, and the changes that the API makes to them."""
+"""The content of the control plane's topics, and the changes that the API makes to them."""
 
 import asyncio
 import time
@@ -53,7 +53,7 @@ class ControlState:
         self._log = DeclarationLog(kafka, topics.declared, name, settings.manage_versions)
         self._producer = Producer(kafka, name, health=health)
         self._audit_log = AuditLog(self._write_audit)
-        self._told: dict[str, RolloutStatus] = {}
+        self._statuses: dict[str, RolloutStatus] = {}
         self._followers = [
             TopicFollower(
                 kafka,
@@ -141,12 +141,12 @@ class ControlState:
         return self._log.declared
 
     def held(self, name: str) -> str | None:
-        """Why a pipe must not be changed: its newest declaration, or what is in force, cannot be read; None: it may."""
+        """The reason why a pipe must not be changed: it cannot be read as declared or in force; None: it may."""
         return self.declared.unreadable.get(name) or self.registry.held(name)
 
     def statuses(self) -> Mapping[str, RolloutStatus]:
-        """Pipe to how far its newest declaration is."""
-        return newest_statuses(self.declared.newest, self._told)
+        """Pipe to the rollout status of its newest declaration."""
+        return newest_statuses(self.declared.newest, self._statuses)
 
     async def declare(self, entry: AuditEntry, declaration: Declaration) -> Declaration | None:
         """Declare a pipe; returns the declaration that counts, None if somebody else was first.
@@ -154,12 +154,12 @@ class ControlState:
         Raises:
             Problem: 503, Kafka does not answer.
         """
-        counted = await self._audit_log.changed(
+        counted_declarations = await self._audit_log.changed(
             entry,
             partial(self._log.append, [declaration]),
-            lambda counted: counted[0].number if counted else None,
+            lambda counted_declarations: counted_declarations[0].number if counted_declarations else None,
         )
-        return counted[0] if counted else None
+        return counted_declarations[0] if counted_declarations else None
 
     async def ask(self, entry: AuditEntry, request: Request) -> None:
         """Ask something of the rollout service.
@@ -173,7 +173,7 @@ class ControlState:
     async def change_keys(
         self, entry: AuditEntry, keys: Sequence[IssuedKey], revoked: Sequence[str] = ()
     ) -> None:
-        """Issue write keys, or put them in the place of those with their ids, and revoke others.
+        """Issue write keys, which replace those with the same ids, and revoke others.
 
         Raises:
             Problem: 503, Kafka does not answer.
@@ -201,7 +201,11 @@ class ControlState:
                 return refusal
 
         outcome = await self._audit_log.changed(
-            entry, change, lambda made: made.version if isinstance(made, RegistryChange) else None
+            entry,
+            change,
+            lambda change_outcome: (
+                change_outcome.version if isinstance(change_outcome, RegistryChange) else None
+            ),
         )
         if isinstance(outcome, RegistryRefusal):
             raise outcome
@@ -218,4 +222,4 @@ class ControlState:
 
     def _take_status(self, _: bytes | None, value: bytes | None, __: int) -> None:
         status = rollout_status.decode(value)
-        self._told[status.pipe] = status
+        self._statuses[status.pipe] = status

@@ -46,7 +46,7 @@ class TextProblem:
 
 
 def read_pipe(
-    text: bytes, others: Mapping[str, Pipe], *, coloured: bool, declared: bool = False
+    text: bytes, other_pipes: Mapping[str, Pipe], *, coloured: bool, declared: bool = False
 ) -> tuple[Pipe | None, list[TextProblem]]:
     """The pipe of a text in YAML or JSON, and all problems; None only if there are problems.
 
@@ -55,21 +55,21 @@ def read_pipe(
 
     Args:
         text: of one pipe.
-        others: the other pipes by name, whose write keys and written topics it must not have.
+        other_pipes: the other pipes by name, whose write keys and written topics it must not have.
         coloured: the stream is one of two colours.
         declared: it is that of a version that was declared, whose schemas may make it larger than a text of a caller.
     """
-    if unsafe := list(_unsafe(text, bounded=not declared)):
-        return None, unsafe
+    if unsafe_problems := list(_unsafe(text, bounded=not declared)):
+        return None, unsafe_problems
     with tempfile.TemporaryDirectory(prefix="hifi-pipe-") as folder_name:
         folder = Path(folder_name).resolve()
         (folder / _FILE).write_bytes(text)
-        pipes, refused = check_folder(
+        pipes, check_problems = check_folder(
             folder, "micro-batch", sql=False, function_folders=pipe_limits().function_folders
         )
     problems = [
         TextProblem(problem.line, problem.column, problem.where, problem.message.replace(f"{folder}/", ""))
-        for problem in refused
+        for problem in check_problems
     ]
     pipe = pipes[0] if pipes else None
     if pipe is not None:
@@ -78,14 +78,16 @@ def read_pipe(
             for path in _paths_below(folder, pipe.model_dump(mode="json"))
         ]
         owners = KeyOwners()
-        for name, other in others.items():
+        for name, other_pipe in other_pipes.items():
             if name != pipe.pipe:
-                owners.add(other)
+                owners.add(other_pipe)
         problems += [
             TextProblem(1, 1, f"source.keys[{index}]", shared_with(name))
             for index, name in owners.others(pipe)
         ]
-        other_sources = {name: other.source for name, other in others.items() if name != pipe.pipe}
+        other_sources = {
+            name: other_pipe.source for name, other_pipe in other_pipes.items() if name != pipe.pipe
+        }
         if refusal := topic_refusal(pipe.source, other_sources):
             problems.append(TextProblem(1, 1, "source.topic", refusal))
         if coloured:
@@ -101,7 +103,7 @@ def _refused_in_colours(pipe: Pipe) -> Iterator[TextProblem]:
 
 
 def _unsafe(text: bytes, *, bounded: bool) -> Iterator[TextProblem]:
-    """What must not reach the loader: what takes long to read, aliases, and schemas in files."""
+    """Problems that must not reach the loader: texts that take long to read, aliases, and schemas in files."""
     if bounded and len(text) > MAX_BYTES:
         yield TextProblem(1, 1, "", f"larger than {MAX_BYTES // 1024} KiB; {_REMEDY}")
         return
@@ -115,15 +117,15 @@ def _unsafe(text: bytes, *, bounded: bool) -> Iterator[TextProblem]:
         depth = values = 0
         for event in YAML().parse(content):
             depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
-            refused = "aliases of YAML are not accepted here" if isinstance(event, AliasEvent) else ""
+            refusal = "aliases of YAML are not accepted here" if isinstance(event, AliasEvent) else ""
             if depth > MAX_DEPTH:
-                refused = f"nested deeper than {MAX_DEPTH} levels"
+                refusal = f"nested deeper than {MAX_DEPTH} levels"
             values += isinstance(event, CollectionStartEvent | ScalarEvent)
             if bounded and values > MAX_VALUES:
-                refused = f"more than {MAX_VALUES:,} keys and values; {_REMEDY}"
-            if refused:
-                mark = event.start_mark
-                yield TextProblem(mark.line + 1, mark.column + 1, "", refused)
+                refusal = f"more than {MAX_VALUES:,} keys and values; {_REMEDY}"
+            if refusal:
+                position = event.start_mark
+                yield TextProblem(position.line + 1, position.column + 1, "", refusal)
                 return
         tree = YAML(typ="safe", pure=True).load(content)
     except Exception as error:  # noqa: BLE001 - a tag without meaning makes ruamel fail in many ways

@@ -22,13 +22,13 @@ _JSON: Final = b"application/json"
 
 @dataclass(frozen=True, slots=True)
 class TrialDelivery:
-    """What a destination would get.
+    """The request that a destination would get.
 
     Attributes:
         destination: its name.
         request: head and body of the HTTP request; without its signature, and with `(secret)` in place of secrets.
             None: it would get none, or it is not an HTTP endpoint.
-        reason: why there is none; empty: there is one.
+        reason: of a missing request; empty: there is one.
     """
 
     destination: str
@@ -38,7 +38,7 @@ class TrialDelivery:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What becomes of a test event.
+    """The result of a test event.
 
     Attributes:
         data: after normalize; None: the event is refused there.
@@ -64,18 +64,18 @@ def try_event(pipe: Pipe, data: bytes, now_us: int) -> Trial:
     Raises:
         Misconfigured: the pipe cannot be used; `hifi check` says why.
     """
-    left_out = tuple(_left_out(pipe))
+    omissions = tuple(_omissions(pipe))
     program = compile_pipe(_restricted(pipe))
     try:
         normalized = program.run(data, _JSON) or b""
     except Rejected as error:
-        return Trial(None, (error.reason, error.detail, error.pointer), (), left_out)
+        return Trial(None, (error.reason, error.detail, error.pointer), (), omissions)
     record = _record(pipe, normalized, now_us)
     deliveries = tuple(_delivery(destination, record, now_us) for destination in pipe.destinations)
-    return Trial(_text(normalized), None, deliveries, left_out)
+    return Trial(_text(normalized), None, deliveries, omissions)
 
 
-def _left_out(pipe: Pipe) -> Iterator[str]:
+def _omissions(pipe: Pipe) -> Iterator[str]:
     if pipe.source.mask is not None:
         yield "`source.mask` is not applied: it acts at ingest"
     if pipe.normalize.function is not None:

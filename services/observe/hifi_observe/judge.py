@@ -1,4 +1,4 @@
-"""What one instance makes of the stream: alarms, notices to owners, verdicts and drift of watched fields."""
+"""Judges the stream on one instance: alarms, notices to owners, verdicts and drift of watched fields."""
 
 import asyncio
 from functools import partial
@@ -34,7 +34,7 @@ class StreamJudge:
         self._settings = settings
         self._stream = stream
         self.notifier = notifier
-        self._reported = ReportedCertificates()
+        self._certificate_reports = ReportedCertificates()
         self._alarms = AlarmRaiser(
             settings, stream.store, stream.pipes, stream.partitions, notifier, stream.publisher
         )
@@ -67,7 +67,9 @@ class StreamJudge:
         tasks.create_task(self.notifier.post())
         tasks.create_task(reconnect("dead-letters", dead_letters.run))
         for bootstrap, topic in self._certificate_topics():
-            follow = partial(follow_certificates, bootstrap, settings.instance, topic, self._reported)
+            follow = partial(
+                follow_certificates, bootstrap, settings.instance, topic, self._certificate_reports
+            )
             tasks.create_task(reconnect("certificates", follow))
         if self.stability.reporter is not None:
             tasks.create_task(reconnect("verdicts", self.stability.reporter.report))
@@ -82,7 +84,7 @@ class StreamJudge:
         return topics
 
     def _certificates(self) -> dict[Key, str]:
-        return conditions.certificates(self._reported, now_us() / MICROSECONDS)
+        return conditions.certificates(self._certificate_reports, now_us() / MICROSECONDS)
 
     def _lookups(self) -> dict[Key, str]:
         return conditions.lookups(self._stream.partitions.lookup_problems, self._stream.pipes.names())

@@ -1,4 +1,4 @@
-"""One instance of observe: the stream that it reads, what it makes of it, and the answers of its API and console."""
+"""One instance of observe: the stream that it reads, its judgement, and the answers of its API and console."""
 
 import asyncio
 
@@ -53,10 +53,10 @@ class Observer:
         self.lookups = LookupSlots()
         self._colours = ColoursView(settings, self.stream.store.fronts)
         self._history = ColoursHistory(self.stream.store)
-        topics, control = settings.principal_topics, settings.control_bootstrap
-        self.principals = TopicCopy(control, settings.instance, topics.principals, health)
-        self._audit = AuditWriter(control, settings.instance, topics)
-        self._uses = LastUses()
+        topics, control_kafka = settings.principal_topics, settings.control_bootstrap
+        self.principals = TopicCopy(control_kafka, settings.instance, topics.principals, health)
+        self._audit = AuditWriter(control_kafka, settings.instance, topics)
+        self._token_uses = LastUses()
         self._key_usage = KeyUsageFollower(settings)
         key_file = settings.observe_report_key_file
         self._report_key = SigningKey.read(key_file) if key_file is not None else None
@@ -84,7 +84,7 @@ class Observer:
             settings,
             answers,
             Replays(settings, settings.topics, stream.registry),
-            Gate(self.principals, self._uses),
+            Gate(self.principals, self._token_uses),
             AuditLog(self._audit.write),
             configured_login(),
         )
@@ -98,7 +98,7 @@ class Observer:
         """Load the pipes and connect; tries again until Kafka answers."""
         self._tasks = [
             asyncio.create_task(self.principals.run(), name="follow the principals"),
-            asyncio.create_task(self._uses.run(self._audit.write_uses), name="write uses of tokens"),
+            asyncio.create_task(self._token_uses.run(self._audit.write_uses), name="write uses of tokens"),
         ]
         await self.stream.start()
 

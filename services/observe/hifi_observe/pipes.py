@@ -15,7 +15,7 @@ from hifi_observe.watermark.chains import ChainLink, TopicEnd, links_of, servers
 
 
 class ObservedPipes:
-    """What is declared of each pipe, by name.
+    """The declarations of pipes, by name.
 
     Args:
         registry: of the stream.
@@ -30,12 +30,12 @@ class ObservedPipes:
 
     def names(self) -> list[str]:
         """Names of all pipes."""
-        return [published.pipe.pipe for published in self.registry.all()]
+        return [revision.pipe.pipe for revision in self.registry.all()]
 
     def get(self, name: str) -> Pipe | None:
         """A pipe; None: it does not exist."""
-        published = self.registry.get(name)
-        return published.pipe if published is not None else None
+        revision = self.registry.get(name)
+        return revision.pipe if revision is not None else None
 
     def exists(self, name: str) -> bool:
         """Whether a pipe is declared, or was and still has minutes or days."""
@@ -47,7 +47,7 @@ class ObservedPipes:
 
     def limits(self) -> dict[str, SloLimits]:
         """Pipe to the limits of its SLO."""
-        return {published.pipe.pipe: self._limits(published.pipe) for published in self.registry.all()}
+        return {revision.pipe.pipe: self._limits(revision.pipe) for revision in self.registry.all()}
 
     def limits_of(self, name: str) -> SloLimits | None:
         """Limits of the SLO of a pipe; None: it does not exist."""
@@ -67,9 +67,7 @@ class ObservedPipes:
 
     def with_rollout(self) -> list[str]:
         """The pipes whose outcomes the rollout service judges."""
-        return [
-            published.pipe.pipe for published in self.registry.all() if published.rollout or published.cap
-        ]
+        return [revision.pipe.pipe for revision in self.registry.all() if revision.rollout or revision.cap]
 
     def owner_of(self, name: str) -> Owner | None:
         """The owner of a pipe; None: it names none."""
@@ -77,7 +75,7 @@ class ObservedPipes:
         return pipe.owner if pipe is not None else None
 
     def owner_names(self, name: str) -> tuple[str, ...] | None:
-        """By which the owner of a pipe is named; None: the pipe does not exist.
+        """The names of the owner of a pipe; None: the pipe does not exist.
 
         The first is shown: the path of a webhook may be secret.
         """
@@ -93,25 +91,25 @@ class ObservedPipes:
     def destinations(self) -> dict[str, set[str]]:
         """Pipe to the destinations that it declares."""
         return {
-            published.pipe.pipe: {destination.name for destination in published.pipe.destinations}
-            for published in self.registry.all()
+            revision.pipe.pipe: {destination.name for destination in revision.pipe.destinations}
+            for revision in self.registry.all()
         }
 
     def destinations_in_use(self) -> dict[str, set[str]]:
         """Pipe to the destinations of all its revisions that events may have been accepted with."""
         destinations: dict[str, set[str]] = {}
-        for published in self.registry.in_use():
-            names = destinations.setdefault(published.pipe.pipe, set())
-            names.update(destination.name for destination in published.pipe.destinations)
+        for revision in self.registry.in_use():
+            names = destinations.setdefault(revision.pipe.pipe, set())
+            names.update(destination.name for destination in revision.pipe.destinations)
         return destinations
 
     def declared_at(self, name: str, destination: str) -> int:
         """Offset in the topic `pipes` of the newest revision of a pipe that declares a destination; -1: none does."""
         return max(
             (
-                published.offset
-                for published in self.registry.revisions(name)
-                if published.pipe.destination(destination) is not None
+                revision.offset
+                for revision in self.registry.revisions(name)
+                if revision.pipe.destination(destination) is not None
             ),
             default=-1,
         )
@@ -119,13 +117,15 @@ class ObservedPipes:
     def timely(self, name: str, destination: str) -> Timely:
         """When the watermark of a destination is current; as of a pipe without SLO for one that is not declared."""
         pipe = self.get(name)
-        declared = pipe.destination(destination) if pipe is not None else None
-        slo = (declared.slo if declared is not None else None) or (pipe.slo if pipe is not None else None)
+        declared_destination = pipe.destination(destination) if pipe is not None else None
+        slo = (declared_destination.slo if declared_destination is not None else None) or (
+            pipe.slo if pipe is not None else None
+        )
         return slo.timely if slo is not None else Timely()
 
     def links(self) -> dict[str, ChainLink]:
         """Pipe to its link, of pipes that read a Kafka topic which other pipes write."""
-        pipes = [published.pipe for published in self.registry.all()]
+        pipes = [revision.pipe for revision in self.registry.all()]
         reads = {
             pipe.pipe: TopicEnd(servers_of(pipe.source.bootstrap), pipe.source.topic)
             for pipe in pipes
@@ -146,18 +146,16 @@ class ObservedPipes:
     def lake_destinations(self) -> frozenset[tuple[str, str]]:
         """Pipe and name of the destinations that the service lake delivers to."""
         return frozenset(
-            (published.pipe.pipe, destination.name)
-            for published in self.registry.in_use()
-            for destination in published.pipe.destinations
+            (revision.pipe.pipe, destination.name)
+            for revision in self.registry.in_use()
+            for destination in revision.pipe.destinations
             if reader(destination) == "lake"
         )
 
     def watched_fields(self) -> dict[str, Sequence[WatchedField]]:
         """Pipe to its watched fields; pipes without any are left out."""
         return {
-            published.pipe.pipe: published.pipe.watch
-            for published in self.registry.all()
-            if published.pipe.watch
+            revision.pipe.pipe: revision.pipe.watch for revision in self.registry.all() if revision.pipe.watch
         }
 
     def masks(self, name: str) -> bool:
@@ -174,7 +172,7 @@ class ObservedPipes:
         return id_field is not None and any(f"{id_field}.".startswith(f"{path}.") for path in masks)
 
     def why_hidden(self, name: str) -> str:
-        """Why the event ids of a pipe are not shown; empty: they are."""
+        """The reason why the event ids of a pipe are not shown; empty: they are."""
         if self.get(name) is None:
             return "the pipe was deleted"
         return "the pipe masks it" if self.hides_id(name) else ""

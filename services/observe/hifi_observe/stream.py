@@ -106,7 +106,7 @@ class ObservedStream:
                 settings.observe_amend_interval_s,
             )
         )
-        names = IdNames(
+        id_names = IdNames(
             settings,
             self.store,
             self.pipes,
@@ -114,7 +114,7 @@ class ObservedStream:
             slots,
             lambda pipes: merger.owned(pipes, self.partitions.numbers),
         )
-        tasks.create_task(reconnect("ids", names.run))
+        tasks.create_task(reconnect("ids", id_names.run))
         tasks.create_task(figures.run(settings.observe_live_interval_s))
         tasks.create_task(self.live.sample(self.pipes.names))
 

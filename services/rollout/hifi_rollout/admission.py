@@ -30,7 +30,7 @@ class PipeAdmission:
         self._statuses = statuses
 
     def forced_by(self, declaration: Declaration) -> str:
-        """Who wants it begun although no verdict or rating allows it; empty: nobody."""
+        """The person who wants it begun although no verdict or rating allows it; empty: nobody."""
         return self._declared.wishes(declaration).forced.get(0, "")
 
     async def accept(self, declaration: Declaration, pipe: Pipe) -> bool:
@@ -39,12 +39,12 @@ class PipeAdmission:
         Raises:
             StepRefused: it waits for capacity, and no person forces it.
         """
-        published = {revision.pipe.pipe: revision.pipe for revision in self._registry.all()}
+        pipes_in_force = {revision.pipe.pipe: revision.pipe for revision in self._registry.all()}
         try:
-            require_valid(pipe, published, coloured=self._registry.coloured)
+            require_valid(pipe, pipes_in_force, coloured=self._registry.coloured)
         except Misconfigured as error:
             await self._statuses.write(declaration, RolloutState.REFUSED, None, 0, str(error))
             return False
         if not self.forced_by(declaration):
-            require_capacity(pipe, published, self._rating)
+            require_capacity(pipe, pipes_in_force, self._rating)
         return True

@@ -1,4 +1,4 @@
-"""Declarations of pipes, requests about their rollouts, and how far each rollout is."""
+"""Declarations of pipes, requests about their rollouts, and the status of each rollout."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class DeclaredPipes:
         return self._declared.newest
 
     def unreadable(self, name: str) -> str | None:
-        """Why the newest declaration of a pipe cannot be read; None: it can."""
+        """The reason why the newest declaration of a pipe cannot be read; None: it can."""
         return self._declared.unreadable.get(name)
 
     @property
@@ -50,11 +50,11 @@ class DeclaredPipes:
         return status if status.state.final or not final else None
 
     def wishes(self, declaration: Declaration) -> Wishes:
-        """What people ask for about a declaration."""
+        """The requests of people about a declaration."""
         return wishes(self._requests[f"pipe/{declaration.name}"], declaration.pipe_number)
 
-    def takes(self, topics: ControlTopics) -> dict[str, Take]:
-        """Topic to what takes in its records."""
+    def handlers(self, topics: ControlTopics) -> dict[str, Take]:
+        """Topic to the handler of its records."""
         return {
             topics.declared: self.take_declaration,
             topics.requests: self.take_request,

@@ -8,30 +8,36 @@ from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.runtime.errors import Misconfigured
 
 
-def require_possible_changes(pipe: Pipe, published: Mapping[str, Pipe]) -> None:
+def require_possible_changes(pipe: Pipe, pipes_in_force: Mapping[str, Pipe]) -> None:
     """Check the destinations of a pipe against those of the version in force.
 
     Args:
         pipe: to publish.
-        published: name to the pipe that is in force.
+        pipes_in_force: name to the pipe that is in force.
 
     Raises:
         Misconfigured: one cannot follow; the message names destination and remedy.
     """
-    before = published.get(pipe.pipe)
-    if before is None:
+    current_pipe = pipes_in_force.get(pipe.pipe)
+    if current_pipe is None:
         return
     for destination in pipe.destinations:
-        old = before.destination(destination.name)
-        if not isinstance(destination, ConnectorDestination) or not isinstance(old, ConnectorDestination):
+        current_destination = current_pipe.destination(destination.name)
+        if not isinstance(destination, ConnectorDestination) or not isinstance(
+            current_destination, ConnectorDestination
+        ):
             continue
-        if old.kind != destination.kind or installed_kind(destination.kind).check_change is None:
+        if (
+            current_destination.kind != destination.kind
+            or installed_kind(destination.kind).check_change is None
+        ):
             continue
         kind, settings = read_settings(destination)
         assert kind.check_change is not None
         try:
             kind.check_change(
-                Declared(old, before, read_settings(old)[1]), Declared(destination, pipe, settings)
+                Declared(current_destination, current_pipe, read_settings(current_destination)[1]),
+                Declared(destination, pipe, settings),
             )
         except Misconfigured as error:
             raise Misconfigured(f"{pipe.pipe}: destination {destination.name}: {error}") from error

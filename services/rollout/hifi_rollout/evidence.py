@@ -10,7 +10,7 @@ from hifi.control.sequential_test import Outcomes, SequentialTest
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """One way in which a revision can be worse."""
+    """One measure by which a revision can be worse."""
 
     name: str
     """In a sentence: `NAME: 5.0 % of 200, with the revision before 0.1 % of 1,800`."""
@@ -18,11 +18,12 @@ class _Measure:
 
 
 _MEASURES: Final = (
-    _Measure("dead letters", lambda seen: _outcomes(seen.ended, seen.dead_letters)),
+    _Measure("dead letters", lambda figures: _outcomes(figures.ended, figures.dead_letters)),
     _Measure(
-        "failed attempts to deliver", lambda seen: _outcomes(seen.delivered + seen.retries, seen.retries)
+        "failed attempts to deliver",
+        lambda figures: _outcomes(figures.delivered + figures.retries, figures.retries),
     ),
-    _Measure("deliveries later than the SLO", lambda seen: _outcomes(seen.delivered, seen.late)),
+    _Measure("deliveries later than the SLO", lambda figures: _outcomes(figures.delivered, figures.late)),
 )
 
 
@@ -35,7 +36,7 @@ class Evidence:
 
     def __init__(self, error: float) -> None:
         self._tests = [SequentialTest(error / len(_MEASURES)) for _ in _MEASURES]
-        self._last: RolloutFigures | None = None
+        self._previous_figures: RolloutFigures | None = None
 
     def look(self, figures: RolloutFigures, candidate: int, baseline: int) -> str:
         """Take in the figures as they are now.
@@ -46,19 +47,19 @@ class Evidence:
             baseline: the revision before.
 
         Returns:
-            In what the candidate is worse, a sentence; empty: nothing is known against it.
+            The measures in which the candidate is worse, as a sentence; empty: none.
         """
-        last, self._last = self._last, figures
-        if last is None or last.since_us != figures.since_us:
+        previous_figures, self._previous_figures = self._previous_figures, figures
+        if previous_figures is None or previous_figures.since_us != figures.since_us:
             return ""  # there is nothing to subtract what was counted before
-        new = figures.of(candidate).since(last.of(candidate))
-        old = figures.of(baseline).since(last.of(baseline))
-        worse = [
+        new_figures = figures.of(candidate).since(previous_figures.of(candidate))
+        old_figures = figures.of(baseline).since(previous_figures.of(baseline))
+        sentences = [
             _sentence(measure.name, test)
             for measure, test in zip(_MEASURES, self._tests, strict=True)
-            if test.look(measure.outcomes(new), measure.outcomes(old))
+            if test.look(measure.outcomes(new_figures), measure.outcomes(old_figures))
         ]
-        return "; ".join(worse)
+        return "; ".join(sentences)
 
 
 def _outcomes(events: int, failures: int) -> Outcomes:
@@ -67,7 +68,8 @@ def _outcomes(events: int, failures: int) -> Outcomes:
 
 
 def _sentence(name: str, test: SequentialTest) -> str:
-    new, old = test.candidate, test.baseline
+    candidate, baseline = test.candidate, test.baseline
     return (
-        f"{name}: {new.rate:.1%} of {new.events:,}, with the revision before {old.rate:.1%} of {old.events:,}"
+        f"{name}: {candidate.rate:.1%} of {candidate.events:,},"
+        f" with the revision before {baseline.rate:.1%} of {baseline.events:,}"
     )

@@ -63,10 +63,10 @@ class NewPipeRamp:
 
     async def lower_cap(self, declaration: Declaration, current: PipeRevision, reason: str) -> None:
         """Give a new pipe that was rolled back the rate of the first phase again, unless it has it."""
-        first = self._rules.first_cap(current.pipe)
-        if current.cap is None or first is None or current.cap.share <= first.share:
+        first_cap = self._rules.first_cap(current.pipe)
+        if current.cap is None or first_cap is None or current.cap.share <= first_cap.share:
             return
-        await self._change_cap(declaration, ActionKind.ROLL_BACK, first, reason)
+        await self._change_cap(declaration, ActionKind.ROLL_BACK, first_cap, reason)
         self._ramps.end(declaration.name)
 
     async def _begin(self, declaration: Declaration, pipe: Pipe) -> None:
@@ -78,7 +78,7 @@ class NewPipeRamp:
             ActionKind.ROLLOUT,
             f"a new pipe: {rollout.cap_text(cap)}",
             "declared",
-            lambda published: rollout.put_at_once(published, pipe, paused=declaration.paused, cap=cap),
+            lambda snapshot: rollout.put_at_once(snapshot, pipe, paused=declaration.paused, cap=cap),
             self._admission.forced_by(declaration),
         )
         current = self._registry.get(declaration.name)
@@ -103,14 +103,14 @@ class NewPipeRamp:
             state = self._ramps.waiting_state(declaration)
             await self._statuses.write(declaration, state, revision, cap.share, reason)
             return
-        higher = None if decision.move is Move.PROMOTE else self._rules.cap(current.pipe, decision.share)
-        await self._change_cap(declaration, ActionKind.ROLLOUT, higher, reason, decision.forced_by)
-        if higher is None:
+        higher_cap = None if decision.move is Move.PROMOTE else self._rules.cap(current.pipe, decision.share)
+        await self._change_cap(declaration, ActionKind.ROLLOUT, higher_cap, reason, decision.forced_by)
+        if higher_cap is None:
             await self._statuses.write(declaration, RolloutState.IN_FORCE, revision, WHOLE, reason)
         else:
-            self._ramps.begin_phase(declaration.name, higher.share)
+            self._ramps.begin_phase(declaration.name, higher_cap.share)
             await self._statuses.write(
-                declaration, RolloutState.RAMPING, revision, higher.share, "the phase has begun"
+                declaration, RolloutState.RAMPING, revision, higher_cap.share, "the phase has begun"
             )
 
     async def _change_cap(
@@ -126,6 +126,6 @@ class NewPipeRamp:
             kind,
             f"the new pipe: {rollout.cap_text(cap)}",
             reason,
-            lambda published: rollout.change_cap(published, declaration.name, cap),
+            lambda snapshot: rollout.change_cap(snapshot, declaration.name, cap),
             forced_by,
         )

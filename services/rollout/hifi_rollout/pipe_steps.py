@@ -68,8 +68,8 @@ class PipeSteps:
             Retryable: Kafka does not answer.
         """
         scope, began_us = f"pipe/{declaration.name}", now_us()
-        ends_us = began_us + _EXPECTED_S * MICROSECONDS
-        action = Action(ACTOR, kind, scope, change, reason, began_us, ends_us, forced_by=forced_by)
+        end_us = began_us + _EXPECTED_S * MICROSECONDS
+        action = Action(ACTOR, kind, scope, change, reason, began_us, end_us, forced_by=forced_by)
 
         async def write(_: int) -> None:
             """Write the transition, and read it back."""
@@ -85,9 +85,9 @@ class PipeSteps:
         await self._right.take(action, lambda history: self._permission(action, history), write)
 
     def _permission(self, action: Action, history: ActionHistory) -> Permission:
-        published = self._registry.get(action.scope.removeprefix("pipe/")) is not None
-        now = now_us()
-        condition = self._verdicts.condition((STREAM, action.scope) if published else (STREAM,), now)
+        is_published = self._registry.get(action.scope.removeprefix("pipe/")) is not None
+        at_us = now_us()
+        condition = self._verdicts.condition((STREAM, action.scope) if is_published else (STREAM,), at_us)
         return permission(
-            action.kind, action.scope, condition, history.running, now, forced=bool(action.forced_by)
+            action.kind, action.scope, condition, history.running, at_us, forced=bool(action.forced_by)
         )

@@ -1,4 +1,4 @@
-"""When a rollout goes on, and when it goes back. Pure."""
+"""Decides when a rollout advances, and when it is rolled back. Pure."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -19,7 +19,7 @@ _LOSS: Final = "loss"
 
 @dataclass(frozen=True, slots=True)
 class RampRules:
-    """How a new revision gets its share.
+    """The rules by which a new revision gets its share.
 
     Attributes:
         shares: of the phases, in 1/10,000; rising, the last one is everything.
@@ -40,11 +40,11 @@ class RampRules:
     rating: MeshRating = field(default_factory=MeshRating)
 
     def first_cap(self, pipe: Pipe) -> RateCap | None:
-        """What a new pipe may take in the first phase; None: everything."""
+        """The cap of a new pipe in the first phase; None: it has none."""
         return self.cap(pipe, self.shares[0])
 
     def cap(self, pipe: Pipe, share: int) -> RateCap | None:
-        """What a new pipe may take in a phase; None: everything.
+        """The cap of a new pipe in a phase; None: it has none.
 
         Args:
             pipe: as it is declared. The cap is in ingest, so a pipe that collect reads has none.
@@ -53,12 +53,12 @@ class RampRules:
         if not self.new_pipe_per_s or pipe.source.kind != "http":
             return None
         quota = pipe.source.quota
-        full = self.new_pipe_per_s if quota is None or quota.events is None else quota.events
-        return RateCap(share=share, events_per_s=full * share / WHOLE)
+        full_per_s = self.new_pipe_per_s if quota is None or quota.events is None else quota.events
+        return RateCap(share=share, events_per_s=full_per_s * share / WHOLE)
 
 
 class Move(StrEnum):
-    """What to do with a rollout now."""
+    """The next move of a rollout."""
 
     WAIT = "wait"
     CHANGE_SHARE = "change-share"
@@ -68,10 +68,10 @@ class Move(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RampDecision:
-    """What to do, and why.
+    """The next move, and its reason.
 
     Attributes:
-        move: what to do.
+        move: of the rollout.
         reason: why, or what it waits for, for people.
         share: the next share in 1/10,000, of a change.
         forced_by: who wants it although no verdict allows it; empty: nobody.
@@ -104,78 +104,82 @@ class Ramp:
         self.share = share
         """That the candidate has, in 1/10,000."""
         self._began_us = now_us
-        self._at_begin: RolloutFigures | None = None
+        self._first_figures: RolloutFigures | None = None
         """Figures as they were first seen in this phase."""
 
     def begin_phase(self, share: int, now_us: int) -> None:
         """Note that the candidate got another share."""
-        self.share, self._began_us, self._at_begin = share, now_us, None
+        self.share, self._began_us, self._first_figures = share, now_us, None
 
     def decide(self, verdict: Verdict | None, wishes: Wishes, now_us: int) -> RampDecision:
-        """What to do now.
+        """Decide the next move.
 
         Args:
             verdict: the newest one on the pipe; None: there is none.
-            wishes: what people ask for.
+            wishes: of people about the rollout.
             now_us: microseconds since 1970 UTC.
         """
         if wishes.aborted_by is not None:
             return RampDecision(Move.ROLL_BACK, f"aborted by {wishes.aborted_by}")
-        worse = self._judge(verdict, now_us)
-        if worse:
-            return RampDecision(Move.ROLL_BACK, worse)
+        reason = self._judge(verdict, now_us)
+        if reason:
+            return RampDecision(Move.ROLL_BACK, reason)
         if self.share in wishes.forced:
             person = wishes.forced[self.share]
-            return self._next(f"forced by {person}", person)
+            return self._next_decision(f"forced by {person}", person)
         if wishes.paused_by is not None:
             return RampDecision(Move.WAIT, f"paused by {wishes.paused_by}")
-        waits_for = self._waits_for(verdict, now_us)
-        return RampDecision(Move.WAIT, waits_for) if waits_for else self._next(self._judged(verdict))
+        waiting_reason = self._waiting_reason(verdict, now_us)
+        return (
+            RampDecision(Move.WAIT, waiting_reason)
+            if waiting_reason
+            else self._next_decision(self._comparison_text(verdict))
+        )
 
     def _judge(self, verdict: Verdict | None, now_us: int) -> str:
-        """In what the candidate is worse; empty: nothing is known against it."""
+        """The reason why the candidate is worse; empty: there is none."""
         if verdict is None:
             return ""
         if verdict.rollout is not None:
-            if self._at_begin is None or self._at_begin.since_us != verdict.rollout.since_us:
-                self._at_begin = verdict.rollout
+            if self._first_figures is None or self._first_figures.since_us != verdict.rollout.since_us:
+                self._first_figures = verdict.rollout
             if self._baseline is not None:
-                worse = self._evidence.look(verdict.rollout, self._candidate, self._baseline)
-                if worse:
-                    return worse
-        lost = [reason for reason in verdict.reasons if reason.startswith(_LOSS)]
-        if lost:
-            return lost[0]
+                problem = self._evidence.look(verdict.rollout, self._candidate, self._baseline)
+                if problem:
+                    return problem
+        loss_reasons = [reason for reason in verdict.reasons if reason.startswith(_LOSS)]
+        if loss_reasons:
+            return loss_reasons[0]
         unstable_s = (now_us - max(verdict.since_us, self._began_us)) / MICROSECONDS
         if verdict.condition is Condition.UNSTABLE and unstable_s > self._rules.unstable_s:
             return f"unstable for {unstable_s:.0f} s: {'; '.join(verdict.reasons)}"
         return ""
 
-    def _waits_for(self, verdict: Verdict | None, now_us: int) -> str:
-        """What the next phase waits for; empty: nothing."""
-        left_s = self._rules.phase_s - (now_us - self._began_us) / MICROSECONDS
-        if left_s > 0:
+    def _waiting_reason(self, verdict: Verdict | None, now_us: int) -> str:
+        """The reason why the next phase waits; empty: it does not."""
+        remaining_s = self._rules.phase_s - (now_us - self._began_us) / MICROSECONDS
+        if remaining_s > 0:
             return f"the phase lasts {self._rules.phase_s:g} s"
-        seen = self._seen(verdict)
-        if seen is None:
+        event_count = self._ended_events(verdict)
+        if event_count is None:
             return "observe gives no figures of the revisions"
-        if seen < self._rules.phase_events:
-            return f"too little traffic to judge: {seen:,} of {self._rules.phase_events:,} events"
+        if event_count < self._rules.phase_events:
+            return f"too little traffic to judge: {event_count:,} of {self._rules.phase_events:,} events"
         return ""
 
-    def _seen(self, verdict: Verdict | None) -> int | None:
+    def _ended_events(self, verdict: Verdict | None) -> int | None:
         """Events of the candidate with an outcome in this phase."""
-        if verdict is None or verdict.rollout is None or self._at_begin is None:
+        if verdict is None or verdict.rollout is None or self._first_figures is None:
             return None
-        return verdict.rollout.of(self._candidate).since(self._at_begin.of(self._candidate)).ended
+        return verdict.rollout.of(self._candidate).since(self._first_figures.of(self._candidate)).ended
 
-    def _judged(self, verdict: Verdict | None) -> str:
+    def _comparison_text(self, verdict: Verdict | None) -> str:
         comparison = (
             "no reason against it" if self._baseline is None else f"no worse than revision {self._baseline}"
         )
-        return f"{comparison} in {self._seen(verdict) or 0:,} events"
+        return f"{comparison} in {self._ended_events(verdict) or 0:,} events"
 
-    def _next(self, reason: str, forced_by: str = "") -> RampDecision:
+    def _next_decision(self, reason: str, forced_by: str = "") -> RampDecision:
         if self.share >= WHOLE:
             return RampDecision(Move.PROMOTE, reason, WHOLE, forced_by)
         share = next(share for share in self._rules.shares if share > self.share)

@@ -1,4 +1,4 @@
-"""The ramps of the rollouts that run, and what each decides now."""
+"""The ramps of the rollouts that run, and the decision of each."""
 
 from dataclasses import dataclass
 
@@ -20,11 +20,11 @@ class _RunningRamp:
 
 
 class Ramps:
-    """Decides the next move of each rollout from the verdicts and from what people ask for.
+    """Decides the next move of each rollout from the verdicts and the requests of people.
 
     Args:
         rules: how a new revision gets its share.
-        declared: has what people ask for.
+        declared: has the requests of people.
         verdicts: of observe; kept up to date by the caller.
     """
 
@@ -37,7 +37,7 @@ class Ramps:
     def decide(
         self, declaration: Declaration, revision: int, baseline: int | None, share: int
     ) -> RampDecision:
-        """What to do with a rollout now. After a restart its phase begins anew.
+        """Decide the next move of a rollout. After a restart its phase begins anew.
 
         Args:
             declaration: that is rolled out.
@@ -45,15 +45,21 @@ class Ramps:
             baseline: number of the revision before; None: the pipe is new.
             share: that the new revision has, in 1/10,000.
         """
-        now = now_us()
-        running = self._running.get(declaration.name)
-        if running is None or running.declaration != declaration.pipe_number or running.revision != revision:
-            ramp = Ramp(self._rules, revision, baseline, share, now)
-            running = _RunningRamp(declaration.pipe_number, revision, ramp)
-            self._running[declaration.name] = running
-        if running.ramp.share != share:
-            running.ramp.begin_phase(share, now)
-        return running.ramp.decide(self._verdict(declaration.name), self._declared.wishes(declaration), now)
+        at_us = now_us()
+        running_ramp = self._running.get(declaration.name)
+        if (
+            running_ramp is None
+            or running_ramp.declaration != declaration.pipe_number
+            or running_ramp.revision != revision
+        ):
+            ramp = Ramp(self._rules, revision, baseline, share, at_us)
+            running_ramp = _RunningRamp(declaration.pipe_number, revision, ramp)
+            self._running[declaration.name] = running_ramp
+        if running_ramp.ramp.share != share:
+            running_ramp.ramp.begin_phase(share, at_us)
+        return running_ramp.ramp.decide(
+            self._verdict(declaration.name), self._declared.wishes(declaration), at_us
+        )
 
     def waiting_state(self, declaration: Declaration) -> RolloutState:
         """The state of a rollout that waits."""

@@ -79,14 +79,14 @@ class PipeReconciler:
         Raises:
             StepRefused: the pipe in force or a later declaration of it cannot be read, as of a later release.
         """
-        why = self._declared.unreadable(declaration.name)
-        if why is None and declaration.pipe is not None:
-            why = self._registry.held(declaration.name)
-        if why is not None:
-            raise StepRefused(f"the pipe is held: {why}. {HELD_ADVICE}")
+        reason = self._declared.unreadable(declaration.name)
+        if reason is None and declaration.pipe is not None:
+            reason = self._registry.held(declaration.name)
+        if reason is not None:
+            raise StepRefused(f"the pipe is held: {reason}. {HELD_ADVICE}")
 
     async def _follow_pause(self, declaration: Declaration) -> None:
-        """Pause or resume the pipe where it is not as declared. How far its rollout is stays as it is."""
+        """Pause or resume the pipe where it is not as declared. Its rollout stays as it is."""
         current = self._registry.get(declaration.name)
         if declaration.pipe is None or current is None or current.paused == declaration.paused:
             return
@@ -95,16 +95,16 @@ class PipeReconciler:
             ActionKind.PAUSE,
             declaration.state.value,
             f"declared by {declaration.author}",
-            lambda published: rollout.change_pause(published, declaration.name, paused=declaration.paused),
+            lambda snapshot: rollout.change_pause(snapshot, declaration.name, paused=declaration.paused),
         )
 
     async def _advance(self, declaration: Declaration) -> None:
-        ended = self._declared.status(declaration, final=True)
+        final_status = self._declared.status(declaration, final=True)
         current, pipe = self._registry.get(declaration.name), declaration.pipe
-        if ended is not None:
+        if final_status is not None:
             self._ramps.end(declaration.name)
-            if ended.state is RolloutState.ROLLED_BACK and current is not None:
-                await self._finish_roll_back(declaration, current, ended.reason)
+            if final_status.state is RolloutState.ROLLED_BACK and current is not None:
+                await self._finish_roll_back(declaration, current, final_status.reason)
         elif pipe is None:
             await self._delete(declaration, current)
         elif current is None or current.cap is not None:
@@ -127,7 +127,7 @@ class PipeReconciler:
                 ActionKind.ROLLOUT,
                 "delete",
                 "declared",
-                lambda published: rollout.delete(published, declaration.name),
+                lambda snapshot: rollout.delete(snapshot, declaration.name),
             )
         await self._statuses.write(declaration, RolloutState.IN_FORCE, None, 0, "deleted")
 

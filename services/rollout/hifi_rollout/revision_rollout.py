@@ -59,25 +59,27 @@ class RevisionRollout:
             ActionKind.ROLLOUT,
             f"a revision after {current.number}: 0 % to {rollout.percent(share)}",
             f"declared by {declaration.author}",
-            lambda published: rollout.begin(published, pipe, share),
+            lambda snapshot: rollout.begin(snapshot, pipe, share),
             self._admission.forced_by(declaration),
         )
-        changed = self._registry.get(declaration.name)
-        revision = changed.rollout.next.number if changed and changed.rollout else None
+        published_pipe = self._registry.get(declaration.name)
+        revision = published_pipe.rollout.next.number if published_pipe and published_pipe.rollout else None
         await self._statuses.write(declaration, RolloutState.RAMPING, revision, share, "the phase has begun")
 
-    async def advance(self, declaration: Declaration, current: PipeRevision, running: Rollout) -> None:
+    async def advance(
+        self, declaration: Declaration, current: PipeRevision, current_rollout: Rollout
+    ) -> None:
         """Take the next step of a rollout if there is one to take now.
 
         Args:
             declaration: that is rolled out.
             current: the pipe in force.
-            running: its rollout, which introduces the declared pipe.
+            current_rollout: its rollout, which introduces the declared pipe.
 
         Raises:
             StepRefused: it may not be taken now; the text says what it waits for.
         """
-        revision, share = running.next.number, running.share
+        revision, share = current_rollout.next.number, current_rollout.share
         decision = self._ramps.decide(declaration, revision, current.number, share)
         if decision.move is Move.ROLL_BACK:
             await self.roll_back(declaration, current, decision.reason)
@@ -87,7 +89,7 @@ class RevisionRollout:
         elif decision.move is Move.PROMOTE:
             await self._promote(declaration, revision, decision)
         else:
-            await self._raise_share(declaration, running, decision)
+            await self._raise_share(declaration, current_rollout, decision)
 
     async def roll_back(self, declaration: Declaration, current: PipeRevision, reason: str) -> None:
         """End the rollout that runs. The reason is on record first: then nobody begins it again."""
@@ -102,7 +104,7 @@ class RevisionRollout:
             ActionKind.ROLL_BACK,
             f"revision {revision}: {rollout.percent(current.rollout.share)} to 0 %",
             reason,
-            lambda published: rollout.abort(published, declaration.name),
+            lambda snapshot: rollout.abort(snapshot, declaration.name),
         )
         self._ramps.end(declaration.name)
 
@@ -112,19 +114,21 @@ class RevisionRollout:
             ActionKind.ROLLOUT,
             f"revision {revision}: promoted",
             decision.reason,
-            lambda published: rollout.promote(published, declaration.name),
+            lambda snapshot: rollout.promote(snapshot, declaration.name),
             decision.forced_by,
         )
         await self._statuses.write(declaration, RolloutState.IN_FORCE, revision, WHOLE, decision.reason)
 
-    async def _raise_share(self, declaration: Declaration, running: Rollout, decision: RampDecision) -> None:
-        revision, share = running.next.number, decision.share
+    async def _raise_share(
+        self, declaration: Declaration, current_rollout: Rollout, decision: RampDecision
+    ) -> None:
+        revision, share = current_rollout.next.number, decision.share
         await self._steps.take(
             declaration,
             ActionKind.ROLLOUT,
-            f"revision {revision}: {rollout.percent(running.share)} to {rollout.percent(share)}",
+            f"revision {revision}: {rollout.percent(current_rollout.share)} to {rollout.percent(share)}",
             decision.reason,
-            lambda published: rollout.change_share(published, declaration.name, share),
+            lambda snapshot: rollout.change_share(snapshot, declaration.name, share),
             decision.forced_by,
         )
         self._ramps.begin_phase(declaration.name, share)

@@ -48,7 +48,7 @@ class RolloutSettings(ServiceSettings, ControlSettings, RatingSettings):
     @field_validator("rollout_phases", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+        return [text.strip() for text in value.split(",")] if isinstance(value, str) else value
 
     @field_validator("rollout_phases")
     @classmethod
@@ -65,7 +65,7 @@ class RolloutSettings(ServiceSettings, ControlSettings, RatingSettings):
 
     @property
     def ramp_rules(self) -> RampRules:
-        """How a new revision gets its share."""
+        """The rules by which a new revision gets its share."""
         return RampRules(
             self.shares,
             self.rollout_phase_s,

@@ -1,4 +1,4 @@
-"""Writes how far each declaration is to the topic `rollouts`."""
+"""Writes the status of each declaration to the topic `rollouts`."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ class StatusWriter:
 
         Args:
             declaration: the newest one of its pipe.
-            state: how far it is.
+            state: of its rollout.
             revision: number of the revision with its pipe; None: there is none.
             share: of the keys, or of the rate of a new pipe, that it has, in 1/10,000.
             reason: why, or what it waits for, for people.
@@ -41,7 +41,7 @@ class StatusWriter:
         Raises:
             Overtaken: another rollout service has started.
         """
-        before = self._declared.statuses.get(declaration.name)
+        previous_status = self._declared.statuses.get(declaration.name)
         status = RolloutStatus(
             declaration.name,
             declaration.pipe_number,
@@ -52,16 +52,16 @@ class StatusWriter:
             reason,
             now_us(),
         )
-        if before is not None and before.same_state(status):
-            status = replace(status, since_us=before.since_us)
-        if before == status:
+        if previous_status is not None and previous_status.same_state(status):
+            status = replace(status, since_us=previous_status.since_us)
+        if previous_status == status:
             return
         await self._writer.write(self._topic, [status.record()])
         self._declared.statuses[declaration.name] = status
         logger.info("rollout-status", **status.json())
 
     async def write_wait(self, declaration: Declaration, reason: str) -> None:
-        """Write what a declaration waits for. Its state stays as it is; one that has ended waits for nothing."""
+        """Write the reason why a declaration waits. Its state stays as it is; one that has ended does not wait."""
         status = self._declared.status(declaration)
         if status is None:
             await self.write(declaration, RolloutState.WAITING, None, 0, reason)

@@ -21,7 +21,7 @@ logger = log.get(__name__)
 
 
 class ScaledMesh:
-    """What `hifi_infra.autoscaler` scales. Call `refresh` before each of its rounds.
+    """The mesh that `hifi_infra.autoscaler` scales. Call `refresh` before each of its rounds.
 
     Args:
         executor: of the mesh.
@@ -57,16 +57,16 @@ class ScaledMesh:
             StepRefused: it may not be done now; the text says what it waits for.
             Retryable: Kafka or the executor does not answer, or refuses.
         """
-        before, now = len(self.instances.get(service, [])), now_us()
-        kind = ActionKind.SCALE_OUT if count > before else ActionKind.SCALE_IN
+        old_count, at_us = len(self.instances.get(service, [])), now_us()
+        kind = ActionKind.SCALE_OUT if count > old_count else ActionKind.SCALE_IN
         action = Action(
             ACTOR,
             kind,
             f"service/{service}",
-            f"{service}: {before} to {count} instances",
+            f"{service}: {old_count} to {count} instances",
             reason,
-            now,
-            now + _EXPECTED_S * MICROSECONDS,
+            at_us,
+            at_us + _EXPECTED_S * MICROSECONDS,
         )
         await self._right.take(
             action,
@@ -75,6 +75,6 @@ class ScaledMesh:
         )
 
     def _allowed(self, action: Action, history: ActionHistory) -> Permission:
-        now = now_us()
-        condition = self._verdicts.condition((STREAM, action.scope), now)
-        return permission(action.kind, action.scope, condition, history.running, now)
+        at_us = now_us()
+        condition = self._verdicts.condition((STREAM, action.scope), at_us)
+        return permission(action.kind, action.scope, condition, history.running, at_us)

@@ -58,15 +58,15 @@ def registration(
         RegistryRefusal: 42201, it is not valid; 40402, a version that it refers to does not exist or is deleted; 409,
             it is not compatible.
     """
-    present = find(registered, subject, body, normalize=normalize)
-    if present is not None:
-        return RegistryChange({"id": present.id, "version": present.number, "schema": present.body.text})
+    existing = find(registered, subject, body, normalize=normalize)
+    if existing is not None:
+        return RegistryChange({"id": existing.id, "version": existing.number, "schema": existing.body.text})
     registered.require_references(body)
-    new, versions = registered.read(body), registered.versions(subject)
+    new_schema, versions = registered.read(body), registered.versions(subject)
     body = normalized(body) if normalize else body
     level = registered.level(subject)
     problems = list(
-        level.problems(new, [(version.number, registered.read(version.body)) for version in versions])
+        level.problems(new_schema, [(version.number, registered.read(version.body)) for version in versions])
     )
     if problems:
         text = f"Schema being registered is incompatible with an earlier schema for subject '{subject}' ({level.value})"
@@ -108,25 +108,25 @@ def deletion(registered: Registered, subject: str, *, permanent: bool) -> Regist
     Raises:
         RegistryRefusal: there is no such subject, or it is not in the state for this, or a schema refers to it.
     """
-    every, live = registered.versions(subject, deleted=True), registered.versions(subject)
-    if not every:
+    all_versions, live_versions = registered.versions(subject, deleted=True), registered.versions(subject)
+    if not all_versions:
         raise subject_not_found(subject)
-    if permanent and live:
+    if permanent and live_versions:
         raise RegistryRefusal(
             SUBJECT_NOT_SOFT_DELETED,
             f"Subject '{subject}' was not deleted first before being permanently deleted",
         )
-    if not permanent and not live:
+    if not permanent and not live_versions:
         raise RegistryRefusal(
             SUBJECT_SOFT_DELETED,
             f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently",
         )
-    removed = every if permanent else live
-    _check_unreferenced(registered, removed, permanent=permanent)
+    removed_versions = all_versions if permanent else live_versions
+    _check_unreferenced(registered, removed_versions, permanent=permanent)
     levels = [level_record(subject, None)] if subject in registered.levels else []
     return RegistryChange(
-        [version.number for version in removed],
-        [*(_removal(version, permanent=permanent) for version in removed), *levels],
+        [version.number for version in removed_versions],
+        [*(_removal(version, permanent=permanent) for version in removed_versions), *levels],
     )
 
 
@@ -151,8 +151,10 @@ def version_deletion(registered: Registered, version: Version, *, permanent: boo
 
 def level_change(registered: Registered, subject: str | None, level: Level) -> RegistryChange:
     """Set the level of a subject, or of those without one of their own (None)."""
-    same = registered.levels.get(subject) is level
-    return RegistryChange({"compatibility": level.value}, () if same else [level_record(subject, level)])
+    is_unchanged = registered.levels.get(subject) is level
+    return RegistryChange(
+        {"compatibility": level.value}, () if is_unchanged else [level_record(subject, level)]
+    )
 
 
 def level_removal(registered: Registered, subject: str | None) -> RegistryChange:
@@ -161,11 +163,11 @@ def level_removal(registered: Registered, subject: str | None) -> RegistryChange
     Raises:
         RegistryRefusal: 40408, the subject has none.
     """
-    before = registered.levels.get(subject)
-    if before is None and subject is not None:
+    previous_level = registered.levels.get(subject)
+    if previous_level is None and subject is not None:
         raise no_level(subject)
-    content = {"compatibilityLevel": (before or DEFAULT_LEVEL).value}
-    return RegistryChange(content, [] if before is None else [level_record(subject, None)])
+    content = {"compatibilityLevel": (previous_level or DEFAULT_LEVEL).value}
+    return RegistryChange(content, [] if previous_level is None else [level_record(subject, None)])
 
 
 def no_level(subject: str) -> RegistryRefusal:

@@ -29,17 +29,17 @@ class Level(StrEnum):
         """Whether all versions count, not the newest one alone."""
         return self.value.endswith("_TRANSITIVE")
 
-    def problems(self, new: AvroSchema, versions: Sequence[tuple[int, AvroSchema]]) -> Iterator[str]:
-        """What keeps a new schema from being the next version of a subject.
+    def problems(self, new_schema: AvroSchema, versions: Sequence[tuple[int, AvroSchema]]) -> Iterator[str]:
+        """Incompatibilities that keep a new schema from being the next version of a subject.
 
         Args:
-            new: the schema.
+            new_schema: the schema.
             versions: number and schema of those that it has, oldest first.
         """
-        for number, old in versions if self.transitive else versions[-1:]:
+        for number, old_schema in versions if self.transitive else versions[-1:]:
             if self.value.startswith(("BACKWARD", "FULL")):
-                for problem in incompatibilities(new, old):
+                for problem in incompatibilities(new_schema, old_schema):
                     yield f"with it data of version {number} cannot be read: {problem}"
             if self.value.startswith(("FORWARD", "FULL")):
-                for problem in incompatibilities(old, new):
+                for problem in incompatibilities(old_schema, new_schema):
                     yield f"with version {number} its data cannot be read: {problem}"

@@ -22,7 +22,7 @@ UNAVAILABLE: Final = 503
 
 
 class RegistryRefusal(HifiError):
-    """What was asked for is refused.
+    """The registry refuses a request.
 
     Attributes:
         code: error code.
@@ -50,6 +50,6 @@ def version_not_found(version: int | str) -> RegistryRefusal:
     return RegistryRefusal(VERSION_NOT_FOUND, f"Version {version} not found.")
 
 
-def schema_not_found(what: str = "Schema") -> RegistryRefusal:
+def schema_not_found(name: str = "Schema") -> RegistryRefusal:
     """40403."""
-    return RegistryRefusal(SCHEMA_NOT_FOUND, f"{what} not found.")
+    return RegistryRefusal(SCHEMA_NOT_FOUND, f"{name} not found.")

@@ -1,4 +1,4 @@
-"""What the topic of schemas holds: versions of subjects, compatibility levels, and the last id that was given. Pure."""
+"""The content of the topic of schemas: versions of subjects, compatibility levels, and the last id. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -31,20 +31,20 @@ class Reference:
 
 @dataclass(frozen=True)
 class SchemaBody:
-    """What is registered. Equal bodies have the same id."""
+    """A schema as it is registered. Equal bodies have the same id."""
 
     text: str
     references: tuple[Reference, ...] = ()
 
     @cached_property
     def identity(self) -> bytes:
-        """What makes two bodies equal: the JSON whatever the order of its keys, and the references."""
+        """The same for equal bodies: the JSON with sorted keys, and the references."""
         try:
             tree = orjson.loads(self.text)
         except orjson.JSONDecodeError:  # the bare name of a primitive type
             tree = self.text
-        named = [reference.json() for reference in self.references]
-        return orjson.dumps([tree, named], option=orjson.OPT_SORT_KEYS)
+        reference_rows = [reference.json() for reference in self.references]
+        return orjson.dumps([tree, reference_rows], option=orjson.OPT_SORT_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ def level_record(subject: str | None, level: Level | None) -> Record:
     return Record(_key(_LEVEL, subject), None if level is None else orjson.dumps(level.value), [])
 
 
-def last_id_record(last: int) -> Record:
+def last_id_record(last_id: int) -> Record:
     """The record of the last id that was given: none is given again, even if its schema was removed."""
-    return Record(_key(_LAST_ID), orjson.dumps(last), [])
+    return Record(_key(_LAST_ID), orjson.dumps(last_id), [])
 
 
 class Registered:
@@ -104,11 +104,11 @@ class Registered:
         """Subject, or None for all others, to the level that was set."""
         self.last_id = 0
         self.last_offset = -1
-        self._places: dict[int, set[tuple[str, int]]] = {}
+        self._version_keys: dict[int, set[tuple[str, int]]] = {}
         """Id to the subjects and numbers of its versions."""
         self._ids: dict[bytes, int] = {}
         """Identity of a body to its id."""
-        self._read: dict[bytes, AvroSchema] = {}
+        self._schemas: dict[bytes, AvroSchema] = {}
 
     def take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         """Take in a record.
@@ -118,16 +118,16 @@ class Registered:
         """
         self.last_offset = offset
         try:
-            kind, *parts = orjson.loads(key or b"")
+            kind, *key_parts = orjson.loads(key or b"")
             content: Any = None if value is None else orjson.loads(value)
             if kind == _LAST_ID:
                 self.last_id = int(content)
             elif kind == _LEVEL:
-                self.levels.pop(parts[0], None)
+                self.levels.pop(key_parts[0], None)
                 if content is not None:
-                    self.levels[parts[0]] = Level(content)
+                    self.levels[key_parts[0]] = Level(content)
             elif kind == _VERSION:
-                self._take_version(parts[0], int(parts[1]), content)
+                self._take_version(key_parts[0], int(key_parts[1]), content)
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a record of the schema registry: {error!r}") from None
 
@@ -138,17 +138,24 @@ class Registered:
             subject: name.
             deleted: also those that are deleted.
         """
-        numbered = self.subjects.get(subject, {})
-        return [numbered[number] for number in sorted(numbered) if deleted or not numbered[number].deleted]
+        versions_by_number = self.subjects.get(subject, {})
+        return [
+            versions_by_number[number]
+            for number in sorted(versions_by_number)
+            if deleted or not versions_by_number[number].deleted
+        ]
 
     def all(self) -> Iterator[Version]:
         """All versions of all subjects, also those that are deleted."""
         for subject in sorted(self.subjects):
             yield from self.versions(subject, deleted=True)
 
-    def of_id(self, schema: int) -> list[Version]:
+    def of_id(self, schema_id: int) -> list[Version]:
         """The versions with an id, also those that are deleted."""
-        return [self.subjects[subject][number] for subject, number in sorted(self._places.get(schema, ()))]
+        return [
+            self.subjects[subject][number]
+            for subject, number in sorted(self._version_keys.get(schema_id, ()))
+        ]
 
     def id_of(self, body: SchemaBody) -> int | None:
         """The id of a body; None: it has none yet."""
@@ -160,11 +167,11 @@ class Registered:
 
     def referrers(self, version: Version) -> list[Version]:
         """The versions, deleted ones too, whose schemas refer to this one."""
-        named = version.subject, version.number
+        target = version.subject, version.number
         return [
             version
             for version in self.all()
-            if any((reference.subject, reference.version) == named for reference in version.body.references)
+            if any((reference.subject, reference.version) == target for reference in version.body.references)
         ]
 
     def read(self, body: SchemaBody) -> AvroSchema:
@@ -174,15 +181,15 @@ class Registered:
             RegistryRefusal: 42201, it is not valid; 40402, a version that it refers to does not exist.
         """
         identity = body.identity
-        schema = self._read.get(identity)
+        schema = self._schemas.get(identity)
         if schema is None:
             try:
                 schema = read_schema(body.text, self._reference_texts(body))
             except InvalidSchema as error:
                 raise RegistryRefusal(INVALID_SCHEMA, f"Invalid schema: {error}") from None
-            if len(self._read) >= 1000:
-                self._read.clear()
-            self._read[identity] = schema
+            if len(self._schemas) >= 1000:
+                self._schemas.clear()
+            self._schemas[identity] = schema
         return schema
 
     def require_references(self, body: SchemaBody) -> None:
@@ -217,20 +224,20 @@ class Registered:
         return list(texts.values())
 
     def _take_version(self, subject: str, number: int, content: Mapping[str, Any] | None) -> None:
-        numbered = self.subjects.setdefault(subject, {})
-        before = numbered.pop(number, None)
-        if before is not None:
-            places = self._places[before.id]
-            places.discard((subject, number))
-            if not places:
-                del self._places[before.id], self._ids[before.body.identity]
+        versions_by_number = self.subjects.setdefault(subject, {})
+        previous_version = versions_by_number.pop(number, None)
+        if previous_version is not None:
+            version_keys = self._version_keys[previous_version.id]
+            version_keys.discard((subject, number))
+            if not version_keys:
+                del self._version_keys[previous_version.id], self._ids[previous_version.body.identity]
         if content is not None:
             references = tuple(Reference(**reference) for reference in content["references"])
             body = SchemaBody(content["schema"], references)
-            numbered[number] = Version(subject, number, content["id"], body, content["deleted"])
-            self._places.setdefault(content["id"], set()).add((subject, number))
+            versions_by_number[number] = Version(subject, number, content["id"], body, content["deleted"])
+            self._version_keys.setdefault(content["id"], set()).add((subject, number))
             self._ids[body.identity] = content["id"]
-        if not numbered:
+        if not versions_by_number:
             del self.subjects[subject]
 
 
@@ -239,5 +246,5 @@ def deleted(version: Version) -> Version:
     return replace(version, deleted=True)
 
 
-def _key(*parts: str | int | None) -> bytes:
-    return orjson.dumps(parts)
+def _key(*components: str | int | None) -> bytes:
+    return orjson.dumps(components)

@@ -1,7 +1,7 @@
 """The schema registry in its topic: the newest state, and changes that no two instances make at once.
 
-Whoever changes it initializes the transactional producer of the registry, which fences whoever had it before, and reads
-the topic to its end. Nobody can add anything between that and the change, so two instances never give one id twice.
+An instance that changes it initializes the transactional producer of the registry, which fences the previous instance,
+and reads the topic to its end. Nobody can add anything between that and the change, so no id is given twice.
 """
 
 import asyncio
@@ -74,25 +74,25 @@ class SchemaStore:
                 owns, self._owns = self._owns, False
                 try:
                     async with asyncio.timeout(_ANSWER_S):
-                        decided = await self._try(plan, owns=owns)
+                        registry_change = await self._attempt_change(plan, owns=owns)
                 except Overtaken:
                     await asyncio.sleep(random.uniform(0, _AFTER_OTHERS_S))  # noqa: S311 - spreads retries
                 except Retryable:
                     continue  # whether it was written shows when the topic is read again
                 else:
                     self._owns = True
-                    return decided
+                    return registry_change
             raise Retryable("others change the schema registry all the time")
 
-    async def _try(self, plan: Plan, *, owns: bool) -> RegistryChange:
+    async def _attempt_change(self, plan: Plan, *, owns: bool) -> RegistryChange:
         if not owns:
             await self._writer.stop()
             await self._writer.start()
         await self.catch_up()
-        decided = plan(self.registered)
-        if decided.records:
-            offset = await self._writer.write(self._topic, decided.records)
+        registry_change = plan(self.registered)
+        if registry_change.records:
+            offset = await self._writer.write(self._topic, registry_change.records)
             while self.registered.last_offset < offset:
                 await asyncio.sleep(_MARKER_S)
                 await self.catch_up()
-        return decided
+        return registry_change

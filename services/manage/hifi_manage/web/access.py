@@ -29,13 +29,13 @@ def replaced_number(request: Request, state: ControlState, name: str) -> int:
         if exists(state, name):
             raise changed_meanwhile(state, name)
         return number
-    sent = re.fullmatch(r'\s*"(none|[0-9]+)"\s*', request.headers.get("if-match", ""))
-    if sent is None:
+    match = re.fullmatch(r'\s*"(none|[0-9]+)"\s*', request.headers.get("if-match", ""))
+    if match is None:
         raise Problem(
             428,
             "Send `If-Match` with the ETag of the pipe that you have read, or `If-None-Match: *` for a new pipe.",
         )
-    if sent[1] != (_NO_DECLARATION if number == NONE else str(number)):
+    if match[1] != (_NO_DECLARATION if number == NONE else str(number)):
         raise changed_meanwhile(state, name)
     return number
 
@@ -83,7 +83,7 @@ async def body_of(request: Request) -> bytes:
 
 
 def origin_of(request: Request) -> Origin:
-    """Where a change comes from: the query parameter `origin`.
+    """The origin of a change: the query parameter `origin`.
 
     Raises:
         Problem: 400, it is neither `api` nor `file`.

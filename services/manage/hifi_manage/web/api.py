@@ -113,7 +113,7 @@ class ManagementApi:
     def __init__(self, state: ControlState, gate: Gate) -> None:
         self._state = state
         self._gate = gate
-        self._reading = asyncio.Lock()
+        self._read_lock = asyncio.Lock()
         """Held while the text of a pipe is read."""
         self._texts = 0
         """Texts that are read, or wait for it."""
@@ -125,10 +125,10 @@ class ManagementApi:
     async def pipes(self, _: Request, principal: Principal) -> Response:
         """GET pipes: those in the principal's scope, without bodies."""
         state = self._state
-        names = {*state.declared.newest, *(published.pipe.pipe for published in state.registry.all())}
+        names = {*state.declared.newest, *(revision.pipe.pipe for revision in state.registry.all())}
         names |= state.registry.all_held().keys() | state.declared.unreadable.keys()
-        listed = [name for name in sorted(names) if principal.sees(name) and exists(state, name)]
-        answer: PipeList = {"pipes": [pipe_view(state, name, bodies=False) for name in listed]}
+        visible_names = [name for name in sorted(names) if principal.sees(name) and exists(state, name)]
+        answer: PipeList = {"pipes": [pipe_view(state, name, bodies=False) for name in visible_names]}
         return json_response(answer)
 
     async def pipe(self, request: Request, _: Principal) -> Response:
@@ -175,19 +175,19 @@ class ManagementApi:
 
     async def roll_back(self, request: Request, principal: Principal) -> Response:
         """POST: declare an earlier version again, if it is still valid."""
-        earlier = self._version(request)
-        if earlier.pipe is None:
+        earlier_version = self._version(request)
+        if earlier_version.pipe is None:
             raise Problem(409, "That version deleted the pipe; send DELETE to delete it again.")
-        number = replaced_number(request, self._state, earlier.name)
-        pipe = await self._checked(earlier.name, orjson.dumps(earlier.body()), declared=True)
+        number = replaced_number(request, self._state, earlier_version.name)
+        pipe = await self._checked(earlier_version.name, orjson.dumps(earlier_version.body()), declared=True)
         return await self._change(
-            request, principal, f"roll back to {earlier.number}", pipe, number, Origin.API
+            request, principal, f"roll back to {earlier_version.number}", pipe, number, Origin.API
         )
 
     async def check(self, request: Request, _: Principal) -> Response:
         """POST: check a pipe without saving it."""
         text = await body_of(request)
-        answer: ProblemList = {"problems": (await self._read(text))[1]}
+        answer: ProblemList = {"problems": (await self._read_pipe(text))[1]}
         return json_response(answer)
 
     async def trial(self, request: Request, _: Principal) -> Response:
@@ -233,33 +233,35 @@ class ManagementApi:
         """POST: issue a write key of a pipe."""
         name = self._declared_or_in_force(request)
         self._require_one_mesh(f"issue {name} --key-file FILE")
-        wish = await _parsed(request, KeyRequest)
-        now, secret = now_us(), new_key()
-        expires_us = None if wish.expires_s is None else now + int(wish.expires_s * MICROSECONDS)
+        key_request = await _parsed(request, KeyRequest)
+        at_us, secret = now_us(), new_key()
+        expires_us = (
+            None if key_request.expires_s is None else at_us + int(key_request.expires_s * MICROSECONDS)
+        )
         try:
             key = issued_key(
                 secret,
                 name,
-                origins=wish.origins,
+                origins=key_request.origins,
                 expires_us=expires_us,
                 author=principal.name,
-                at_us=now,
+                at_us=at_us,
             )
         except Misconfigured as error:
             raise Problem(400, f"{error}.", title="Invalid origin") from None
-        entry = AuditEntry(principal.name, "issue the write key", f"write-key/{key.id}", now)
+        entry = AuditEntry(principal.name, "issue the write key", f"write-key/{key.id}", at_us)
         await self._state.change_keys(entry, [key])
         return _new_key(secret, key)
 
     async def rotate_key(self, request: Request, principal: Principal) -> Response:
         """POST: issue a write key in place of another one, which goes on for the overlap."""
-        before = self._issued(self._declared_or_in_force(request), request)
-        self._require_one_mesh(f"rotate {before.id} --key-file FILE")
-        wish = await _parsed(request, RotationRequest)
-        now, secret = now_us(), new_key()
-        key, expiring = rotated(before, secret, wish.overlap_s, principal.name, now)
+        old_key = self._issued(self._declared_or_in_force(request), request)
+        self._require_one_mesh(f"rotate {old_key.id} --key-file FILE")
+        rotation_request = await _parsed(request, RotationRequest)
+        at_us, secret = now_us(), new_key()
+        key, expiring = rotated(old_key, secret, rotation_request.overlap_s, principal.name, at_us)
         entry = AuditEntry(
-            principal.name, "rotate the write key", f"write-key/{before.id}", now, before.json()
+            principal.name, "rotate the write key", f"write-key/{old_key.id}", at_us, old_key.json()
         )
         await self._state.change_keys(entry, [key, expiring])
         return _new_key(secret, key)
@@ -267,12 +269,16 @@ class ManagementApi:
     async def revoke_key(self, request: Request, principal: Principal) -> Response:
         """DELETE: revoke a write key."""
         name = self._declared_or_in_force(request)
-        before = self._issued(name, request)
-        self._require_one_mesh(f"revoke {before.id}")
+        revoked_key = self._issued(name, request)
+        self._require_one_mesh(f"revoke {revoked_key.id}")
         entry = AuditEntry(
-            principal.name, "revoke the write key", f"write-key/{before.id}", now_us(), before.json()
+            principal.name,
+            "revoke the write key",
+            f"write-key/{revoked_key.id}",
+            now_us(),
+            revoked_key.json(),
         )
-        await self._state.change_keys(entry, [], [before.id])
+        await self._state.change_keys(entry, [], [revoked_key.id])
         return self._keys_of(name)
 
     def _keys_of(self, name: str) -> Response:
@@ -323,8 +329,8 @@ class ManagementApi:
         by_name, revoked = state.principals.by_name, state.principals.revoked
         answer: PrincipalList = {
             "principals": [
-                {**listed.json(), "last_used_us": state.uses.at_us(listed.name, listed.at_us)}
-                for _, listed in sorted(by_name.items())
+                {**entry.json(), "last_used_us": state.uses.at_us(entry.name, entry.at_us)}
+                for _, entry in sorted(by_name.items())
             ],
             "revoked": [revoked[name].json() for name in sorted(revoked)],
         }
@@ -339,30 +345,30 @@ class ManagementApi:
         name, state = self._declared_or_in_force(request), self._state
         self._require_readable(name)
         number = replaced_number(request, state, name)
-        before, current = state.declared.newest.get(name), state.registry.get(name)
-        if before is None and current is not None:
-            before = undeclared(current.pipe)
-        if before is None or before.pipe is None:
+        newest, current = state.declared.newest.get(name), state.registry.get(name)
+        if newest is None and current is not None:
+            newest = undeclared(current.pipe)
+        if newest is None or newest.pipe is None:
             raise _not_found(name)
-        if before.paused == paused:
+        if newest.paused == paused:
             return json_response(pipe_view(state, name), headers=etag(number))
-        changed = before.with_pause(principal.name, now_us(), paused=paused)
+        declaration = newest.with_pause(principal.name, now_us(), paused=paused)
         action = "pause the pipe" if paused else "resume the pipe"
-        return await self._declare(principal, action, changed)
+        return await self._declare(principal, action, declaration)
 
     async def _change(
         self,
         request: Request,
         principal: Principal,
-        what: str,
+        action: str,
         pipe: Pipe | None,
         number: int,
         origin: Origin,
     ) -> Response:
         """Declare, if nobody has changed the pipe since the caller read it."""
         name, state = request.path_params["pipe"], self._state
-        before, take_over = state.declared.newest.get(name), flag(request, "take_over")
-        by_file = before is not None and before.pipe is not None and before.origin is Origin.FILE
+        newest, take_over = state.declared.newest.get(name), flag(request, "take_over")
+        by_file = newest is not None and newest.pipe is not None and newest.origin is Origin.FILE
         if by_file and origin is Origin.API and not take_over:
             raise Problem(
                 409,
@@ -372,14 +378,16 @@ class ManagementApi:
             )
         paused = pipe is not None and state.declared.paused(name)
         declaration = Declaration(name, pipe, principal.name, now_us(), number, origin, paused)
-        created = pipe is not None and (before is None or before.pipe is None)
+        created = pipe is not None and (newest is None or newest.pipe is None)
         take_over = by_file and origin is Origin.API
-        return await self._declare(principal, what, declaration, 201 if created else 200, take_over=take_over)
+        return await self._declare(
+            principal, action, declaration, 201 if created else 200, take_over=take_over
+        )
 
     async def _declare(
         self,
         principal: Principal,
-        what: str,
+        action: str,
         declaration: Declaration,
         status: int = 200,
         *,
@@ -395,12 +403,12 @@ class ManagementApi:
             self._require_readable(declaration.name)
         number = None if declaration.replaces == NONE else declaration.replaces
         entry = AuditEntry(
-            principal.name, what, f"pipe/{declaration.name}", declaration.at_us, number, take_over=take_over
+            principal.name, action, f"pipe/{declaration.name}", declaration.at_us, number, take_over=take_over
         )
-        counted = await state.declare(entry, declaration)
-        if counted is None:
+        counted_declaration = await state.declare(entry, declaration)
+        if counted_declaration is None:
             raise changed_meanwhile(state, declaration.name)
-        return json_response(pipe_view(state, declaration.name), status, etag(counted.number))
+        return json_response(pipe_view(state, declaration.name), status, etag(counted_declaration.number))
 
     def _require_readable(self, name: str) -> None:
         """Refuse to replace what is declared or in force if it cannot be read: it may be newer.
@@ -408,14 +416,16 @@ class ManagementApi:
         Raises:
             Problem: 409.
         """
-        if (held := self._state.held(name)) is not None:
+        if (hold_reason := self._state.held(name)) is not None:
             raise Problem(
                 409,
-                f"{name} is held: {held}. Nothing was changed. {HELD_ADVICE}.",
+                f"{name} is held: {hold_reason}. Nothing was changed. {HELD_ADVICE}.",
                 title="The pipe cannot be read",
             )
 
-    async def _read(self, text: bytes, *, declared: bool = False) -> tuple[Pipe | None, list[TextProblem]]:
+    async def _read_pipe(
+        self, text: bytes, *, declared: bool = False
+    ) -> tuple[Pipe | None, list[TextProblem]]:
         """As `read_pipe`, one text at a time, so that texts do not take the threads and CPU time of other requests.
 
         Raises:
@@ -425,29 +435,31 @@ class ManagementApi:
             raise retry_later("Many texts of pipes are being checked. Try again.")
         self._texts += 1
         try:
-            async with self._reading:
-                coloured, others = self._state.registry.coloured, self._declared_pipes()
-                return await asyncio.to_thread(read_pipe, text, others, coloured=coloured, declared=declared)
+            async with self._read_lock:
+                coloured, other_pipes = self._state.registry.coloured, self._declared_pipes()
+                return await asyncio.to_thread(
+                    read_pipe, text, other_pipes, coloured=coloured, declared=declared
+                )
         finally:
             self._texts -= 1
 
     async def _checked(self, name: str | None, text: bytes, *, declared: bool = False) -> Pipe:
-        pipe, problems = await self._read(text, declared=declared)
+        pipe, problems = await self._read_pipe(text, declared=declared)
         if pipe is not None and name is not None and pipe.pipe != name:
             problems.append(TextProblem(1, 1, "pipe", f"is {pipe.pipe!r}, but the URL names {name!r}"))
         if pipe is None or problems:
-            listed = [asdict(problem) for problem in problems]
+            problem_rows = [asdict(problem) for problem in problems]
             raise Problem(
                 422,
                 f"{problems[0].where}: {problems[0].message}" if problems[0].where else problems[0].message,
-                members={"problems": listed},
+                members={"problems": problem_rows},
                 title="The pipe has problems",
             )
         return pipe
 
     def _declared_pipes(self) -> dict[str, Pipe]:
         """All pipes as they shall be: declared, or in force without a declaration."""
-        pipes = {published.pipe.pipe: published.pipe for published in self._state.registry.all()}
+        pipes = {revision.pipe.pipe: revision.pipe for revision in self._state.registry.all()}
         for name, declaration in self._state.declared.newest.items():
             if declaration.pipe is None:
                 pipes.pop(name, None)
@@ -478,8 +490,10 @@ async def _parsed(request: Request, kind: type[_Body]) -> _Body:
     try:
         return kind.model_validate_json(await body_of(request) or b"{}")
     except ValidationError as error:
-        invalid = "; ".join(f"{'.'.join(map(str, field['loc']))}: {field['msg']}" for field in error.errors())
-        raise Problem(400, f"{invalid}.", title="Invalid body") from None
+        invalid_fields = "; ".join(
+            f"{'.'.join(map(str, field['loc']))}: {field['msg']}" for field in error.errors()
+        )
+        raise Problem(400, f"{invalid_fields}.", title="Invalid body") from None
 
 
 def _new_key(secret: str, key: IssuedKey) -> Response:

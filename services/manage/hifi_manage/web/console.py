@@ -38,9 +38,9 @@ class ManagementConsole:
     """
 
     def __init__(self, observe_url: str, view_url: str = "") -> None:
-        self._observe = observe_url.rstrip("/")
+        self._observe_url = observe_url.rstrip("/")
         self.pages = ConsolePages(
-            "hifi_manage.web", "manage", navigation(self._observe or None, "", _API, view_url or None)
+            "hifi_manage.web", "manage", navigation(self._observe_url or None, "", _API, view_url or None)
         )
 
     def routes(self, sign_in: SignIn) -> list[Route]:
@@ -61,12 +61,12 @@ class ManagementConsole:
 
     async def console_new(self, _: Request, principal: Principal) -> Response:
         """Declare a new pipe."""
-        return self._page("pipe.html", "New pipe", principal, pipe="", observe=self._observe)
+        return self._page("pipe.html", "New pipe", principal, pipe="", observe=self._observe_url)
 
     async def console_pipe(self, request: Request, principal: Principal) -> Response:
         """One pipe: its declaration, its rollout, its destinations and its versions."""
         name = request.path_params["pipe"]
-        return self._page("pipe.html", name, principal, pipe=name, observe=self._observe)
+        return self._page("pipe.html", name, principal, pipe=name, observe=self._observe_url)
 
     async def console_principals(self, _: Request, principal: Principal) -> Response:
         """The principals."""

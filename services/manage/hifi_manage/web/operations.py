@@ -51,7 +51,7 @@ API: Final = ApiDescription(
     "principal",
 )
 PIPE_SCHEMA: Final = Pipe.model_json_schema(by_alias=True)
-"""What an editor needs to check and complete the text of a pipe."""
+"""The JSON Schema with which an editor checks and completes the text of a pipe."""
 _CHANGE: Final = {
     "origin": "`file`: the change comes from a file, as of `hifi apply`; default `api`.",
     "take_over": "`true`: change a pipe that was declared by file; its file no longer says what is in force.",

@@ -36,7 +36,7 @@ def registry_application(state: ControlState) -> Starlette:
     """Build the ASGI application, to be mounted at `PATH`."""
     registry = SchemaRegistry(state)
     # Subjects may contain slashes: the longer paths come first.
-    table: Sequence[tuple[str, str, Role, Handler]] = (
+    route_table: Sequence[tuple[str, str, Role, Handler]] = (
         ("GET", "/schemas/types", Role.VIEWER, registry.types),
         ("GET", "/schemas/ids/{id:int}", Role.VIEWER, registry.schema),
         ("GET", "/schemas/ids/{id:int}/schema", Role.VIEWER, registry.schema_text),
@@ -66,13 +66,13 @@ def registry_application(state: ControlState) -> Starlette:
     return Starlette(
         routes=[
             Route(path, _endpoint(state, role, handle), methods=[method])
-            for method, path, role, handle in table
+            for method, path, role, handle in route_table
         ],
         exception_handlers={
             Problem: _problem,
             RegistryRefusal: _refusal,
-            404: _unknown,
-            405: _unknown,
+            404: _unknown_path,
+            405: _unknown_path,
         },
     )
 
@@ -99,7 +99,7 @@ async def _problem(_: Request, error: Exception) -> Response:
     return _answer({"error_code": error.status, "message": error.detail}, error.status, error.headers)
 
 
-async def _unknown(request: Request, error: Exception) -> Response:
+async def _unknown_path(request: Request, error: Exception) -> Response:
     del error
     return _answer(
         {"error_code": 404, "message": f"HTTP 404 Not Found: {request.method} {request.url.path}"}, 404
@@ -146,7 +146,7 @@ class SchemaRegistry:
 
     async def subjects(self, request: Request, _: Principal) -> Any:
         """GET the subjects."""
-        registered, prefix = await self._newest(), request.query_params.get("subjectPrefix", "")
+        registered, prefix = await self._newest_registry(), request.query_params.get("subjectPrefix", "")
         prefix = prefix.removeprefix(":*:")
         return [
             name
@@ -156,7 +156,9 @@ class SchemaRegistry:
 
     async def versions(self, request: Request, _: Principal) -> Any:
         """GET the numbers of a subject's versions."""
-        versions = (await self._newest()).versions(_subject(request), deleted=is_set(request, "deleted"))
+        versions = (await self._newest_registry()).versions(
+            _subject(request), deleted=is_set(request, "deleted")
+        )
         if not versions:
             raise subject_not_found(_subject(request))
         return [version.number for version in versions]
@@ -189,7 +191,7 @@ class SchemaRegistry:
 
     async def find(self, request: Request, _: Principal) -> Any:
         """POST a schema: look it up under a subject."""
-        body, registered, subject = await schema_of(request), await self._newest(), _subject(request)
+        body, registered, subject = await schema_of(request), await self._newest_registry(), _subject(request)
         if not registered.versions(subject, deleted=is_set(request, "deleted")):
             raise subject_not_found(subject)
         version = changes.find(
@@ -222,7 +224,11 @@ class SchemaRegistry:
 
     async def compatibility(self, request: Request, _: Principal) -> Any:
         """POST a schema: check it against one version of a subject."""
-        body, registered, number = await schema_of(request), await self._newest(), version_of(request)
+        body, registered, number = (
+            await schema_of(request),
+            await self._newest_registry(),
+            version_of(request),
+        )
         versions = registered.versions(_subject(request))
         if number is not None:
             versions = [changes.the_version(registered, _subject(request), number)]
@@ -230,12 +236,12 @@ class SchemaRegistry:
 
     async def compatibility_of_all(self, request: Request, _: Principal) -> Any:
         """POST a schema: check it against the versions of a subject that count."""
-        body, registered = await schema_of(request), await self._newest()
+        body, registered = await schema_of(request), await self._newest_registry()
         return _verdict(request, registered, body, registered.versions(_subject(request)))
 
     async def level(self, request: Request, _: Principal) -> Any:
         """GET the compatibility level of a subject, or of those without one."""
-        registered, subject = await self._newest(), request.path_params.get("subject")
+        registered, subject = await self._newest_registry(), request.path_params.get("subject")
         if (
             subject is not None
             and subject not in registered.levels
@@ -260,18 +266,18 @@ class SchemaRegistry:
         """GET the mode; there is only this one."""
         return {"mode": "READWRITE"}
 
-    async def _change(self, principal: Principal, what: str, subject: str | None, plan: Plan) -> Any:
+    async def _change(self, principal: Principal, action: str, subject: str | None, plan: Plan) -> Any:
         """Make a change; what would change nothing needs no scope and no entry of the audit."""
-        change = plan(await self._newest())
+        change = plan(await self._newest_registry())
         if change.records:
-            pipes = {published.pipe.pipe for published in self._state.registry.all()}
+            pipes = {revision.pipe.pipe for revision in self._state.registry.all()}
             check_scope(principal, subject, pipes | self._state.declared.newest.keys())
             audited_subject = "schemas" if subject is None else f"schema/{subject}"
-            entry = AuditEntry(principal.name, f"{what} schema", audited_subject, now_us())
+            entry = AuditEntry(principal.name, f"{action} schema", audited_subject, now_us())
             change = await self._state.change_schemas(entry, plan)
         return change.answer
 
-    async def _newest(self) -> Registered:
+    async def _newest_registry(self) -> Registered:
         """The registry as it is now, whichever instance changed it last."""
         try:
             await self._state.schemas.catch_up()
@@ -280,15 +286,19 @@ class SchemaRegistry:
         return self._state.schemas.registered
 
     async def _of_id(self, request: Request) -> list[Version]:
-        schema = int(request.path_params["id"])
-        versions = self._state.schemas.registered.of_id(schema) or (await self._newest()).of_id(schema)
+        schema_id = int(request.path_params["id"])
+        versions = self._state.schemas.registered.of_id(schema_id) or (await self._newest_registry()).of_id(
+            schema_id
+        )
         if not versions:
-            raise schema_not_found(f"Schema {schema}")
+            raise schema_not_found(f"Schema {schema_id}")
         return versions
 
     async def _version(self, request: Request) -> Version:
         number, deleted = version_of(request), is_set(request, "deleted")
-        return changes.the_version(await self._newest(), _subject(request), number, with_deleted=deleted)
+        return changes.the_version(
+            await self._newest_registry(), _subject(request), number, with_deleted=deleted
+        )
 
 
 def _subject(request: Request) -> str:
@@ -301,9 +311,9 @@ def _is_listed(request: Request, version: Version) -> bool:
 
 def _verdict(request: Request, registered: Registered, body: Any, versions: Sequence[Version]) -> Any:
     registered.require_references(body)
-    new, level = registered.read(body), registered.level(_subject(request))
+    new_schema, level = registered.read(body), registered.level(_subject(request))
     problems = list(
-        level.problems(new, [(version.number, registered.read(version.body)) for version in versions])
+        level.problems(new_schema, [(version.number, registered.read(version.body)) for version in versions])
     )
     verdict: dict[str, Any] = {"is_compatible": not problems}
     if is_set(request, "verbose"):

@@ -30,14 +30,14 @@ async def schema_of(request: Request, *, registers: bool = False) -> SchemaBody:
         Problem: 413, it is too large.
     """
     body = await _object_of(request)
-    kind = body.get("schemaType") or "AVRO"
-    if kind != "AVRO":
+    schema_type = body.get("schemaType") or "AVRO"
+    if schema_type != "AVRO":
         raise RegistryRefusal(
-            INVALID_SCHEMA, f"Invalid schema type {kind}: this registry has Avro schemas only"
+            INVALID_SCHEMA, f"Invalid schema type {schema_type}: this registry has Avro schemas only"
         )
-    if unknown := [name for name in ("metadata", "ruleSet") if body.get(name) is not None]:
+    if unknown_fields := [name for name in ("metadata", "ruleSet") if body.get(name) is not None]:
         raise RegistryRefusal(
-            INVALID_SCHEMA, f"Invalid schema: this registry has no {' and no '.join(unknown)}"
+            INVALID_SCHEMA, f"Invalid schema: this registry has no {' and no '.join(unknown_fields)}"
         )
     if registers and (body.get("id", -1) or 0) > 0:
         raise RegistryRefusal(NOT_IMPORTING, "The registry gives the ids; leave `id` out")

@@ -1,4 +1,4 @@
-"""Pipes, versions, the audit and test events as JSON: the types of the API's bodies, and what makes them."""
+"""Pipes, versions, the audit and test events as JSON: the types of the API's bodies, and their builders."""
 
 from typing import Annotated, Any, Final, NotRequired, cast
 
@@ -61,7 +61,7 @@ class DeclaredView(VersionView):
 
 
 class InForceView(TypedDict):
-    """What services apply of a pipe."""
+    """The revision of a pipe that services apply."""
 
     revision: int
     paused: Annotated[bool, Field(description="Whether it takes no new events.")]
@@ -161,7 +161,7 @@ class KeyRequest(BaseModel):
 
 
 class RotationRequest(BaseModel):
-    """How to replace a write key."""
+    """A request to replace a write key."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -192,7 +192,7 @@ class TrialRefusal(TypedDict):
 
 
 class TrialView(TypedDict):
-    """What becomes of a test event."""
+    """The result of a test event."""
 
     data: Annotated[str | None, Field(description="After normalize; null: the event is refused.")]
     refused: TrialRefusal | None
@@ -245,24 +245,24 @@ def version_with_body(state: ControlState, declaration: Declaration) -> VersionW
 
 
 def audit_view(state: ControlState, principal: Principal) -> AuditEntries:
-    """The entries of the audit about what the principal may see, newest first."""
-    visible = [
+    """The entries of the audit that the principal may see, newest first."""
+    visible_entries = [
         entry
         for entry in reversed(state.audit.entries.values())
         if not principal.pipes or _pipe_of(entry) in principal.pipes
     ]
-    return {"entries": visible}
+    return {"entries": visible_entries}
 
 
 def trial_view(trial: Trial) -> TrialView:
-    """What becomes of a test event."""
-    refused: TrialRefusal | None = None
+    """The result of a test event."""
+    refusal: TrialRefusal | None = None
     if trial.refused is not None:
         reason, detail, pointer = trial.refused
-        refused = {"reason": reason, "detail": detail, "pointer": pointer}
+        refusal = {"reason": reason, "detail": detail, "pointer": pointer}
     return {
         "data": trial.data,
-        "refused": refused,
+        "refused": refusal,
         "deliveries": list(trial.deliveries),
         "not_evaluated": list(trial.not_evaluated),
     }
@@ -276,25 +276,25 @@ def _declared_view(declaration: Declaration, *, bodies: bool) -> DeclaredView:
     return view
 
 
-def _in_force_view(published: PipeRevision, *, bodies: bool) -> InForceView:
+def _in_force_view(revision: PipeRevision, *, bodies: bool) -> InForceView:
     view: InForceView = {
-        "revision": published.number,
-        "paused": published.paused,
-        "cap_per_s": None if published.cap is None else published.cap.events_per_s,
+        "revision": revision.number,
+        "paused": revision.paused,
+        "cap_per_s": None if revision.cap is None else revision.cap.events_per_s,
     }
     if bodies:
-        view["body"] = published.pipe.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        view["yaml"] = pipe_yaml(published.pipe)
+        view["body"] = revision.pipe.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        view["yaml"] = pipe_yaml(revision.pipe)
     return view
 
 
 def _changes(state: ControlState, declaration: Declaration) -> str | None:
-    """What a version changed, as a unified diff; None: the version that it replaced is no longer kept."""
+    """The changes of a version, as a unified diff; None: the version that it replaced is no longer kept."""
     declarations = state.declared.versions(declaration.name)
-    before = next((earlier for earlier in declarations if earlier.number == declaration.replaces), None)
-    if before is None and declaration.replaces != NONE:
+    replaced = next((earlier for earlier in declarations if earlier.number == declaration.replaces), None)
+    if replaced is None and declaration.replaces != NONE:
         return None
-    old_pipe, old_number = (None, "before") if before is None else (before.pipe, str(before.number))
+    old_pipe, old_number = (None, "before") if replaced is None else (replaced.pipe, str(replaced.number))
     return difference(old_pipe, declaration.pipe, old_number, str(declaration.number))
 
 

@@ -56,7 +56,7 @@ KINDS: Final = {
     )
 }
 OwnerChannel = Literal["webhook", "email"]
-"""A way in which the owner of a pipe is told."""
+"""A channel by which the owner of a pipe is notified."""
 Key = tuple[str, str, str]
 """Kind, pipe (or empty), subject (a destination, a group, or empty)."""
 
@@ -81,7 +81,9 @@ class AlarmJson(TypedDict):
         ),
     ]
     told: NotRequired[
-        Annotated[list[OwnerChannel], Field(description="The ways in which the owner of the pipe was told.")]
+        Annotated[
+            list[OwnerChannel], Field(description="The channels by which the owner of the pipe was notified.")
+        ]
     ]
 
 
@@ -129,9 +131,9 @@ class AlarmSilence:
 
     def covers(self, key: Key, now_us: int) -> bool:
         """Whether it applies to an alarm now."""
-        declared = zip((self.kind, self.pipe, self.subject), key, strict=True)
+        filters = zip((self.kind, self.pipe, self.subject), key, strict=True)
         return self.from_us <= now_us < self.until_us and all(
-            expected in ("", actual) for expected, actual in declared
+            expected in ("", actual) for expected, actual in filters
         )
 
 
@@ -139,7 +141,7 @@ class AlarmSilence:
 class _Watch:
     since_us: int | None = None
     """Since when the condition holds; None: it does not."""
-    gone_us: int | None = None
+    absent_us: int | None = None
     """Since when the condition no longer holds."""
     alarm: Alarm | None = None
 
@@ -168,36 +170,36 @@ class Alarms:
             )
 
     def step(
-        self, holding: Mapping[Key, str], now_us: int, judged: Iterable[Key] | None = None
+        self, holding: Mapping[Key, str], now_us: int, judged_keys: Iterable[Key] | None = None
     ) -> list[Alarm]:
         """Update all alarms from the conditions.
 
         Args:
             holding: conditions that hold now, each with its cause.
             now_us: microseconds since 1970 UTC.
-            judged: keys that were checked; None: all. Alarms of unchecked keys stay as they are.
+            judged_keys: keys that were checked; None: all. Alarms of unchecked keys stay as they are.
 
         Returns:
             Alarms to notify: started, ended, or no longer silenced.
         """
-        changed = []
-        may = None if judged is None else {*judged, *holding}
+        changed_alarms = []
+        checked_keys = None if judged_keys is None else {*judged_keys, *holding}
         for key in sorted({*holding, *self._watches}):
-            if may is not None and key not in may:
+            if checked_keys is not None and key not in checked_keys:
                 continue
             watch = self._watches.setdefault(key, _Watch())
-            alarm = self._move(key, watch, holding.get(key), now_us)
+            alarm = self._advance(key, watch, holding.get(key), now_us)
             if alarm is not None:
-                changed.append(alarm)
+                changed_alarms.append(alarm)
             if watch.since_us is None and watch.alarm is None:
                 del self._watches[key]
-        return changed
+        return changed_alarms
 
-    def _move(self, key: Key, watch: _Watch, cause: str | None, now_us: int) -> Alarm | None:
+    def _advance(self, key: Key, watch: _Watch, cause: str | None, now_us: int) -> Alarm | None:
         kind = KINDS[key[0]]
         if cause is None:
-            return _gone(kind, watch, now_us)
-        watch.gone_us = None
+            return _clear(kind, watch, now_us)
+        watch.absent_us = None
         watch.since_us = watch.since_us if watch.since_us is not None else now_us
         silence = next((silence for silence in self.silences.values() if silence.covers(key, now_us)), None)
         if watch.alarm is None and now_us - watch.since_us >= kind.after_s * 1_000_000:
@@ -211,14 +213,14 @@ class Alarms:
         return None
 
 
-def _gone(kind: AlarmKind, watch: _Watch, now_us: int) -> Alarm | None:
+def _clear(kind: AlarmKind, watch: _Watch, now_us: int) -> Alarm | None:
     """Handle a condition that does not hold; returns the alarm if it ended."""
-    watch.gone_us = watch.gone_us if watch.gone_us is not None else now_us
+    watch.absent_us = watch.absent_us if watch.absent_us is not None else now_us
     if watch.alarm is None:
         watch.since_us = None
         return None
-    if now_us - watch.gone_us < kind.clear_s * 1_000_000:
+    if now_us - watch.absent_us < kind.clear_s * 1_000_000:
         return None
-    ended = replace(watch.alarm, ended_us=watch.gone_us)
+    ended_alarm = replace(watch.alarm, ended_us=watch.absent_us)
     watch.alarm = watch.since_us = None
-    return ended
+    return ended_alarm

@@ -58,12 +58,12 @@ class AlarmNotifier:
         if key.startswith(b"silence/"):
             silence = AlarmSilence(**body)
             self.alarms.silences[silence.id] = silence
-            for old in [
+            for old_id in [
                 silence.id
                 for silence in self.alarms.silences.values()
                 if silence.until_us < now_us() - 86_400_000_000
             ]:
-                del self.alarms.silences[old]
+                del self.alarms.silences[old_id]
             return
         self._remember(body)
 
@@ -78,18 +78,18 @@ class AlarmNotifier:
 
     @property
     def told(self) -> list[tuple[Alarm, list[OwnerChannel]]]:
-        """The active alarms, each with the ways in which the owner of its pipe was told."""
+        """The active alarms, each with the channels by which the owner of its pipe was notified."""
         return [
             (alarm, list(self._by_id.get(alarm.id, alarm.json()).get("told", ())))
             for alarm in self.alarms.active
         ]
 
-    async def owner_told(self, alarm: Alarm, ways: list[OwnerChannel], publisher: Publisher) -> None:
-        """Record in which ways the owner of an alarm's pipe was told."""
-        body: AlarmJson = {**self._by_id.get(alarm.id, alarm.json()), "told": ways}
+    async def owner_told(self, alarm: Alarm, channels: list[OwnerChannel], publisher: Publisher) -> None:
+        """Record the channels by which the owner of an alarm's pipe was notified."""
+        body: AlarmJson = {**self._by_id.get(alarm.id, alarm.json()), "told": channels}
         await self._publish(body, publisher)
         # The alarm may have ended meanwhile.
-        self._remember({**self._by_id.get(alarm.id, body), "told": ways})
+        self._remember({**self._by_id.get(alarm.id, body), "told": channels})
 
     def restore(self) -> None:
         """Continue the alarms that had started; call it after reading the topic, when this instance takes over."""
@@ -103,8 +103,8 @@ class AlarmNotifier:
         for alarm in self.alarms.step(holding, now_us()):
             body = alarm.json()
             self._remember(body)
-            say = logger.info if alarm.ended_us is not None or alarm.silenced else logger.error
-            say(
+            log_event = logger.info if alarm.ended_us is not None or alarm.silenced else logger.error
+            log_event(
                 "alarm-ended" if alarm.ended_us is not None else "alarm-started",
                 **{name: value for name, value in self._linked(body).items() if name != "summary"},
             )
@@ -135,13 +135,13 @@ class AlarmNotifier:
         assert self._webhook is not None
         state = "ended" if alarm.ended_us is not None else "started"
         body = orjson.dumps({"type": f"hifi.alarm.{state}", "data": self._linked(alarm.json())}).decode()
-        moment = datetime.now(UTC)
+        sent_at = datetime.now(UTC)
         identity = f"{alarm.id}/{state}"
         headers = {
             "content-type": "application/json",
             "webhook-id": identity,
-            "webhook-timestamp": str(int(moment.timestamp())),
-            "webhook-signature": self._webhook.sign(identity, moment, body),
+            "webhook-timestamp": str(int(sent_at.timestamp())),
+            "webhook-signature": self._webhook.sign(identity, sent_at, body),
         }
         try:
             async with session.post(self._url, data=body, headers=headers, allow_redirects=False) as answer:
@@ -157,9 +157,9 @@ class AlarmNotifier:
         return {**body, "runbook": runbooks.link(body["kind"], self._console)}
 
     def _remember(self, body: AlarmJson) -> None:
-        remembered = self._by_id.get(body["id"])
-        if remembered is not None:
-            remembered.update(body)
+        previous_body = self._by_id.get(body["id"])
+        if previous_body is not None:
+            previous_body.update(body)
             return
         if len(self.history) == _HISTORY:
             self._by_id.pop(self.history[0]["id"], None)

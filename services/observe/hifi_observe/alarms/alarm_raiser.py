@@ -57,7 +57,7 @@ class AlarmRaiser:
         self._notifier = notifier
         self._publisher = publisher
         self._owners = OwnerNotifier(
-            settings, pipes.owner_of, lambda alarm, ways: notifier.owner_told(alarm, ways, publisher)
+            settings, pipes.owner_of, lambda alarm, channels: notifier.owner_told(alarm, channels, publisher)
         )
         self._destination_states = DestinationStates()
         self._thresholds = conditions.Thresholds(
@@ -82,20 +82,20 @@ class AlarmRaiser:
         gauges_s = -math.inf
         while True:
             await asyncio.sleep(_INTERVAL_S)
-            active = self._conditions()
-            judge(active)
-            active |= self._owner_conditions() | conditions.unreadable(
+            holding = self._conditions()
+            judge(holding)
+            holding |= self._owner_conditions() | conditions.unreadable(
                 unreadable_records(), self._settings.topics.pipes
             )
             for source in sources:
-                active |= source()
+                holding |= source()
             raised_before = self.raises
-            self.raises = self._chosen()
+            self.raises = self._is_chosen()
             if not self.raises:
                 continue
             if not raised_before:
                 self._notifier.restore()
-            await self._notifier.step(active, self._publisher if self._partitions.numbers else None)
+            await self._notifier.step(holding, self._publisher if self._partitions.numbers else None)
             # With many pipes this is the most expensive part.
             if monotonic_s() - gauges_s >= _GAUGES_INTERVAL_S:
                 gauges_s = monotonic_s()
@@ -119,7 +119,7 @@ class AlarmRaiser:
         finally:
             await follower.stop()
 
-    def _chosen(self) -> bool:
+    def _is_chosen(self) -> bool:
         numbers = self._partitions.numbers
         return 0 in numbers or (self.raises and not numbers)
 

@@ -61,34 +61,41 @@ def find_conditions(
         thresholds: from the settings.
     """
     conditions: dict[Key, str] = {}
-    closed = store.closed_minute(partitions)
+    closed_minute = store.closed_minute(partitions)
     rate = 0.0
     for pipe, slo in sorted(limits.items()):
-        now = figures.of_pipe(pipe, store.live, store.before)
-        rate += now["rate_in"]
-        conditions |= _minutes(store, pipe, closed, now_us)
-        if now["lag"]["count"] >= 20 and now["lag"]["p95"] > slo.p95_us:
+        pipe_figures = figures.of_pipe(pipe, store.live, store.previous_live)
+        rate += pipe_figures["rate_in"]
+        conditions |= _minutes(store, pipe, closed_minute, now_us)
+        if pipe_figures["lag"]["count"] >= 20 and pipe_figures["lag"]["p95"] > slo.p95_us:
             conditions["lag", pipe, ""] = (
-                f"p95 is {now['lag']['p95'] / 1e6:.2f} s now, over the SLO of {slo.p95_us / 1e6:.2f} s"
+                f"p95 is {pipe_figures['lag']['p95'] / 1e6:.2f} s now, over the SLO of {slo.p95_us / 1e6:.2f} s"
             )
-        dead = now["dead_last_minute"]
-        if dead:
-            letters = "dead letter" if dead == 1 else "dead letters"
-            conditions["dead-letters", pipe, ""] = f"{dead:,} {letters} in the last minute"
-        if now["source"] and now["source"]["held"]:
-            conditions["source-held", pipe, ""] = now["source"]["held"]
-        if now["source"] and now["source"]["notice"]:
-            conditions["source-rows", pipe, ""] = now["source"]["notice"]
-        for bad in now["failing"]:
-            if bad["in_a_row"] >= SAME_ANSWERS and bad["destination"] in destinations.get(pipe, ()):
+        dead_count = pipe_figures["dead_last_minute"]
+        if dead_count:
+            noun = "dead letter" if dead_count == 1 else "dead letters"
+            conditions["dead-letters", pipe, ""] = f"{dead_count:,} {noun} in the last minute"
+        if pipe_figures["source"] and pipe_figures["source"]["held"]:
+            conditions["source-held", pipe, ""] = pipe_figures["source"]["held"]
+        if pipe_figures["source"] and pipe_figures["source"]["notice"]:
+            conditions["source-rows", pipe, ""] = pipe_figures["source"]["notice"]
+        for failure in pipe_figures["failing"]:
+            if failure["in_a_row"] >= SAME_ANSWERS and failure["destination"] in destinations.get(pipe, ()):
                 waiting_count = sum(
-                    w["records"] for w in now["waiting"] if w["destination"] == bad["destination"]
+                    group["records"]
+                    for group in pipe_figures["waiting"]
+                    if group["destination"] == failure["destination"]
                 )
-                conditions["destination", pipe, bad["destination"]] = (
-                    f"{bad['in_a_row']} outcomes in a row were {bad['reason']}; {waiting_count} deliveries are waiting"
+                conditions["destination", pipe, failure["destination"]] = (
+                    f"{failure['in_a_row']} outcomes in a row were {failure['reason']};"
+                    f" {waiting_count} deliveries are waiting"
                 )
-                conditions |= owner_condition(pipe, bad["destination"], bad["reason"], bad["in_a_row"])
-        conditions |= _paused(store, pipe, destinations.get(pipe, set()), now["waiting"], now_us) | conditions
+                conditions |= owner_condition(
+                    pipe, failure["destination"], failure["reason"], failure["in_a_row"]
+                )
+        conditions |= (
+            _paused(store, pipe, destinations.get(pipe, set()), pipe_figures["waiting"], now_us) | conditions
+        )
     conditions |= _groups(store)
     conditions |= _sources(store, now_us)
     conditions |= _observe(store, now_us, partitions, thresholds)
@@ -148,8 +155,8 @@ def unreadable(records: Iterable[UnreadableRecord], pipes_topic: str = "") -> di
     conditions: dict[Key, str] = {}
     for record in sorted(records, key=attrgetter("offset")):
         key = (record.key or b"").decode("utf-8", "replace")[:100]
-        holds = record.topic == pipes_topic and is_pipe_name(read_key(record.key or b"")[0])
-        effect = "the pipe is held" if holds else "what was in force before stays in force"
+        holds_pipe = record.topic == pipes_topic and is_pipe_name(read_key(record.key or b"")[0])
+        effect = "the pipe is held" if holds_pipe else "what was in force before stays in force"
         conditions["unreadable-record", "", record.topic] = (
             f"the record of {key!r} at offset {record.offset} of {record.topic} cannot be read ({record.error}):"
             f" {effect}"
@@ -177,45 +184,54 @@ def lookups(problems: Mapping[str, str], pipes: Iterable[str]) -> dict[Key, str]
         problems: lookup (`pipe/name`) to the reason, as enrich noted it.
         pipes: names of those that exist.
     """
-    declared = frozenset(pipes)
+    declared_pipes = frozenset(pipes)
     return {
         ("lookup", pipe, name): reason
         for lookup, reason in sorted(problems.items())
         for pipe, _, name in (lookup.partition("/"),)
-        if pipe in declared
+        if pipe in declared_pipes
     }
 
 
-def _minutes(store: MinuteStore, pipe: str, closed: int, now_us: int) -> dict[Key, str]:
+def _minutes(store: MinuteStore, pipe: str, closed_minute: int, now_us: int) -> dict[Key, str]:
     conditions: dict[Key, str] = {}
     since_us = now_us - RECENT_MINUTES * 60_000_000
-    for minute, down in sorted(store.downs.get(pipe, {}).items()):
-        if minute > closed or (minute <= closed - RECENT_MINUTES and down.at_us < since_us):
+    for minute, down_minute in sorted(store.downs.get(pipe, {}).items()):
+        if minute > closed_minute or (
+            minute <= closed_minute - RECENT_MINUTES and down_minute.at_us < since_us
+        ):
             continue
         merged = store.minute(pipe, minute)
         if merged is None:
             continue
-        at = clock(minute)
-        conditions["availability", pipe, ""] = f"{at} was down: {', '.join(merged['causes'])}"
+        minute_text = clock(minute)
+        conditions["availability", pipe, ""] = f"{minute_text} was down: {', '.join(merged['causes'])}"
         if "loss" in merged["causes"]:
-            where = sorted(
+            hops = sorted(
                 {f"{hop['hop']} {hop['destination']}".strip() for hop in merged["hops"] if hop["lost"]}
             )
-            conditions["loss", pipe, ""] = f"{at} lost {merged['lost']} events at {', '.join(where)}"
+            conditions["loss", pipe, ""] = f"{minute_text} lost {merged['lost']} events at {', '.join(hops)}"
     return conditions
 
 
 def _groups(store: MinuteStore) -> dict[Key, str]:
     """Services that make no progress although records are waiting. Retries that are not due do not count."""
     conditions: dict[Key, str] = {}
-    for partition, now in sorted(store.live.items()):
-        old = store.before.get(partition)
-        for topic, backlog in now["backlogs"].items():
+    for partition, partition_figures in sorted(store.live.items()):
+        previous_figures = store.previous_live.get(partition)
+        for topic, backlog in partition_figures["backlogs"].items():
             kind, records = stage.kind_of(topic), backlog["records"]
-            if old is None or not records or kind == stage.RETRY_IN or backlog["seconds"] < _STANDSTILL_S:
+            if (
+                previous_figures is None
+                or not records
+                or kind == stage.RETRY_IN
+                or backlog["seconds"] < _STANDSTILL_S
+            ):
                 continue
-            previous = old["backlogs"].get(topic)
-            if previous is not None and all(previous[name] == backlog[name] for name in _PROGRESS):
+            previous_backlog = previous_figures["backlogs"].get(topic)
+            if previous_backlog is not None and all(
+                previous_backlog[name] == backlog[name] for name in _PROGRESS
+            ):
                 service = stage.READERS[kind]
                 conditions["no-progress", "", service] = (
                     f"{service} committed nothing on {topic}[{partition}]; {records} records are waiting"
@@ -225,16 +241,18 @@ def _groups(store: MinuteStore) -> dict[Key, str]:
 
 def _observe(store: MinuteStore, now_us: int, partitions: int, thresholds: Thresholds) -> dict[Key, str]:
     conditions: dict[Key, str] = {}
-    reached_us = [published["reached"] for published in store.live.values()]
+    reached_us = [partition_figures["reached"] for partition_figures in store.live.values()]
     if reached_us:
         behind_s = (now_us - min(reached_us)) / 1e6
-        missing = sorted(set(range(partitions)) - set(store.live))
+        missing_partitions = sorted(set(range(partitions)) - set(store.live))
         if behind_s > thresholds.behind_s:
             conditions["observe-behind", "", ""] = f"its figures are {behind_s:.0f} s old"
-        elif missing:
-            conditions["observe-behind", "", ""] = f"no instance observes partitions {missing}"
+        elif missing_partitions:
+            conditions["observe-behind", "", ""] = f"no instance observes partitions {missing_partitions}"
         reported_ms = [
-            published["ack_reported"] for published in store.live.values() if published["ack_reported"]
+            partition_figures["ack_reported"]
+            for partition_figures in store.live.values()
+            if partition_figures["ack_reported"]
         ]
         if (
             reported_ms
@@ -245,9 +263,9 @@ def _observe(store: MinuteStore, now_us: int, partitions: int, thresholds: Thres
                 f"the last ack report is {now_us / 1e6 - max(reported_ms) / 1e3:.0f} s old"
             )
     skipped: Counter[str] = Counter()
-    for published in store.live.values():
-        if now_us - published.get("skipped_at", 0) < SKIPPED_S * 1_000_000:
-            skipped.update(published["skipped"])
+    for partition_figures in store.live.values():
+        if now_us - partition_figures.get("skipped_at", 0) < SKIPPED_S * 1_000_000:
+            skipped.update(partition_figures["skipped"])
     if skipped:
         conditions["offsets-lost", "", ""] = ", ".join(
             f"{count} records of {topic}" for topic, count in sorted(skipped.items())
@@ -258,11 +276,14 @@ def _observe(store: MinuteStore, now_us: int, partitions: int, thresholds: Thres
 def _sources(store: MinuteStore, now_us: int) -> dict[Key, str]:
     """Records of sources that were deleted before collect read them."""
     conditions: dict[Key, str] = {}
-    for published in store.live.values():
-        for pipe, partition, records, first, last, at_ms in published.get("source_deleted", ()):
+    for partition_figures in store.live.values():
+        for pipe, partition, records, first_offset, last_offset, at_ms in partition_figures.get(
+            "source_deleted", ()
+        ):
             if now_us - at_ms * 1000 < SKIPPED_S * 1_000_000:
                 conditions["source-deleted", pipe, partition] = (
-                    f"{records} records of {partition}, offsets {first} to {last}, were deleted before they were read"
+                    f"{records} records of {partition}, offsets {first_offset} to {last_offset},"
+                    " were deleted before they were read"
                 )
     return conditions
 

@@ -17,9 +17,9 @@ def update_gauges(store: MinuteStore, limits: Mapping[str, SloLimits], active: I
     for gauge in (metrics.CLOSED, metrics.EVENTS, metrics.UP, metrics.LAG, metrics.RATE):
         gauge.clear()
     for pipe in limits:
-        now = figures.of_pipe(pipe, store.live, store.before)
+        pipe_figures = figures.of_pipe(pipe, store.live, store.previous_live)
         for direction in ("in", "out", "dead"):
-            metrics.RATE.labels(pipe, direction).set(now[f"rate_{direction}"])
+            metrics.RATE.labels(pipe, direction).set(pipe_figures[f"rate_{direction}"])
         _set_minute(pipe, store)
     for group in figures.groups(store.live):
         labels = group["topic"], group["service"]

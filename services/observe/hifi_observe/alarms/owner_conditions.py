@@ -11,12 +11,12 @@ ENDPOINT_MOVED: Final = "endpoint-moved"
 EVENTS_REFUSED: Final = "events-refused"
 SKEW: Final = "skew"
 OWNER_KINDS: Final = frozenset({CREDENTIALS, ENDPOINT_MOVED, EVENTS_REFUSED, SKEW})
-"""Kinds of alarms of which the owner of the pipe is told."""
+"""Kinds of alarms of which the owner of the pipe is notified."""
 WINDOW_S: Final = 600
 """Refused events are counted over this period before now."""
 _AT_LEAST: Final = 5
 """Refused events of a pipe within the window that make the condition hold."""
-_PLACES: Final = 1000
+_LOCATIONS: Final = 1000
 """Places in the data that are counted in one minute of a pipe; further ones are counted together."""
 _SHOWN: Final = 5
 _OF_ANSWERS: Final = {
@@ -63,8 +63,8 @@ class RefusedEvents:
         if reason not in _OF_EVENTS:
             return
         counts = self._minutes[pipe].setdefault(at_ms // 60_000, Counter())
-        place = (pointer, reason)
-        counts[place if place in counts or len(counts) < _PLACES else _OTHER] += 1
+        location = (pointer, reason)
+        counts[location if location in counts or len(counts) < _LOCATIONS else _OTHER] += 1
 
     def conditions(self, pipes: Mapping[str, object], now_ms: int) -> dict[Key, str]:
         """The conditions that hold now, one for each pipe, with the places that were refused most.
@@ -74,9 +74,9 @@ class RefusedEvents:
             now_ms: milliseconds since 1970 UTC.
         """
         conditions: dict[Key, str] = {}
-        oldest = (now_ms - WINDOW_S * 1000) // 60_000
+        newest_expired = (now_ms - WINDOW_S * 1000) // 60_000
         for pipe, minutes in list(self._minutes.items()):
-            for expired in [minute for minute in minutes if minute <= oldest]:
+            for expired in [minute for minute in minutes if minute <= newest_expired]:
                 del minutes[expired]
             if not minutes or pipe not in pipes:
                 del self._minutes[pipe]
@@ -88,10 +88,11 @@ class RefusedEvents:
 
 
 def _cause(total: Counter[tuple[str, str]]) -> str:
-    places = [
+    location_texts = [
         f"{pointer[:100] or 'the data as a whole'} ({f'{reason}, ' if reason else ''}{count:,})"
         for (pointer, reason), count in total.most_common(_SHOWN)
     ]
-    more = len(total) - len(places)
-    more_places = f", and {more:,} more places" if more else ""
-    return f"{total.total():,} events in {WINDOW_S // 60} minutes were refused at {', '.join(places)}{more_places}"
+    more_count = len(total) - len(location_texts)
+    more_text = f", and {more_count:,} more places" if more_count else ""
+    locations = ", ".join(location_texts)
+    return f"{total.total():,} events in {WINDOW_S // 60} minutes were refused at {locations}{more_text}"

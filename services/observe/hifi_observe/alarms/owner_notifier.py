@@ -25,8 +25,8 @@ _TIMEOUT_S: Final = 10.0
 _FIRST_WAIT_S: Final = 1.0
 _LONGEST_WAIT_S: Final = 300.0
 
-Told = Callable[[Alarm, list[OwnerChannel]], Awaitable[None]]
-"""Records by which ways the owner was told of an alarm, all of them so far; may raise HifiError or TimeoutError."""
+RecordChannels = Callable[[Alarm, list[OwnerChannel]], Awaitable[None]]
+"""Records all channels by which the owner was notified of an alarm so far; may raise HifiError or TimeoutError."""
 logger = log.get(__name__)
 
 
@@ -36,16 +36,18 @@ class OwnerNotifier:
     Args:
         settings: of the service.
         owner: returns the owner of a pipe; None: it names none.
-        told: records what was sent, so that no instance sends it again.
+        record_channels: records the channels that were used, so that no instance uses them again.
 
     Raises:
         Misconfigured: the settings of e-mails do not fit together, or the secret of webhooks is not valid.
     """
 
-    def __init__(self, settings: ObserveSettings, owner: Callable[[str], Owner | None], told: Told) -> None:
+    def __init__(
+        self, settings: ObserveSettings, owner: Callable[[str], Owner | None], record_channels: RecordChannels
+    ) -> None:
         self._settings = settings
         self._owner = owner
-        self._told = told
+        self._record_channels = record_channels
         self._waits: dict[str, tuple[float, int]] = {}
         """Alarm to the pause after the next failure, seconds, and to the time of the next attempt, microseconds."""
         if settings.observe_smtp_host and not settings.observe_smtp_from:
@@ -61,41 +63,49 @@ class OwnerNotifier:
             ) from None
 
     async def step(self, alarms: Iterable[tuple[Alarm, list[OwnerChannel]]]) -> None:
-        """Tell the owners of alarms by the ways in which they were not told yet.
+        """Notify the owners of alarms by the channels by which they were not notified yet.
 
         Args:
-            alarms: that have not ended, each with the ways in which its owner was told.
+            alarms: that have not ended, each with the channels by which its owner was notified.
         """
-        now, due = now_us(), []
-        of_owners = [(alarm, told_ways) for alarm, told_ways in alarms if alarm.kind in OWNER_KINDS]
-        ids = {alarm.id for alarm, _ in of_owners}
+        step_us, notices = now_us(), []
+        owner_alarms = [
+            (alarm, sent_channels) for alarm, sent_channels in alarms if alarm.kind in OWNER_KINDS
+        ]
+        ids = {alarm.id for alarm, _ in owner_alarms}
         self._waits = {name: wait for name, wait in self._waits.items() if name in ids}
-        for alarm, told_ways in of_owners:
+        for alarm, sent_channels in owner_alarms:
             owner = self._owner(alarm.pipe)
-            if owner is None or alarm.silenced or self._waits.get(alarm.id, (0, 0))[1] > now:
+            if owner is None or alarm.silenced or self._waits.get(alarm.id, (0, 0))[1] > step_us:
                 continue
-            if missing_ways := [way for way in self._ways(owner) if way not in told_ways]:
-                due.append(self._tell(alarm, owner, told_ways, missing_ways))
-        await asyncio.gather(*due)
+            if missing_channels := [
+                channel for channel in self._channels(owner) if channel not in sent_channels
+            ]:
+                notices.append(self._tell(alarm, owner, sent_channels, missing_channels))
+        await asyncio.gather(*notices)
 
-    def _ways(self, owner: Owner) -> list[OwnerChannel]:
-        ways: list[OwnerChannel] = []
+    def _channels(self, owner: Owner) -> list[OwnerChannel]:
+        channels: list[OwnerChannel] = []
         if owner.webhook is not None:
-            ways.append("webhook")
+            channels.append("webhook")
         if owner.email is not None and self._settings.observe_smtp_host:
-            ways.append("email")
-        return ways
+            channels.append("email")
+        return channels
 
     async def _tell(
-        self, alarm: Alarm, owner: Owner, told_ways: list[OwnerChannel], missing_ways: list[OwnerChannel]
+        self,
+        alarm: Alarm,
+        owner: Owner,
+        sent_channels: list[OwnerChannel],
+        missing_channels: list[OwnerChannel],
     ) -> None:
         wait_s = self._waits.get(alarm.id, (_FIRST_WAIT_S, 0))[0]
         self._waits[alarm.id] = (min(wait_s * 2, _LONGEST_WAIT_S), now_us() + round(wait_s * 1e6))
-        all_ways = list(told_ways)
-        for way in missing_ways:
+        all_channels = list(sent_channels)
+        for channel in missing_channels:
             try:
                 async with asyncio.timeout(_TIMEOUT_S):
-                    await (self._post(alarm, owner) if way == "webhook" else self._mail(alarm, owner))
+                    await (self._post(alarm, owner) if channel == "webhook" else self._mail(alarm, owner))
             except (
                 HifiError,
                 OSError,
@@ -103,22 +113,22 @@ class OwnerNotifier:
                 aiohttp.ClientError,
                 aiosmtplib.SMTPException,
             ) as error:
-                logger.warning("owner-not-told", alarm=alarm.id, way=way, error=repr(error))
+                logger.warning("owner-not-told", alarm=alarm.id, way=channel, error=repr(error))
                 continue
-            all_ways.append(way)
-            logger.info("owner-told", alarm=alarm.id, way=way)
-        if all_ways != told_ways:
-            await self._told(alarm, all_ways)
+            all_channels.append(channel)
+            logger.info("owner-told", alarm=alarm.id, way=channel)
+        if all_channels != sent_channels:
+            await self._record_channels(alarm, all_channels)
 
     async def _post(self, alarm: Alarm, owner: Owner) -> None:
         url = str(owner.webhook)
-        identity, moment = f"{alarm.id}/notice", datetime.now(UTC)
+        identity, sent_at = f"{alarm.id}/notice", datetime.now(UTC)
         body = orjson.dumps({"type": "hifi.notice", "data": self._notice(alarm)}).decode()
         headers = {"content-type": "application/json", "webhook-id": identity}
         if self._webhook is not None:
             headers |= {
-                "webhook-timestamp": str(int(moment.timestamp())),
-                "webhook-signature": self._webhook.sign(identity, moment, body),
+                "webhook-timestamp": str(int(sent_at.timestamp())),
+                "webhook-signature": self._webhook.sign(identity, sent_at, body),
             }
         async with (
             aiohttp.ClientSession(connector=egress(alarm.pipe).connector(EgressKind.NOTICE, url)) as session,
@@ -150,17 +160,18 @@ class OwnerNotifier:
         message["Message-ID"] = f"<{alarm.kind}.{alarm.pipe}.{alarm.started_us}@{self._settings.stream}.hifi>"
         message["Auto-Submitted"] = "auto-generated"
         steps = "\n".join(f"{number}. {text}" for number, text in enumerate(notice["steps"], 1))
-        where = f", destination {alarm.subject}" if alarm.subject else ""
-        since = datetime.fromtimestamp(alarm.started_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        destination_text = f", destination {alarm.subject}" if alarm.subject else ""
+        since_text = datetime.fromtimestamp(alarm.started_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         message.set_content(
-            f"{notice['summary']}\n\nPipe {alarm.pipe}{where}, since {since}: {alarm.cause}.\n\n{notice['means']}\n\n"
+            f"{notice['summary']}\n\nPipe {alarm.pipe}{destination_text}, since {since_text}: {alarm.cause}.\n\n"
+            f"{notice['means']}\n\n"
             f"What to do:\n{steps}\n\nMore: {notice['runbook']}\n\n"
             "You get this message once. You get another one if the problem ends and comes back.\n"
         )
         return message
 
     def _notice(self, alarm: Alarm) -> dict[str, Any]:
-        book = runbooks.RUNBOOKS[alarm.kind]
+        runbook = runbooks.RUNBOOKS[alarm.kind]
         return {
             "id": alarm.id,
             "kind": alarm.kind,
@@ -168,8 +179,8 @@ class OwnerNotifier:
             "subject": alarm.subject,
             "summary": KINDS[alarm.kind].summary,
             "cause": alarm.cause,
-            "means": book.means,
-            "steps": [text.replace("`", "") for text in book.steps],
+            "means": runbook.means,
+            "steps": [text.replace("`", "") for text in runbook.steps],
             "started_us": alarm.started_us,
             "runbook": runbooks.link(alarm.kind, self._settings.observe_url),
         }

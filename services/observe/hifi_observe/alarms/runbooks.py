@@ -299,7 +299,7 @@ RUNBOOKS: Final = {
             "Somebody deleted the topic with the keys of rows.",
         ),
         (
-            "Ask whoever owns the table whether the TRUNCATE was meant.",
+            "Ask the owner of the table whether the TRUNCATE was meant.",
             "If the alarm names a slot, drop it: `SELECT pg_drop_replication_slot('NAME')`. All rows come again.",
         ),
     ),
@@ -368,4 +368,4 @@ def link(kind: str, console: str = "") -> str:
 
 def spans(text: str) -> list[tuple[bool, str]]:
     """Split a text into parts: whether each is code, and the part."""
-    return [(bool(at % 2), part) for at, part in enumerate(CODE.split(text)) if part]
+    return [(bool(index % 2), segment) for index, segment in enumerate(CODE.split(text)) if segment]

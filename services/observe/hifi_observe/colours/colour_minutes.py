@@ -41,7 +41,7 @@ _OF_COLOUR: Final = ("in", "delivered", "duplicates", "dead", "lost", "late", "p
 
 @dataclass(frozen=True, slots=True)
 class ColourMinutes:
-    """What the observe of one colour answered.
+    """The answer of the observe of one colour.
 
     Attributes:
         closed: the newest minute that it has closed; -1: none.
@@ -65,8 +65,8 @@ class ColourMinutes:
         A minute is closed shortly before it is merged. Minutes are merged in their order, so one without a row has no
         events only if a later one has a row.
         """
-        merged = max(self.rows, default=-1)
-        if self.away is None and (minute < self.first or minute <= min(self.closed, merged)):
+        newest_merged = max(self.rows, default=-1)
+        if self.away is None and (minute < self.first or minute <= min(self.closed, newest_merged)):
             return True
         return self.asleep_since is not None and minute > self.asleep_since
 
@@ -113,21 +113,21 @@ def _merge(
     limits: SloLimits,
 ) -> dict[str, Any]:
     rows = {name: colour.rows[minute] for name, colour in colours.items() if minute in colour.rows}
-    missing = [name for name, colour in sorted(colours.items()) if not colour.knows(minute)]
+    missing_colours = [name for name, colour in sorted(colours.items()) if not colour.knows(minute)]
     if front is None:
-        missing.append(FRONT)
+        missing_colours.append(FRONT)
     sums = {name: sum(row.get(name, 0) for row in rows.values()) for name in _SUMS}
     intake = _intake(rows.values(), front)
     at_us = max(row["at_us"] for row in rows.values())
     judgement = _judge(minute, at_us, rows.values(), sums, limits, intake)
-    state = UNKNOWN if missing and judgement.state != DOWN else judgement.state
+    state = UNKNOWN if missing_colours and judgement.state != DOWN else judgement.state
     return {
         "pipe": pipe,
         "minute": minute,
         "at_us": at_us,
         "state": state,
         "causes": judgement.causes,
-        "missing": missing,
+        "missing": missing_colours,
         "p95_us": judgement.p95_us,
         "slo_p95_us": limits.p95_us,
         **sums,

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from hifi_observe.minutes.availability import UNKNOWN
-from hifi_observe.minutes.day_record import COUNTS, DayRecord, MinuteState, runs
+from hifi_observe.minutes.day_record import COUNTS, DayRecord, MinuteState, state_spans
 
 INCOMPLETE: Final = "incomplete"
-"""Why a minute is unknown: that of a colour or of the front is."""
+"""Reason why a minute is unknown: that of a colour or of the front is."""
 
 
 class ColoursMinute(NamedTuple):
@@ -34,21 +34,21 @@ class ColoursDay:
     """Log to its `COUNTS` of the day."""
 
     @classmethod
-    def load(cls, dumped: Mapping[str, Any]) -> "ColoursDay":
-        """What `dump` returned."""
+    def load(cls, dump: Mapping[str, Any]) -> "ColoursDay":
+        """Restore what `dump` returned."""
         minutes: dict[int, ColoursMinute] = {}
-        for first, length, state, causes, logs in dumped["runs"]:
+        for first_minute, length, state, causes, logs in dump["runs"]:
             minute = ColoursMinute(MinuteState(state, tuple(causes)), tuple(logs))
-            minutes |= dict.fromkeys(range(first, first + length), minute)
-        return cls(minutes, dumped["counts"])
+            minutes |= dict.fromkeys(range(first_minute, first_minute + length), minute)
+        return cls(minutes, dump["counts"])
 
     def dump(self) -> dict[str, Any]:
         """JSON for the topic `minutes` and the other colour."""
-        dumped = [
-            [run.first, run.length, run.state.state.state, run.state.state.causes, run.state.logs]
-            for run in runs(self.minutes)
+        span_rows = [
+            [span.first, span.length, span.state.state.state, span.state.state.causes, span.state.logs]
+            for span in state_spans(self.minutes)
         ]
-        return {"runs": dumped, "counts": self.counts}
+        return {"runs": span_rows, "counts": self.counts}
 
     def judged(self, judgements: Iterable[tuple[int, ColoursMinute]]) -> "ColoursDay":
         """The day with newer judgements of some minutes, where they know as much as those before."""
@@ -57,19 +57,19 @@ class ColoursDay:
             minutes[number] = fuller(minutes.get(number), minute)
         return ColoursDay(minutes, self.counts)
 
-    def joined(self, other: "ColoursDay", log: str) -> "ColoursDay":
-        """The day with what the other colour knows besides.
+    def joined(self, other_day: "ColoursDay", log: str) -> "ColoursDay":
+        """The day with the judgements and counts of the other colour added.
 
         Args:
-            other: the same day as the other colour keeps it.
+            other_day: the same day as the other colour keeps it.
             log: of the other colour, whose counts it knows best.
         """
-        minutes = dict(other.minutes)
+        minutes = dict(other_day.minutes)
         for number, minute in self.minutes.items():
             minutes[number] = fuller(minutes.get(number), minute)
-        counts = {**other.counts, **self.counts}
-        if log in other.counts:
-            counts[log] = other.counts[log]
+        counts = {**other_day.counts, **self.counts}
+        if log in other_day.counts:
+            counts[log] = other_day.counts[log]
         return ColoursDay(minutes, counts)
 
     def record(self) -> DayRecord:
@@ -78,14 +78,14 @@ class ColoursDay:
         total: Counter[str] = Counter()
         for counts in self.counts.values():
             total.update({name: counts.get(name, 0) for name in COUNTS})
-        return DayRecord(tuple(runs(states)), total)
+        return DayRecord(tuple(state_spans(states)), total)
 
 
-def fuller(before: ColoursMinute | None, minute: ColoursMinute) -> ColoursMinute:
+def fuller(earlier: ColoursMinute | None, later: ColoursMinute) -> ColoursMinute:
     """The judgement that knows more: a state, or the counts of more logs; if both know the same, the second."""
-    if before is None:
-        return minute
-    judged_before, judged = before.state.state != UNKNOWN, minute.state.state != UNKNOWN
-    if judged_before != judged:
-        return before if judged_before else minute
-    return minute if set(before.logs) <= set(minute.logs) else before
+    if earlier is None:
+        return later
+    earlier_known, later_known = earlier.state.state != UNKNOWN, later.state.state != UNKNOWN
+    if earlier_known != later_known:
+        return earlier if earlier_known else later
+    return later if set(earlier.logs) <= set(later.logs) else earlier

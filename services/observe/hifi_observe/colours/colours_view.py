@@ -28,7 +28,7 @@ _UNANSWERED: Final = (aiohttp.ClientError, TimeoutError, OSError, ValueError, Ke
 """Errors of the observe of a colour that does not answer, or not as expected."""
 _MINUTE_MS: Final = 60_000
 _BACK: Final = 30
-"""Minutes within which what the front refused is published, after Kafka was away."""
+"""Minutes within which the front's refusals are published, after Kafka was away."""
 
 logger = log.get(__name__)
 
@@ -38,7 +38,7 @@ class ColoursView:
 
     Args:
         settings: `follow` needs `colours`.
-        fronts: minute to what the front refused in it, as published.
+        fronts: minute to the front's refusals in it, as published.
     """
 
     def __init__(self, settings: ObserveSettings, fronts: Mapping[int, Mapping[str, Any]]) -> None:
@@ -79,7 +79,7 @@ class ColoursView:
     async def publish_front(
         self, publisher: Publisher, partitions: Callable[[], Collection[int]], keep_minutes: int
     ) -> None:
-        """Publish what the front refused, minute by minute, until cancelled.
+        """Publish the front's refusals, minute by minute, until cancelled.
 
         Args:
             publisher: of minutes.
@@ -95,56 +95,60 @@ class ColoursView:
                 await publisher.front(minute - keep_minutes, None)
 
     def _unpublished(self, now_minute: int) -> list[tuple[int, dict[str, Any]]]:
-        """The minutes before this one that were watched and are not published yet, with what the front refused."""
-        watched = [(minute, self.front.of(minute)) for minute in range(now_minute - _BACK, now_minute)]
+        """The minutes before this one that were watched and are not published yet, with the front's refusals."""
+        watched_minutes = [
+            (minute, self.front.of(minute)) for minute in range(now_minute - _BACK, now_minute)
+        ]
         return [
             (minute, counts)
-            for minute, counts in watched
+            for minute, counts in watched_minutes
             if counts is not None and minute not in self._fronts
         ]
 
-    async def minutes(self, pipe: str, first: int, last: int, limits: SloLimits) -> dict[str, Any]:
+    async def minutes(
+        self, pipe: str, first_minute: int, last_minute: int, limits: SloLimits
+    ) -> dict[str, Any]:
         """The minutes of a pipe over both colours."""
         colours = {} if self._colours is None else self._colours.colours
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S)) as session:
             answers = await asyncio.gather(
                 *(
-                    self._ask(session, name, colour.observe, pipe, first, last)
+                    self._ask_minutes(session, name, colour.observe, pipe, first_minute, last_minute)
                     for name, colour in colours.items()
                 )
             )
-        answered = dict(zip(colours, answers, strict=True))
+        answers_by_name = dict(zip(colours, answers, strict=True))
         # An observe knows of the front only while it runs; the one of the other colour may have watched it meanwhile.
         fronts: dict[int, Mapping[str, Any]] = {}
-        for watched in (*(minutes.fronts for minutes in answered.values()), self._fronts):
-            fronts |= watched
-        merged = merge_colours(pipe, range(first, last + 1), answered, fronts, limits)
+        for watched_minutes in (*(minutes.fronts for minutes in answers_by_name.values()), self._fronts):
+            fronts |= watched_minutes
+        merged = merge_colours(pipe, range(first_minute, last_minute + 1), answers_by_name, fronts, limits)
         return {
             "pipe": pipe,
-            "colours": [colour | {"away": answered[colour["colour"]].away} for colour in self.json()],
+            "colours": [colour | {"away": answers_by_name[colour["colour"]].away} for colour in self.json()],
             "front_away": self.front.away,
             "minutes": merged,
-            **summary_of(merged, self._settings.observe_target, last - first + 1),
+            **summary_of(merged, self._settings.observe_target, last_minute - first_minute + 1),
         }
 
-    async def histories(self, pipe: str, first: int, last: int) -> dict[str, HistoryJson]:
-        """Colour to what its observe keeps of the days from `first` to `last`, if it answers."""
+    async def histories(self, pipe: str, first_day: int, last_day: int) -> dict[str, HistoryJson]:
+        """Colour to what its observe keeps of the days from `first_day` to `last_day`, if it answers."""
         colours = {} if self._colours is None else self._colours.colours
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S)) as session:
             answers = await asyncio.gather(
                 *(
-                    self._ask_history(session, colour.observe, pipe, first, last)
+                    self._ask_history(session, colour.observe, pipe, first_day, last_day)
                     for colour in colours.values()
                 )
             )
         return {name: answer for name, answer in zip(colours, answers, strict=True) if answer is not None}
 
     async def _ask_history(
-        self, session: aiohttp.ClientSession, url: str, pipe: str, first: int, last: int
+        self, session: aiohttp.ClientSession, url: str, pipe: str, first_day: int, last_day: int
     ) -> HistoryJson | None:
         path = f"/api/v1/pipes/{quote(pipe)}/colours/history"
         try:
-            body = await self._body(session, url, path, {"from": str(first), "to": str(last)})
+            body = await self._body(session, url, path, {"from": str(first_day), "to": str(last_day)})
             return HistoryJson(log=body["log"], days=body["days"], ids=body["ids"])
         except _UNANSWERED:
             return None
@@ -158,12 +162,14 @@ class ColoursView:
     async def watermarks(self) -> dict[str, Sequence[Watermark] | str]:
         """The watermarks that the observe of each colour states, or why it does not answer; without colours asleep."""
         colours = {} if self._colours is None else self._colours.colours
-        awake = {
+        awake_urls = {
             name: colour.observe for name, colour in colours.items() if colour.state is not ColourState.ASLEEP
         }
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S)) as session:
-            answers = await asyncio.gather(*(self._ask_watermarks(session, url) for url in awake.values()))
-        return dict(zip(awake, answers, strict=True))
+            answers = await asyncio.gather(
+                *(self._ask_watermarks(session, url) for url in awake_urls.values())
+            )
+        return dict(zip(awake_urls, answers, strict=True))
 
     async def _ask_watermarks(self, session: aiohttp.ClientSession, url: str) -> Sequence[Watermark] | str:
         try:
@@ -173,13 +179,19 @@ class ColoursView:
         except _UNANSWERED as error:
             return f"its observe at {url} does not answer: {str(error) or type(error).__name__}"
 
-    async def _ask(
-        self, session: aiohttp.ClientSession, name: str, url: str, pipe: str, first: int, last: int
+    async def _ask_minutes(
+        self,
+        session: aiohttp.ClientSession,
+        name: str,
+        url: str,
+        pipe: str,
+        first_minute: int,
+        last_minute: int,
     ) -> ColourMinutes:
-        asleep = self._asleep_ms.get(name)
-        asleep_since = None if asleep is None else asleep // _MINUTE_MS
+        asleep_ms = self._asleep_ms.get(name)
+        asleep_since = None if asleep_ms is None else asleep_ms // _MINUTE_MS
         path = f"/api/v1/pipes/{quote(pipe)}/minutes"
-        query = {"from": str(first), "to": str(last), "lags": "whole"}
+        query = {"from": str(first_minute), "to": str(last_minute), "lags": "whole"}
         try:
             body = await self._body(session, url, path, query)
             rows = {row["minute"]: row for row in body["minutes"]}
@@ -194,7 +206,7 @@ class ColoursView:
     async def _body(
         self, session: aiohttp.ClientSession, url: str, path: str, query: Mapping[str, str]
     ) -> dict[str, Any]:
-        """What the observe of a colour answers.
+        """The answer of the observe of a colour.
 
         Raises:
             ValueError: its status is not 200, or its body is no JSON.

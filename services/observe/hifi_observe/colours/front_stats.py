@@ -1,6 +1,6 @@
-"""What the front refused, minute by minute, from HAProxy's counters. Pure.
+"""Refusals of the front, minute by minute, from HAProxy's counters. Pure.
 
-HAProxy counts the responses to clients by their class, and the same for what each server answered. What is left is
+HAProxy counts the responses to clients by their class, and the same for what each server answered. The difference is
 HAProxy's own: 503 without a server, 504 when a server was too slow, 400 and 408 for requests that it could not read.
 """
 
@@ -32,13 +32,13 @@ class FrontCounters:
     rejected: int = 0
     connection_errors: int = 0
 
-    def since(self, before: "FrontCounters") -> "FrontCounters":
-        """What was counted since then; everything, if the front has started again."""
-        if self.answered < before.answered:
+    def since(self, earlier: "FrontCounters") -> "FrontCounters":
+        """The counts since then; all counts, if the front has started again."""
+        if self.answered < earlier.answered:
             return self
-        counted_before = asdict(before)
+        earlier_counts = asdict(earlier)
         return FrontCounters(
-            **{name: max(0, value - counted_before[name]) for name, value in asdict(self).items()}
+            **{name: max(0, value - earlier_counts[name]) for name, value in asdict(self).items()}
         )
 
 
@@ -51,22 +51,22 @@ def parse_counters(text: str) -> FrontCounters:
     rows = list(csv.DictReader(text.lstrip("# \n").splitlines()))
     if not rows or "hrsp_5xx" not in rows[0]:
         raise ValueError("no CSV with the column hrsp_5xx")
-    sent: Counter[str] = Counter()
-    relayed: Counter[str] = Counter()
-    errors = 0
+    sent_counts: Counter[str] = Counter()
+    relayed_counts: Counter[str] = Counter()
+    connection_errors = 0
     for row in rows:
-        counted = {name: int(row[name]) for name in ("hrsp_4xx", "hrsp_5xx") if row.get(name)}
+        status_counts = {name: int(row[name]) for name in ("hrsp_4xx", "hrsp_5xx") if row.get(name)}
         if row["svname"] == "FRONTEND":
-            sent.update(counted)
-            sent["answered"] += sum(int(row[f"hrsp_{status_class}"] or 0) for status_class in _CLASSES)
+            sent_counts.update(status_counts)
+            sent_counts["answered"] += sum(int(row[f"hrsp_{status_class}"] or 0) for status_class in _CLASSES)
         elif row["type"] == _SERVER:
-            relayed.update(counted)
-            errors += int(row["econ"] or 0)
+            relayed_counts.update(status_counts)
+            connection_errors += int(row["econ"] or 0)
     return FrontCounters(
-        sent["answered"],
-        max(0, sent["hrsp_5xx"] - relayed["hrsp_5xx"]),
-        max(0, sent["hrsp_4xx"] - relayed["hrsp_4xx"]),
-        errors,
+        sent_counts["answered"],
+        max(0, sent_counts["hrsp_5xx"] - relayed_counts["hrsp_5xx"]),
+        max(0, sent_counts["hrsp_4xx"] - relayed_counts["hrsp_4xx"]),
+        connection_errors,
     )
 
 
@@ -74,7 +74,7 @@ class FrontMinutes:
     """Adds up what was counted in each minute."""
 
     def __init__(self) -> None:
-        self._before: FrontCounters | None = None
+        self._previous_counters: FrontCounters | None = None
         self._read_s: float | None = None
         self._minutes: dict[int, Counter[str]] = {}
         self._gaps: dict[int, float] = {}
@@ -85,20 +85,22 @@ class FrontMinutes:
         if self._read_s is None:
             self._read_s = now_s
         self.miss(now_s)
-        if self._before is not None:
-            self._minutes.setdefault(minute, Counter()).update(asdict(counters.since(self._before)))
-        self._before, self._read_s = counters, now_s
-        for old in [kept_minute for kept_minute in self._gaps if kept_minute < minute - _KEEP_MINUTES]:
-            self._minutes.pop(old, None)
-            del self._gaps[old]
+        if self._previous_counters is not None:
+            self._minutes.setdefault(minute, Counter()).update(
+                asdict(counters.since(self._previous_counters))
+            )
+        self._previous_counters, self._read_s = counters, now_s
+        for old_minute in [kept_minute for kept_minute in self._gaps if kept_minute < minute - _KEEP_MINUTES]:
+            self._minutes.pop(old_minute, None)
+            del self._gaps[old_minute]
 
     def miss(self, now_s: float) -> None:
-        """Give each minute since the last reading its part of the time without one."""
+        """Add the time since the last reading to the gaps of its minutes."""
         if self._read_s is None:
             return
         for minute in range(int(self._read_s // 60), int(now_s // 60) + 1):
-            part_s = min(now_s, (minute + 1) * 60) - max(self._read_s, minute * 60)
-            self._gaps[minute] = max(self._gaps.get(minute, 0.0), part_s)
+            gap_s = min(now_s, (minute + 1) * 60) - max(self._read_s, minute * 60)
+            self._gaps[minute] = max(self._gaps.get(minute, 0.0), gap_s)
 
     def of(self, minute: int) -> dict[str, Any] | None:
         """The counts of a minute, and `gap_s`, the longest time in it without a reading, seconds.
@@ -108,13 +110,13 @@ class FrontMinutes:
         """
         if not {minute - 1, minute, minute + 1} <= self._gaps.keys():
             return None
-        counted = self._minutes.get(minute, Counter[str]())
-        counts = {name: counted[name] for name in FrontCounters.__dataclass_fields__}
+        counter = self._minutes.get(minute, Counter[str]())
+        counts = {name: counter[name] for name in FrontCounters.__dataclass_fields__}
         return {**counts, "gap_s": round(self._gaps[minute], 1)}
 
 
 def sum_of_fronts(fronts: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
-    """A minute of all fronts together: counts are added, and the minute is as silent as the front that was least so.
+    """A minute of all fronts together: counts are added, and the gap is the shortest of all fronts.
 
     Args:
         fronts: what `FrontMinutes.of` returns for each of them.
@@ -122,11 +124,13 @@ def sum_of_fronts(fronts: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] 
     Returns:
         None: one of them was not watched all the time, or there is none.
     """
-    watched = [front for front in fronts if front is not None]
-    if not watched or len(watched) < len(fronts):
+    watched_fronts = [front for front in fronts if front is not None]
+    if not watched_fronts or len(watched_fronts) < len(fronts):
         return None
-    counts = {name: sum(front[name] for front in watched) for name in FrontCounters.__dataclass_fields__}
-    return {**counts, "gap_s": min(front["gap_s"] for front in watched)}
+    counts = {
+        name: sum(front[name] for front in watched_fronts) for name in FrontCounters.__dataclass_fields__
+    }
+    return {**counts, "gap_s": min(front["gap_s"] for front in watched_fronts)}
 
 
 def refusals(front: Mapping[str, Any] | None) -> tuple[int, int]:

@@ -28,7 +28,7 @@ class FrontWatch:
 
     @property
     def away(self) -> str | None:
-        """Why counters could not be read the last time; None: they could."""
+        """The reason why counters could not be read the last time; None: they could."""
         return "; ".join(self._away.values()) or None
 
     def of(self, minute: int) -> dict[str, Any] | None:
@@ -38,10 +38,10 @@ class FrontWatch:
     async def run(self) -> None:
         """Read until cancelled."""
         while True:
-            await asyncio.gather(*map(self._read, self._stats()))
+            await asyncio.gather(*map(self._read_front, self._stats()))
             await asyncio.sleep(_INTERVAL_S)
 
-    async def _read(self, stats: str) -> None:
+    async def _read_front(self, stats: str) -> None:
         minutes = self._minutes.setdefault(stats, FrontMinutes())
         try:
             minutes.take(await read_counters(stats), time.time())

@@ -69,27 +69,27 @@ class HistoryPublication:
         self._history.log = (
             await topic_identity(settings.kafka, settings.topics.raw)
         ).topic or settings.colour
-        number = 0
+        round_number = 0
         while True:
             await asyncio.sleep(_INTERVALS * settings.observe_amend_interval_s)
             if self._colours.exist:
                 for pipe in sorted({*self._pipes.names(), *self._store.minutes}):
                     owner = record_keys.partition_of(pipe, self._partitions.count)
                     if owner in self._partitions.numbers:
-                        await self._publish(pipe, whole=number % _ROUNDS == 0)
-                number += 1
+                        await self._publish(pipe, all_minutes=round_number % _ROUNDS == 0)
+                round_number += 1
 
-    async def _publish(self, pipe: str, *, whole: bool) -> None:
-        settings, last = self._settings, now_us() // 60_000_000
-        kept = int(settings.observe_keep_h * 60)
-        first = last - (kept if whole else min(kept, _RECENT))
-        first_day = day_of(last) - KEPT_DAYS if whole else day_of(first)
+    async def _publish(self, pipe: str, *, all_minutes: bool) -> None:
+        settings, last_minute = self._settings, now_us() // 60_000_000
+        kept_minutes = int(settings.observe_keep_h * 60)
+        first_minute = last_minute - (kept_minutes if all_minutes else min(kept_minutes, _RECENT))
+        first_day = day_of(last_minute) - KEPT_DAYS if all_minutes else day_of(first_minute)
         limits = self._pipes.limits_of(pipe) or SloLimits(2**62, 2**62)
         merged: list[dict[str, Any]] = []
-        for start in range(first, last + 1, _ASKED):
-            answer = await self._colours.minutes(pipe, start, min(start + _ASKED - 1, last), limits)
+        for start in range(first_minute, last_minute + 1, _ASKED):
+            answer = await self._colours.minutes(pipe, start, min(start + _ASKED - 1, last_minute), limits)
             merged += answer["minutes"]
-        histories = await self._colours.histories(pipe, first_day, day_of(last))
-        complete_by = last - int(settings.observe_settle_s // 60) - _COMPLETE_AFTER
+        histories = await self._colours.histories(pipe, first_day, day_of(last_minute))
+        complete_by = last_minute - int(settings.observe_settle_s // 60) - _COMPLETE_AFTER
         if records := self._history.take(pipe, merged, histories, complete_by):
             await self._publisher.pipe(pipe, records)

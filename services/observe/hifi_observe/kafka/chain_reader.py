@@ -1,4 +1,4 @@
-"""Read how far collect is in the topics between two pipes, for the watermark of their chain.
+"""Read collect's offsets in the topics between two pipes, for the watermark of their chain.
 
 Topics of other Kafka clusters than the stream's are not read: observe has no credentials for them.
 """
@@ -16,14 +16,14 @@ from hifi.kafka.topics import Topics
 from hifi.runtime.clock import monotonic_s, now_us
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.watermark.chain_statements import ChainStatements
-from hifi_observe.watermark.chains import Chain, Reading, TopicEnd, servers_of
+from hifi_observe.watermark.chains import Chain, ChainReading, TopicEnd, servers_of
 from hifi_observe.watermark.trusted_clock import TrustedClock, read_clocks
 
 _INTERVAL_S: Final = 0.5
 _IDLE_S: Final = 2.0
 """Between looks for a chain while there is none."""
 _MARKERS_S: Final = 0.5
-"""Longest wait for what stands between collect's offset and an end."""
+"""Longest wait for records between collect's offset and an end."""
 _FETCH_BYTES: Final = 16 * 1024
 
 
@@ -51,7 +51,7 @@ class ChainReader:
         self._chains = chains
         self._owns = owns
         self._clock = clock
-        self._markers: dict[TopicPartition, tuple[int, int]] = {}
+        self._marker_ranges: dict[TopicPartition, tuple[int, int]] = {}
         """Partition to two offsets with nothing but markers in between, as found last."""
 
     async def run(self) -> None:
@@ -64,8 +64,8 @@ class ChainReader:
             await asyncio.sleep(_IDLE_S)
         bootstrap = self._settings.kafka
         admin = AIOKafkaAdminClient(**client_options(bootstrap))
-        ends = AIOKafkaConsumer(**client_options(bootstrap), enable_auto_commit=False)
-        markers = AIOKafkaConsumer(
+        end_consumer = AIOKafkaConsumer(**client_options(bootstrap), enable_auto_commit=False)
+        marker_consumer = AIOKafkaConsumer(
             **client_options(bootstrap),
             enable_auto_commit=False,
             isolation_level="read_committed",
@@ -74,94 +74,102 @@ class ChainReader:
             fetch_max_wait_ms=100,
         )
         try:
-            for client in (admin, ends, markers):
+            for client in (admin, end_consumer, marker_consumer):
                 await client.start()
             while pipes := self._pipes():
                 for pipe in pipes:
-                    await self._read(pipe, admin, ends, markers)
+                    await self._read_chain(pipe, admin, end_consumer, marker_consumer)
                 await asyncio.sleep(_INTERVAL_S)
         finally:
-            await ends.stop()
-            await markers.stop()
+            await end_consumer.stop()
+            await marker_consumer.stop()
             await admin.close()
 
     def _pipes(self) -> list[str]:
         return [pipe for pipe in self._chains.links if self._owns(pipe)]
 
-    async def _read(self, pipe: str, admin: Any, ends: Any, markers: Any) -> None:
+    async def _read_chain(self, pipe: str, admin: Any, end_consumer: Any, marker_consumer: Any) -> None:
         chain = self._chains.chain(pipe)
-        problem = self._elsewhere(chain.topic)
+        problem = self._unreadable(chain.topic)
         if problem:
             chain.forget(problem)
             return
         try:
             _, upstream_us = self._chains.upstream(pipe)
-            reading = await self._reading(pipe, chain, upstream_us, admin, ends, markers)
+            chain_reading = await self._chain_reading(
+                pipe, chain, upstream_us, admin, end_consumer, marker_consumer
+            )
         except KafkaError as error:
             chain.forget(f"its offsets cannot be read ({type(error).__name__})")
             return
-        if isinstance(reading, str):
-            chain.forget(reading)
+        if isinstance(chain_reading, str):
+            chain.forget(chain_reading)
         elif self._chains.chain(pipe) is chain:
-            chain.take(reading)
+            chain.take(chain_reading)
 
-    def _elsewhere(self, end: TopicEnd) -> str:
-        """Why a topic cannot be read; empty: it can."""
+    def _unreadable(self, end: TopicEnd) -> str:
+        """The reason why a topic cannot be read; empty: it can."""
         if end.servers & servers_of(self._settings.kafka):
             return ""
         return f"it is on another Kafka ({', '.join(sorted(end.servers))}), which observe does not read"
 
-    async def _reading(
+    async def _chain_reading(
         self,
         pipe: str,
         chain: Chain,
         upstream_us: int,
         admin: Any,
-        ends: Any,
-        markers: Any,
-    ) -> Reading | str:
-        """What there is to know of a topic now, or why that is nothing."""
-        topic, waits_for = chain.topic.topic, chain.oldest_ends
-        described = await admin.describe_topics([topic])
-        numbers = sorted(row["partition"] for row in described[0]["partitions"])
+        end_consumer: Any,
+        marker_consumer: Any,
+    ) -> ChainReading | str:
+        """The state of a topic now, or the reason why it is unknown."""
+        topic, awaited_ends = chain.topic.topic, chain.oldest_ends
+        descriptions = await admin.describe_topics([topic])
+        numbers = sorted(row["partition"] for row in descriptions[0]["partitions"])
         if not numbers:
             return "it does not exist, or observe may not read it"
         tps = [TopicPartition(topic, number) for number in numbers]
-        end_offsets = await ends.end_offsets(tps)
-        first_offsets = await ends.beginning_offsets(tps)
+        end_offsets = await end_consumer.end_offsets(tps)
+        first_offsets = await end_consumer.beginning_offsets(tps)
         group = await admin.list_consumer_group_offsets(self._topics.group(f"collect.{pipe}"), partitions=tps)
-        read = {}
+        read_offsets = {}
         for tp in tps:
             committed = group[tp].offset if tp in group else -1
             if committed > end_offsets[tp]:
                 return f"partition {tp.partition} ends before the offset that collect has committed"
-            read[tp.partition] = max(0, committed)
-        has_committed = {
+            read_offsets[tp.partition] = max(0, committed)
+        committed_offsets = {
             tp.partition: group[tp].offset for tp in tps if tp in group and group[tp].offset >= 0
         }
-        first = {tp.partition: offset for tp, offset in first_offsets.items()}
-        if chain.note_offsets(first, has_committed, now_us()):
+        first_by_number = {tp.partition: offset for tp, offset in first_offsets.items()}
+        if chain.note_offsets(first_by_number, committed_offsets, now_us()):
             return "records were deleted, which collect may not have read"
         for tp in tps:
-            committed, end = read[tp.partition], waits_for.get(tp.partition, 0)
-            if 0 < committed < end and self._markers.get(tp) == (committed, end):
-                read[tp.partition] = end
-        behind = {
-            tp: read[tp.partition] for tp in tps if 0 < read[tp.partition] < waits_for.get(tp.partition, 0)
+            committed, end = read_offsets[tp.partition], awaited_ends.get(tp.partition, 0)
+            if 0 < committed < end and self._marker_ranges.get(tp) == (committed, end):
+                read_offsets[tp.partition] = end
+        behind_offsets = {
+            tp: read_offsets[tp.partition]
+            for tp in tps
+            if 0 < read_offsets[tp.partition] < awaited_ends.get(tp.partition, 0)
         }
-        passed = await _behind_markers(markers, behind, waits_for)
-        self._markers |= {
-            tp: (behind[tp], waits_for[tp.partition]) for tp in behind if tp.partition in passed
+        passed_offsets = await _ends_behind_markers(marker_consumer, behind_offsets, awaited_ends)
+        self._marker_ranges |= {
+            tp: (behind_offsets[tp], awaited_ends[tp.partition])
+            for tp in behind_offsets
+            if tp.partition in passed_offsets
         }
-        read |= passed
+        read_offsets |= passed_offsets
         latest_us = self._clock.latest_us(read_clocks())
         if latest_us is None:
             return "Kafka has not confirmed the clock yet"
-        return Reading(upstream_us, {tp.partition: end for tp, end in end_offsets.items()}, read, latest_us)
+        return ChainReading(
+            upstream_us, {tp.partition: end for tp, end in end_offsets.items()}, read_offsets, latest_us
+        )
 
 
-async def _behind_markers(
-    consumer: Any, offsets: Mapping[TopicPartition, int], ends: Mapping[int, int]
+async def _ends_behind_markers(
+    consumer: Any, offsets: Mapping[TopicPartition, int], awaited_ends: Mapping[int, int]
 ) -> dict[int, int]:
     """Partition to its end, of those with only markers of transactions between an offset and the end."""
     if not offsets:
@@ -169,14 +177,14 @@ async def _behind_markers(
     consumer.assign(list(offsets))
     for tp, offset in offsets.items():
         consumer.seek(tp, offset)
-    passed: dict[int, int] = {}
-    left, until_s = set(offsets), monotonic_s() + _MARKERS_S
-    while left and monotonic_s() < until_s:
-        fetched = await consumer.getmany(*left, timeout_ms=100)
-        left -= {tp for tp, records in fetched.items() if records}
-        for tp in list(left):
+    passed_offsets: dict[int, int] = {}
+    remaining_tps, until_s = set(offsets), monotonic_s() + _MARKERS_S
+    while remaining_tps and monotonic_s() < until_s:
+        fetched = await consumer.getmany(*remaining_tps, timeout_ms=100)
+        remaining_tps -= {tp for tp, records in fetched.items() if records}
+        for tp in list(remaining_tps):
             position = await consumer.position(tp)
-            if position >= ends[tp.partition]:
-                passed[tp.partition] = position
-                left.discard(tp)
-    return passed
+            if position >= awaited_ends[tp.partition]:
+                passed_offsets[tp.partition] = position
+                remaining_tps.discard(tp)
+    return passed_offsets

@@ -42,7 +42,7 @@ class DeadLetterReader:
         self._partitions = [TopicPartition(topics.dead_letter, number) for number in range(partitions)]
         self._window_ms = round(window_s * 1000)
         self._refused = refused
-        self._next: dict[TopicPartition, int] = {}
+        self._next_offsets: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
         """Read what is written from now on, and before that what the window holds, until cancelled.
@@ -54,18 +54,19 @@ class DeadLetterReader:
             self._settings.kafka, self._settings.instance, fetch_max_bytes=_FETCH_BYTES
         ) as consumer:
             while True:
-                since_ms = None if self._next else now_us() // 1000 - self._window_ms
+                since_ms = None if self._next_offsets else now_us() // 1000 - self._window_ms
                 ranges = await offset_ranges(consumer, self._partitions, since_ms)
-                unread = {
+                unread_ranges = {
                     tp: range(
-                        max(offsets.start, self._next.get(tp, 0), offsets.stop - _RECORDS), offsets.stop
+                        max(offsets.start, self._next_offsets.get(tp, 0), offsets.stop - _RECORDS),
+                        offsets.stop,
                     )
                     for tp, offsets in ranges.items()
                 }
-                async for records in read_ranges(consumer, unread):
+                async for records in read_ranges(consumer, unread_ranges):
                     for record in records:
                         self._count(record.headers, record.timestamp)
-                self._next = {tp: offsets.stop for tp, offsets in ranges.items()}
+                self._next_offsets = {tp: offsets.stop for tp, offsets in ranges.items()}
                 await asyncio.sleep(_INTERVAL_S)
 
     def _count(self, headers: Headers, at_ms: int) -> None:

@@ -58,14 +58,14 @@ class IdNames:
                 if self._pipes.hides_id(pipe):
                     continue
                 for minute in sorted(self._store.ids[pipe], reverse=True):
-                    await self._name(pipe, minute)
+                    await self._name_events(pipe, minute)
 
-    async def _name(self, pipe: str, minute: int) -> None:
+    async def _name_events(self, pipe: str, minute: int) -> None:
         """Name the events of a minute, unless they were looked up or the minute is no longer kept."""
-        before = self._store.ids[pipe].get(minute)
-        if before is None or minute not in self._store.minutes[pipe]:
+        ids_json = self._store.ids[pipe].get(minute)
+        if ids_json is None or minute not in self._store.minutes[pipe]:
             return
-        ids = NamedIds.load(orjson.loads(before))
+        ids = NamedIds.load(orjson.loads(ids_json))
         merged = self._store.minute(pipe, minute)
         if ids.looked_up or merged is None:
             return
@@ -74,20 +74,20 @@ class IdNames:
             for event in (*ids.lost, *ids.late)
         ]
         try:
-            names = await self._names(merged, events)
+            names = await self._find_names(merged, events)
         except Overloaded:
             return
         except Retryable as error:
             logger.warning("ids-not-named", pipe=pipe, minute=minute, error=str(error))
             return
-        if self._store.ids[pipe].get(minute) != before:
+        if self._store.ids[pipe].get(minute) != ids_json:
             return  # the minute was amended meanwhile
-        named = replace(ids, names={**ids.names, **names}, looked_up=True).dump()
+        named_json = replace(ids, names={**ids.names, **names}, looked_up=True).dump()
         key = record_keys.ids(pipe, minute)
-        self._store.take(key, orjson.dumps(named))
-        await self._publisher.pipe(pipe, [(key, named)])
+        self._store.take(key, orjson.dumps(named_json))
+        await self._publisher.pipe(pipe, [(key, named_json)])
 
-    async def _names(self, merged: dict[str, Any], events: list[dict[str, Any]]) -> dict[str, str]:
+    async def _find_names(self, merged: dict[str, Any], events: list[dict[str, Any]]) -> dict[str, str]:
         with self._slots.take():
             names = await record_lookup.ce_ids(self._settings, self._settings.topics, merged, events)
         return {f"{epoch}:{sequence}": name for (epoch, sequence), name in names.items()}

@@ -1,4 +1,4 @@
-"""Follow the topic `key-usage`: what ingest accepted with each write key, by day."""
+"""Follow the topic `key-usage`: events that ingest accepted with each write key, by day."""
 
 from hifi.kafka.key_usage import KeyUsage
 from hifi.kafka.topic_follower import TopicFollower
@@ -8,7 +8,7 @@ _FOLLOW_S = 2.0
 
 
 class KeyUsageFollower:
-    """Reads the topic; nothing of observe waits for it but requests for usage.
+    """Reads the topic; only requests for usage wait for it.
 
     Args:
         settings: of the service.
@@ -23,8 +23,8 @@ class KeyUsageFollower:
     async def run(self) -> None:
         """Follow until cancelled; while Kafka is away what was read last holds."""
         settings = self._settings
-        takes = {settings.topics.key_usage: self.usage.take}
-        await TopicFollower(settings.kafka, settings.instance, takes).keep_up(_FOLLOW_S, self._note_read)
+        handlers = {settings.topics.key_usage: self.usage.take}
+        await TopicFollower(settings.kafka, settings.instance, handlers).keep_up(_FOLLOW_S, self._note_read)
 
     def _note_read(self) -> None:
         self.read = True

@@ -33,10 +33,10 @@ async def load_ledger(
     Raises:
         aiokafka.errors.KafkaError: Kafka did not answer.
     """
-    dumped_minutes: dict[bytes, bytes | None] = {}
+    minute_values: dict[bytes, bytes | None] = {}
     marker: dict[str, Any] | None = None
     marker_key = record_keys.closed(partition)
-    ending = f"/{partition}".encode()
+    key_suffix = f"/{partition}".encode()
     async with topic_consumer(settings.kafka, settings.instance) as consumer:
         tps = [TopicPartition(topics.minutes, number) for number in range(partitions)]
         async for records in read_ranges(consumer, await offset_ranges(consumer, tps)):
@@ -47,9 +47,9 @@ async def load_ledger(
                         marker or {},
                         key=lambda candidate: candidate.get("minute", -1),
                     )
-                elif record.key and record.key.startswith(b"part/") and record.key.endswith(ending):
-                    dumped_minutes[record.key] = record.value
-    pipe_minutes = [load_pipe_minute(orjson.loads(value)) for value in dumped_minutes.values() if value]
+                elif record.key and record.key.startswith(b"part/") and record.key.endswith(key_suffix):
+                    minute_values[record.key] = record.value
+    pipe_minutes = [load_pipe_minute(orjson.loads(value)) for value in minute_values.values() if value]
     logger.info("ledger-loaded", partition=partition, minutes=len(pipe_minutes), resumed=marker is not None)
     if marker is None:
         marker = {"minute": -1, "through": {}, "restart": {}}

@@ -1,4 +1,4 @@
-"""Follow what observe publishes from the beginning of its topics, so that every instance can show everything."""
+"""Follow observe's own topics from their beginning, so that every instance can show everything."""
 
 import asyncio
 from collections.abc import Callable
@@ -47,14 +47,14 @@ class MinutesFollower:
 
     async def run(self, partitions: int) -> None:
         """Follow until cancelled; while Kafka is away what was read last holds."""
-        takes: dict[TopicPartition, TakeRecord] = {
+        handlers: dict[TopicPartition, TakeRecord] = {
             TopicPartition(self._topics.minutes, number): self._take_minute for number in range(partitions)
         }
-        takes[TopicPartition(self._topics.watermarks, 0)] = self._take_watermark
-        takes[TopicPartition(self._topics.alarms, 0)] = self._take_alarm
+        handlers[TopicPartition(self._topics.watermarks, 0)] = self._take_watermark
+        handlers[TopicPartition(self._topics.alarms, 0)] = self._take_alarm
         settings = self._settings
         follower = PartitionFollower(
-            settings.kafka, settings.instance, takes, wait_ms=_GATHER_MS, gather_bytes=_GATHER_BYTES
+            settings.kafka, settings.instance, handlers, wait_ms=_GATHER_MS, gather_bytes=_GATHER_BYTES
         )
         try:
             await follower.start()

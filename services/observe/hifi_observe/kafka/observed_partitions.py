@@ -85,14 +85,14 @@ class ObservedPartitions:
         self._reader = TopicReader(
             settings, topics, self._publisher, self._clock, self._tracer, self._pipes.lake_destinations
         )
-        running = asyncio.create_task(self._reader.run())
-        joined = asyncio.create_task(self._reader.joined.wait())
-        await asyncio.wait({running, joined}, return_when=asyncio.FIRST_COMPLETED)
-        joined.cancel()
-        if not running.done():
+        reading_task = asyncio.create_task(self._reader.run())
+        joining_task = asyncio.create_task(self._reader.joined.wait())
+        await asyncio.wait({reading_task, joining_task}, return_when=asyncio.FIRST_COMPLETED)
+        joining_task.cancel()
+        if not reading_task.done():
             self._health.unblock(_CONDITION)
         try:
-            await running
+            await reading_task
         finally:
-            running.cancel()
+            reading_task.cancel()
             self._reader.ledgers.clear()

@@ -18,9 +18,9 @@ _ENRICH: Final = "enrich"
 
 def read_topics(topics: Topics) -> list[str]:
     """Names of the topics that observe reads, without the stream."""
-    tiers = [f"{stage.RETRY_IN}.{tier.name}" for tier in topics.tiers]
-    events = [stage.RAW, stage.NORMALIZED, stage.ENRICHED, stage.RETRY_OUT, stage.PARKED, *tiers]
-    return [*events, stage.DEAD_LETTER, stage.RECEIPTS, stage.ACCEPTED]
+    tier_topics = [f"{stage.RETRY_IN}.{tier.name}" for tier in topics.tiers]
+    event_topics = [stage.RAW, stage.NORMALIZED, stage.ENRICHED, stage.RETRY_OUT, stage.PARKED, *tier_topics]
+    return [*event_topics, stage.DEAD_LETTER, stage.RECEIPTS, stage.ACCEPTED]
 
 
 class OffsetSnapshotReader:
@@ -61,40 +61,42 @@ class OffsetSnapshotReader:
         partitions = sorted(partitions)
         taken_us = now_us()
         accepted = self._topics.accepted
-        reports = await consumer.end_offsets(
+        report_ends = await consumer.end_offsets(
             [TopicPartition(accepted, partition) for partition in partitions]
         )
         committed: dict[tuple[str, int], int] = {}
         for service in sorted(set(stage.READERS.values())):
-            offsets = await self._admin.list_consumer_group_offsets(self._topics.group(service))
+            group_offsets = await self._admin.list_consumer_group_offsets(self._topics.group(service))
             if service == _ENRICH:
-                self.lookup_problems = problems_of(group.metadata for group in offsets.values())
-            for tp, group_offset in offsets.items():
+                self.lookup_problems = problems_of(group.metadata for group in group_offsets.values())
+            for tp, group_offset in group_offsets.items():
                 name = tp.topic.removeprefix(self._topics.stream + ".")
                 if stage.READERS.get(stage.kind_of(name)) == service:
                     committed[name, tp.partition] = group_offset.offset
-        in_lake: dict[int, int] = {}
+        lake_committed: dict[int, int] = {}
         if lake:
             lake_offsets = await self._admin.list_consumer_group_offsets(self._topics.group("lake"))
-            in_lake = {tp.partition: max(0, group_offset.offset) for tp, group_offset in lake_offsets.items()}
-        firsts = await consumer.beginning_offsets(
+            lake_committed = {
+                tp.partition: max(0, group_offset.offset) for tp, group_offset in lake_offsets.items()
+            }
+        parked_firsts = await consumer.beginning_offsets(
             [self.tp(stage.PARKED, partition) for partition in partitions]
         )
-        ends = await consumer.end_offsets(
+        end_offsets = await consumer.end_offsets(
             [self.tp(name, partition) for name in self._names for partition in partitions]
         )
         return {
             partition: OffsetSnapshot(
                 taken_us,
-                reports[TopicPartition(accepted, partition)],
+                report_ends[TopicPartition(accepted, partition)],
                 {
                     name: offset
                     for (name, number), offset in committed.items()
                     if number == partition and offset >= 0
                 },
-                {name: ends[self.tp(name, partition)] for name in self._names},
-                LakeRead(in_lake.get(partition, 0), lake) if lake else None,
-                firsts[self.tp(stage.PARKED, partition)],
+                {name: end_offsets[self.tp(name, partition)] for name in self._names},
+                LakeRead(lake_committed.get(partition, 0), lake) if lake else None,
+                parked_firsts[self.tp(stage.PARKED, partition)],
             )
             for partition in partitions
         }

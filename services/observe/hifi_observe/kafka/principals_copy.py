@@ -1,4 +1,4 @@
-"""observe's own copy of the principals: it needs no other service, and nothing of observe waits for it but requests."""
+"""observe's own copy of the principals: it needs no other service, and only requests wait for it."""
 
 import asyncio
 import contextlib
@@ -73,6 +73,6 @@ class TopicCopy:
                 await follower.stop()
 
     def _warn(self, error: Exception) -> None:
-        holds = "those read last hold" if self.read else "nobody can sign in"
-        self._health.warn(_SUBJECT, f"the topic {self._topic} cannot be read, {holds}: {error!r}")
+        consequence = "those read last hold" if self.read else "nobody can sign in"
+        self._health.warn(_SUBJECT, f"the topic {self._topic} cannot be read, {consequence}: {error!r}")
         logger.warning("principals-unreadable", topic=self._topic, error=repr(error))

@@ -67,8 +67,8 @@ class FiguresPublication:
         window = self._windows.setdefault(partition, figures.LagWindow(_LAG_INTERVALS))
         lags = ledger.live.take_lags()
         figures.count_late(ledger, lags, limits)
-        published = figures.of_ledger(ledger, now_us(), window.put(lags), with_rollout)
-        await self._publisher.live(partition, published)
+        figures_json = figures.of_ledger(ledger, now_us(), window.put(lags), with_rollout)
+        await self._publisher.live(partition, figures_json)
         reporter = self._reporters.setdefault(partition, OpenMinuteReporter())
         if rows := reporter.report(ledger.pipe_minutes.values()):
             await self._publisher.open_minutes(partition, rows)

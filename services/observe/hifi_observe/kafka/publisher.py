@@ -48,18 +48,18 @@ class Publisher:
         return self._partitions()
 
     async def closed(
-        self, partition: int, results: Sequence[MinuteResult], marker: dict[str, Any], at_us: int
+        self, partition: int, minute_results: Sequence[MinuteResult], marker: dict[str, Any], at_us: int
     ) -> None:
         """Write closed minutes, then the marker: after a restart in between, the minutes are closed again."""
-        by_partition: defaultdict[int, list[Record]] = defaultdict(list)
-        for minute_result in results:
+        records_by_partition: defaultdict[int, list[Record]] = defaultdict(list)
+        for minute_result in minute_results:
             pipe_minute = minute_result.pipe_minute
             key = record_keys.part(pipe_minute.pipe, pipe_minute.minute, partition)
             value = orjson.dumps(dump(minute_result, partition, at_us), option=orjson.OPT_NON_STR_KEYS)
-            by_partition[record_keys.partition_of(pipe_minute.pipe, self.partitions)].append(
+            records_by_partition[record_keys.partition_of(pipe_minute.pipe, self.partitions)].append(
                 Record(key, value, [])
             )
-        for number, records in by_partition.items():
+        for number, records in records_by_partition.items():
             await self._producer.send_and_wait(self._topics.minutes, number, records)
         record = Record(
             record_keys.closed(partition),
@@ -104,7 +104,7 @@ class Publisher:
         await self._producer.send_and_wait(self._topics.watermarks, 0, records)
 
     async def front(self, minute: int, value: dict[str, Any] | None) -> None:
-        """Write what the front refused in a minute; None deletes."""
+        """Write the front's refusals of a minute; None deletes."""
         record = Record(record_keys.front(minute), None if value is None else orjson.dumps(value), [])
         await self._producer.send_and_wait(self._topics.minutes, 0, [record])
 

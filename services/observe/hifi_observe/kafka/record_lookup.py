@@ -1,4 +1,4 @@
-"""Look up single records in Kafka on request: lost events, dead letters, what became of an event. Takes seconds."""
+"""Look up single records in Kafka on request: lost events, dead letters, outcomes of an event. Takes seconds."""
 
 import asyncio
 import contextlib
@@ -69,13 +69,13 @@ async def ce_ids(
     Raises:
         Retryable: Kafka does not answer.
     """
-    by_partition: dict[int, set[tuple[str, int]]] = {}
+    ids_by_partition: dict[int, set[tuple[str, int]]] = {}
     for lost_event in lost:
         event_id = (lost_event["epoch"], lost_event["sequence"])
-        by_partition.setdefault(lost_event["partition"], set()).add(event_id)
+        ids_by_partition.setdefault(lost_event["partition"], set()).add(event_id)
     ce_ids: dict[tuple[str, int], str] = {}
     async with _reader(settings) as reader:
-        for partition, ids in by_partition.items():
+        for partition, ids in ids_by_partition.items():
             span = merged["offsets"].get(str(partition), {}).get("raw")
             if span is None:
                 continue
@@ -98,7 +98,7 @@ async def ce_ids(
 async def outcomes(
     settings: ServiceSettings, topics: Topics, merged: Mapping[str, Any], ce_id: str
 ) -> list[dict[str, Any]]:
-    """What became of each event of a minute that has a `ce_id`, as far as the topics still have it.
+    """Find the records of each event of a minute that has a `ce_id`, as far as the topics still have them.
 
     `wanted` has the destinations whose conditions were true, None: enrich has not written the event; `outcomes` has the
     receipts in the order of writing.
@@ -110,9 +110,9 @@ async def outcomes(
     names = {"raw": topics.raw, "enriched": topics.enriched, "receipts": topics.receipts}
     async with _reader(settings) as reader:
         for partition, spans in merged["offsets"].items():
-            by_id: dict[tuple[bytes, int], dict[str, Any]] = {}
+            events_by_id: dict[tuple[bytes, int], dict[str, Any]] = {}
             for topic, name in names.items():
-                if topic not in spans or (topic != "raw" and not by_id):
+                if topic not in spans or (topic != "raw" and not events_by_id):
                     continue
                 tp = TopicPartition(name, int(partition))
                 async for record in reader.span(tp, spans[topic][0], spans[topic][1] + 1):
@@ -122,21 +122,26 @@ async def outcomes(
                         event_id = identity.epoch, identity.sequence
                         if topic == "raw" and dict(record.headers).get("ce_id", b"") == ce_id.encode():
                             event = {"partition": int(partition), "offset": record.offset}
-                            by_id[event_id] = event | {"wanted": None, "outcomes": []}
-                        elif event_id in by_id:
-                            _add(by_id[event_id], topic, record)
-            events += by_id.values()
+                            events_by_id[event_id] = event | {"wanted": None, "outcomes": []}
+                        elif event_id in events_by_id:
+                            _add_record(events_by_id[event_id], topic, record)
+            events += events_by_id.values()
     return events
 
 
-def _add(event: dict[str, Any], topic: str, record: ConsumerRecord) -> None:
+def _add_record(event: dict[str, Any], topic: str, record: ConsumerRecord) -> None:
     headers = {name: content.decode("utf-8", "replace") for name, content in fields(record.headers).items()}
     if topic == "enriched":
         event["wanted"] = [name for name in headers.get(TO, "").split(",") if name]
     elif topic == "receipts":
-        receipt = {"destination": DESTINATION, "outcome": OUTCOME, "reason": REASON, "release": RELEASE}
-        facts = {name: headers.get(header, "") for name, header in receipt.items()}
-        event["outcomes"].append(facts | {"at_ms": record.timestamp})
+        receipt_headers = {
+            "destination": DESTINATION,
+            "outcome": OUTCOME,
+            "reason": REASON,
+            "release": RELEASE,
+        }
+        receipt_fields = {name: headers.get(header, "") for name, header in receipt_headers.items()}
+        event["outcomes"].append(receipt_fields | {"at_ms": record.timestamp})
 
 
 async def dead_letters(
@@ -174,15 +179,15 @@ async def dead_letters(
                     not value or letter[name] == value for name, value in conditions.items()
                 ):
                     matching.append(letter)
-    shown = sorted(matching, key=lambda letter: -letter["at_ms"])[:limit]
-    if shown:
+    newest_letters = sorted(matching, key=lambda letter: -letter["at_ms"])[:limit]
+    if newest_letters:
         try:
-            replayed_places = await replayed(settings.kafka, topics, shown[-1]["at_ms"])
+            replayed_positions = await replayed(settings.kafka, topics, newest_letters[-1]["at_ms"])
         except (Misconfigured, KafkaError) as error:
             raise Retryable(f"Kafka does not answer: {error!r}") from error
-        for letter in shown:
-            letter["replayed"] = (letter["partition"], letter["offset"]) in replayed_places
-    return shown
+        for letter in newest_letters:
+            letter["replayed"] = (letter["partition"], letter["offset"]) in replayed_positions
+    return newest_letters
 
 
 def _dead_letter(record: ConsumerRecord, *, masks: bool, hides_id: bool) -> dict[str, Any]:
@@ -227,22 +232,22 @@ class _Reader:
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self._consumer = consumer
-        self._left = _RECORDS
+        self._remaining_records = _RECORDS
 
     async def span(
-        self, tp: TopicPartition, first: int, end: int | None
+        self, tp: TopicPartition, start_offset: int, end: int | None
     ) -> AsyncGenerator[ConsumerRecord, None]:
         """Records of a partition from an offset (negative: relative to the end) up to `end` (None: the current end)."""
         consumer = self._consumer
         consumer.assign([tp])
-        beginning, last = (
+        first_offset, end_offset = (
             (await consumer.beginning_offsets([tp]))[tp],
             (await consumer.end_offsets([tp]))[tp],
         )
-        end = last if end is None else min(end, last)
-        position = max(beginning, first if first >= 0 else end + first)
-        end = min(end, position + self._left)
-        self._left -= max(0, end - position)
+        end = end_offset if end is None else min(end, end_offset)
+        position = max(first_offset, start_offset if start_offset >= 0 else end + start_offset)
+        end = min(end, position + self._remaining_records)
+        self._remaining_records -= max(0, end - position)
         consumer.seek(tp, position)
         while position < end:
             for record in (await consumer.getmany(tp, timeout_ms=500)).get(tp, []):

@@ -89,7 +89,7 @@ class TopicReader:
         self._lock = asyncio.Lock()
         """Held while minutes are closed and published, and while partitions are added or removed."""
         self._amended_s = 0.0
-        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """The error because of which this reader must stop."""
 
     @property
@@ -108,29 +108,29 @@ class TopicReader:
             await self._snapshots.start()
             await self._membership.start()
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._read())
+                tasks.create_task(self._read_records())
                 tasks.create_task(self._read_snapshots())
                 tasks.create_task(self._read_raw_ends())
-                tasks.create_task(self._fail())
+                tasks.create_task(self._raise_failure())
         finally:
-            self._failed.cancel()
+            self._failure.cancel()
             for client in (self._membership, self._snapshots, self._consumer):
                 await close(client)
 
-    async def _fail(self) -> None:
-        await self._failed
+    async def _raise_failure(self) -> None:
+        await self._failure
 
-    async def _changed(self, added: set[int], taken: set[int]) -> None:
+    async def _changed(self, added: set[int], removed: set[int]) -> None:
         try:
-            await self._change(added, taken)
+            await self._change(added, removed)
         except (KafkaError, OSError) as error:
             # Otherwise the group would keep assigning partitions to an instance that does not read them.
-            if not self._failed.done():
-                self._failed.set_exception(error)
+            if not self._failure.done():
+                self._failure.set_exception(error)
 
-    async def _change(self, added: set[int], taken: set[int]) -> None:
+    async def _change(self, added: set[int], removed: set[int]) -> None:
         async with self._lock:
-            for partition in taken:
+            for partition in removed:
                 self.ledgers.pop(partition, None)
             for partition in sorted(added):
                 self.ledgers[partition] = await load_ledger(
@@ -148,13 +148,13 @@ class TopicReader:
         """Read all topics of the partition numbers, each from the position of its ledger."""
         names = read_topics(self._topics)
         tps = {self._snapshots.tp(name, partition): name for partition in self.ledgers for name in names}
-        fresh = [tp for tp in tps if tp.partition in added]
-        beginnings = await self._consumer.beginning_offsets(fresh) if fresh else {}
+        added_tps = [tp for tp in tps if tp.partition in added]
+        first_offsets = await self._consumer.beginning_offsets(added_tps) if added_tps else {}
         self._consumer.assign(list(tps))
         for tp, name in tps.items():
             positions = self.ledgers[tp.partition].positions
-            start = max(positions.get(name, 0), beginnings.get(tp, 0))
-            if tp in beginnings and positions.get(name) is not None:
+            start = max(positions.get(name, 0), first_offsets.get(tp, 0))
+            if tp in first_offsets and positions.get(name) is not None:
                 self._note_jump(self.ledgers[tp.partition], name, positions[name], start)
             positions[name] = start
             self._consumer.seek(tp, start)
@@ -163,7 +163,7 @@ class TopicReader:
         else:
             self._assigned.clear()
 
-    async def _read(self) -> None:
+    async def _read_records(self) -> None:
         while True:
             await self._assigned.wait()
             try:
@@ -185,36 +185,38 @@ class TopicReader:
             await asyncio.sleep(0)
 
     async def _read_raw_ends(self) -> None:
-        """Tell the ledgers how far `raw` reaches, for the watermarks."""
+        """Pass the end offsets of `raw` to the ledgers, for the watermarks."""
         late_answers = LateAnswers()
         while True:
-            asked = read_clocks()
-            asked_us = self._clock.time_us(asked)
+            asked_clocks = read_clocks()
+            asked_us = self._clock.time_us(asked_clocks)
             tps = [self._snapshots.tp(stage.RAW, partition) for partition in self.ledgers]
             if tps and asked_us is not None:
-                ends = await self._consumer.end_offsets(tps)
-                if late_answers.counts(asked.monotonic_us, read_clocks().monotonic_us):
-                    for tp, end in ends.items():
+                end_offsets = await self._consumer.end_offsets(tps)
+                if late_answers.counts(asked_clocks.monotonic_us, read_clocks().monotonic_us):
+                    for tp, end_offset in end_offsets.items():
                         ledger = self.ledgers.get(tp.partition)
                         if ledger is not None:
-                            ledger.open_events.note_end(asked_us, end, ledger.positions.get(stage.RAW, 0))
+                            ledger.open_events.note_end(
+                                asked_us, end_offset, ledger.positions.get(stage.RAW, 0)
+                            )
             await asyncio.sleep(_RAW_ENDS_S)
 
-    def _note_jump(self, ledger: PartitionLedger, name: str, expected: int, first: int) -> None:
-        if first > expected:
+    def _note_jump(self, ledger: PartitionLedger, name: str, expected_offset: int, first_offset: int) -> None:
+        if first_offset > expected_offset:
             if name == stage.RAW:
-                ledger.open_events.holds.deleted_unread(first - expected, self._rules.follow_s)
-            ledger.live.skip(name, first - expected, now_us())
-            logger.error("offsets-lost", topic=name, first=expected, last=first - 1)
+                ledger.open_events.holds.deleted_unread(first_offset - expected_offset, self._rules.follow_s)
+            ledger.live.skip(name, first_offset - expected_offset, now_us())
+            logger.error("offsets-lost", topic=name, first=expected_offset, last=first_offset - 1)
 
     async def _read_snapshots(self) -> None:
         """Read snapshots at an interval; close minutes at each one that was reached."""
         while True:
             started_s = monotonic_s()
             async with self._lock:
-                due = [partition for partition, ledger in self.ledgers.items() if not ledger.busy]
-                if due:
-                    snapshots = await self._snapshots.snapshots(self._consumer, due, self._lake())
+                due_partitions = [partition for partition, ledger in self.ledgers.items() if not ledger.busy]
+                if due_partitions:
+                    snapshots = await self._snapshots.snapshots(self._consumer, due_partitions, self._lake())
                     self.answered_s = monotonic_s()
                     for partition, snapshot in snapshots.items():
                         self.ledgers[partition].begin(snapshot)
@@ -225,18 +227,18 @@ class TopicReader:
 
     async def _close_minutes(self) -> None:
         now_s = monotonic_s()
-        amend = now_s - self._amended_s >= self._settings.observe_amend_interval_s
-        if amend:
+        amends = now_s - self._amended_s >= self._settings.observe_amend_interval_s
+        if amends:
             self._amended_s = now_s
-        newest = self._rules.newest_closable(now_us())
+        newest_minute = self._rules.newest_closable(now_us())
         for partition, ledger in self.ledgers.items():
             if not ledger.reached:
                 continue
-            if newest <= ledger.closed_minute and not amend:
+            if newest_minute <= ledger.closed_minute and not amends:
                 ledger.drop_snapshot()
                 continue
-            before = ledger.closed_minute
-            results = ledger.settle()
+            closed_before = ledger.closed_minute
+            minute_results = ledger.settle()
             marker = ledger.marker()
-            if results or ledger.closed_minute > before:
-                await self._publisher.closed(partition, results, marker, now_us())
+            if minute_results or ledger.closed_minute > closed_before:
+                await self._publisher.closed(partition, minute_results, marker, now_us())

@@ -61,60 +61,68 @@ class WatermarkPublication:
         statements: dict[bytes, Watermark | None] = {}
         while True:
             await asyncio.sleep(interval_s if len(statements) < _MANY else max(interval_s, 1))
-            declared = self._pipes.destinations_in_use()
+            declared_names = self._pipes.destinations_in_use()
             self._chains.declare(self._pipes.links())
-            parts = self._look(declared)
+            watermark_parts = self._sample_parts(declared_names)
             totals = add_up(self._store.parts.values())
-            self._raise_floors(declared, totals, parts)
-            written = [self._publisher.watermark_part(partition, part) for partition, part in parts.items()]
-            statements = self._state(declared, totals)
+            self._raise_floors(declared_names, totals, watermark_parts)
+            writes = [
+                self._publisher.watermark_part(partition, watermark_part)
+                for partition, watermark_part in watermark_parts.items()
+            ]
+            statements = self._make_statements(declared_names, totals)
             if statements:
-                written.append(self._publisher.watermarks(statements, self._store.writer))
-            await asyncio.gather(*written)
+                writes.append(self._publisher.watermarks(statements, self._store.writer))
+            await asyncio.gather(*writes)
             metrics.SETTLED.clear()
-            for statement in self._store.of(declared, read_clocks().wall_us):
+            for statement in self._store.of(declared_names, read_clocks().wall_us):
                 if statement["settled_until"] is not None:
                     labels = statement["pipe"], statement["destination"]
                     metrics.SETTLED.labels(*labels).set(microseconds(statement["settled_until"]) / 1e6)
 
-    def _look(self, declared: dict[str, set[str]]) -> dict[int, WatermarkPart]:
+    def _sample_parts(self, declared_names: dict[str, set[str]]) -> dict[int, WatermarkPart]:
         """The parts of the partition numbers of this instance."""
-        now, parts = read_clocks(), {}
+        clocks, watermark_parts = read_clocks(), {}
         published_us = self._store.settled_us()
         for partition, ledger in self._partitions.ledgers.items():
             ledger.open_events.published_us = published_us
             failures = self._failures.setdefault(partition, RecentFailures())
-            part = parts[partition] = part_of(
+            watermark_part = watermark_parts[partition] = part_of(
                 ledger.open_events,
-                lambda pipe: declared.get(pipe, ()),
-                failures.sample(ledger.live, now.wall_us),
+                lambda pipe: declared_names.get(pipe, ()),
+                failures.sample(ledger.live, clocks.wall_us),
                 self._store.clock,
-                now,
+                clocks,
                 self._store.writer,
             )
-            part["pipes"] = self._pipes.registry.offset
-            self._store.take_part(partition, part)
-        return parts
+            watermark_part["pipes"] = self._pipes.registry.offset
+            self._store.take_part(partition, watermark_part)
+        return watermark_parts
 
     def _raise_floors(
-        self, declared: dict[str, set[str]], totals: dict[Key, OpenAt], parts: dict[int, WatermarkPart]
+        self,
+        declared_names: dict[str, set[str]],
+        totals: dict[Key, OpenAt],
+        watermark_parts: dict[int, WatermarkPart],
     ) -> None:
         """Raise the floors of event times, in the ledgers and in the parts that were made of them just now.
 
         Nothing may be read in between: what is read after the floor was raised counts as late.
         """
-        keys = {(pipe, name) for pipe, names in declared.items() for name in names} | totals.keys()
+        keys = {(pipe, name) for pipe, names in declared_names.items() for name in names} | totals.keys()
         floors_us = event_floors(self._store.parts.values(), keys, totals, self._store.event_us())
-        for partition, part in parts.items():
-            raise_floors(self._partitions.ledgers[partition].open_events.event_times, part, floors_us)
+        for partition, watermark_part in watermark_parts.items():
+            raise_floors(
+                self._partitions.ledgers[partition].open_events.event_times, watermark_part, floors_us
+            )
 
-    def _state(
-        self, declared: dict[str, set[str]], totals: dict[Key, OpenAt]
+    def _make_statements(
+        self, declared_names: dict[str, set[str]], totals: dict[Key, OpenAt]
     ) -> dict[bytes, Watermark | None]:
-        """The statements about the pipes that this instance owns; None of those that are gone."""
-        parts, now_us = self._store.parts, self._store.clock.time_us(read_clocks())
-        lost = self._minutes.losses
-        keys = self._owned(declared)
+        """The statements about the pipes that this instance owns; None: it was deleted."""
+        watermark_parts, now_us = self._store.parts, self._store.clock.time_us(read_clocks())
+        losses = self._minutes.losses
+        keys = self._owned(declared_names)
         statements: dict[bytes, Watermark | None] = {}
         settled_us: dict[str, int] = {}
         for pipe, destination in keys:
@@ -122,32 +130,32 @@ class WatermarkPublication:
                 pipe,
                 destination,
                 totals.get((pipe, destination)),
-                parts,
+                watermark_parts,
                 self._partitions.count,
                 self._store.published((pipe, destination)),
                 now_us,
-                sum(lost.get(pipe, {}).values()),
+                sum(losses.get(pipe, {}).values()),
                 self._pipes.timely(pipe, destination),
                 self._pipes.declared_at(pipe, destination),
             )
             statement["chain"] = self._chains.state(statement, now_us or 0)
             self._store.take(statement)
             statements[key_of(pipe, destination)] = statement
-            own_us = microseconds(statement["settled_until"])
-            settled_us[pipe] = min(settled_us.get(pipe, own_us), own_us)
-        for pipe, us in settled_us.items():
-            self._chains.note_settled(pipe, us)
+            statement_us = microseconds(statement["settled_until"])
+            settled_us[pipe] = min(settled_us.get(pipe, statement_us), statement_us)
+        for pipe, pipe_us in settled_us.items():
+            self._chains.note_settled(pipe, pipe_us)
         for key in set(self._store.keys()) - keys:
             if self.owns(key[0]):
                 self._store.drop(key)
                 statements[key_of(*key)] = None
         return statements
 
-    def _owned(self, declared: dict[str, set[str]]) -> set[Key]:
-        """Pipe and destination of what this instance states."""
-        keys = {(pipe, destination) for pipe, names in declared.items() for destination in names}
-        for part in self._store.parts.values():
-            keys.update((pipe, destination) for pipe, destination, *_ in part["open"])
+    def _owned(self, declared_names: dict[str, set[str]]) -> set[Key]:
+        """Pipes and destinations that this instance states."""
+        keys = {(pipe, destination) for pipe, names in declared_names.items() for destination in names}
+        for watermark_part in self._store.parts.values():
+            keys.update((pipe, destination) for pipe, destination, *_ in watermark_part["open"])
         return {key for key in keys if self.owns(key[0])}
 
     def owns(self, pipe: str) -> bool:

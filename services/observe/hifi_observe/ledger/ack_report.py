@@ -60,10 +60,10 @@ def parse(value: bytes | None) -> AckReport:
             for pipe, partition, first, last in body.get("deleted") or ()
         )
         sources = {str(pipe): _source(report) for pipe, report in (body.get("sources") or {}).items()}
-        closed = bool(body.get("closed"))
+        is_closed = bool(body.get("closed"))
         release = str(body.get("release") or "")
         return AckReport(
-            str(body["epoch"]), ranges, closed, answers, paused, of_ingest, deleted, sources, release
+            str(body["epoch"]), ranges, is_closed, answers, paused, of_ingest, deleted, sources, release
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotAnEvent(f"not an ack report: {error!r}") from None

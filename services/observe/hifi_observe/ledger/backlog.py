@@ -11,12 +11,12 @@ from hifi_observe.ledger.record_batch import RecordColumns, RecordGroup
 from hifi_observe.ledger.stage import EventStage
 
 _CHUNK: Final = 4096
-_Shown: TypeAlias = tuple[PipeMinute, EventStage, str]
-"""What a record shows: its pipe minute, stage and epoch."""
+_RecordKey: TypeAlias = tuple[PipeMinute, EventStage, str]
+"""Pipe minute, stage and epoch of a record."""
 
 
 class BacklogState(NamedTuple):
-    """How many records of a topic its reading service has still to process."""
+    """Number and age of the records of a topic that its reading service has still to process."""
 
     records: int
     """Records that are not processed yet."""
@@ -35,8 +35,8 @@ class _Chunk:
         self.sequences = array("q")
         self.raw_offsets = array("q")
         self.group = array("H")
-        self.groups: list[_Shown] = []
-        self.numbers: dict[_Shown, int] = {}
+        self.groups: list[_RecordKey] = []
+        self.numbers: dict[_RecordKey, int] = {}
         self.start = 0
 
     def extend(self, columns: RecordColumns, start: int, end: int) -> None:
@@ -50,11 +50,11 @@ class _Chunk:
 
     def _number(self, group: RecordGroup) -> int:
         assert group.pipe_minute is not None
-        shown = group.pipe_minute, group.stages[0], group.epoch
-        number = self.numbers.get(shown)
+        record_key = group.pipe_minute, group.stages[0], group.epoch
+        number = self.numbers.get(record_key)
         if number is None:
-            number = self.numbers[shown] = len(self.groups)
-            self.groups.append(shown)
+            number = self.numbers[record_key] = len(self.groups)
+            self.groups.append(record_key)
         return number
 
 
@@ -73,14 +73,14 @@ class Backlog:
         """The offset that the service committed last; -1: none yet."""
         self.processed_raw_offset = -1
         """Records with up to this offset in `raw` are processed, as the service's output shows; -1: unknown."""
-        self._held: Counter[tuple[str, str]] = Counter()
+        self._queued: Counter[tuple[str, str]] = Counter()
         """Pipe and destination (or empty) to records in the queue."""
 
     def put(self, columns: RecordColumns) -> None:
         """Add records that were read. Offsets ascend; every group has its pipe minute."""
         for group, count in Counter(columns.groups).items():
             assert group.pipe_minute is not None
-            self._held[group.pipe_minute.pipe, group.stages[0].destination] += count
+            self._queued[group.pipe_minute.pipe, group.stages[0].destination] += count
         start, total = 0, len(columns.offsets)
         while start < total:
             chunk = self._chunks[-1] if self._chunks else None
@@ -105,14 +105,16 @@ class Backlog:
             chunk = self._chunks[0]
             end = bisect_left(chunk.offsets, committed, chunk.start)
             by_group: dict[int, list[int]] = {}
-            passed = zip(chunk.group[chunk.start : end], chunk.sequences[chunk.start : end], strict=True)
-            for number, sequence in passed:
+            passed_records = zip(
+                chunk.group[chunk.start : end], chunk.sequences[chunk.start : end], strict=True
+            )
+            for number, sequence in passed_records:
                 by_group.setdefault(number, []).append(sequence)
             for number, sequences in by_group.items():
                 pipe_minute, stage, epoch = chunk.groups[number]
                 passed_stage = stage._replace(kind=self._kind) if self._kind else stage
                 pipe_minute.pass_by(passed_stage, epoch, sequences)
-                self._held[pipe_minute.pipe, stage.destination] -= len(sequences)
+                self._queued[pipe_minute.pipe, stage.destination] -= len(sequences)
             chunk.start = end
             if end < len(chunk.offsets):
                 return
@@ -122,10 +124,12 @@ class Backlog:
         """Identities of a pipe minute whose records of a stage are in the queue."""
         ids = IdSet()
         for chunk in self._chunks:
-            for number, (other, at, epoch) in enumerate(chunk.groups):
-                if other is pipe_minute and at == stage:
+            for number, (group_minute, group_stage, epoch) in enumerate(chunk.groups):
+                if group_minute is pipe_minute and group_stage == stage:
                     indexes = range(chunk.start, len(chunk.offsets))
-                    ids.add(epoch, [chunk.sequences[i] for i in indexes if chunk.group[i] == number])
+                    ids.add(
+                        epoch, [chunk.sequences[index] for index in indexes if chunk.group[index] == number]
+                    )
         return ids
 
     @property
@@ -135,13 +139,13 @@ class Backlog:
 
     def waiting(self) -> Counter[tuple[str, str]]:
         """Pipe and destination (or empty) to records that are not processed yet, without zeros."""
-        waiting = +self._held
+        waiting = +self._queued
         for chunk in self._chunks:
-            first = self._first_waiting(chunk)
-            for number, records in Counter(chunk.group[chunk.start : first]).items():
+            first_index = self._first_waiting(chunk)
+            for number, records in Counter(chunk.group[chunk.start : first_index]).items():
                 pipe_minute, stage, _ = chunk.groups[number]
                 waiting[pipe_minute.pipe, stage.destination] -= records
-            if first < len(chunk.offsets):
+            if first_index < len(chunk.offsets):
                 break
         return +waiting
 
@@ -152,13 +156,13 @@ class Backlog:
         return bisect_right(chunk.raw_offsets, self.processed_raw_offset, chunk.start)
 
     def state(self, now_ms: int) -> BacklogState:
-        """What is to be processed, and what is only uncommitted."""
+        """The records that are to be processed, and those that are only uncommitted."""
         uncommitted, first_ms = 0, None
         for chunk in self._chunks:
-            first = self._first_waiting(chunk)
-            uncommitted += first - chunk.start
-            if first < len(chunk.offsets):
-                first_ms = chunk.append_ms[first]
+            first_index = self._first_waiting(chunk)
+            uncommitted += first_index - chunk.start
+            if first_index < len(chunk.offsets):
+                first_ms = chunk.append_ms[first_index]
                 break
         seconds = 0.0 if first_ms is None else max(0.0, (now_ms - first_ms) / 1000)
         return BacklogState(len(self) - uncommitted, uncommitted, seconds)

@@ -50,7 +50,7 @@ class BreakerReport:
 
 
 class ReceiptAnswer(NamedTuple):
-    """What a receipt tells about the destination, as in the header `hifi_receipt`; empty where it tells nothing."""
+    """The answer of the destination as the header `hifi_receipt` has it; a field that it lacks is empty."""
 
     status: bytes = b""
     reason: bytes = b""
@@ -65,7 +65,7 @@ class ReceiptAnswer(NamedTuple):
 NO_ANSWER: Final = ReceiptAnswer()
 
 
-class _Reported(NamedTuple):
+class _InstanceState(NamedTuple):
     instance: str
     """Empty: the receipt names none."""
     state: str
@@ -96,29 +96,29 @@ class BreakerReports:
             answer: of the receipt.
             append_ms: when it was appended, milliseconds since 1970 UTC.
         """
-        failing = failing_answer(outcome, answer)
-        reported = self._reported(outcome, answer, failing)
-        if reported is None:
+        failure = failing_answer(outcome, answer)
+        instance_state = self._instance_state(outcome, answer, failure)
+        if instance_state is None:
             return
-        instance, state = reported
+        instance, state = instance_state
         report = self._by_instance.pop(instance, None) or BreakerReport(state, append_ms)
-        report.update(state, append_ms, failing)
+        report.update(state, append_ms, failure)
         self._by_instance[instance] = report
         if len(self._by_instance) > _INSTANCES:
             del self._by_instance[next(iter(self._by_instance))]
 
-    def _reported(self, outcome: str, answer: ReceiptAnswer, failing: str) -> _Reported | None:
+    def _instance_state(self, outcome: str, answer: ReceiptAnswer, failure: str) -> _InstanceState | None:
         """The breaker state that a receipt reports; None: nothing."""
         if answer.breaker:
             state, _, instance = answer.breaker.decode("utf-8", "replace").partition(":")
-            return _Reported(instance, state) if state in (OPEN, HALF_OPEN, CLOSED, PAUSED) else None
+            return _InstanceState(instance, state) if state in (OPEN, HALF_OPEN, CLOSED, PAUSED) else None
         if answer.reason == b"breaker-open":
-            return _Reported("", OPEN)
-        if outcome == "delivered" or answer.status or failing:
-            previous = self._by_instance.get("")
+            return _InstanceState("", OPEN)
+        if outcome == "delivered" or answer.status or failure:
+            previous_report = self._by_instance.get("")
             # The failed probe of an egest that names no breaker leaves it open.
-            probe = bool(failing) and previous is not None and previous.state == OPEN
-            return _Reported("", OPEN if probe else CLOSED)
+            probe = bool(failure) and previous_report is not None and previous_report.state == OPEN
+            return _InstanceState("", OPEN if probe else CLOSED)
         return None
 
     def dump(self) -> list[list[Any]]:
@@ -127,5 +127,5 @@ class BreakerReports:
 
 
 def load_reports(rows: list[list[Any]]) -> dict[str, BreakerReport]:
-    """What `BreakerReports.dump` wrote: instance to report, the newest last."""
+    """Restore what `BreakerReports.dump` returned: instance to report, the newest last."""
     return {row[0]: BreakerReport(*row[1:]) for row in rows}

@@ -54,7 +54,7 @@ class ClosingRules:
 
 @dataclass(frozen=True, slots=True)
 class LakeRead:
-    """What the service lake reads of `enriched`, beside egest."""
+    """The offset and the destinations of the service lake, which reads `enriched` as egest does."""
 
     committed: int
     """Its committed offset; 0: none yet."""
@@ -75,7 +75,7 @@ class OffsetSnapshot:
     ends: Mapping[str, int]
     """Topic to its end offset."""
     lake: LakeRead | None = None
-    """What the service lake reads; None: no pipe has a table."""
+    """Of the service lake; None: no pipe has a table."""
     parked_first: int = 0
     """The first offset of `parked` that Kafka still has: what was parked before is deleted."""
 
@@ -109,7 +109,7 @@ def close_minute(
     pipe_minute: PipeMinute,
     pending: hops.Pending,
     ingest: IngestActivity,
-    counted: Mapping[str, int],
+    counted_offsets: Mapping[str, int],
     lake: hops.LakeDestinations = frozenset(),
 ) -> MinuteResult:
     """Close a minute, or amend a closed one: freeze its counts and keep only the unresolved identities.
@@ -118,7 +118,7 @@ def close_minute(
         pipe_minute: to close.
         pending: identities whose records the reading service has not committed past.
         ingest: ack reports of the partition.
-        counted: topic to the next offset that is not counted yet.
+        counted_offsets: topic to the next offset that is not counted yet.
         lake: pipe and name of the destinations that the service lake delivers to.
     """
     unresolved = hops.unresolved(pipe_minute, pending, lake)
@@ -128,7 +128,7 @@ def close_minute(
         pipe_minute.unreported = ingest.unreported(pipe_minute)
     minute_result.unacknowledged, minute_result.ack_report_incomplete = pipe_minute.unreported
     kept_ids = union([*(group.ids for group in unresolved), hops.unread(pipe_minute)])
-    pipe_minute.close(counts_now, kept_ids, counted)
+    pipe_minute.close(counts_now, kept_ids, counted_offsets)
     pipe_minute.may_end = any(group.state != "lost" for group in unresolved)
     pipe_minute.frozen.subtract(hops.counts(pipe_minute))
     return minute_result

@@ -54,42 +54,47 @@ class Transit:
 
     def appended(self, topic: str, identities: Sequence[bytes], appends_us: Sequence[int]) -> list[int]:
         """Add appends of records to a topic; returns the transits now known, microseconds."""
-        other, mine = self._fetched.setdefault(topic, {}), self._appended.setdefault(topic, {})
-        if other:
-            transits = self._join(other, mine, identities, appends_us)
+        fetch_times, append_times = self._fetched.setdefault(topic, {}), self._appended.setdefault(topic, {})
+        if fetch_times:
+            transits = self._join(fetch_times, append_times, identities, appends_us)
             lengths_us = [max(0, -length) for length in transits]
         else:
-            mine.update(zip(identities, appends_us, strict=True))
+            append_times.update(zip(identities, appends_us, strict=True))
             lengths_us = []
-        self._bound(mine)
+        self._bound(append_times)
         return lengths_us
 
     def fetched(self, topic: str, identities: Sequence[bytes], fetches_us: Sequence[int]) -> list[int]:
         """Add fetches of records by a topic's reader; returns the transits now known, microseconds."""
-        other, mine = self._appended.setdefault(topic, {}), self._fetched.setdefault(topic, {})
-        lengths_us = [max(0, length) for length in self._join(other, mine, identities, fetches_us)]
-        self._bound(mine)
+        append_times, fetch_times = self._appended.setdefault(topic, {}), self._fetched.setdefault(topic, {})
+        lengths_us = [
+            max(0, length) for length in self._join(append_times, fetch_times, identities, fetches_us)
+        ]
+        self._bound(fetch_times)
         return lengths_us
 
     @staticmethod
     def _join(
-        other: dict[bytes, int], mine: dict[bytes, int], identities: Sequence[bytes], times_us: Sequence[int]
+        counterparts: dict[bytes, int],
+        unmatched: dict[bytes, int],
+        identities: Sequence[bytes],
+        times_us: Sequence[int],
     ) -> list[int]:
-        """Take out what `other` knows of these, and put the rest into `mine`; returns times less other times."""
-        other_times_us = list(map(other.pop, identities, repeat(None)))
-        if None not in other_times_us:
-            return list(map(sub, times_us, cast(list[int], other_times_us)))
+        """Subtract from each time that of its counterpart, which is removed; `unmatched` gets the times without one."""
+        counterpart_times_us = list(map(counterparts.pop, identities, repeat(None)))
+        if None not in counterpart_times_us:
+            return list(map(sub, times_us, cast(list[int], counterpart_times_us)))
         lengths_us = []
-        for identity, time_us, other_us in zip(identities, times_us, other_times_us, strict=True):
-            if other_us is None:
-                mine[identity] = time_us
+        for identity, time_us, counterpart_us in zip(identities, times_us, counterpart_times_us, strict=True):
+            if counterpart_us is None:
+                unmatched[identity] = time_us
             else:
-                lengths_us.append(time_us - other_us)
+                lengths_us.append(time_us - counterpart_us)
         return lengths_us
 
-    def _bound(self, kept: dict[bytes, int]) -> None:
-        while len(kept) > self._limit:
-            del kept[next(iter(kept))]
+    def _bound(self, times: dict[bytes, int]) -> None:
+        while len(times) > self._limit:
+            del times[next(iter(times))]
 
 
 def measure(kind: str, pipe_minute: PipeMinute, groups: Iterable[RecordGroup], transit: Transit) -> list[int]:
@@ -108,66 +113,66 @@ def measure(kind: str, pipe_minute: PipeMinute, groups: Iterable[RecordGroup], t
             times.extend(group.times)
     lags: list[int] = []
     for destination, times in by_destination.items():
-        measured = times.complete() if times.malformed else times
-        if not measured.identities:
+        complete_times = times.complete() if times.malformed else times
+        if not complete_times.identities:
             continue
         if kind == stage.RECEIPTS:
-            lags += _measure_deliveries(pipe_minute, destination, measured, transit)
+            lags += _measure_deliveries(pipe_minute, destination, complete_times, transit)
         else:
-            _measure_hop(kind, pipe_minute, measured, transit)
+            _measure_hop(kind, pipe_minute, complete_times, transit)
     return lags
 
 
 def _measure_hop(kind: str, pipe_minute: PipeMinute, times: RecordTimes, transit: Transit) -> None:
-    ins, accepts, events = (
+    in_us, accepted_us, event_us = (
         times.in_us,
         times.accepted_us,
         event_times_us(times.event_times, times.accepted_us),
     )
-    appends = [append_ms * 1000 for append_ms in times.append_ms]
+    appends_us = [append_ms * 1000 for append_ms in times.append_ms]
     service, measure = stage.WRITERS[kind], pipe_minute.measure
-    measure(service + ".in.event", map(sub, ins, events))
-    measure(service + ".in.accepted", map(sub, ins, accepts))
-    measure(service + ".process", _lengths(ins, appends))
-    measure(service + ".out.event", map(sub, appends, events))
-    measure(service + ".out.accepted", map(sub, appends, accepts))
+    measure(service + ".in.event", map(sub, in_us, event_us))
+    measure(service + ".in.accepted", map(sub, in_us, accepted_us))
+    measure(service + ".process", _lengths(in_us, appends_us))
+    measure(service + ".out.event", map(sub, appends_us, event_us))
+    measure(service + ".out.accepted", map(sub, appends_us, accepted_us))
     _measure_fetches(kind, pipe_minute, transit, times)
-    lengths_us = transit.appended(kind, times.identities, appends)
+    lengths_us = transit.appended(kind, times.identities, appends_us)
     if lengths_us:
         measure(stage.READERS[kind] + ".transit", lengths_us)
 
 
 def _measure_fetches(kind: str, pipe_minute: PipeMinute, transit: Transit, times: RecordTimes) -> None:
-    previous = _PREVIOUS.get(kind)
-    if previous is not None:
-        lengths_us = transit.fetched(previous, times.identities, times.in_us)
+    previous_kind = _PREVIOUS.get(kind)
+    if previous_kind is not None:
+        lengths_us = transit.fetched(previous_kind, times.identities, times.in_us)
         if lengths_us:
-            pipe_minute.measure(stage.READERS[previous] + ".transit", lengths_us)
+            pipe_minute.measure(stage.READERS[previous_kind] + ".transit", lengths_us)
 
 
 def _measure_deliveries(
     pipe_minute: PipeMinute, destination: str, times: RecordTimes, transit: Transit
 ) -> list[int]:
-    ins, accepts, events = (
+    in_us, accepted_us, event_us = (
         times.in_us,
         times.accepted_us,
         event_times_us(times.event_times, times.accepted_us),
     )
-    sents, answers = times.sent_us, times.answered_us
+    sent_us, answered_us = times.sent_us, times.answered_us
     _measure_fetches(stage.RECEIPTS, pipe_minute, transit, times)
     measure = pipe_minute.measure
-    lags, lags_from_event = list(map(sub, answers, accepts)), list(map(sub, answers, events))
-    measure("egest.in.event", map(sub, ins, events))
-    measure("egest.in.accepted", map(sub, ins, accepts))
-    measure("egest.process", _lengths(ins, sents))
+    lags, lags_from_event = list(map(sub, answered_us, accepted_us)), list(map(sub, answered_us, event_us))
+    measure("egest.in.event", map(sub, in_us, event_us))
+    measure("egest.in.accepted", map(sub, in_us, accepted_us))
+    measure("egest.process", _lengths(in_us, sent_us))
     measure("egest.out.event", lags_from_event)
     measure("egest.out.accepted", lags)
-    measure(f"expel/{destination}", _lengths(sents, answers))
+    measure(f"expel/{destination}", _lengths(sent_us, answered_us))
     measure(f"end.event/{destination}", lags_from_event)
     measure(f"end.accepted/{destination}", lags)
     return lags
 
 
-def _lengths(starts: Iterable[int], ends: Iterable[int]) -> list[int]:
+def _lengths(starts_us: Iterable[int], ends_us: Iterable[int]) -> list[int]:
     """From each start to its end, at least 0."""
-    return [max(0, length) for length in map(sub, ends, starts)]
+    return [max(0, length_us) for length_us in map(sub, ends_us, starts_us)]

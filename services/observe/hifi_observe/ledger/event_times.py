@@ -1,4 +1,4 @@
-"""How far the event times of one partition have come, by pipe, and which events are late. Pure.
+"""Progress of the event times of one partition, by pipe, and the events that are late. Pure.
 
 Before observe states that everything with an earlier event time is settled, it raises the floor of each partition to
 that time. Events that are read afterwards with a time below the floor are late: the statement does not cover them, and
@@ -25,13 +25,13 @@ class LateArrival(NamedTuple):
     appended_us: int
     """Append time in `raw`, microseconds since 1970 UTC."""
     by_us: int
-    """How far its event time was below the floor."""
+    """Distance of its event time below the floor."""
     identity: str
     """`<epoch>:<sequence>`, as the field `hifi_seq`."""
 
 
 class ReadTimes(NamedTuple):
-    """What was read of a group."""
+    """Event times that were read of a group."""
 
     oldest_us: int
     """The lowest event time of those that are not late; `NEVER_US`: all are late."""
@@ -50,10 +50,10 @@ class EventTimes:
         self.late: defaultdict[str, deque[LateArrival]] = defaultdict(lambda: deque(maxlen=_LATE_EVENTS))
         """Pipe to its newest late events."""
 
-    def raise_floor(self, pipe: str, to_us: int) -> None:
+    def raise_floor(self, pipe: str, floor_us: int) -> None:
         """Promise that every event that is read from now on with an earlier event time counts as late."""
-        if to_us > self.floor_us.get(pipe, 0):
-            self.floor_us[pipe] = to_us
+        if floor_us > self.floor_us.get(pipe, 0):
+            self.floor_us[pipe] = floor_us
 
     def read(
         self, pipe: str, group: RecordGroup, indexes: range, since_us: int, is_copy: Callable[[int], bool]
@@ -70,9 +70,9 @@ class EventTimes:
         """
         if group.times is None:
             return ReadTimes(UNKNOWN_US, [])
-        part = slice(indexes.start, indexes.stop)
-        accepted_us = group.times.accepted_us[part]
-        times_us = list(map(min, event_times_us(group.times.event_times[part], accepted_us), accepted_us))
+        rows = slice(indexes.start, indexes.stop)
+        accepted_us = group.times.accepted_us[rows]
+        times_us = list(map(min, event_times_us(group.times.event_times[rows], accepted_us), accepted_us))
         newest_us, oldest_us = max(times_us), min(times_us)
         if newest_us > self.newest_us.get(pipe, 0):
             self.newest_us[pipe] = newest_us
@@ -80,15 +80,15 @@ class EventTimes:
         if oldest_us >= floor_us or not since_us:
             return ReadTimes(max(oldest_us, UNKNOWN_US), [])
         oldest_us = NEVER_US
-        late: dict[int, LateArrival] = {}
+        late_arrivals: dict[int, LateArrival] = {}
         for index, time_us in zip(indexes, times_us, strict=True):
             sequence = group.sequences[index]
-            if sequence in late:
+            if sequence in late_arrivals:
                 continue
             if time_us >= floor_us or is_copy(sequence):
                 oldest_us = min(oldest_us, time_us)
                 continue
             appended_us, identity = group.times.append_ms[index] * 1000, f"{group.epoch}:{sequence}"
-            late[sequence] = LateArrival(appended_us, floor_us - time_us, identity)
-        self.late[pipe].extend(late.values())
-        return ReadTimes(max(oldest_us, UNKNOWN_US), list(late))
+            late_arrivals[sequence] = LateArrival(appended_us, floor_us - time_us, identity)
+        self.late[pipe].extend(late_arrivals.values())
+        return ReadTimes(max(oldest_us, UNKNOWN_US), list(late_arrivals))

@@ -1,4 +1,4 @@
-"""How far `raw` was read, as times: everything that was acknowledged before such a time has been read. Pure.
+"""Progress of reading `raw`, as times: everything that was acknowledged before such a time has been read. Pure.
 
 The end of `raw` that Kafka answers to a request sent at a time covers everything that was acknowledged before it: an
 event is acknowledged when it is in `raw`. Ack reports would not do, since a killed ingest sends none.
@@ -20,7 +20,7 @@ class Frontier:
     """The ends of one partition of `raw` in the order of their times."""
 
     def __init__(self) -> None:
-        self._unread: deque[RawEnd] = deque()
+        self._unread_ends: deque[RawEnd] = deque()
         self._newest_end = 0
         self.asked_us = 0
         """Time of the newest end; 0: none yet."""
@@ -44,36 +44,36 @@ class Frontier:
         if end < max(position, self._newest_end):
             return True
         self._newest_end = end
-        steady = asked_us >= self.asked_us
-        if not steady:
-            self._unread.clear()
+        clock_ascends = asked_us >= self.asked_us
+        if not clock_ascends:
+            self._unread_ends.clear()
             self.reached_us = 0
         self.asked_us = asked_us
         if end <= position:
-            self._unread.clear()
+            self._unread_ends.clear()
             self.reached_us = asked_us
         else:
-            self._unread.append(RawEnd(asked_us, end))
-        return steady
+            self._unread_ends.append(RawEnd(asked_us, end))
+        return clock_ascends
 
-    def pieces(self, first: int, stop: int) -> list[tuple[int, int]]:
+    def pieces(self, next_offset: int, stop_offset: int) -> list[tuple[int, int]]:
         """Divide offsets that are read now, and count them as read.
 
         Args:
-            first: the next offset to read.
-            stop: the offset after the last.
+            next_offset: the next offset to read.
+            stop_offset: the offset after the last.
 
         Returns:
             End offset of each piece, and the time before which none of its records was acknowledged (0: unknown).
         """
         pieces: list[tuple[int, int]] = []
         since_us = self.reached_us
-        while self._unread and self._unread[0].end <= stop:
-            raw_end = self._unread.popleft()
-            if raw_end.end > first:
+        while self._unread_ends and self._unread_ends[0].end <= stop_offset:
+            raw_end = self._unread_ends.popleft()
+            if raw_end.end > next_offset:
                 pieces.append((raw_end.end, since_us))
             since_us = raw_end.asked_us
-        if not pieces or pieces[-1][0] < stop:
-            pieces.append((stop, since_us))
+        if not pieces or pieces[-1][0] < stop_offset:
+            pieces.append((stop_offset, since_us))
         self.reached_us = since_us
         return pieces

@@ -36,8 +36,8 @@ _HOPS: Final = frozenset((stage.RAW, stage.NORMALIZED, stage.ENRICHED))
 _NO_RAW_OFFSET: Final = 2**62
 
 
-class _Place:
-    """A pipe, minute, epoch and revision; backfill and other events apart."""
+class _EpochGroups:
+    """Groups of one pipe, minute, epoch and revision; backfill and other events apart."""
 
     __slots__ = ("backfill", "epoch", "groups", "records", "revision")
 
@@ -60,18 +60,18 @@ class _Place:
         return group
 
 
-def _new_place(batch: RecordBatch, identity: IdentityReader, offset: int) -> _Place:
-    """The place of the record at an offset, which may begin a new minute of its pipe."""
+def _new_epoch_groups(batch: RecordBatch, identity: IdentityReader, offset: int) -> _EpochGroups:
+    """Groups, still none, for the record at an offset, which may begin a new minute of its pipe."""
     pipe, minute = identity.texts[PIPE_AT], identity.texts[MINUTE_AT]
     records = batch.minutes.get((pipe, minute))
     if records is None:
         records = MinuteRecords(pipe.decode("ascii"), int(minute), offset)
         batch.minutes[pipe, minute] = records
     epoch, revision = identity.epoch.decode("ascii"), int(identity.texts[REVISION_AT])
-    return _Place(epoch, revision, identity.backfill, records)
+    return _EpochGroups(epoch, revision, identity.backfill, records)
 
 
-_NOWHERE: Final = _Place("", 0, False, MinuteRecords("", 0, 0))
+_NO_GROUPS: Final = _EpochGroups("", 0, False, MinuteRecords("", 0, 0))
 
 
 def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: they cost more than the parsing
@@ -87,20 +87,20 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
     batch = RecordBatch()
     columns = batch.columns
     offsets, append_times, sequences = columns.offsets, columns.append_ms, columns.sequences
-    members, raw_offsets = columns.groups, columns.raw_offsets
+    record_groups, raw_offsets = columns.groups, columns.raw_offsets
     is_hop, is_receipt, is_enriched = kind in _HOPS, kind == stage.RECEIPTS, kind == stage.ENRICHED
     is_raw = kind == stage.RAW
     with_raw_offset = kind in (stage.NORMALIZED, stage.DEAD_LETTER)
     unknown_raw_offset = -1 if kind == stage.DEAD_LETTER else _NO_RAW_OFFSET
-    plain = (stage.EventStage(kind),)
+    plain_stages = (stage.EventStage(kind),)
     stages_of = stage.stage_reader(kind)
-    places: dict[tuple[bytes, bytes, bytes, bytes, bool], _Place] = {}
+    groups_by_key: dict[tuple[bytes, bytes, bytes, bytes, bool], _EpochGroups] = {}
     identity = IdentityReader()
-    place = _NOWHERE
-    time_at = 2
-    """Where the header `ce_time` was last: usually it is there again."""
+    epoch_groups = _NO_GROUPS
+    time_index = 2
+    """Index of the header `ce_time` in the previous record: usually it is the same again."""
     receipt: list[bytes] = []
-    watch = b""
+    watch_header = b""
     for record in records:
         headers = record.headers
         offset = record.offset
@@ -114,53 +114,55 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
                     texts[REVISION_AT],
                     identity.backfill,
                 )
-                known_place = places.get(key)
-                if known_place is None:
-                    known_place = places[key] = _new_place(batch, identity, offset)
-                place = known_place
+                same_key_groups = groups_by_key.get(key)
+                if same_key_groups is None:
+                    same_key_groups = groups_by_key[key] = _new_epoch_groups(batch, identity, offset)
+                epoch_groups = same_key_groups
             hop = split_hop_unchecked(headers)
             if is_hop:
-                to = hop[TO_AT] if is_enriched and len(hop) > TO_AT else b""
-                watch = hop[WATCH_AT] if is_enriched and len(hop) > WATCH_AT else b""
+                to_header = hop[TO_AT] if is_enriched and len(hop) > TO_AT else b""
+                watch_header = hop[WATCH_AT] if is_enriched and len(hop) > WATCH_AT else b""
                 # Every record of a group has watched fields, or none has.
-                group_key = (to, True) if watch else to
-                group = place.groups.get(group_key)
+                group_key = (to_header, True) if watch_header else to_header
+                group = epoch_groups.groups.get(group_key)
                 if group is None:
-                    stages = stage.wanted(to) if is_enriched else plain
-                    group = place.add(group_key, RecordGroup(stages, place.epoch, measured=True))
+                    stages = stage.wanted(to_header) if is_enriched else plain_stages
+                    group = epoch_groups.add(
+                        group_key, RecordGroup(stages, epoch_groups.epoch, measured=True)
+                    )
             elif is_receipt:
                 receipt = split_receipt(headers)
-                group = _receipt_group(place, receipt)
+                group = _receipt_group(epoch_groups, receipt)
             else:
                 stages = stages_of(dict(headers))
-                group = place.groups.get(stages)
+                group = epoch_groups.groups.get(stages)
                 if group is None:
-                    group = place.add(stages, RecordGroup(stages, place.epoch))
+                    group = epoch_groups.add(stages, RecordGroup(stages, epoch_groups.epoch))
         except (IndexError, KeyError, ValueError, NotAnEvent):
             batch.foreign += 1
             continue
-        replayed = False
+        is_replay = False
         for name, value in headers:
             if name == REPLAY:
-                replayed = value != b"0"
-        if replayed:
+                is_replay = value != b"0"
+        if is_replay:
             group.replayed.append((offset, identity.sequence))
             continue
         append_ms = record.timestamp
         group.offsets.append(offset)
         group.sequences.append(identity.sequence)
-        if watch:
-            group.watched.append(watch)
+        if watch_header:
+            group.watched.append(watch_header)
         if is_raw:
             group.sizes.append(len(record.value or b""))
         times = group.times
         if times is not None:
-            if time_at >= len(headers) or headers[time_at][0] != TIME:
-                time_at = _place_of_time(headers)
+            if time_index >= len(headers) or headers[time_index][0] != TIME:
+                time_index = _time_index(headers)
             times.identities.append(headers[0][1])
             times.append_ms.append(append_ms)
             times.accepted_us.append(identity.accepted_us)
-            times.event_times.append(headers[time_at][1] if time_at else None)
+            times.event_times.append(headers[time_index][1] if time_index else None)
             try:
                 times.in_us.append(int(hop[IN_AT]))
                 if is_receipt:
@@ -172,7 +174,7 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
             offsets.append(offset)
             append_times.append(append_ms)
             sequences.append(identity.sequence)
-            members.append(group)
+            record_groups.append(group)
             if with_raw_offset:
                 raw_offsets.append(raw_offset(hop, unknown_raw_offset))
     if is_enriched and records:
@@ -180,7 +182,7 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
     return batch
 
 
-def _receipt_group(place: _Place, receipt: list[bytes]) -> RecordGroup:
+def _receipt_group(epoch_groups: _EpochGroups, receipt: list[bytes]) -> RecordGroup:
     """The group of a receipt with these fields."""
     key = (
         receipt[OUTCOME_AT],
@@ -190,16 +192,16 @@ def _receipt_group(place: _Place, receipt: list[bytes]) -> RecordGroup:
         receipt[BREAKER_AT],
         receipt[REASON_AT],
     )
-    group = place.groups.get(key)
+    group = epoch_groups.groups.get(key)
     if group is None:
         stages = stage.receipt(receipt[DESTINATION_AT], receipt[OUTCOME_AT], receipt[PASS_AT])
         answer = ReceiptAnswer(receipt[STATUS_AT], receipt[REASON_AT], receipt[BREAKER_AT])
-        measured = stages[0].kind == "delivered"
-        group = place.add(key, RecordGroup(stages, place.epoch, answer, measured=measured))
+        is_measured = stages[0].kind == "delivered"
+        group = epoch_groups.add(key, RecordGroup(stages, epoch_groups.epoch, answer, measured=is_measured))
     return group
 
 
-def _place_of_time(headers: Sequence[tuple[str, bytes]]) -> int:
+def _time_index(headers: Sequence[tuple[str, bytes]]) -> int:
     """Index of the header `ce_time`; 0 if there is none."""
     for index, (name, _) in enumerate(headers):
         if name == TIME:

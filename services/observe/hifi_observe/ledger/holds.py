@@ -1,6 +1,6 @@
-"""What holds the watermarks of a partition although none of its events is followed, each until a time. Pure.
+"""Events that hold the watermarks of a partition until a time, although they are not followed. Pure.
 
-Records tell what holds, snapshots tell the time: what was added since the last snapshot ends its period after the next.
+Records add holds, snapshots give the time: the period of a hold begins at the first snapshot after it was added.
 """
 
 from collections import Counter
@@ -42,13 +42,13 @@ class Holds:
     """Records that were deleted unread, and by pipe events that are not followed any more, or never were."""
 
     def __init__(self) -> None:
-        self._unread = _Hold()
+        self._unread_hold = _Hold()
         self._pipes: dict[str, _Hold] = {}
 
     @property
     def unread(self) -> int:
         """Records of `raw` that Kafka had deleted before they were read."""
-        return self._unread.number
+        return self._unread_hold.number
 
     @property
     def pipes(self) -> Counter[str]:
@@ -57,7 +57,7 @@ class Holds:
 
     def deleted_unread(self, number: int, period_s: float) -> None:
         """Records of `raw` were deleted before they were read; they hold for a period, seconds."""
-        self._unread.add(number, period_s)
+        self._unread_hold.add(number, period_s)
 
     def unfollowed(self, pipe: str, number: int, period_s: float) -> None:
         """Events were read whose minute is no longer amended; they hold for a period, seconds."""
@@ -80,21 +80,21 @@ class Holds:
 
     def note_time(self, now_us: int) -> None:
         """The time of a snapshot, microseconds since 1970 UTC: what has ended by then holds no more."""
-        if self._unread.ended(now_us):
-            self._unread = _Hold()
+        if self._unread_hold.ended(now_us):
+            self._unread_hold = _Hold()
         for pipe in [pipe for pipe, hold in self._pipes.items() if hold.ended(now_us)]:
             del self._pipes[pipe]
 
     def dump(self) -> dict[str, Any]:
         """JSON for the topic `minutes`, without what does not hold."""
-        dumped: dict[str, Any] = {}
-        if self._unread.number:
-            dumped["unread"] = self._unread.dump()
+        dump: dict[str, Any] = {}
+        if self._unread_hold.number:
+            dump["unread"] = self._unread_hold.dump()
         if self._pipes:
-            dumped["pipes"] = {pipe: hold.dump() for pipe, hold in sorted(self._pipes.items())}
-        return dumped
+            dump["pipes"] = {pipe: hold.dump() for pipe, hold in sorted(self._pipes.items())}
+        return dump
 
-    def load(self, dumped: Mapping[str, Any]) -> None:
+    def load(self, dump: Mapping[str, Any]) -> None:
         """Take in what `dump` returned."""
-        self._unread = _Hold(*dumped.get("unread", ()))
-        self._pipes = {pipe: _Hold(*hold) for pipe, hold in dumped.get("pipes", {}).items()}
+        self._unread_hold = _Hold(*dump.get("unread", ()))
+        self._pipes = {pipe: _Hold(*hold) for pipe, hold in dump.get("pipes", {}).items()}

@@ -1,4 +1,4 @@
-"""Rules of loss: at every hop, which events came in, which went out, and where the rest is. Pure.
+"""Rules of loss: the events that came in and went out at every hop, and the state of all others. Pure.
 
 In flight: the record is not below the committed offset of the service that reads it. Lost: that service committed past
 it and there is no successor: no record on the next topic, no outcome, no later retry pass. A retry that is not due yet
@@ -66,33 +66,42 @@ def _key(group: Unresolved) -> tuple[str, str, str]:
 
 def unread(pipe_minute: PipeMinute) -> IdSet:
     """Identities seen after a hop but not yet before it: topics are read in any order, so their records follow."""
-    seen = _Sets(pipe_minute.seen)
-    behind = (seen[NORMALIZED] | seen["dead-event", "normalize"] | seen["duplicate", ""]) - seen[RAW]
-    behind.update((seen[ENRICHED] | seen["dead-event", "enrich"]) - seen[NORMALIZED])
-    outcomes = [
+    stage_ids = _Sets(pipe_minute.seen)
+    unread_ids = (
+        stage_ids[NORMALIZED] | stage_ids["dead-event", "normalize"] | stage_ids["duplicate", ""]
+    ) - stage_ids[RAW]
+    unread_ids.update((stage_ids[ENRICHED] | stage_ids["dead-event", "enrich"]) - stage_ids[NORMALIZED])
+    outcome_ids = [
         ids
         for stage, ids in pipe_minute.seen.items()
         if stage.kind in (*FINAL, RETRY_IN) and stage.destination
     ]
-    behind.update(union([*outcomes, seen["filtered", ""], seen["dead-event", "egest"]]) - seen[ENRICHED])
+    unread_ids.update(
+        union([*outcome_ids, stage_ids["filtered", ""], stage_ids["dead-event", "egest"]])
+        - stage_ids[ENRICHED]
+    )
     for stage, ids in pipe_minute.seen.items():
         if stage.kind == RETRY_OUT:
-            behind.update(ids - seen[RETRY_IN, stage.destination, stage.retry_pass])
-    return behind
+            unread_ids.update(ids - stage_ids[RETRY_IN, stage.destination, stage.retry_pass])
+    return unread_ids
 
 
 def _unresolved(pipe_minute: PipeMinute, pending: Pending, lake: LakeDestinations) -> Iterator[Unresolved]:
-    seen = _Sets(pipe_minute.seen)
-    yield Unresolved("ingest", "", "lost", seen[ACCEPTED] - seen[RAW])
-    refused = seen["dead-event", "egest"]
+    stage_ids = _Sets(pipe_minute.seen)
+    yield Unresolved("ingest", "", "lost", stage_ids[ACCEPTED] - stage_ids[RAW])
+    refused_ids = stage_ids["dead-event", "egest"]
     hops = (
-        ("normalize", RAW, seen[NORMALIZED] | seen["dead-event", "normalize"] | seen["duplicate", ""]),
-        ("enrich", NORMALIZED, seen[ENRICHED] | seen["dead-event", "enrich"]),
+        (
+            "normalize",
+            RAW,
+            stage_ids[NORMALIZED] | stage_ids["dead-event", "normalize"] | stage_ids["duplicate", ""],
+        ),
+        ("enrich", NORMALIZED, stage_ids[ENRICHED] | stage_ids["dead-event", "enrich"]),
     )
     for hop, source, successors in hops:
-        yield from _split(pipe_minute, pending, hop, "", EventStage(source), seen[source] - successors)
+        yield from _split(pipe_minute, pending, hop, "", EventStage(source), stage_ids[source] - successors)
     for name in destinations(pipe_minute):
-        final = union(seen[kind, name] for kind in FINAL) | refused
+        final_ids = union(stage_ids[kind, name] for kind in FINAL) | refused_ids
         retry_passes = sorted(
             {
                 stage.retry_pass
@@ -100,24 +109,32 @@ def _unresolved(pipe_minute: PipeMinute, pending: Pending, lake: LakeDestination
                 if stage.destination == name and stage.kind in (RETRY_IN, RETRY_OUT)
             }
         )
-        later = union(
-            seen[kind, name, retry_pass] for retry_pass in retry_passes for kind in (RETRY_IN, RETRY_OUT)
+        retried_ids = union(
+            stage_ids[kind, name, retry_pass] for retry_pass in retry_passes for kind in (RETRY_IN, RETRY_OUT)
         )
         read_stage = EventStage(LAKE if (pipe_minute.pipe, name) in lake else ENRICHED)
         yield from _split(
-            pipe_minute, pending, "egest", name, read_stage, seen["wanted", name] - final - later
+            pipe_minute,
+            pending,
+            "egest",
+            name,
+            read_stage,
+            stage_ids["wanted", name] - final_ids - retried_ids,
         )
-        onward = IdSet()
+        later_ids = IdSet()
         """Identities seen in any later retry pass."""
         for retry_pass in reversed(retry_passes):
-            put_in, taken_out = seen[RETRY_IN, name, retry_pass], seen[RETRY_OUT, name, retry_pass]
+            retry_in_ids, retry_out_ids = (
+                stage_ids[RETRY_IN, name, retry_pass],
+                stage_ids[RETRY_OUT, name, retry_pass],
+            )
             yield from _split(
                 pipe_minute,
                 pending,
                 "retry",
                 name,
                 EventStage(RETRY_OUT, name, retry_pass),
-                taken_out - final - onward,
+                retry_out_ids - final_ids - later_ids,
             )
             yield from _split(
                 pipe_minute,
@@ -125,63 +142,63 @@ def _unresolved(pipe_minute: PipeMinute, pending: Pending, lake: LakeDestination
                 "retrier",
                 name,
                 EventStage(RETRY_IN, name, retry_pass),
-                put_in - final - onward - taken_out,
+                retry_in_ids - final_ids - later_ids - retry_out_ids,
             )
-            onward = onward | put_in | taken_out
+            later_ids = later_ids | retry_in_ids | retry_out_ids
 
 
 def _split(
-    pipe_minute: PipeMinute, pending: Pending, hop: str, name: str, source: EventStage, without: IdSet
+    pipe_minute: PipeMinute, pending: Pending, hop: str, name: str, source: EventStage, open_ids: IdSet
 ) -> Iterator[Unresolved]:
-    """Divide the identities without a successor into lost ones, and those in flight, waiting or parked."""
-    if not without:
+    """Divide identities without a successor into those that are lost, in flight, waiting or parked."""
+    if not open_ids:
         return
-    passed = pipe_minute.passed.get(source, IdSet()) & without
-    lost = passed - pending(pipe_minute, source) if passed else passed
-    yield Unresolved(hop, name, "lost", lost)
-    left = without - lost
+    passed_ids = pipe_minute.passed.get(source, IdSet()) & open_ids
+    lost_ids = passed_ids - pending(pipe_minute, source) if passed_ids else passed_ids
+    yield Unresolved(hop, name, "lost", lost_ids)
+    remaining_ids = open_ids - lost_ids
     if hop != "retrier":
-        yield Unresolved(hop, name, "in_flight", left)
+        yield Unresolved(hop, name, "in_flight", remaining_ids)
         return
-    parked = left & pipe_minute.seen.get(source._replace(kind=PARKED), IdSet())
-    yield Unresolved(hop, name, "parked", parked)
-    yield Unresolved(hop, name, "waiting", left - parked)
+    parked_ids = remaining_ids & pipe_minute.seen.get(source._replace(kind=PARKED), IdSet())
+    yield Unresolved(hop, name, "parked", parked_ids)
+    yield Unresolved(hop, name, "waiting", remaining_ids - parked_ids)
 
 
 def counts(pipe_minute: PipeMinute) -> Counter[Count]:
     """Count events in and out of each hop, and outcomes of deliveries. Copies are counted elsewhere."""
-    seen = _Sets(pipe_minute.seen)
-    counted: Counter[Count] = Counter()
+    stage_ids = _Sets(pipe_minute.seen)
+    numbers: Counter[Count] = Counter()
 
-    def put(hop: str, name: str, field: str, ids: IdSet) -> None:
+    def set_count(hop: str, name: str, field: str, ids: IdSet) -> None:
         if ids:
-            counted[hop, name, field] = len(ids)
+            numbers[hop, name, field] = len(ids)
 
-    put("ingest", "", "in", seen[ACCEPTED] | seen[RAW])
-    put("ingest", "", "out", seen[RAW])
-    put("ingest", "", "accepted", seen[ACCEPTED])
+    set_count("ingest", "", "in", stage_ids[ACCEPTED] | stage_ids[RAW])
+    set_count("ingest", "", "out", stage_ids[RAW])
+    set_count("ingest", "", "accepted", stage_ids[ACCEPTED])
     for hop, source, target in (("normalize", RAW, NORMALIZED), ("enrich", NORMALIZED, ENRICHED)):
-        put(hop, "", "in", seen[source])
-        put(hop, "", "out", seen[target])
-        put(hop, "", "dead", seen["dead-event", hop])
-    put("normalize", "", "duplicate", seen["duplicate", ""])
-    refused = seen["dead-event", "egest"]
+        set_count(hop, "", "in", stage_ids[source])
+        set_count(hop, "", "out", stage_ids[target])
+        set_count(hop, "", "dead", stage_ids["dead-event", hop])
+    set_count("normalize", "", "duplicate", stage_ids["duplicate", ""])
+    refused_ids = stage_ids["dead-event", "egest"]
     for name in destinations(pipe_minute):
-        expected = seen["wanted", name]
-        dead = seen["dead-delivery", name] | (expected & refused)
-        delivered = seen["delivered", name]
-        put("egest", name, "in", expected)
-        put("egest", name, "dead", dead)
+        wanted_ids = stage_ids["wanted", name]
+        dead_ids = stage_ids["dead-delivery", name] | (wanted_ids & refused_ids)
+        delivered_ids = stage_ids["delivered", name]
+        set_count("egest", name, "in", wanted_ids)
+        set_count("egest", name, "dead", dead_ids)
         for outcome in ("filtered", "duplicate"):
-            put("egest", name, outcome, seen[outcome, name])
-        put("egest", name, "delivered", delivered)
-        tried = union(
+            set_count("egest", name, outcome, stage_ids[outcome, name])
+        set_count("egest", name, "delivered", delivered_ids)
+        retried_ids = union(
             ids
             for stage, ids in pipe_minute.seen.items()
             if stage.kind == RETRY_IN and stage.destination == name
         )
-        put("retrier", name, "in", tried)
-        put(
+        set_count("retrier", name, "in", retried_ids)
+        set_count(
             "retrier",
             name,
             "out",
@@ -191,18 +208,18 @@ def counts(pipe_minute: PipeMinute) -> Counter[Count]:
                 if stage.kind == RETRY_OUT and stage.destination == name
             ),
         )
-        final = delivered | dead | seen["filtered", name] | seen["duplicate", name]
-        put("egest", name, "out", final | tried)
-        put("retrier", name, "done", tried & final)
-    return counted
+        final_ids = delivered_ids | dead_ids | stage_ids["filtered", name] | stage_ids["duplicate", name]
+        set_count("egest", name, "out", final_ids | retried_ids)
+        set_count("retrier", name, "done", retried_ids & final_ids)
+    return numbers
 
 
 class _Sets:
     """Identity sets by kind, destination and retry pass; empty if never seen."""
 
-    def __init__(self, seen: dict[EventStage, IdSet]) -> None:
-        self._seen = seen
+    def __init__(self, ids_by_stage: dict[EventStage, IdSet]) -> None:
+        self._ids_by_stage = ids_by_stage
 
     def __getitem__(self, key: str | tuple[str, str] | tuple[str, str, int]) -> IdSet:
         stage = EventStage(key) if isinstance(key, str) else EventStage(*key)
-        return self._seen.get(stage) or IdSet()
+        return self._ids_by_stage.get(stage) or IdSet()

@@ -35,28 +35,28 @@ class IdSet:
         """Add sequences of one epoch; returns how many were not there before."""
         bitmap = self._maps.get(epoch)
         if bitmap is None:
-            fresh = BitMap64(sequences)
-            if fresh:
-                self._maps[epoch] = fresh
-            return len(fresh)
-        before = len(bitmap)
+            new_bitmap = BitMap64(sequences)
+            if new_bitmap:
+                self._maps[epoch] = new_bitmap
+            return len(new_bitmap)
+        size_before = len(bitmap)
         bitmap.update(sequences)
-        return len(bitmap) - before
+        return len(bitmap) - size_before
 
-    def add_range(self, epoch: str, first: int, last: int) -> None:
-        """Add every sequence from `first` through `last`."""
-        if last < first:
+    def add_range(self, epoch: str, first_sequence: int, last_sequence: int) -> None:
+        """Add every sequence from `first_sequence` through `last_sequence`."""
+        if last_sequence < first_sequence:
             return
-        self._maps.setdefault(epoch, BitMap64()).add_range(first, last + 1)
+        self._maps.setdefault(epoch, BitMap64()).add_range(first_sequence, last_sequence + 1)
 
-    def update(self, other: "IdSet") -> None:
+    def update(self, ids: "IdSet") -> None:
         """Add everything of another set."""
-        for epoch, theirs in other._maps.items():
-            mine = self._maps.get(epoch)
-            if mine is None:
-                self._maps[epoch] = theirs.copy()
+        for epoch, added in ids._maps.items():
+            bitmap = self._maps.get(epoch)
+            if bitmap is None:
+                self._maps[epoch] = added.copy()
             else:
-                mine |= theirs
+                bitmap |= added
 
     def __len__(self) -> int:
         return sum(map(len, self._maps.values()))
@@ -87,21 +87,25 @@ class IdSet:
         return merged
 
     def __sub__(self, other: "IdSet") -> "IdSet":
-        return self._with(
+        return self._non_empty(
             {
-                epoch: mine - other._maps[epoch] if epoch in other._maps else mine.copy()
-                for epoch, mine in self._maps.items()
+                epoch: bitmap - other._maps[epoch] if epoch in other._maps else bitmap.copy()
+                for epoch, bitmap in self._maps.items()
             }
         )
 
     def __and__(self, other: "IdSet") -> "IdSet":
-        return self._with(
-            {epoch: mine & other._maps[epoch] for epoch, mine in self._maps.items() if epoch in other._maps}
+        return self._non_empty(
+            {
+                epoch: bitmap & other._maps[epoch]
+                for epoch, bitmap in self._maps.items()
+                if epoch in other._maps
+            }
         )
 
     def copy(self) -> "IdSet":
         """An independent copy."""
-        return IdSet({epoch: mine.copy() for epoch, mine in self._maps.items()})
+        return IdSet({epoch: bitmap.copy() for epoch, bitmap in self._maps.items()})
 
     def epochs(self) -> list[str]:
         """The epochs with any member."""
@@ -113,28 +117,29 @@ class IdSet:
 
     def compress(self) -> None:
         """Use run containers where they are smaller."""
-        for mine in self._maps.values():
-            mine.run_optimize()
-            mine.shrink_to_fit()
+        for bitmap in self._maps.values():
+            bitmap.run_optimize()
+            bitmap.shrink_to_fit()
 
     def size_bytes(self) -> int:
         """Approximate size of the bitmaps, bytes."""
-        return sum(len(mine.serialize()) + 100 for mine in self._maps.values())
+        return sum(len(bitmap.serialize()) + 100 for bitmap in self._maps.values())
 
     def dump(self) -> dict[str, str]:
         """Epoch to base64 of the bitmap in the portable 64-bit Roaring format."""
         self.compress()
         return {
-            epoch: base64.b64encode(mine.serialize()).decode("ascii") for epoch, mine in self._maps.items()
+            epoch: base64.b64encode(bitmap.serialize()).decode("ascii")
+            for epoch, bitmap in self._maps.items()
         }
 
     @classmethod
-    def load(cls, dumped: dict[str, str]) -> "IdSet":
+    def load(cls, dump: dict[str, str]) -> "IdSet":
         """Restore what `dump` returned."""
-        return cls({epoch: BitMap64.deserialize(base64.b64decode(text)) for epoch, text in dumped.items()})
+        return cls({epoch: BitMap64.deserialize(base64.b64decode(text)) for epoch, text in dump.items()})
 
     @staticmethod
-    def _with(maps: dict[str, BitMap64]) -> "IdSet":
+    def _non_empty(maps: dict[str, BitMap64]) -> "IdSet":
         return IdSet({epoch: bitmap for epoch, bitmap in maps.items() if bitmap})
 
 

@@ -1,4 +1,4 @@
-"""What ack reports show of ingest: its heartbeat, its failures, and which events no ack report names."""
+"""Heartbeat and failures of ingest, and the events that it did not report, from its ack reports."""
 
 import itertools
 from collections import Counter, defaultdict, deque
@@ -31,10 +31,10 @@ class IngestActivity:
     """Ack reports of one partition, kept until an offset snapshot covers them."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[int, AckReport]] = deque()
+        self._waiting_reports: deque[tuple[int, AckReport]] = deque()
         self._last_ms: dict[str, int] = {}
-        self._closed: set[str] = set()
-        self._firsts: dict[int, int] = {}
+        self._closed_epochs: set[str] = set()
+        self._first_offsets: dict[int, int] = {}
         self.first_ms = 0
         """Append time of ingest's first ack report, milliseconds since 1970 UTC; 0: none. Earlier times are unknown."""
         self.last_ms = 0
@@ -48,7 +48,7 @@ class IngestActivity:
         self._paused: defaultdict[int, Counter[str]] = defaultdict(Counter)
         """Minute to pipe to requests refused because it is paused."""
         self.sources: dict[str, tuple[int, dict[str, SourceReport]]] = {}
-        """Epoch to when it told of sources last, milliseconds since 1970 UTC, and what it told, by pipe."""
+        """Epoch to when it reported sources last, milliseconds since 1970 UTC, and the report of each pipe."""
         self._releases: dict[str, str] = {}
         """Epoch of ingest to the release that it runs on, until it is closed."""
 
@@ -71,12 +71,12 @@ class IngestActivity:
         if report.of_ingest:
             self._releases[report.epoch] = report.release
         if report.closed:
-            self._closed.add(report.epoch)
+            self._closed_epochs.add(report.epoch)
             self._releases.pop(report.epoch, None)
         for reported_minute in {minute, *(event_minute for _, event_minute, _, _ in report.ranges)}:
-            self._firsts.setdefault(reported_minute, offset)
+            self._first_offsets.setdefault(reported_minute, offset)
         if report.ranges:
-            self._waiting.append((offset, report))
+            self._waiting_reports.append((offset, report))
 
     def releases(self) -> set[str]:
         """The releases that processes of ingest run on which report; empty text: one before 0.1.0rc2."""
@@ -85,28 +85,28 @@ class IngestActivity:
             release for epoch, release in self._releases.items() if self._last_ms.get(epoch, 0) >= since_ms
         }
 
-    def take(self, end: int) -> Iterator[AcknowledgedRange]:
+    def take(self, end_offset: int) -> Iterator[AcknowledgedRange]:
         """Remove the ack reports below an offset and return their ranges."""
-        while self._waiting and self._waiting[0][0] < end:
-            offset, report = self._waiting.popleft()
-            for pipe, minute, first, last in report.ranges:
-                yield AcknowledgedRange(offset, pipe, minute, report.epoch, first, last)
+        while self._waiting_reports and self._waiting_reports[0][0] < end_offset:
+            offset, report = self._waiting_reports.popleft()
+            for pipe, minute, first_sequence, last_sequence in report.ranges:
+                yield AcknowledgedRange(offset, pipe, minute, report.epoch, first_sequence, last_sequence)
 
     @property
     def first_waiting(self) -> int | None:
         """Offset of the first ack report that no snapshot covers yet."""
-        return self._waiting[0][0] if self._waiting else None
+        return self._waiting_reports[0][0] if self._waiting_reports else None
 
     def unreported(self, pipe_minute: PipeMinute) -> tuple[int, int]:
         """Events of a minute in `raw` that no ack report names: unacknowledged ones, and those of incomplete epochs."""
-        without = pipe_minute.seen.get(EventStage(RAW), IdSet()) - pipe_minute.seen.get(
+        unreported_ids = pipe_minute.seen.get(EventStage(RAW), IdSet()) - pipe_minute.seen.get(
             EventStage(ACCEPTED), IdSet()
         )
         unacknowledged = incomplete = 0
-        for epoch in without.epochs():
-            number = len(without.only(epoch))
-            named_ms = (pipe_minute.minute + 1) * 60_000 + _REPORT_TOLERANCE_MS
-            if epoch in self._closed or self._last_ms.get(epoch, 0) >= named_ms:
+        for epoch in unreported_ids.epochs():
+            number = len(unreported_ids.only(epoch))
+            due_ms = (pipe_minute.minute + 1) * 60_000 + _REPORT_TOLERANCE_MS
+            if epoch in self._closed_epochs or self._last_ms.get(epoch, 0) >= due_ms:
                 unacknowledged += number
             else:
                 incomplete += number
@@ -117,15 +117,15 @@ class IngestActivity:
 
         The time before the first ack report is unknown; the minute of the first one counts from there.
         """
-        first, second = divmod(self.first_ms // 1000, 60)
-        if not self.first_ms or minute < first:
+        first_minute, second = divmod(self.first_ms // 1000, 60)
+        if not self.first_ms or minute < first_minute:
             return None
-        beats = self._beats.get(minute, 0)
-        if not beats:
+        beat_bits = self._beats.get(minute, 0)
+        if not beat_bits:
             return 60
         edges = [
-            second if minute == first else -1,
-            *(second for second in range(60) if beats >> second & 1),
+            second if minute == first_minute else -1,
+            *(second for second in range(60) if beat_bits >> second & 1),
             60,
         ]
         return max(0, *(after - before - 1 for before, after in itertools.pairwise(edges)))
@@ -141,17 +141,17 @@ class IngestActivity:
     def first_offset(self, closed_minute: int) -> int | None:
         """Offset of the first ack report that was written in, or names, a minute that is not closed; None: none."""
         return min(
-            (offset for minute, offset in self._firsts.items() if minute > closed_minute), default=None
+            (offset for minute, offset in self._first_offsets.items() if minute > closed_minute), default=None
         )
 
     def forget(self, minute: int) -> None:
         """Drop everything about minutes up to this one."""
-        for by_minute in (self._beats, self._failed, self._answered, self._paused, self._firsts):
+        for by_minute in (self._beats, self._failed, self._answered, self._paused, self._first_offsets):
             for old_minute in [old_minute for old_minute in by_minute if old_minute <= minute]:
                 del by_minute[old_minute]
         if len(self._last_ms) > 1000:
             for epoch in sorted(self._last_ms, key=self._last_ms.__getitem__)[:-500]:
                 del self._last_ms[epoch]
-                self._closed.discard(epoch)
+                self._closed_epochs.discard(epoch)
                 self.sources.pop(epoch, None)
                 self._releases.pop(epoch, None)

@@ -1,4 +1,4 @@
-"""What is known of one partition number over all topics: takes records and offset snapshots, returns closed minutes.
+"""The ledger of one partition number over all topics: takes records and offset snapshots, returns closed minutes.
 
 No input or output, no clock, no Kafka client: the caller supplies records, snapshots and the time.
 """
@@ -56,7 +56,7 @@ class PartitionLedger:
         """The newest minute that was closed."""
         self._previous_closed_minute = -1
         self.reached_us = 0
-        """The moment up to which everything was read, microseconds since 1970 UTC."""
+        """The time up to which everything was read, microseconds since 1970 UTC."""
         self.foreign: Counter[str] = Counter()
         """Topic to records without the headers of hifi."""
         self.too_late: Counter[str] = Counter()
@@ -68,7 +68,7 @@ class PartitionLedger:
         """Topic to the offset up to which closed minutes were published."""
         self._snapshot: OffsetSnapshot | None = None
         self.lake: LakeRead | None = None
-        """What the service lake reads, as the newest snapshot says; None: no pipe has a table."""
+        """Of the service lake, from the newest snapshot; None: no pipe has a table."""
         self._lake_backlog = Backlog(stage.LAKE)
         self._transit = durations.Transit()
 
@@ -94,9 +94,9 @@ class PartitionLedger:
         return ledger
 
     def marker(self) -> dict[str, Any]:
-        """What a restart needs besides the closed minutes; write it after them."""
-        first = max(self._previous_closed_minute + 1, self.closed_minute - _MARKED_MINUTES)
-        minutes = range(first, self.closed_minute + 1)
+        """The state that a restart needs besides the closed minutes; write it after them."""
+        first_minute = max(self._previous_closed_minute + 1, self.closed_minute - _MARKED_MINUTES)
+        minutes = range(first_minute, self.closed_minute + 1)
         gaps = {minute: self.ingest.gap_s(minute) for minute in minutes}
         answers = {minute: self.ingest.answers(minute) for minute in minutes}
         paused = {minute: self.ingest.paused(minute) for minute in minutes}
@@ -187,8 +187,8 @@ class PartitionLedger:
         points = self._counted()
         for pipe_minute in self.pipe_minutes.values():
             if pipe_minute.open:
-                for topic, first in pipe_minute.firsts.items():
-                    points[topic] = min(first, points.get(topic, first))
+                for topic, first_offset in pipe_minute.firsts.items():
+                    points[topic] = min(first_offset, points.get(topic, first_offset))
         for topic, backlog in [*self.backlogs.items(), (stage.ENRICHED, self._lake_backlog)]:
             if backlog.head is not None:
                 points[topic] = min(backlog.head, points.get(topic, backlog.head))
@@ -197,14 +197,14 @@ class PartitionLedger:
             points[stage.ACCEPTED] = min(first_report, points[stage.ACCEPTED])
         return points
 
-    def pending(self, pipe_minute: PipeMinute, at: EventStage) -> IdSet:
+    def pending(self, pipe_minute: PipeMinute, event_stage: EventStage) -> IdSet:
         """Identities of a minute whose records of a stage are not committed past."""
-        if at.kind == stage.LAKE:
+        if event_stage.kind == stage.LAKE:
             return self._lake_backlog.holding(pipe_minute, EventStage(stage.ENRICHED))
         return union(
-            backlog.holding(pipe_minute, at)
+            backlog.holding(pipe_minute, event_stage)
             for topic, backlog in self.backlogs.items()
-            if stage.kind_of(topic) == at.kind
+            if stage.kind_of(topic) == event_stage.kind
         )
 
     def look(self, pipe_minute: PipeMinute) -> MinuteResult:
@@ -267,42 +267,42 @@ class PartitionLedger:
         if pipe_minute is None:
             self._note_unfollowed(kind, records)
             return
-        passed = [
+        passed_groups = [
             (group, passed_records) for group in records.groups if (passed_records := group.passed(committed))
         ]
-        through = pipe_minute.counted_to(topic)
+        counted_offset = pipe_minute.counted_to(topic)
         for group in records.groups:
-            group.bind(pipe_minute, through)
+            group.bind(pipe_minute, counted_offset)
             # A replay is left out of loss and lag; it only moves its delivery from dead-lettered to delivered.
             for sequence in group.replayed_deliveries():
                 pipe_minute.replay(group.stages[0].destination, group.epoch, sequence)
-        shown = [group for group in records.groups if group.offsets]
-        if shown:
-            pipe_minute.span(topic, min(group.offsets[0] for group in shown))
-            pipe_minute.span(topic, max(group.offsets[-1] for group in shown))
+        fresh_groups = [group for group in records.groups if group.offsets]
+        if fresh_groups:
+            pipe_minute.span(topic, min(group.offsets[0] for group in fresh_groups))
+            pipe_minute.span(topic, max(group.offsets[-1] for group in fresh_groups))
         if kind == stage.RAW:
-            self._take_raw(pipe_minute, shown)
-        for group in shown:
-            self._show(pipe_minute, group)
-        for group, sequences in passed:
+            self._take_raw(pipe_minute, fresh_groups)
+        for group in fresh_groups:
+            self._add_group(pipe_minute, group)
+        for group, sequences in passed_groups:
             self._pass_by(kind, pipe_minute, group, sequences)
-        for revision, groups in _by_revision(shown).items():
+        for revision, groups in _by_revision(fresh_groups).items():
             self._measure(kind, pipe_minute, revision, groups)
 
     def _measure(
         self, kind: str, pipe_minute: PipeMinute, revision: int, groups: Sequence[RecordGroup]
     ) -> None:
-        """Measure groups of one revision; what lake delivers says nothing about the other lags of this moment."""
+        """Measure groups of one revision. The lags of lake's deliveries are not among the live lags."""
         lake = self._lake_destinations
-        in_lake = (
+        lake_groups = (
             [group for group in groups if (pipe_minute.pipe, group.stages[0].destination) in lake]
             if lake
             else []
         )
-        others = [group for group in groups if group not in in_lake] if in_lake else groups
-        if in_lake:
-            durations.measure(kind, pipe_minute, in_lake, self._transit)
-        lags = durations.measure(kind, pipe_minute, others, self._transit) if others else []
+        other_groups = [group for group in groups if group not in lake_groups] if lake_groups else groups
+        if lake_groups:
+            durations.measure(kind, pipe_minute, lake_groups, self._transit)
+        lags = durations.measure(kind, pipe_minute, other_groups, self._transit) if other_groups else []
         if lags:
             self.live.lags(pipe_minute.pipe, revision, lags)
 
@@ -311,7 +311,7 @@ class PartitionLedger:
         if kind == stage.ENRICHED and self.lake is not None:
             pipe_minute.pass_by(EventStage(stage.LAKE), group.epoch, sequences)
 
-    def _show(self, pipe_minute: PipeMinute, group: RecordGroup) -> None:
+    def _add_group(self, pipe_minute: PipeMinute, group: RecordGroup) -> None:
         if group.watched and not group.backfill:
             pipe_minute.watch(group.revision, group.epoch, group.sequences, group.watched)
         if group.sizes:
@@ -324,36 +324,36 @@ class PartitionLedger:
 
         Of deliveries in a row with the same answer only the last one matters, so each group of them counts once.
         """
-        delivered: dict[RecordGroup, int] = {}
+        delivered_ms: dict[RecordGroup, int] = {}
         """Group to append time, in the order of the newest receipts."""
         for offset, append_ms, group in zip(columns.offsets, columns.append_ms, columns.groups, strict=True):
-            if offset < group.through:
+            if offset < group.counted_offset:
                 continue
             if group.last_counts:
-                delivered.pop(group, None)
-                delivered[group] = append_ms
+                delivered_ms.pop(group, None)
+                delivered_ms[group] = append_ms
                 continue
-            if delivered:
-                self._apply_answers(delivered)
-                delivered.clear()
+            if delivered_ms:
+                self._apply_answers(delivered_ms)
+                delivered_ms.clear()
             self._apply_answers({group: append_ms})
-        self._apply_answers(delivered)
+        self._apply_answers(delivered_ms)
 
-    def _apply_answers(self, newest: Mapping[RecordGroup, int]) -> None:
+    def _apply_answers(self, newest_ms: Mapping[RecordGroup, int]) -> None:
         """Apply one receipt of each group, appended at that time."""
-        for group, append_ms in newest.items():
+        for group, append_ms in newest_ms.items():
             if group.pipe_minute is None:
                 continue
-            pipe, at = group.pipe_minute.pipe, group.stages[0]
-            self.live.breaker(pipe, at, group.answer, append_ms)
-            if at.kind == "delivered":
-                self.live.success(pipe, at.destination, append_ms)
+            pipe, event_stage = group.pipe_minute.pipe, group.stages[0]
+            self.live.breaker(pipe, event_stage, group.answer, append_ms)
+            if event_stage.kind == "delivered":
+                self.live.success(pipe, event_stage.destination, append_ms)
             else:
-                self.live.outcome(pipe, at, group.answer.text, append_ms)
+                self.live.outcome(pipe, event_stage, group.answer.text, append_ms)
 
     def _apply_dead_letters(self, columns: RecordColumns) -> None:
         for offset, append_ms, group in zip(columns.offsets, columns.append_ms, columns.groups, strict=True):
-            if offset >= group.through and group.pipe_minute is not None:
+            if offset >= group.counted_offset and group.pipe_minute is not None:
                 self.live.dead_letter(group.pipe_minute.pipe, append_ms)
         self._note_enrich_progress(enrich_progress(columns))
 
@@ -391,11 +391,11 @@ class PartitionLedger:
             self.open_events.holds.prolong(records.pipe, self.rules.hold_s)
         if kind != stage.RAW:
             return
-        counted = self._through.get(stage.RAW, 0)
+        counted_offset = self._through.get(stage.RAW, 0)
         for group in records.groups:
-            fresh = sum(1 for offset in group.offsets if offset >= counted)
-            if fresh:
-                self.open_events.holds.unfollowed(records.pipe, fresh, self.rules.follow_s)
+            fresh_count = sum(1 for offset in group.offsets if offset >= counted_offset)
+            if fresh_count:
+                self.open_events.holds.unfollowed(records.pipe, fresh_count, self.rules.follow_s)
 
     @property
     def _lake_destinations(self) -> frozenset[tuple[str, str]]:
@@ -403,8 +403,12 @@ class PartitionLedger:
 
     def _counted(self) -> dict[str, int]:
         """Topic to the next offset that is not in the pipe minutes yet."""
-        waiting = self.ingest.first_waiting
-        return dict(self.positions) if waiting is None else self.positions | {stage.ACCEPTED: waiting}
+        first_waiting = self.ingest.first_waiting
+        return (
+            dict(self.positions)
+            if first_waiting is None
+            else self.positions | {stage.ACCEPTED: first_waiting}
+        )
 
     def _backlog(self, topic: str) -> Backlog:
         backlog = self.backlogs.get(topic)
@@ -429,7 +433,7 @@ class PartitionLedger:
 
 def _by_revision(groups: list[RecordGroup]) -> dict[int, list[RecordGroup]]:
     """The groups of each revision; usually there is one."""
-    by_revision: dict[int, list[RecordGroup]] = {}
+    groups_by_revision: dict[int, list[RecordGroup]] = {}
     for group in groups:
-        by_revision.setdefault(group.revision, []).append(group)
-    return by_revision
+        groups_by_revision.setdefault(group.revision, []).append(group)
+    return groups_by_revision

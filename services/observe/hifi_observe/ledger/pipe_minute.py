@@ -97,11 +97,11 @@ class PipeMinute:
             sequences: of the events.
             texts: the buckets of each (`hifi.record.headers.WATCH`).
         """
-        fresh: dict[int, bytes] = {}
+        fresh_texts: dict[int, bytes] = {}
         for sequence, text in zip(sequences, texts, strict=True):
             if not self.has(ENRICHED, epoch, sequence):
-                fresh.setdefault(sequence, text)
-        self.watched.add(revision, fresh.values())
+                fresh_texts.setdefault(sequence, text)
+        self.watched.add(revision, fresh_texts.values())
 
     def weigh(self, epoch: str, sequences: list[int], sizes: list[int]) -> None:
         """Count the bytes of records of `raw`; before `show`, as `watch`.
@@ -111,11 +111,11 @@ class PipeMinute:
             sequences: of the events.
             sizes: of the data of each, bytes.
         """
-        fresh: dict[int, int] = {}
+        fresh_sizes: dict[int, int] = {}
         for sequence, size in zip(sequences, sizes, strict=True):
             if not self.has(RAW, epoch, sequence):
-                fresh.setdefault(sequence, size)
-        self.bytes += sum(fresh.values())
+                fresh_sizes.setdefault(sequence, size)
+        self.bytes += sum(fresh_sizes.values())
 
     def show(self, stages: Iterable[EventStage], epoch: str, sequences: list[int]) -> None:
         """Add events seen at stages."""
@@ -221,8 +221,8 @@ class PipeMinute:
     def has(self, kind: str, epoch: str, sequence: int) -> bool:
         """Whether the record of an event on a topic was counted before."""
         identity = (epoch, sequence)
-        seen = self.seen.get(EventStage(kind))
-        return (seen is not None and identity in seen) or (
+        stage_ids = self.seen.get(EventStage(kind))
+        return (stage_ids is not None and identity in stage_ids) or (
             identity in self.known and identity not in self.unresolved
         )
 

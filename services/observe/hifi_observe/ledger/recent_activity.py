@@ -1,4 +1,4 @@
-"""What happened recently on a partition: records by stage, lags, dead letters, destinations that keep failing."""
+"""Recent activity on a partition: records by stage, lags, dead letters, destinations that keep failing."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ class FailureStreak:
 
     @classmethod
     def load(cls, row: list[Any]) -> "FailureStreak | None":
-        """What `dump` wrote; None if another version of observe wrote it."""
+        """Restore what `dump` returned; None if another version of observe wrote it."""
         return cls(*row) if len(row) == len(fields(cls)) else None
 
 
@@ -80,18 +80,18 @@ class RecentActivity:
         """Pipe to service to whole events that it made dead letters."""
         self._lags: defaultdict[tuple[str, int], Sketch] = defaultdict(Sketch)
 
-    def note(self, pipe: str, revision: int, at: EventStage, number: int) -> None:
+    def note(self, pipe: str, revision: int, event_stage: EventStage, number: int) -> None:
         """Count records of a stage."""
-        self.counts[pipe][at.kind] += number
-        self._of_revision(pipe, revision)[at.kind] += number
-        if at.kind == "dead-event":
-            self.refused[pipe][at.destination] += number
+        self.counts[pipe][event_stage.kind] += number
+        self._revision_counts(pipe, revision)[event_stage.kind] += number
+        if event_stage.kind == "dead-event":
+            self.refused[pipe][event_stage.destination] += number
 
     def note_late(self, pipe: str, revision: int, number: int) -> None:
         """Count deliveries that took longer than the pipe's SLO allows."""
-        self._of_revision(pipe, revision)[LATE] += number
+        self._revision_counts(pipe, revision)[LATE] += number
 
-    def _of_revision(self, pipe: str, revision: int) -> Counter[str]:
+    def _revision_counts(self, pipe: str, revision: int) -> Counter[str]:
         revisions = self.revisions[pipe]
         counts = revisions.pop(revision, None)
         if counts is None:
@@ -122,11 +122,11 @@ class RecentActivity:
         self.successes[pipe, destination] = append_ms
         self.streaks.pop((pipe, destination), None)
 
-    def outcome(self, pipe: str, at: EventStage, reason: str, append_ms: int) -> None:
+    def outcome(self, pipe: str, event_stage: EventStage, reason: str, append_ms: int) -> None:
         """Add any other receipt; `reason` is the answer's status, or a code if there was no answer."""
-        if at.kind in ("filtered", "duplicate"):
+        if event_stage.kind in ("filtered", "duplicate"):
             return  # these outcomes do not depend on the destination
-        key = (pipe, at.destination)
+        key = (pipe, event_stage.destination)
         streak = self.streaks.get(key)
         if streak is None:
             streak = self.streaks[key] = FailureStreak(reason, 0, append_ms, append_ms)
@@ -138,17 +138,17 @@ class RecentActivity:
         streak.last_ms = append_ms
         streak.times_ms.append(append_ms)
 
-    def breaker(self, pipe: str, at: EventStage, answer: ReceiptAnswer, append_ms: int) -> None:
+    def breaker(self, pipe: str, event_stage: EventStage, answer: ReceiptAnswer, append_ms: int) -> None:
         """Add what a receipt reports of a circuit breaker, if anything."""
-        if not at.destination:
+        if not event_stage.destination:
             return
-        key = (pipe, at.destination)
+        key = (pipe, event_stage.destination)
         reports = self.breakers.get(key)
         if reports is None:
             if len(self.breakers) >= _DESTINATIONS:
                 del self.breakers[next(iter(self.breakers))]
             reports = self.breakers[key] = BreakerReports()
-        reports.add("retry" if at.kind == "to-retry" else at.kind, answer, append_ms)
+        reports.add("retry" if event_stage.kind == "to-retry" else event_stage.kind, answer, append_ms)
 
     def skip(self, topic: str, number: int, now_us: int) -> None:
         """Count offsets that Kafka had deleted before they were read."""
@@ -157,9 +157,14 @@ class RecentActivity:
 
     def source_deleted(self, ranges: Iterable[tuple[str, str, int, int]], append_ms: int) -> None:
         """Add offsets of sources that were deleted before collect read them."""
-        for pipe, partition, first, last in ranges:
-            records, start, _, _ = self.deleted.get((pipe, partition), (0, first, 0, 0))
-            self.deleted[pipe, partition] = (records + last - first + 1, start, last, append_ms)
+        for pipe, partition, first_offset, last_offset in ranges:
+            records, start, _, _ = self.deleted.get((pipe, partition), (0, first_offset, 0, 0))
+            self.deleted[pipe, partition] = (
+                records + last_offset - first_offset + 1,
+                start,
+                last_offset,
+                append_ms,
+            )
 
     def lags(self, pipe: str, revision: int, values_us: list[int]) -> None:
         """Add lags of successful deliveries from accepted time, microseconds."""

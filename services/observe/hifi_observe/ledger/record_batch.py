@@ -58,16 +58,16 @@ class RecordTimes:
         self.malformed = False
         """Whether a time of any record is missing or malformed: that record has -1."""
 
-    def extend(self, other: "RecordTimes") -> None:
+    def extend(self, times: "RecordTimes") -> None:
         """Add the records of another group."""
-        self.identities += other.identities
-        self.append_ms += other.append_ms
-        self.accepted_us += other.accepted_us
-        self.event_times += other.event_times
-        self.in_us += other.in_us
-        self.sent_us += other.sent_us
-        self.answered_us += other.answered_us
-        self.malformed = self.malformed or other.malformed
+        self.identities += times.identities
+        self.append_ms += times.append_ms
+        self.accepted_us += times.accepted_us
+        self.event_times += times.event_times
+        self.in_us += times.in_us
+        self.sent_us += times.sent_us
+        self.answered_us += times.answered_us
+        self.malformed = self.malformed or times.malformed
 
     def mark_malformed(self, delivery: bool) -> None:
         """Complete the row of the last record, one of whose times cannot be read, so that it is not measured."""
@@ -81,19 +81,19 @@ class RecordTimes:
 
     def complete(self) -> "RecordTimes":
         """The records of which no time is missing or malformed."""
-        complete = RecordTimes()
+        complete_times = RecordTimes()
         for index, in_us in enumerate(self.in_us):
             if in_us < 0:
                 continue
-            complete.identities.append(self.identities[index])
-            complete.append_ms.append(self.append_ms[index])
-            complete.accepted_us.append(self.accepted_us[index])
-            complete.event_times.append(self.event_times[index])
-            complete.in_us.append(in_us)
+            complete_times.identities.append(self.identities[index])
+            complete_times.append_ms.append(self.append_ms[index])
+            complete_times.accepted_us.append(self.accepted_us[index])
+            complete_times.event_times.append(self.event_times[index])
+            complete_times.in_us.append(in_us)
             if self.sent_us:
-                complete.sent_us.append(self.sent_us[index])
-                complete.answered_us.append(self.answered_us[index])
-        return complete
+                complete_times.sent_us.append(self.sent_us[index])
+                complete_times.answered_us.append(self.answered_us[index])
+        return complete_times
 
     def drop_first(self, number: int) -> None:
         """Remove the first records."""
@@ -110,6 +110,7 @@ class RecordGroup:
     __slots__ = (
         "answer",
         "backfill",
+        "counted_offset",
         "epoch",
         "offsets",
         "pipe_minute",
@@ -118,7 +119,6 @@ class RecordGroup:
         "sequences",
         "sizes",
         "stages",
-        "through",
         "times",
         "watched",
     )
@@ -151,7 +151,7 @@ class RecordGroup:
         """Offset and sequence of replayed dead letters; they are not among the offsets above."""
         self.pipe_minute: PipeMinute | None = None
         """Set by `bind`; None until then, and for minutes that are no longer amended."""
-        self.through = -1
+        self.counted_offset = -1
         """Set by `bind`: records below this offset were counted before a restart."""
 
     @property
@@ -165,21 +165,21 @@ class RecordGroup:
             return []
         return self.sequences[: bisect_left(self.offsets, committed)]
 
-    def bind(self, pipe_minute: PipeMinute, through: int) -> None:
+    def bind(self, pipe_minute: PipeMinute, counted_offset: int) -> None:
         """Set the minute that the records belong to, and remove those that were counted before a restart."""
-        self.pipe_minute, self.through = pipe_minute, through
-        if self.offsets and self.offsets[0] < through:
-            counted = bisect_left(self.offsets, through)
-            del self.offsets[:counted], self.sequences[:counted], self.watched[:counted]
-            del self.sizes[:counted]
+        self.pipe_minute, self.counted_offset = pipe_minute, counted_offset
+        if self.offsets and self.offsets[0] < counted_offset:
+            counted_rows = bisect_left(self.offsets, counted_offset)
+            del self.offsets[:counted_rows], self.sequences[:counted_rows], self.watched[:counted_rows]
+            del self.sizes[:counted_rows]
             if self.times is not None:
-                self.times.drop_first(counted)
+                self.times.drop_first(counted_rows)
 
     def replayed_deliveries(self) -> list[int]:
         """Sequences of replayed dead letters that were delivered."""
         if not self.replayed or self.stages[0].kind != "delivered":
             return []
-        return [sequence for offset, sequence in self.replayed if offset >= self.through]
+        return [sequence for offset, sequence in self.replayed if offset >= self.counted_offset]
 
 
 class MinuteRecords:
@@ -241,10 +241,10 @@ class RecordBatch:
 
 def enrich_progress(columns: RecordColumns) -> int:
     """The highest offset in `raw` among dead letters that enrich wrote; -1: none."""
-    refused = EventStage("dead-event", "enrich")
+    enrich_stage = EventStage("dead-event", "enrich")
     raw_offsets = (
         raw_offset
         for raw_offset, group in zip(columns.raw_offsets, columns.groups, strict=True)
-        if group.stages[0] == refused
+        if group.stages[0] == enrich_stage
     )
     return max(raw_offsets, default=-1)

@@ -25,10 +25,10 @@ def _key(value: int) -> int:
     return 0 if value == 0 else -(math.ceil(math.log(-value) * _PER_LOG) + 1)
 
 
-def _bounds(longest: int) -> list[int]:
-    """Largest value of each bin (of an empty bin: of the bins before), for values from 0 to about `longest`."""
+def _bounds(longest_us: int) -> list[int]:
+    """Largest value of each bin (of an empty bin: of the bins before), for values from 0 to about `longest_us`."""
     bounds, bound = [0], 1.0
-    while bounds[-1] < longest:
+    while bounds[-1] < longest_us:
         value = int(bound)
         while _key(value + 1) <= len(bounds):
             value += 1
@@ -143,16 +143,16 @@ class Sketch:
     def above(self, limit_us: int) -> int:
         """Number of values above a limit; those within `RELATIVE_ERROR` of it may count either way."""
         self.flush()
-        limit = _key(limit_us)
-        return sum(count for key, count in self._bins.items() if key > limit)
+        limit_key = _key(limit_us)
+        return sum(count for key, count in self._bins.items() if key > limit_key)
 
     def quantile_us(self, share: float) -> float:
         """The value of rank `share` x (count - 1), rounded down, microseconds; 0 when empty."""
         self.flush()
-        rank, seen = share * (self._count - 1), 0
+        rank, cumulative_count = share * (self._count - 1), 0
         for key in sorted(self._bins):
-            seen += self._bins[key]
-            if seen > rank:
+            cumulative_count += self._bins[key]
+            if cumulative_count > rank:
                 return min(max(_value(key), self._min), self._max)
         return float(self._max)
 
@@ -176,13 +176,13 @@ class Sketch:
         }
 
     @classmethod
-    def load(cls, dumped: dict[str, Any]) -> "Sketch":
+    def load(cls, dump: dict[str, Any]) -> "Sketch":
         """Restore what `dump` returned."""
         sketch = cls()
         key = 0
-        for step, count in zip(dumped["k"], dumped["c"], strict=True):
+        for step, count in zip(dump["k"], dump["c"], strict=True):
             key += step
             sketch._bins[key] = count
-        sketch._count = sum(dumped["c"])
-        sketch._sum, sketch._min, sketch._max = dumped["sum"], dumped["min"], dumped["max"]
+        sketch._count = sum(dump["c"])
+        sketch._sum, sketch._min, sketch._max = dump["sum"], dump["min"], dump["max"]
         return sketch

@@ -33,7 +33,7 @@ WRITERS: Final = {RAW: "ingest", NORMALIZED: "normalize", ENRICHED: "enrich", RE
 
 
 class EventStage(NamedTuple):
-    """A place and state of an event, or of one of its deliveries."""
+    """A topic or state of an event, or of one of its deliveries."""
 
     kind: str
     """A kind of topic, or `wanted`, or the outcome in a receipt: delivered, filtered, duplicate, …"""
@@ -62,20 +62,22 @@ def stage_reader(kind: str) -> StageReader:
         )
     if kind in (RETRY_IN, RETRY_OUT):
         # The retrier counts a pass when it returns a delivery: the pass that starts on `retry-in` has the next number.
-        started = int(kind == RETRY_IN)
-        return lambda headers: retry(kind, headers[DESTINATION], number(headers.get(PASS, b"0")) + started)
+        started_passes = int(kind == RETRY_IN)
+        return lambda headers: retry(
+            kind, headers[DESTINATION], number(headers.get(PASS, b"0")) + started_passes
+        )
     if kind == PARKED:
         return lambda headers: parked(headers[DESTINATION], number(headers.get(PASS, b"0")) + 1)
     if kind == DEAD_LETTER:
         return lambda headers: dead(headers.get(DESTINATION, b""), headers.get(SERVICE, b""))
-    plain = (EventStage(kind),)
-    return lambda _: plain
+    plain_stages = (EventStage(kind),)
+    return lambda _: plain_stages
 
 
 @lru_cache(maxsize=4096)
-def wanted(to: bytes) -> tuple[EventStage, ...]:
+def wanted(to_header: bytes) -> tuple[EventStage, ...]:
     """The stages of a record of `enriched` with this list of destinations."""
-    names = to.decode("utf-8", "replace").split(",")
+    names = to_header.decode("utf-8", "replace").split(",")
     return (EventStage(ENRICHED), *(EventStage("wanted", name.strip()) for name in names))
 
 

@@ -10,7 +10,7 @@ MOST_BUCKETS: Final = 1024
 """Buckets of a field in one pipe minute and partition; the values of further ones count as other ones."""
 
 
-class WatchedPlace(NamedTuple):
+class WatchedDeclaration(NamedTuple):
     """A watched field in one declaration of it, by one revision of the pipe."""
 
     revision: int
@@ -21,12 +21,12 @@ class WatchedPlace(NamedTuple):
 
 
 class WatchCounts:
-    """How many events were in each bucket."""
+    """Number of events in each bucket of each watched field."""
 
     __slots__ = ("counts",)
 
     def __init__(self) -> None:
-        self.counts: dict[WatchedPlace, Counter[str]] = {}
+        self.counts: dict[WatchedDeclaration, Counter[str]] = {}
 
     def add(self, revision: int, texts: Iterable[bytes]) -> None:
         """Add events, each with the text of its buckets (`hifi.record.headers.WATCH`)."""
@@ -36,25 +36,25 @@ class WatchCounts:
             rows[watch_id].append(buckets.split(b","))
         for watch_id, bucket_rows in rows.items():
             for position, column in enumerate(zip(*bucket_rows, strict=False)):
-                place = WatchedPlace(revision, watch_id.decode("ascii", "replace"), position)
-                counts = self.counts.setdefault(place, Counter())
+                declaration = WatchedDeclaration(revision, watch_id.decode("ascii", "replace"), position)
+                counts = self.counts.setdefault(declaration, Counter())
                 for name, number in Counter(column).items():
                     bucket = name.decode("ascii", "replace")
                     counts[bucket if bucket in counts or len(counts) < MOST_BUCKETS else OTHER] += number
 
-    def merge(self, other: "WatchCounts") -> None:
+    def merge(self, watch_counts: "WatchCounts") -> None:
         """Add the counts of another partition."""
-        for place, theirs in other.counts.items():
-            self.counts.setdefault(place, Counter()).update(theirs)
+        for declaration, bucket_counts in watch_counts.counts.items():
+            self.counts.setdefault(declaration, Counter()).update(bucket_counts)
 
     def dump(self) -> list[list[Any]]:
         """JSON: revision, watch id, position, and the events of each bucket."""
-        return [[*place, dict(counts)] for place, counts in sorted(self.counts.items())]
+        return [[*declaration, dict(counts)] for declaration, counts in sorted(self.counts.items())]
 
     @classmethod
-    def load(cls, dumped: Iterable[Sequence[Any]]) -> "WatchCounts":
-        """What `dump` returned."""
+    def load(cls, dump: Iterable[Sequence[Any]]) -> "WatchCounts":
+        """Restore what `dump` returned."""
         watch_counts = cls()
-        for *place, counts in dumped:
-            watch_counts.counts[WatchedPlace(*place)] = Counter(counts)
+        for *declaration, counts in dump:
+            watch_counts.counts[WatchedDeclaration(*declaration)] = Counter(counts)
         return watch_counts

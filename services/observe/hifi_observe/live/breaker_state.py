@@ -36,25 +36,25 @@ class BreakerView(TypedDict):
     partitions: Annotated[int, Field(description="Number of partitions with a report.")]
 
 
-def breaker_state(published: Iterable[list[list[Any]]]) -> BreakerView:
+def breaker_state(published_rows: Iterable[list[list[Any]]]) -> BreakerView:
     """A destination's circuit breaker over all partition numbers.
 
     Args:
-        published: what `BreakerReports.dump` returned, for each partition number with receipts of the destination.
+        published_rows: what `BreakerReports.dump` returned, for each partition number with receipts of the destination.
     """
-    partitions = [load_reports(rows) for rows in published if rows]
+    partitions = [load_reports(rows) for rows in published_rows if rows]
     if not partitions:
         return {
             "state": UNKNOWN, "since_ms": None, "answer": None, "seen_ms": None,
             "open_partitions": 0, "partitions": 0,
         }  # fmt: skip
-    current = _current(partitions, _by_instance(partitions))
-    not_closed = [report for report in current if report.state != CLOSED]
+    current_reports = _current(partitions, _by_instance(partitions))
+    not_closed = [report for report in current_reports if report.state != CLOSED]
     return {
         "state": _worst(not_closed),
         "since_ms": min((report.since_ms for report in not_closed), default=None),
         "answer": _answer(not_closed, partitions),
-        "seen_ms": max(report.at_ms for report in not_closed or current),
+        "seen_ms": max(report.at_ms for report in not_closed or current_reports),
         "open_partitions": len(not_closed),
         "partitions": len(partitions),
     }
@@ -97,12 +97,14 @@ def _answer(not_closed: list[BreakerReport], partitions: list[dict[str, BreakerR
     return max(answered, key=_answer_ms).answer if answered else None
 
 
-def _merge(first: BreakerReport, second: BreakerReport) -> BreakerReport:
+def _merge(first_report: BreakerReport, second_report: BreakerReport) -> BreakerReport:
     """The reports of two partition numbers on the same instance as one."""
-    newer_report = max(first, second, key=lambda report: report.at_ms)
-    closed_ms = max(first.closed_ms, second.closed_ms)
-    open_since_ms = [report.since_ms for report in (first, second) if report.since_ms > closed_ms]
-    last_answered = max(first, second, key=_answer_ms)
+    newer_report = max(first_report, second_report, key=lambda report: report.at_ms)
+    closed_ms = max(first_report.closed_ms, second_report.closed_ms)
+    open_since_ms = [
+        report.since_ms for report in (first_report, second_report) if report.since_ms > closed_ms
+    ]
+    last_answered = max(first_report, second_report, key=_answer_ms)
     return BreakerReport(
         newer_report.state,
         newer_report.at_ms,

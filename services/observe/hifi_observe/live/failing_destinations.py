@@ -33,24 +33,32 @@ def failing_destinations(
     """
     failing = []
     for destination, destination_streaks in sorted(streaks.items()):
-        run = failure_run(destination_streaks, successes.get(destination, 0))
-        if run is not None:
-            failing.append({"destination": destination} | run._asdict())
+        streak = failure_run(destination_streaks, successes.get(destination, 0))
+        if streak is not None:
+            failing.append({"destination": destination} | streak._asdict())
     return failing
 
 
 def failure_run(streaks: Iterable[FailureStreak], success_ms: int) -> FailureRun | None:
     """The run of equal failures since the last success on any partition number; None: there is none."""
-    live = [streak for streak in streaks if streak.last_ms >= success_ms]
-    if not live:
+    ongoing = [streak for streak in streaks if streak.last_ms >= success_ms]
+    if not ongoing:
         return None
-    reason = _current_reason(live)
-    same = [streak for streak in live if streak.reason in (reason, *REFUSED)]
-    start_ms = _start_ms(live, same, success_ms)
-    counted = [counted_since for streak in same if (counted_since := _since(streak, start_ms)) is not None]
-    if not counted:
+    reason = _current_reason(ongoing)
+    same_failures = [streak for streak in ongoing if streak.reason in (reason, *REFUSED)]
+    start_ms = _start_ms(ongoing, same_failures, success_ms)
+    counts_and_starts = [
+        count_and_start
+        for streak in same_failures
+        if (count_and_start := _outcomes_since(streak, start_ms)) is not None
+    ]
+    if not counts_and_starts:
         return None
-    return FailureRun(reason, sum(count for count, _ in counted), min(since_ms for _, since_ms in counted))
+    return FailureRun(
+        reason,
+        sum(count for count, _ in counts_and_starts),
+        min(since_ms for _, since_ms in counts_and_starts),
+    )
 
 
 def _current_reason(streaks: list[FailureStreak]) -> str:
@@ -58,17 +66,17 @@ def _current_reason(streaks: list[FailureStreak]) -> str:
     return max(streaks, key=lambda streak: (streak.reason not in REFUSED, streak.last_ms)).reason
 
 
-def _start_ms(streaks: list[FailureStreak], same: list[FailureStreak], success_ms: int) -> int:
-    """The time of the last outcome that was anything else."""
-    others = [streak.last_ms for streak in streaks if streak not in same]
-    return max([success_ms, *others, *(streak.previous_failure_ms for streak in same)])
+def _start_ms(streaks: list[FailureStreak], same_failures: list[FailureStreak], success_ms: int) -> int:
+    """The time of the last outcome that was not this failure."""
+    other_outcomes_ms = [streak.last_ms for streak in streaks if streak not in same_failures]
+    return max([success_ms, *other_outcomes_ms, *(streak.previous_failure_ms for streak in same_failures)])
 
 
-def _since(streak: FailureStreak, start_ms: int) -> tuple[int, int] | None:
-    """How many outcomes of a streak came since a time, and the first of them; None: none did."""
-    times = [at_ms for at_ms in streak.times_ms if at_ms >= start_ms]
-    if not times:
+def _outcomes_since(streak: FailureStreak, start_ms: int) -> tuple[int, int] | None:
+    """Number of the outcomes of a streak since a time, and the time of the first; None: there is none."""
+    times_ms = [at_ms for at_ms in streak.times_ms if at_ms >= start_ms]
+    if not times_ms:
         return None
     if streak.since_ms >= start_ms:
         return streak.count, streak.since_ms
-    return len(times), times[0]
+    return len(times_ms), times_ms[0]

@@ -16,7 +16,7 @@ from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.minutes.merged_minute import summary
 
 _SOURCES_MS: Final = 15_000
-"""What collect told of a source for longer ago does not count, milliseconds."""
+"""Maximum age of a source's report by collect that counts, milliseconds."""
 
 
 def of_ledger(
@@ -69,13 +69,13 @@ def _waiting(ledger: PartitionLedger) -> Counter[tuple[str, str, str]]:
 
 
 def _sources(ledger: PartitionLedger, now_ms: int) -> dict[str, list[SourceReport]]:
-    """Pipe to the progress of its source, as each instance of collect told it lately."""
-    by_pipe: defaultdict[str, list[SourceReport]] = defaultdict(list)
-    for told_ms, reports in ledger.ingest.sources.values():
-        if now_ms - told_ms < _SOURCES_MS:
+    """Pipe to the progress of its source, as each instance of collect reported it lately."""
+    reports_by_pipe: defaultdict[str, list[SourceReport]] = defaultdict(list)
+    for reported_ms, reports in ledger.ingest.sources.values():
+        if now_ms - reported_ms < _SOURCES_MS:
             for pipe, report in reports.items():
-                by_pipe[pipe].append(report)
-    return dict(by_pipe)
+                reports_by_pipe[pipe].append(report)
+    return dict(reports_by_pipe)
 
 
 def _backlogs(ledger: PartitionLedger, now_ms: int) -> dict[str, dict[str, Any]]:
@@ -106,14 +106,14 @@ class LagWindow:
 
     def __init__(self, intervals: int) -> None:
         self._intervals = intervals
-        self._kept: list[dict[tuple[str, int], Sketch]] = []
+        self._recent_lags: list[dict[tuple[str, int], Sketch]] = []
 
-    def put(self, taken: dict[tuple[str, int], Sketch]) -> dict[str, Sketch]:
+    def put(self, interval_lags: dict[tuple[str, int], Sketch]) -> dict[str, Sketch]:
         """Add one interval by pipe and revision; returns the lags of the last few by pipe, merged."""
-        self._kept = [*self._kept, taken][-self._intervals :]
+        self._recent_lags = [*self._recent_lags, interval_lags][-self._intervals :]
         merged: defaultdict[str, Sketch] = defaultdict(Sketch)
-        for interval in self._kept:
-            for (pipe, _), sketch in interval.items():
+        for lags_by_revision in self._recent_lags:
+            for (pipe, _), sketch in lags_by_revision.items():
                 merged[pipe].merge(sketch)
         return dict(merged)
 
@@ -133,38 +133,41 @@ class _PipeFigures:
     sources: list[SourceReport] = field(default_factory=list)
     """Of each instance of collect that reads its source."""
 
-    def add(self, pipe: str, now: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
-        """Add the figures of a partition number; `before` are its previous ones, for rates."""
-        if pipe in now["lags"]:
-            self.lags.merge(Sketch.load(now["lags"][pipe]))
-        if before is not None and now["at"] > before["at"]:
-            seconds = (now["at"] - before["at"]) / 1e6
-            counts, old = now["counts"].get(pipe, {}), before["counts"].get(pipe, {})
+    def add(self, pipe: str, figures: Mapping[str, Any], previous_figures: Mapping[str, Any] | None) -> None:
+        """Add the figures of a partition number; `previous_figures` are its previous ones, for rates."""
+        if pipe in figures["lags"]:
+            self.lags.merge(Sketch.load(figures["lags"][pipe]))
+        if previous_figures is not None and figures["at"] > previous_figures["at"]:
+            seconds = (figures["at"] - previous_figures["at"]) / 1e6
+            counts, previous_counts = (
+                figures["counts"].get(pipe, {}),
+                previous_figures["counts"].get(pipe, {}),
+            )
             for kind, count in counts.items():
-                self.rates[kind] += max(0, count - old.get(kind, 0)) / seconds
-        self.dead_letters += now["dead_letters"].get(pipe, 0)
-        for name, topic, destination, number in now["waiting"]:
+                self.rates[kind] += max(0, count - previous_counts.get(kind, 0)) / seconds
+        self.dead_letters += figures["dead_letters"].get(pipe, 0)
+        for name, topic, destination, number in figures["waiting"]:
             if name == pipe:
                 self.waiting[topic, destination] += number
-        for name, destination, *row in now["streaks"]:
+        for name, destination, *row in figures["streaks"]:
             streak = FailureStreak.load(row) if name == pipe else None
             if streak is not None:
                 self.streaks[destination].append(streak)
-        for name, destination, last_ms in now["successes"]:
+        for name, destination, last_ms in figures["successes"]:
             if name == pipe:
                 self.successes[destination] = max(self.successes[destination], last_ms)
-        self.sources += now.get("sources", {}).get(pipe, ())
+        self.sources += figures.get("sources", {}).get(pipe, ())
 
 
 def of_pipe(
-    pipe: str, live: Mapping[int, dict[str, Any]], before: Mapping[int, dict[str, Any]]
+    pipe: str, live: Mapping[int, dict[str, Any]], previous_live: Mapping[int, dict[str, Any]]
 ) -> dict[str, Any]:
     """A pipe's figures over all partition numbers.
 
     Args:
         pipe: its name.
         live: partition number to what `of_ledger` returned.
-        before: the same, one interval earlier.
+        previous_live: the same, one interval earlier.
 
     Returns:
         `rate_in`, `rate_out`, `rate_dead` per second; `dead_last_minute`: dead letters of the last 60 s; `lag`: summary
@@ -173,8 +176,8 @@ def of_pipe(
         the fields of `SourceReport` and `left_s`, the estimated time until nothing remains in it; None: there is none.
     """
     totals = _PipeFigures()
-    for partition, now in live.items():
-        totals.add(pipe, now, before.get(partition))
+    for partition, figures in live.items():
+        totals.add(pipe, figures, previous_live.get(partition))
     retrying = sum(
         number for (topic, _), number in totals.waiting.items() if stage.kind_of(topic) == stage.RETRY_IN
     )
@@ -207,12 +210,12 @@ def breakers_of(
     pipe: str, destinations: Iterable[str], live: Mapping[int, dict[str, Any]]
 ) -> dict[str, BreakerView]:
     """Destination to the state of its circuit breaker over all partition numbers; see `breaker_state`."""
-    published: defaultdict[str, list[list[list[Any]]]] = defaultdict(list)
-    for now in live.values():
-        for name, destination, rows in now["breakers"]:
+    rows_by_destination: defaultdict[str, list[list[list[Any]]]] = defaultdict(list)
+    for figures in live.values():
+        for name, destination, rows in figures["breakers"]:
             if name == pipe:
-                published[destination].append(rows)
-    return {destination: breaker_state(published[destination]) for destination in destinations}
+                rows_by_destination[destination].append(rows)
+    return {destination: breaker_state(rows_by_destination[destination]) for destination in destinations}
 
 
 def groups(live: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -223,11 +226,11 @@ def groups(live: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
         yet (enrich commits at the end of a Spark batch), `seconds`: age of the oldest that is not processed.
     """
     by_topic: dict[str, dict[str, Any]] = {}
-    for now in live.values():
-        for topic, backlog in now["backlogs"].items():
+    for figures in live.values():
+        for topic, backlog in figures["backlogs"].items():
             service = stage.READERS[stage.kind_of(topic)]
-            new = {"topic": topic, "service": service, "records": 0, "uncommitted": 0, "seconds": 0.0}
-            group = by_topic.setdefault(topic, new)
+            empty_group = {"topic": topic, "service": service, "records": 0, "uncommitted": 0, "seconds": 0.0}
+            group = by_topic.setdefault(topic, empty_group)
             group["records"] += backlog["records"]
             group["uncommitted"] += backlog["uncommitted"]
             group["seconds"] = max(group["seconds"], backlog["seconds"])

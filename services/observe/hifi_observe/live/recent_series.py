@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 KEEP_S: Final = 300
 ALWAYS_WATCHED: Final = 20
-"""Up to so many pipes are all sampled; with more of them only those whose page was opened lately."""
+"""Up to this number of pipes are all sampled; of more of them only those whose page was opened lately."""
 WATCH_S: Final = 900
 """A pipe is sampled for this long after its page was last asked for, seconds."""
 
@@ -29,7 +29,7 @@ class RecentSeries:
         self._asked_s: dict[str, float] = {}
 
     def watch(self, pipe: str, now_s: float) -> None:
-        """The page of a pipe is open."""
+        """Note that the page of a pipe is open."""
         self._asked_s[pipe] = now_s
 
     def watched(self, pipes: Iterable[str], now_s: float) -> list[str]:
@@ -42,7 +42,7 @@ class RecentSeries:
         return names
 
     def add(self, pipe: str, at_s: int, figures: Mapping[str, Any]) -> None:
-        """One sample, made from the momentary figures of a pipe."""
+        """Add one sample, made from the momentary figures of a pipe."""
         lag = figures["lag"]
         p50_us, p95_us = (lag["p50"], lag["p95"]) if lag["count"] else (None, None)
         samples = self._samples.setdefault(pipe, deque(maxlen=KEEP_S))

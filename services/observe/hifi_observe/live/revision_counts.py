@@ -26,7 +26,7 @@ class RevisionCounts:
 
     def __init__(self) -> None:
         self._pipes: dict[str, RolloutFigures] = {}
-        self._last: dict[tuple[int, str, int], RevisionFigures] = {}
+        self._last_figures: dict[tuple[int, str, int], RevisionFigures] = {}
         """Partition number, pipe and revision to what was published last."""
         self._partitions: dict[tuple[int, str], int] = {}
         """Partition number and pipe to the time of the last figures, microseconds since 1970 UTC."""
@@ -45,29 +45,31 @@ class RevisionCounts:
         """
         for pipe in [counted_pipe for counted_pipe in self._pipes if counted_pipe not in rolling]:
             del self._pipes[pipe]
-            self._last = {
-                key: published_figures for key, published_figures in self._last.items() if key[1] != pipe
+            self._last_figures = {
+                key: published_figures
+                for key, published_figures in self._last_figures.items()
+                if key[1] != pipe
             }
-            self._partitions = {key: at for key, at in self._partitions.items() if key[1] != pipe}
+            self._partitions = {key: at_us for key, at_us in self._partitions.items() if key[1] != pipe}
         for pipe in rolling:
             self._pipes.setdefault(pipe, RolloutFigures(now_us))
-            for partition, published in live.items():
-                if self._partitions.get((partition, pipe)) != published["at"]:
-                    self._add(partition, pipe, published.get("revisions", {}).get(pipe, {}))
-                    self._partitions[partition, pipe] = published["at"]
+            for partition, partition_figures in live.items():
+                if self._partitions.get((partition, pipe)) != partition_figures["at"]:
+                    self._add(partition, pipe, partition_figures.get("revisions", {}).get(pipe, {}))
+                    self._partitions[partition, pipe] = partition_figures["at"]
 
-    def _add(self, partition: int, pipe: str, published: Mapping[str, Mapping[str, int]]) -> None:
+    def _add(self, partition: int, pipe: str, counts_by_revision: Mapping[str, Mapping[str, int]]) -> None:
         figures = self._pipes[pipe]
         revisions = dict(figures.revisions)
-        first = (partition, pipe) not in self._partitions
-        for number, counts in published.items():
-            revision, now = int(number), _figures(counts)
-            before = self._last.get((partition, pipe, revision))
-            self._last[partition, pipe, revision] = now
-            if before is None and first:
+        is_first = (partition, pipe) not in self._partitions
+        for number, counts in counts_by_revision.items():
+            revision, current = int(number), _figures(counts)
+            previous_figures = self._last_figures.get((partition, pipe, revision))
+            self._last_figures[partition, pipe, revision] = current
+            if previous_figures is None and is_first:
                 continue  # it may have counted for hours
-            fresh = now.since(before) if before is not None else now
-            revisions[revision] = revisions.get(revision, RevisionFigures()) + fresh
+            added = current.since(previous_figures) if previous_figures is not None else current
+            revisions[revision] = revisions.get(revision, RevisionFigures()) + added
         self._pipes[pipe] = RolloutFigures(figures.since_us, revisions)
 
 

@@ -51,12 +51,15 @@ class IngestHealth:
     paused: int = 0
     """Requests to this pipe that were refused because it is paused."""
 
-    def worst(self, other: "IngestHealth") -> "IngestHealth":
+    def worst(self, other_health: "IngestHealth") -> "IngestHealth":
         """Merge two sources of which each may miss a part."""
-        gaps = [health.gap_s for health in (self, other) if health.gap_s is not None]
-        fuller = max(self, other, key=lambda health: health.answered)
+        gaps = [health.gap_s for health in (self, other_health) if health.gap_s is not None]
+        fuller_health = max(self, other_health, key=lambda health: health.answered)
         return IngestHealth(
-            max(gaps, default=None), fuller.failed, fuller.answered, max(self.paused, other.paused)
+            max(gaps, default=None),
+            fuller_health.failed,
+            fuller_health.answered,
+            max(self.paused, other_health.paused),
         )
 
     def within(self, limits: SloLimits) -> bool:
@@ -83,13 +86,13 @@ class JudgedDeliveries:
     undelivered: int = 0
     """Events and deliveries without an outcome."""
     lost: int = 0
-    """How many of them are lost."""
+    """Those of them that are lost."""
 
     def p95_us(self, age_us: int) -> int:
         """Their p95; those without an outcome count with this age. Microseconds."""
-        with_waiting = self.lags.copy()
-        with_waiting.add_many(age_us, self.undelivered)
-        return round(with_waiting.quantile_us(0.95))
+        lags = self.lags.copy()
+        lags.add_many(age_us, self.undelivered)
+        return round(lags.quantile_us(0.95))
 
 
 def judge(
@@ -111,11 +114,13 @@ def judge(
     p95_us = deliveries.p95_us(age_us)
     causes = []
     if deliveries.lost > limits.loss or any(
-        judged.lost > its_limits.loss for judged, its_limits in by_destination
+        destination_deliveries.lost > destination_limits.loss
+        for destination_deliveries, destination_limits in by_destination
     ):
         causes.append("loss")
     if p95_us > limits.p95_us or any(
-        judged.p95_us(age_us) > its_limits.p95_us for judged, its_limits in by_destination
+        destination_deliveries.p95_us(age_us) > destination_limits.p95_us
+        for destination_deliveries, destination_limits in by_destination
     ):
         causes.append("lag")
     if not intake.within(limits):
@@ -125,7 +130,7 @@ def judge(
     if (
         intake.gap_s is None
         and not len(deliveries.lags)
-        and not any(len(judged.lags) for judged, _ in by_destination)
+        and not any(len(destination_deliveries.lags) for destination_deliveries, _ in by_destination)
     ):
         return Judgement(UNKNOWN, p95_us)
     return Judgement(UP, p95_us)
@@ -142,16 +147,16 @@ class Uptime:
     @property
     def share(self) -> float | None:
         """Share of the known minutes that were up; None: no minute is known."""
-        judged = self.up + self.down
-        return self.up / judged if judged else None
+        known_minutes = self.up + self.down
+        return self.up / known_minutes if known_minutes else None
 
     @property
     def nines(self) -> float | None:
         """-log10 of the share of down minutes; without any down minute, of half a minute."""
-        judged = self.up + self.down
-        if not judged:
+        known_minutes = self.up + self.down
+        if not known_minutes:
             return None
-        return -math.log10(max(self.down, 0.5) / max(judged, 1)) if self.up else 0.0
+        return -math.log10(max(self.down, 0.5) / max(known_minutes, 1)) if self.up else 0.0
 
     def left(self, target: float, minutes: int) -> float:
         """Error budget left: minutes of a period that may still be down for a target such as 0.999."""

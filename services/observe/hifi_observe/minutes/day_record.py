@@ -1,4 +1,4 @@
-"""What observe keeps of a day of a pipe for a year: the state of each minute, and counts of events. Pure."""
+"""The record of a day of a pipe, kept for a year: the state of each minute, and counts of events. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ class MinuteState(NamedTuple):
 _State = TypeVar("_State", bound=tuple[Any, ...])
 
 
-class Run(NamedTuple, Generic[_State]):
+class StateSpan(NamedTuple, Generic[_State]):
     """Minutes in a row with the same state and causes."""
 
     first: int
@@ -39,61 +39,63 @@ class Run(NamedTuple, Generic[_State]):
 
 @dataclass(frozen=True, slots=True)
 class DayRecord:
-    """A day of a pipe. Minutes without a run are those of which observe recorded nothing."""
+    """A day of a pipe. Minutes without a span are those of which observe recorded nothing."""
 
-    runs: tuple[Run[MinuteState], ...] = ()
+    spans: tuple[StateSpan[MinuteState], ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     owners: tuple[str, ...] | None = None
     """By which the owner of the pipe was named at the end of the day; None: not known, of a release before."""
 
     @classmethod
-    def load(cls, dumped: Mapping[str, Any]) -> "DayRecord":
-        """What `dump` returned."""
-        runs = tuple(
-            Run(first, length, MinuteState(state, tuple(causes)))
-            for first, length, state, *causes in dumped["runs"]
+    def load(cls, dump: Mapping[str, Any]) -> "DayRecord":
+        """Restore what `dump` returned."""
+        spans = tuple(
+            StateSpan(first_minute, length, MinuteState(state, tuple(causes)))
+            for first_minute, length, state, *causes in dump["runs"]
         )
-        owners = dumped.get("owners")
-        return cls(runs, dumped["counts"], None if owners is None else tuple(owners))
+        owners = dump.get("owners")
+        return cls(spans, dump["counts"], None if owners is None else tuple(owners))
 
     def dump(self) -> dict[str, Any]:
         """JSON for the topic `minutes`."""
         return {
-            "runs": [[run.first, run.length, run.state.state, *run.state.causes] for run in self.runs],
+            "runs": [[span.first, span.length, span.state.state, *span.state.causes] for span in self.spans],
             "counts": dict(self.counts),
         } | ({} if self.owners is None else {"owners": list(self.owners)})
 
     def states(self) -> Iterator[tuple[int, MinuteState]]:
         """Minutes of the day with their states, ascending."""
-        for run in self.runs:
-            for minute in range(run.first, run.first + run.length):
-                yield minute, run.state
+        for span in self.spans:
+            for minute in range(span.first, span.first + span.length):
+                yield minute, span.state
 
     def by_state(self) -> dict[str, int]:
         """Number of minutes up, down and unknown."""
         minutes = dict.fromkeys((UP, DOWN, UNKNOWN), 0)
-        for run in self.runs:
-            minutes[run.state.state] += run.length
+        for span in self.spans:
+            minutes[span.state.state] += span.length
         return minutes
 
     def updated(self, minutes: Iterable[tuple[int, MinuteState]], counts: Mapping[str, int]) -> "DayRecord":
         """The day with the states of some minutes, counted from its start, and other counts."""
         states = dict(self.states())
         states.update(minutes)
-        return DayRecord(tuple(runs(states)), {name: counts.get(name, 0) for name in COUNTS}, self.owners)
+        return DayRecord(
+            tuple(state_spans(states)), {name: counts.get(name, 0) for name in COUNTS}, self.owners
+        )
 
     def of_owners(self, owners: tuple[str, ...]) -> "DayRecord":
         """The day with these names of the owner."""
         return replace(self, owners=owners)
 
 
-def runs(states: Mapping[int, _State]) -> Iterator[Run[_State]]:
-    """The states of minutes as runs, ascending."""
+def state_spans(states: Mapping[int, _State]) -> Iterator[StateSpan[_State]]:
+    """The states of minutes as spans, ascending."""
     # Minutes in a row have the same difference between their number and their position.
     positions = enumerate(sorted(states))
     for (_, state), group in groupby(positions, lambda row: (row[1] - row[0], states[row[1]])):
         minutes = [minute for _, minute in group]
-        yield Run(minutes[0], len(minutes), state)
+        yield StateSpan(minutes[0], len(minutes), state)
 
 
 def day_of(minute: int) -> int:

@@ -10,7 +10,7 @@ from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.availability import DAY_MINUTES, WEEK_MINUTES, IngestHealth, SloLimits
 from hifi_observe.minutes.day_record import COUNTS, KEPT_DAYS, DayRecord, day_of
-from hifi_observe.minutes.merged_minute import load_part, may_end, merge
+from hifi_observe.minutes.merged_minute import load_share, may_end, merge
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.named_ids import NamedIds
 from hifi_observe.minutes.usage import with_deleted
@@ -58,8 +58,8 @@ class MinuteMerger:
         self._partitions = partitions
         self._limits = limits
         self._first_minute = first_minute
-        self._keep = int(keep_h * 60)
-        self._amend = int(amend_s // 60) + 10
+        self._keep_minutes = int(keep_h * 60)
+        self._amend_minutes = int(amend_s // 60) + 10
         self._keep_lags = keep_lags
         self._merged_to: dict[str, int] = {}
         self._gaps: dict[str, int] = {}
@@ -69,125 +69,154 @@ class MinuteMerger:
         self._followed: dict[bytes, tuple[bytes, int]] = {}
         """Key of an old share to its value, and for how many minutes its events are followed."""
 
-    def owned(self, pipes: Iterable[str], mine: set[int]) -> list[str]:
+    def owned(self, pipes: Iterable[str], own_numbers: set[int]) -> list[str]:
         """The pipes that belong to partition numbers of this instance."""
-        return [pipe for pipe in pipes if record_keys.partition_of(pipe, self._partitions) in mine]
+        return [pipe for pipe in pipes if record_keys.partition_of(pipe, self._partitions) in own_numbers]
 
     def merge(self, pipe: str) -> Records:
         """Records to write for the minutes of a pipe that were closed or amended."""
-        closed, changed = self._store.closed_minute(self._partitions), self._store.changed[pipe]
-        if not changed and self._merged_to.get(pipe) == closed and pipe not in self._gaps:
+        closed_minute, changed = self._store.closed_minute(self._partitions), self._store.changed[pipe]
+        if not changed and self._merged_to.get(pipe) == closed_minute and pipe not in self._gaps:
             return []
-        promised = self._limits(pipe)
-        limits = promised or SloLimits(2**62, 2**62)
+        declared_limits = self._limits(pipe)
+        limits = declared_limits or SloLimits(2**62, 2**62)
         # Minutes past their retention are neither merged nor counted again.
-        due = {minute for minute in changed if closed - self._keep <= minute <= closed}
-        changed.difference_update([minute for minute in changed if minute < closed - self._keep])
-        if closed >= 0 and promised is not None:
-            due.update(self._unmerged(pipe, closed))
-            self._merged_to[pipe] = closed
+        due_minutes = {
+            minute for minute in changed if closed_minute - self._keep_minutes <= minute <= closed_minute
+        }
+        changed.difference_update(
+            [minute for minute in changed if minute < closed_minute - self._keep_minutes]
+        )
+        if closed_minute >= 0 and declared_limits is not None:
+            due_minutes.update(self._unmerged(pipe, closed_minute))
+            self._merged_to[pipe] = closed_minute
         records: Records = []
-        added: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        added_counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
         changed_days: defaultdict[int, list[int]] = defaultdict(list)
-        for minute in sorted(due):
+        for minute in sorted(due_minutes):
             merged = self._merged(pipe, minute, limits)
             if merged is not None:
                 records.append((record_keys.minute(pipe, minute), merged))
                 records += self._ids(pipe, minute, merged)
-                before = self._store.counts[pipe].get(minute, (0,) * len(COUNTS))
-                for name, count in zip(COUNTS, before, strict=True):
-                    added[day_of(minute)][name] += merged[name] - count
+                previous_counts = self._store.counts[pipe].get(minute, (0,) * len(COUNTS))
+                for name, count in zip(COUNTS, previous_counts, strict=True):
+                    added_counts[day_of(minute)][name] += merged[name] - count
                 changed_days[day_of(minute)].append(minute)
                 self._store.take(record_keys.minute(pipe, minute), orjson.dumps(merged))
             changed.discard(minute)
         for number, minutes in sorted(changed_days.items()):
-            day = self._day(pipe, number, minutes, added[number], closed)
+            day = self._day(pipe, number, minutes, added_counts[number], closed_minute)
             records.append((record_keys.day(pipe, number), day.dump()))
-        return records + self._old(pipe, closed)
+        return records + self._deletions(pipe, closed_minute)
 
-    def _unmerged(self, pipe: str, closed: int) -> list[int]:
+    def _unmerged(self, pipe: str, closed_minute: int) -> list[int]:
         """The minutes since the last one that was merged, at most `_AT_ONCE`; later ones are left for the next time."""
         merged_minutes = self._store.minutes.get(pipe, {})
-        first = self._gaps.pop(pipe, None)
-        if first is None:
-            last = self._merged_to.get(pipe, max([*merged_minutes, self._last_recorded(pipe)]))
-            first = max(last + 1 if last >= 0 else closed, closed - _BACK, self._first_minute(pipe))
-        end = min(first + _AT_ONCE, closed + 1)
-        if end <= closed:
-            self._gaps[pipe] = end
-        return [minute for minute in range(first, end) if minute not in merged_minutes]
+        first_minute = self._gaps.pop(pipe, None)
+        if first_minute is None:
+            last_minute = self._merged_to.get(pipe, max([*merged_minutes, self._last_recorded(pipe)]))
+            first_minute = max(
+                last_minute + 1 if last_minute >= 0 else closed_minute,
+                closed_minute - _BACK,
+                self._first_minute(pipe),
+            )
+        end_minute = min(first_minute + _AT_ONCE, closed_minute + 1)
+        if end_minute <= closed_minute:
+            self._gaps[pipe] = end_minute
+        return [minute for minute in range(first_minute, end_minute) if minute not in merged_minutes]
 
     def _last_recorded(self, pipe: str) -> int:
         """The newest minute in the days of a pipe; -1: they have none."""
         days = self._store.days.get(pipe, {})
         return max(
-            (day * DAY_MINUTES + record.runs[-1].end - 1 for day, record in days.items() if record.runs),
+            (day * DAY_MINUTES + record.spans[-1].end - 1 for day, record in days.items() if record.spans),
             default=-1,
         )
 
     def _merged(self, pipe: str, minute: int, limits: SloLimits) -> dict[str, Any] | None:
-        parts = [load_part(orjson.loads(value)) for value in self._store.parts[pipe].get(minute, {}).values()]
-        before = self._store.minute(pipe, minute)
-        if before is not None and max((part.at_us for part in parts), default=0) <= before["at_us"]:
+        shares = [
+            load_share(orjson.loads(value)) for value in self._store.parts[pipe].get(minute, {}).values()
+        ]
+        previous_minute = self._store.minute(pipe, minute)
+        if (
+            previous_minute is not None
+            and max((share.at_us for share in shares), default=0) <= previous_minute["at_us"]
+        ):
             return None
         intake = self._store.intake(pipe, minute)
-        if before is not None:
+        if previous_minute is not None:
             # Markers cover the minutes that closed last: of those before a restart only the merged minute knows.
-            intake = intake.worst(IngestHealth(**before.get("intake", {})))
-        return merge(pipe, minute, parts, limits, intake, keep_lags=self._keep_lags())
+            intake = intake.worst(IngestHealth(**previous_minute.get("intake", {})))
+        return merge(pipe, minute, shares, limits, intake, keep_lags=self._keep_lags())
 
     def _ids(self, pipe: str, minute: int, merged: Mapping[str, Any]) -> Records:
-        """The record of the ids of lost and late events, if there are any or were before; it keeps their names."""
-        before = self._store.ids[pipe].get(minute)
-        ids = NamedIds.of(merged, NamedIds.load(orjson.loads(before)).names if before else {})
-        key, dumped = record_keys.ids(pipe, minute), ids.dump() if ids else None
-        if dumped is None and before is None:
+        """The record of the ids of lost and late events, if the minute has or had any; it keeps their names."""
+        previous_ids = self._store.ids[pipe].get(minute)
+        ids = NamedIds.of(merged, NamedIds.load(orjson.loads(previous_ids)).names if previous_ids else {})
+        key, ids_json = record_keys.ids(pipe, minute), ids.dump() if ids else None
+        if ids_json is None and previous_ids is None:
             return []
-        self._store.take(key, orjson.dumps(dumped) if dumped else None)
-        return [(key, dumped)]
+        self._store.take(key, orjson.dumps(ids_json) if ids_json else None)
+        return [(key, ids_json)]
 
     def _day(
-        self, pipe: str, number: int, changed: Iterable[int], added: Mapping[str, int], closed: int
+        self,
+        pipe: str,
+        number: int,
+        changed_minutes: Iterable[int],
+        added_counts: Mapping[str, int],
+        closed_minute: int,
     ) -> DayRecord:
-        """A day whose minutes changed; if its first minutes were deleted, `added` is added to its last counts."""
-        store, first = self._store, number * DAY_MINUTES
-        before = store.days[pipe].get(number)
-        minutes = set(changed)
-        if before is not None and first < closed - self._keep:
-            counts = {name: max(0, before.counts.get(name, 0) + added[name]) for name in COUNTS}
+        """A day with changed minutes; if its first minutes were deleted, `added_counts` is added to its last counts."""
+        store, first_minute = self._store, number * DAY_MINUTES
+        previous_day = store.days[pipe].get(number)
+        minutes = set(changed_minutes)
+        if previous_day is not None and first_minute < closed_minute - self._keep_minutes:
+            counts = {name: max(0, previous_day.counts.get(name, 0) + added_counts[name]) for name in COUNTS}
         else:
             # All minutes are counted again: the last record of the day may not have reached Kafka.
-            counted = store.counts[pipe]
-            minutes.update(minute for minute in range(first, first + DAY_MINUTES) if minute in counted)
+            minute_counts = store.counts[pipe]
+            minutes.update(
+                minute
+                for minute in range(first_minute, first_minute + DAY_MINUTES)
+                if minute in minute_counts
+            )
             counts = {
-                name: sum(counted[minute][index] for minute in minutes) for index, name in enumerate(COUNTS)
+                name: sum(minute_counts[minute][index] for minute in minutes)
+                for index, name in enumerate(COUNTS)
             }
-        states = [(minute - first, store.state(pipe, minute)) for minute in minutes]
-        day, owners = (before or DayRecord()).updated(states, counts), self._owners(pipe)
-        if owners is not None and (before is None or number >= day_of(closed)):
+        states = [(minute - first_minute, store.state(pipe, minute)) for minute in minutes]
+        day, owners = (previous_day or DayRecord()).updated(states, counts), self._owners(pipe)
+        if owners is not None and (previous_day is None or number >= day_of(closed_minute)):
             day = day.of_owners(owners)
         store.days[pipe][number] = day
         return day
 
-    def _old(self, pipe: str, closed: int) -> Records:
+    def _deletions(self, pipe: str, closed_minute: int) -> Records:
         """Deletions of minutes, shares, days and ids past their retention, after the usage of the minutes."""
         deletions: Records = []
-        if closed < 0:
+        if closed_minute < 0:
             return deletions
-        past = [minute for minute in self._store.minutes.get(pipe, {}) if minute < closed - self._keep]
-        days = with_deleted(past, self._store.usage[pipe], self._store.usage_days[pipe])
-        for day, deleted in days.items():
-            deletions.append((record_keys.usage(pipe, day), deleted.dump()))
-            self._store.usage_days[pipe][day] = deleted
-        for minute in past:
+        expired_minutes = [
+            minute
+            for minute in self._store.minutes.get(pipe, {})
+            if minute < closed_minute - self._keep_minutes
+        ]
+        days = with_deleted(expired_minutes, self._store.usage[pipe], self._store.usage_days[pipe])
+        for day, deleted_minutes in days.items():
+            deletions.append((record_keys.usage(pipe, day), deleted_minutes.dump()))
+            self._store.usage_days[pipe][day] = deleted_minutes
+        for minute in expired_minutes:
             deletions.append((record_keys.minute(pipe, minute), None))
             self._store.take(record_keys.minute(pipe, minute), None)
-        for minute in [minute for minute in self._store.parts[pipe] if minute < closed - self._amend]:
-            for key in self._old_parts(pipe, minute, closed - minute):
+        for minute in [
+            minute for minute in self._store.parts[pipe] if minute < closed_minute - self._amend_minutes
+        ]:
+            for key in self._old_shares(pipe, minute, closed_minute - minute):
                 deletions.append((key, None))
                 self._store.take(key, None)
                 self._followed.pop(key, None)
-        oldest_day = day_of(closed) - KEPT_DAYS
+        oldest_day = day_of(closed_minute) - KEPT_DAYS
         old_keys = [
             *(record_keys.day(pipe, day) for day in self._store.days.get(pipe, {}) if day < oldest_day),
             *(
@@ -216,7 +245,7 @@ class MinuteMerger:
             self._store.take(key, None)
         return deletions
 
-    def _old_parts(self, pipe: str, minute: int, age: int) -> list[bytes]:
+    def _old_shares(self, pipe: str, minute: int, age_minutes: int) -> list[bytes]:
         """Keys of the shares of a minute that nobody needs any more.
 
         While the minute may be amended it is merged of all its shares, so they go together.
@@ -224,20 +253,20 @@ class MinuteMerger:
         Args:
             pipe: its name.
             minute: minutes since 1970 UTC.
-            age: of the minute, minutes.
+            age_minutes: of the minute, minutes.
         """
-        parts = {
+        shares = {
             record_keys.part(pipe, minute, partition): value
             for partition, value in self._store.parts[pipe][minute].items()
         }
-        old = [key for key, value in parts.items() if self._followed_minutes(key, value) < age]
-        return old if age > self._keep or len(old) == len(parts) else []
+        old_keys = [key for key, value in shares.items() if self._followed_minutes(key, value) < age_minutes]
+        return old_keys if age_minutes > self._keep_minutes or len(old_keys) == len(shares) else []
 
     def _followed_minutes(self, key: bytes, value: bytes) -> int:
         """For how many minutes the events of a share are followed; 0: all are resolved."""
-        before = self._followed.get(key)
-        if before is not None and before[0] is value:
-            return before[1]
+        previous_entry = self._followed.get(key)
+        if previous_entry is not None and previous_entry[0] is value:
+            return previous_entry[1]
         share, minutes = orjson.loads(value), 0
         if share["pipe_minute"]["unresolved"]:
             minutes = int(self._rules.followed_s(may_end=may_end(share)) // 60) + _FORGOTTEN

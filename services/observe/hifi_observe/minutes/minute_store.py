@@ -13,9 +13,9 @@ from hifi_observe.minutes.day_record import COUNTS, DayRecord, MinuteState
 from hifi_observe.minutes.open_minute import OpenMinutes
 from hifi_observe.minutes.usage import NO_USAGE, DeletedMinutes, Usage, of_minute
 
-_Kept = TypeVar("_Kept")
+_Loaded = TypeVar("_Loaded")
 _KEPT_MINUTES: Final = 8 * 1440
-"""Minutes for which it is kept what markers say of ingest."""
+"""Minutes for which the figures of ingest in markers are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class MinuteStore:
         self.downs: defaultdict[str, dict[int, DownMinute]] = defaultdict(dict)
         """Pipe to minutes that are down."""
         self.causes: defaultdict[str, dict[int, tuple[str, ...]]] = defaultdict(dict)
-        """Pipe to minute to why it is down; minutes that are not down are left out."""
+        """Pipe to minute to the causes of being down; minutes that are not down are left out."""
         self.counts: defaultdict[str, dict[int, tuple[int, ...]]] = defaultdict(dict)
         """Pipe to minute to its `COUNTS`."""
         self.days: defaultdict[str, dict[int, DayRecord]] = defaultdict(dict)
@@ -71,10 +71,10 @@ class MinuteStore:
         self.open_minutes = OpenMinutes()
         self.live: dict[int, dict[str, Any]] = {}
         """Partition number to its momentary figures."""
-        self.before: dict[int, dict[str, Any]] = {}
+        self.previous_live: dict[int, dict[str, Any]] = {}
         """Partition number to its previous momentary figures, for rates."""
         self.fronts: dict[int, dict[str, Any]] = {}
-        """Minute to what the front before two colours refused in it."""
+        """Minute to the refusals of the front before two colours in it."""
         self.changed: defaultdict[str, set[int]] = defaultdict(set)
         """Pipe to minutes whose shares changed since they were last merged."""
 
@@ -83,35 +83,37 @@ class MinuteStore:
         kind, *key_parts = record_keys.split(key or b"")
         match kind, key_parts:
             case "minute", [pipe, minute]:
-                self._minute(pipe, int(minute), value)
+                self._take_minute(pipe, int(minute), value)
             case "part", [pipe, minute, partition]:
-                self._part(pipe, int(minute), int(partition), value)
+                self._take_share(pipe, int(minute), int(partition), value)
             case "day", [pipe, number]:
-                _put(self.days[pipe], int(number), value, lambda day: DayRecord.load(orjson.loads(day)))
+                _store_or_delete(
+                    self.days[pipe], int(number), value, lambda day: DayRecord.load(orjson.loads(day))
+                )
             case (("ids" | "colours-day" | "colours-ids"), [pipe, number]):
-                kept = {"ids": self.ids, "colours-day": self.colours_days, "colours-ids": self.colours_ids}
-                _put(kept[kind][pipe], int(number), value, bytes)
+                stores = {"ids": self.ids, "colours-day": self.colours_days, "colours-ids": self.colours_ids}
+                _store_or_delete(stores[kind][pipe], int(number), value, bytes)
             case "usage", [pipe, number]:
-                _put(
+                _store_or_delete(
                     self.usage_days[pipe],
                     int(number),
                     value,
                     lambda day: DeletedMinutes.load(orjson.loads(day)),
                 )
             case "closed", [partition] if value is not None:
-                self._marker(int(partition), orjson.loads(value))
+                self._take_marker(int(partition), orjson.loads(value))
             case "open", [partition] if value is not None:
                 rows = orjson.loads(value)["rows"]
-                still_open = [row for row in rows if row["minute"] not in self.minutes.get(row["pipe"], ())]
-                self.open_minutes.take(int(partition), still_open)
+                open_rows = [row for row in rows if row["minute"] not in self.minutes.get(row["pipe"], ())]
+                self.open_minutes.take(int(partition), open_rows)
             case "live", [partition] if value is not None:
-                self._live(int(partition), orjson.loads(value))
+                self._take_live(int(partition), orjson.loads(value))
             case "front", [minute]:
-                _put(self.fronts, int(minute), value, orjson.loads)
+                _store_or_delete(self.fronts, int(minute), value, orjson.loads)
             case _:
                 pass  # written by a later version
 
-    def _minute(self, pipe: str, minute: int, value: bytes | None) -> None:
+    def _take_minute(self, pipe: str, minute: int, value: bytes | None) -> None:
         if value is None:
             self.minutes[pipe].pop(minute, None)
             self.states[pipe].pop(minute, None)
@@ -141,12 +143,16 @@ class MinuteStore:
         if merged["state"] != DOWN:
             self.downs[pipe].pop(minute, None)
             return
-        down = DownMinute(merged["at_us"], merged["lost"], frozenset(merged["causes"]))
+        down_minute = DownMinute(merged["at_us"], merged["lost"], frozenset(merged["causes"]))
         down_before = self.downs[pipe].get(minute)
-        if down_before is None or down.lost > down_before.lost or down.causes - down_before.causes:
-            self.downs[pipe][minute] = down
+        if (
+            down_before is None
+            or down_minute.lost > down_before.lost
+            or down_minute.causes - down_before.causes
+        ):
+            self.downs[pipe][minute] = down_minute
 
-    def _part(self, pipe: str, minute: int, partition: int, value: bytes | None) -> None:
+    def _take_share(self, pipe: str, minute: int, partition: int, value: bytes | None) -> None:
         shares = self.parts[pipe].setdefault(minute, {})
         if value is None:
             shares.pop(partition, None)
@@ -157,7 +163,7 @@ class MinuteStore:
             shares[partition] = value
             self.changed[pipe].add(minute)
 
-    def _marker(self, partition: int, marker: dict[str, Any]) -> None:
+    def _take_marker(self, partition: int, marker: dict[str, Any]) -> None:
         self.markers[partition] = marker
         for minute, gap_s in marker.get("gaps", {}).items():
             self.gaps[int(minute)][partition] = gap_s
@@ -166,13 +172,13 @@ class MinuteStore:
         for minute, pipes in marker.get("paused", {}).items():
             self.paused[int(minute)][partition] = pipes
         for by_minute in (self.gaps, self.answers, self.paused):
-            for old in [minute for minute in by_minute if minute < marker["minute"] - _KEPT_MINUTES]:
-                del by_minute[old]
+            for old_minute in [minute for minute in by_minute if minute < marker["minute"] - _KEPT_MINUTES]:
+                del by_minute[old_minute]
 
-    def _live(self, partition: int, value: dict[str, Any]) -> None:
-        old = self.live.get(partition)
-        if old is not None and old["at"] != value["at"]:
-            self.before[partition] = old
+    def _take_live(self, partition: int, value: dict[str, Any]) -> None:
+        previous_figures = self.live.get(partition)
+        if previous_figures is not None and previous_figures["at"] != value["at"]:
+            self.previous_live[partition] = previous_figures
         self.live[partition] = value
 
     def closed_minute(self, partitions: int) -> int:
@@ -206,9 +212,11 @@ class MinuteStore:
         return self.minute(pipe, max(merged_minutes)) if merged_minutes else None
 
 
-def _put(kept: dict[int, _Kept], key: int, value: bytes | None, load: Callable[[bytes], _Kept]) -> None:
-    """Keep what a record has, or delete it."""
+def _store_or_delete(
+    values: dict[int, _Loaded], key: int, value: bytes | None, load: Callable[[bytes], _Loaded]
+) -> None:
+    """Store the value of a record by its key; None deletes."""
     if value is None:
-        kept.pop(key, None)
+        values.pop(key, None)
     else:
-        kept[key] = load(value)
+        values[key] = load(value)

@@ -14,7 +14,7 @@ class EventId(NamedTuple):
     """The identity of an event that was lost or late."""
 
     hop: str
-    """Where it was lost; empty: it was late."""
+    """The hop at which it was lost; empty: it was late."""
     destination: str
     partition: int
     epoch: str
@@ -42,21 +42,28 @@ class NamedIds:
     @classmethod
     def of(cls, merged: Mapping[str, Any], names: Mapping[str, str]) -> "NamedIds":
         """The ids of a merged minute, with the names that are known from before."""
-        lost, late = _ids(merged["lost_ids"]), _ids(merged["late_ids"])
-        listed = {event.identity for event in (*lost, *late)}
-        kept_names = {identity: name for identity, name in names.items() if identity in listed}
-        return cls(lost, late, merged["lost"], merged["late"], kept_names, listed <= kept_names.keys())
+        lost_events, late_events = _ids(merged["lost_ids"]), _ids(merged["late_ids"])
+        listed_ids = {event.identity for event in (*lost_events, *late_events)}
+        kept_names = {identity: name for identity, name in names.items() if identity in listed_ids}
+        return cls(
+            lost_events,
+            late_events,
+            merged["lost"],
+            merged["late"],
+            kept_names,
+            listed_ids <= kept_names.keys(),
+        )
 
     @classmethod
-    def load(cls, dumped: Mapping[str, Any]) -> "NamedIds":
-        """What `dump` returned."""
+    def load(cls, dump: Mapping[str, Any]) -> "NamedIds":
+        """Restore what `dump` returned."""
         return cls(
-            tuple(EventId(*row) for row in dumped["lost"]),
-            tuple(EventId(*row) for row in dumped["late"]),
-            dumped["lost_count"],
-            dumped["late_count"],
-            dumped["names"],
-            dumped["looked_up"],
+            tuple(EventId(*row) for row in dump["lost"]),
+            tuple(EventId(*row) for row in dump["late"]),
+            dump["lost_count"],
+            dump["late_count"],
+            dump["names"],
+            dump["looked_up"],
         )
 
     def dump(self) -> dict[str, Any]:
@@ -79,10 +86,10 @@ def _ids(groups: list[Mapping[str, Any]]) -> tuple[EventId, ...]:
 
 
 def _events(groups: list[Mapping[str, Any]]) -> Iterator[EventId]:
-    ordered = sorted(
+    ordered_groups = sorted(
         groups, key=lambda group: (group["partition"], group.get("hop", ""), group.get("destination", ""))
     )
-    for group in ordered:
+    for group in ordered_groups:
         for epoch, sequence in IdSet.load(group["ids"]):
             yield EventId(
                 group.get("hop", ""), group.get("destination", ""), group["partition"], epoch, sequence

@@ -42,8 +42,8 @@ class OpenMinute:
     @classmethod
     def of(cls, pipe_minute: PipeMinute) -> "OpenMinute":
         """The figures of one partition's minute."""
-        events_in = pipe_minute.seen.get(EventStage(RAW)), pipe_minute.seen.get(EventStage(ACCEPTED))
-        sizes = [len(ids) for ids in events_in if ids is not None]
+        event_sets = pipe_minute.seen.get(EventStage(RAW)), pipe_minute.seen.get(EventStage(ACCEPTED))
+        sizes = [len(ids) for ids in event_sets if ids is not None]
         figures = cls(pipe_minute.pipe, pipe_minute.minute, max(sizes, default=0))
         figures.backfill = len(pipe_minute.backfill)
         for stage, ids in pipe_minute.seen.items():
@@ -62,16 +62,16 @@ class OpenMinute:
                 figures.steps[name] = count, round(sketch.mean_us * count)
         return figures
 
-    def add(self, other: "OpenMinute") -> None:
+    def add(self, figures: "OpenMinute") -> None:
         """Merge another partition's figures of the same minute."""
-        self.events_in += other.events_in
-        self.delivered += other.delivered
-        self.dead += other.dead
-        self.duplicates += other.duplicates
-        self.filtered += other.filtered
-        self.backfill += other.backfill
-        self.lags.merge(other.lags)
-        for name, (count, sum_us) in other.steps.items():
+        self.events_in += figures.events_in
+        self.delivered += figures.delivered
+        self.dead += figures.dead
+        self.duplicates += figures.duplicates
+        self.filtered += figures.filtered
+        self.backfill += figures.backfill
+        self.lags.merge(figures.lags)
+        for name, (count, sum_us) in figures.steps.items():
             known_count, known_sum_us = self.steps.get(name, (0, 0))
             self.steps[name] = known_count + count, known_sum_us + sum_us
 
@@ -91,20 +91,20 @@ class OpenMinute:
         }
 
     @classmethod
-    def load(cls, dumped: Mapping[str, Any]) -> "OpenMinute":
-        """What `dump` wrote."""
-        steps = {name: (count, sum_us) for name, (count, sum_us) in dumped["steps"].items()}
+    def load(cls, dump: Mapping[str, Any]) -> "OpenMinute":
+        """Restore what `dump` returned."""
+        steps = {name: (count, sum_us) for name, (count, sum_us) in dump["steps"].items()}
         return cls(
-            dumped["pipe"],
-            dumped["minute"],
-            dumped["in"],
-            dumped["delivered"],
-            dumped["dead"],
-            dumped["duplicates"],
-            Sketch.load(dumped["lags"]),
-            dumped.get("backfill", 0),
+            dump["pipe"],
+            dump["minute"],
+            dump["in"],
+            dump["delivered"],
+            dump["dead"],
+            dump["duplicates"],
+            Sketch.load(dump["lags"]),
+            dump.get("backfill", 0),
             steps,
-            dumped.get("filtered", 0),
+            dump.get("filtered", 0),
         )
 
     def json(self, slo_p95_us: int) -> dict[str, Any]:
@@ -158,17 +158,17 @@ class OpenMinuteReporter:
             for pipe_minute in pipe_minutes
             if pipe_minute.open
         }
-        changed = [
+        changed_minutes = [
             (key, offset_sum, pipe_minute)
             for key, (offset_sum, pipe_minute) in open_minutes.items()
             if self._reported.get(key) != offset_sum
         ]
-        changed.sort(key=lambda row: row[0][1], reverse=True)
+        changed_minutes.sort(key=lambda row: row[0][1], reverse=True)
         self._reported = {
             key: offset_sum for key, offset_sum in self._reported.items() if key in open_minutes
         }
         rows = []
-        for key, offset_sum, pipe_minute in changed[:MOST_ROWS]:
+        for key, offset_sum, pipe_minute in changed_minutes[:MOST_ROWS]:
             self._reported[key] = offset_sum
             rows.append(OpenMinute.of(pipe_minute).dump())
         return rows
@@ -178,32 +178,32 @@ class OpenMinutes:
     """The open minutes of all pipes and partitions, kept from the reports on the topic `minutes`."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, dict[int, dict[int, Mapping[str, Any]]]] = {}
+        self._rows: dict[str, dict[int, dict[int, Mapping[str, Any]]]] = {}
         """Pipe to minute to partition to its row."""
 
     def take(self, partition: int, rows: Iterable[Mapping[str, Any]]) -> None:
-        """One report of a partition."""
+        """Take one report of a partition."""
         for row in rows:
-            minutes = self._parts.setdefault(row["pipe"], {})
+            minutes = self._rows.setdefault(row["pipe"], {})
             minutes.setdefault(row["minute"], {})[partition] = row
 
     def close(self, pipe: str, minute: int) -> None:
         """The merged minute is known: it is no longer provisional."""
-        minutes = self._parts.get(pipe)
+        minutes = self._rows.get(pipe)
         if minutes is not None:
-            for old in [open_minute for open_minute in minutes if open_minute <= minute]:
-                del minutes[old]
+            for old_minute in [open_minute for open_minute in minutes if open_minute <= minute]:
+                del minutes[old_minute]
 
     def known(self, pipe: str) -> set[int]:
         """The minutes of a pipe that are open and have events."""
-        return set(self._parts.get(pipe, ()))
+        return set(self._rows.get(pipe, ()))
 
     def of(self, pipe: str) -> list[OpenMinute]:
         """The open minutes of a pipe, merged over the partitions, oldest first."""
         minutes = []
-        for minute, parts in sorted(self._parts.get(pipe, {}).items()):
+        for minute, rows in sorted(self._rows.get(pipe, {}).items()):
             merged = OpenMinute(pipe, minute)
-            for row in parts.values():
+            for row in rows.values():
                 merged.add(OpenMinute.load(row))
             minutes.append(merged)
         return minutes

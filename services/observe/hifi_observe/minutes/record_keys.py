@@ -67,7 +67,7 @@ def open_minutes(partition: int) -> bytes:
 
 
 def front(minute: int) -> bytes:
-    """What the front before two colours refused in a minute."""
+    """Refusals of the front before two colours in a minute."""
     return f"front/{minute}".encode()
 
 

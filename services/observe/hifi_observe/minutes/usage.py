@@ -13,7 +13,7 @@ from hifi_observe.minutes.day_record import day_of
 
 
 class Usage(NamedTuple):
-    """What somebody may have to pay for."""
+    """Figures by which the use of a pipe may be charged."""
 
     events: int = 0
     """Accepted events, each once."""
@@ -22,9 +22,9 @@ class Usage(NamedTuple):
     deliveries: int = 0
     """Deliveries that a destination acknowledged, each once; also those of replayed dead letters."""
 
-    def plus(self, other: "Usage") -> "Usage":
-        """Both together."""
-        return Usage(self.events + other.events, self.bytes + other.bytes, self.deliveries + other.deliveries)
+    def plus(self, usage: "Usage") -> "Usage":
+        """The sum of both."""
+        return Usage(self.events + usage.events, self.bytes + usage.bytes, self.deliveries + usage.deliveries)
 
 
 NO_USAGE = Usage()
@@ -41,9 +41,9 @@ class DeletedMinutes(NamedTuple):
         return {"through": self.through, **self.usage._asdict()}
 
     @classmethod
-    def load(cls, dumped: Mapping[str, int]) -> "DeletedMinutes":
-        """What `dump` returned."""
-        return cls(dumped["through"], Usage(dumped["events"], dumped["bytes"], dumped["deliveries"]))
+    def load(cls, dump: Mapping[str, int]) -> "DeletedMinutes":
+        """Restore what `dump` returned."""
+        return cls(dump["through"], Usage(dump["events"], dump["bytes"], dump["deliveries"]))
 
 
 def of_minute(merged: Mapping[str, Any]) -> Usage:
@@ -53,41 +53,41 @@ def of_minute(merged: Mapping[str, Any]) -> Usage:
 
 
 def with_deleted(
-    minutes: Iterable[int], kept: Mapping[int, Usage], days: Mapping[int, DeletedMinutes]
+    minutes: Iterable[int], usage_by_minute: Mapping[int, Usage], days: Mapping[int, DeletedMinutes]
 ) -> dict[int, DeletedMinutes]:
     """Days to their new records, to write before minutes are deleted.
 
     Args:
         minutes: to delete.
-        kept: minute to its usage, where there is any.
+        usage_by_minute: minute to its usage, where there is any.
         days: the records of the pipe.
     """
-    changed: dict[int, DeletedMinutes] = {}
+    changed_days: dict[int, DeletedMinutes] = {}
     for minute in sorted(minutes):
-        usage, day = kept.get(minute, NO_USAGE), day_of(minute)
-        before = changed.get(day) or days.get(day) or DeletedMinutes(-1, NO_USAGE)
-        if usage != NO_USAGE and minute > before.through:
-            changed[day] = DeletedMinutes(minute, before.usage.plus(usage))
-    return changed
+        usage, day = usage_by_minute.get(minute, NO_USAGE), day_of(minute)
+        deleted_minutes = changed_days.get(day) or days.get(day) or DeletedMinutes(-1, NO_USAGE)
+        if usage != NO_USAGE and minute > deleted_minutes.through:
+            changed_days[day] = DeletedMinutes(minute, deleted_minutes.usage.plus(usage))
+    return changed_days
 
 
 def by_day(
-    first: int, last: int, kept: Mapping[int, Usage], days: Mapping[int, DeletedMinutes]
+    first_day: int, last_day: int, usage_by_minute: Mapping[int, Usage], days: Mapping[int, DeletedMinutes]
 ) -> dict[int, Usage]:
-    """The days from `first` to `last` that have any usage.
+    """The days from `first_day` to `last_day` that have any usage.
 
     Args:
-        first: days since 1970 UTC.
-        last: the same, included.
-        kept: minute to its usage, where there is any.
+        first_day: days since 1970 UTC.
+        last_day: the same, included.
+        usage_by_minute: minute to its usage, where there is any.
         days: the records of the pipe.
     """
     usages: defaultdict[int, Usage] = defaultdict(Usage)
     for day, deleted in days.items():
-        if first <= day <= last:
+        if first_day <= day <= last_day:
             usages[day] = deleted.usage
-    for minute, usage in kept.items():
+    for minute, usage in usage_by_minute.items():
         day = day_of(minute)
-        if first <= day <= last and (day not in days or minute > days[day].through):
+        if first_day <= day <= last_day and (day not in days or minute > days[day].through):
             usages[day] = usages[day].plus(usage)
     return dict(usages)

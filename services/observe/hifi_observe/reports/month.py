@@ -15,13 +15,13 @@ class Month:
     """Its first minute."""
     end: int
     """The minute after its last one."""
-    through: int
+    passed_end: int
     """The minute after the last one that had passed when the report was made; `end` once the month has ended."""
 
     @property
     def partial(self) -> bool:
         """Whether it had not ended."""
-        return self.through < self.end
+        return self.passed_end < self.end
 
 
 def month_of(name: str, now_minute: int) -> Month:
@@ -37,17 +37,19 @@ def month_of(name: str, now_minute: int) -> Month:
     if re.fullmatch(r"[0-9]{4}-(0[1-9]|1[0-2])", name, re.ASCII) is None or name < "1970":
         raise ValueError(f"{name!r} is not a month such as 2026-10")
     year, number = int(name[:4]), int(name[5:])
-    first = _minute(year, number)
-    if first > now_minute:
+    first_minute = _minute(year, number)
+    if first_minute > now_minute:
         raise ValueError(f"{name} has not begun (months are in UTC)")
-    end = _minute(year + number // 12, number % 12 + 1) if name < "9999-12" else first + 31 * 1440
-    return Month(name, first, end, min(end, now_minute))
+    end_minute = (
+        _minute(year + number // 12, number % 12 + 1) if name < "9999-12" else first_minute + 31 * 1440
+    )
+    return Month(name, first_minute, end_minute, min(end_minute, now_minute))
 
 
 def month_before(now_minute: int) -> str:
     """The month that ended last."""
-    now = datetime.fromtimestamp(now_minute * 60, UTC)
-    year, number = (now.year, now.month - 1) if now.month > 1 else (now.year - 1, 12)
+    now_time = datetime.fromtimestamp(now_minute * 60, UTC)
+    year, number = (now_time.year, now_time.month - 1) if now_time.month > 1 else (now_time.year - 1, 12)
     return f"{year:04}-{number:02}"
 
 

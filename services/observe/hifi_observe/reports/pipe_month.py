@@ -11,7 +11,7 @@ from hifi_observe.reports.month import Month
 
 
 class UnknownReason(StrEnum):
-    """Why a minute is unknown."""
+    """The reason why a minute is unknown."""
 
     GONE = "no-longer-kept"
     """It is so old that what observe recorded of it was deleted."""
@@ -65,41 +65,45 @@ class PipeMonth:
         return Uptime(minutes[UP], minutes[DOWN], minutes[UNKNOWN])
 
 
-def pipe_month(days: Mapping[int, DayRecord], month: Month, closed: int) -> PipeMonth:
+def pipe_month(days: Mapping[int, DayRecord], month: Month, closed_minute: int) -> PipeMonth:
     """The month of a pipe.
 
     Args:
         days: day, numbered since 1970 UTC, to what observe kept of it; also days before the month.
         month: to report on.
-        closed: the newest minute that observe closed; -1: none yet.
+        closed_minute: the newest minute that observe closed; -1: none yet.
     """
     first_recorded, _ = recorded_range(days) or (None, None)
     spans: list[MinuteSpan] = []
-    for span in _with_gaps(list(_recorded(days, month)), month, closed, first_recorded):
-        last = spans[-1] if spans else None
-        if last is not None and (last.end, last.state, last.reasons) == (
+    for span in _with_gaps(list(_recorded_spans(days, month)), month, closed_minute, first_recorded):
+        previous_span = spans[-1] if spans else None
+        if previous_span is not None and (previous_span.end, previous_span.state, previous_span.reasons) == (
             span.first,
             span.state,
             span.reasons,
         ):
-            spans[-1] = MinuteSpan(last.first, span.end, span.state, span.reasons)
+            spans[-1] = MinuteSpan(previous_span.first, span.end, span.state, span.reasons)
         else:
             spans.append(span)
-    in_month = [days[number] for number in numbers_of(month) if number in days]
-    counts = {name: sum(record.counts.get(name, 0) for record in in_month) for name in COUNTS}
+    month_days = [days[number] for number in numbers_of(month) if number in days]
+    counts = {name: sum(record.counts.get(name, 0) for record in month_days) for name in COUNTS}
     return PipeMonth(tuple(spans), counts)
 
 
-def first_kept(closed: int) -> int:
+def first_kept(closed_minute: int) -> int:
     """The first minute whose record is not deleted by its age when a minute has closed."""
-    return (day_of(closed) - KEPT_DAYS) * DAY_MINUTES
+    return (day_of(closed_minute) - KEPT_DAYS) * DAY_MINUTES
 
 
 def recorded_range(days: Mapping[int, DayRecord]) -> tuple[int, int] | None:
     """The first and the last minute of which anything is recorded; None: there is none."""
-    firsts = [number * DAY_MINUTES + record.runs[0].first for number, record in days.items() if record.runs]
-    lasts = [number * DAY_MINUTES + record.runs[-1].end - 1 for number, record in days.items() if record.runs]
-    return (min(firsts), max(lasts)) if firsts else None
+    first_minutes = [
+        number * DAY_MINUTES + record.spans[0].first for number, record in days.items() if record.spans
+    ]
+    last_minutes = [
+        number * DAY_MINUTES + record.spans[-1].end - 1 for number, record in days.items() if record.spans
+    ]
+    return (min(first_minutes), max(last_minutes)) if first_minutes else None
 
 
 def numbers_of(month: Month) -> range:
@@ -107,13 +111,13 @@ def numbers_of(month: Month) -> range:
     return range(month.first // DAY_MINUTES, month.end // DAY_MINUTES)
 
 
-def _recorded(days: Mapping[int, DayRecord], month: Month) -> Iterator[MinuteSpan]:
+def _recorded_spans(days: Mapping[int, DayRecord], month: Month) -> Iterator[MinuteSpan]:
     for number in numbers_of(month):
-        for run in days[number].runs if number in days else ():
-            first = number * DAY_MINUTES + run.first
-            end = min(first + run.length, month.through)
-            if first < end:
-                yield MinuteSpan(first, end, run.state.state, _reasons(run.state))
+        for state_span in days[number].spans if number in days else ():
+            first_minute = number * DAY_MINUTES + state_span.first
+            end_minute = min(first_minute + state_span.length, month.passed_end)
+            if first_minute < end_minute:
+                yield MinuteSpan(first_minute, end_minute, state_span.state.state, _reasons(state_span.state))
 
 
 def _reasons(state: MinuteState) -> tuple[str, ...]:
@@ -121,26 +125,28 @@ def _reasons(state: MinuteState) -> tuple[str, ...]:
 
 
 def _with_gaps(
-    recorded: list[MinuteSpan], month: Month, closed: int, first_recorded: int | None
+    recorded_spans: list[MinuteSpan], month: Month, closed_minute: int, first_recorded: int | None
 ) -> Iterator[MinuteSpan]:
-    at = month.first
-    for span in recorded:
-        yield from _gap(at, span.first, closed, first_recorded)
+    next_minute = month.first
+    for span in recorded_spans:
+        yield from _gap(next_minute, span.first, closed_minute, first_recorded)
         yield span
-        at = span.end
-    yield from _gap(at, month.through, closed, first_recorded)
+        next_minute = span.end
+    yield from _gap(next_minute, month.passed_end, closed_minute, first_recorded)
 
 
-def _gap(first: int, end: int, closed: int, first_recorded: int | None) -> Iterator[MinuteSpan]:
-    """Minutes from `first` to before `end` of which observe has no record, by reason."""
-    judged_end = min(max(closed + 1, first), end)
-    gone_end = min(max(first_kept(closed), first), judged_end)
+def _gap(
+    first_minute: int, end_minute: int, closed_minute: int, first_recorded: int | None
+) -> Iterator[MinuteSpan]:
+    """Minutes from `first_minute` to before `end_minute` of which observe has no record, by reason."""
+    judged_end = min(max(closed_minute + 1, first_minute), end_minute)
+    gone_end = min(max(first_kept(closed_minute), first_minute), judged_end)
     before_end = judged_end if first_recorded is None else min(max(first_recorded, gone_end), judged_end)
     for start, stop, reason in (
-        (first, gone_end, UnknownReason.GONE),
+        (first_minute, gone_end, UnknownReason.GONE),
         (gone_end, before_end, UnknownReason.BEFORE),
         (before_end, judged_end, UnknownReason.UNRECORDED),
-        (judged_end, end, UnknownReason.OPEN),
+        (judged_end, end_minute, UnknownReason.OPEN),
     ):
         if start < stop:
             yield MinuteSpan(start, stop, UNKNOWN, (reason.value,))

@@ -157,7 +157,7 @@ class SignedReportJson(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class ReportedPipe:
-    """What a report says of a pipe."""
+    """The data of a pipe in a report."""
 
     name: str
     owner: str | None
@@ -167,12 +167,12 @@ class ReportedPipe:
     """Minute to its lost and late events."""
     hides_ids: bool
     hidden_because: str = ""
-    """Why, for people."""
+    """The reason, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportHead:
-    """What a report says about itself."""
+    """The data of a report about itself."""
 
     stream: str
     colours: Sequence[str]
@@ -188,8 +188,8 @@ class ReportHead:
 
 def report(head: ReportHead, month: Month, pipes: Iterable[ReportedPipe]) -> ReportJson:
     """The report on some pipes."""
-    reported = list(pipes)
-    uptimes = [pipe.month.uptime for pipe in reported]
+    reported_pipes = list(pipes)
+    uptimes = [pipe.month.uptime for pipe in reported_pipes]
     total = Uptime(
         sum(uptime.up for uptime in uptimes),
         sum(uptime.down for uptime in uptimes),
@@ -202,7 +202,7 @@ def report(head: ReportHead, month: Month, pipes: Iterable[ReportedPipe]) -> Rep
         "colours": list(head.colours),
         "month": month.name,
         "since": minute_text(month.first),
-        "until": minute_text(month.through),
+        "until": minute_text(month.passed_end),
         "partial": month.partial,
         "made_at": head.made_at,
         "made_by": head.made_by,
@@ -210,7 +210,7 @@ def report(head: ReportHead, month: Month, pipes: Iterable[ReportedPipe]) -> Rep
         "owner": head.owner,
         "target_percent": _percent_text(head.target),
         "total": _availability(total),
-        "pipes": [_pipe(pipe, month, head.target) for pipe in reported],
+        "pipes": [_pipe(pipe, month, head.target) for pipe in reported_pipes],
         "definitions": dict(DEFINITIONS),
     }
 
@@ -219,9 +219,9 @@ def _pipe(pipe: ReportedPipe, month: Month, target: float) -> PipeReportJson:
     uptime = pipe.month.uptime
     budget = (1 - Decimal(str(target))) * (month.end - month.first)
     counts = pipe.month.counts
-    lost = [(minute, event, ids.names) for minute, ids in pipe.ids for event in ids.lost]
-    late = [(minute, event, ids.names) for minute, ids in pipe.ids for event in ids.late]
-    listed_lost, listed_late = lost[:MOST_IDS], late[:MOST_IDS]
+    lost_events = [(minute, event, ids.names) for minute, ids in pipe.ids for event in ids.lost]
+    late_events = [(minute, event, ids.names) for minute, ids in pipe.ids for event in ids.late]
+    listed_lost, listed_late = lost_events[:MOST_IDS], late_events[:MOST_IDS]
     return {
         "pipe": pipe.name,
         "owner": pipe.owner,
@@ -248,22 +248,22 @@ def _pipe(pipe: ReportedPipe, month: Month, target: float) -> PipeReportJson:
 
 
 def _availability(uptime: Uptime) -> AvailabilityJson:
-    known = uptime.up + uptime.down
-    total = known + uptime.unknown
+    known_minutes = uptime.up + uptime.down
+    total_minutes = known_minutes + uptime.unknown
     return {
-        "minutes": {"total": total, "up": uptime.up, "down": uptime.down, "unknown": uptime.unknown},
-        "availability_percent": _share(uptime.up, known),
-        "least_availability_percent": _share(uptime.up, total),
+        "minutes": {"total": total_minutes, "up": uptime.up, "down": uptime.down, "unknown": uptime.unknown},
+        "availability_percent": _share(uptime.up, known_minutes),
+        "least_availability_percent": _share(uptime.up, total_minutes),
         "nines": None if uptime.nines is None else f"{math.floor(uptime.nines * 100 + 1e-9) / 100:.2f}",
     }
 
 
-def _share(part: int, whole: int) -> str | None:
-    """A share in percent with four digits, rounded down; None: of nothing."""
-    if not whole:
+def _share(count: int, total: int) -> str | None:
+    """A share in percent with four digits, rounded down; None: the total is 0."""
+    if not total:
         return None
-    parts = part * 1_000_000 // whole
-    return f"{parts // 10_000}.{parts % 10_000:04}"
+    millionths = count * 1_000_000 // total
+    return f"{millionths // 10_000}.{millionths % 10_000:04}"
 
 
 def _percent_text(share: float) -> str:

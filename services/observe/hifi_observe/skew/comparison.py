@@ -28,7 +28,7 @@ _ENDS_AT: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class SkewRules:
-    """What is compared, from the settings."""
+    """The rules of a comparison, from the settings."""
 
     window_minutes: int = 30
     reference_minutes: int = 1440
@@ -121,12 +121,14 @@ class FieldSkew:
             "buckets": [
                 {
                     "label": label,
-                    "window": now,
-                    "window_share": now / events if events else None,
-                    "reference": before,
-                    "reference_share": before / reference_events if reference_events else None,
+                    "window": window_events,
+                    "window_share": window_events / events if events else None,
+                    "reference": bucket_reference,
+                    "reference_share": bucket_reference / reference_events if reference_events else None,
                 }
-                for label, now, before in zip(self.labels, self.window, self.reference, strict=True)
+                for label, window_events, bucket_reference in zip(
+                    self.labels, self.window, self.reference, strict=True
+                )
             ],
         }
 
@@ -162,7 +164,7 @@ class _Span:
 def compare(
     watch: Sequence[WatchedField],
     minutes: Mapping[int, WatchCounts],
-    last: int,
+    last_minute: int,
     rules: SkewRules,
     drifted: Collection[str],
 ) -> list[FieldSkew]:
@@ -173,46 +175,52 @@ def compare(
     Args:
         watch: the watched fields as they are declared now; only minutes with this declaration are compared.
         minutes: closed minutes of the pipe with watched fields.
-        last: newest closed minute, where the window ends.
+        last_minute: newest closed minute, where the window ends.
         rules: what is compared.
         drifted: the fields that had drifted one minute ago.
     """
-    declared = watch_id(watch)
-    first = last - rules.window_minutes + 1
-    middle = first + rules.window_minutes // 2
+    declared_id = watch_id(watch)
+    first_minute = last_minute - rules.window_minutes + 1
+    middle_minute = first_minute + rules.window_minutes // 2
     skews = []
-    for position, watched in enumerate(watch):
-        before, early, late = (
-            _span(minutes, range(*span), declared, position)
-            for span in ((first - rules.reference_minutes, first), (first, middle), (middle, last + 1))
+    for position, watched_field in enumerate(watch):
+        reference, early_half, late_half = (
+            _span(minutes, range(*span), declared_id, position)
+            for span in (
+                (first_minute - rules.reference_minutes, first_minute),
+                (first_minute, middle_minute),
+                (middle_minute, last_minute + 1),
+            )
         )
-        buckets = buckets_of(watched, before.events)
-        halves = early.weighed(buckets), late.weighed(buckets)
-        state, distance = _judge(before.weighed(buckets), halves, rules, drifted=watched.field in drifted)
+        buckets = buckets_of(watched_field, reference.events)
+        halves = early_half.weighed(buckets), late_half.weighed(buckets)
+        state, distance = _judge(
+            reference.weighed(buckets), halves, rules, drifted=watched_field.field in drifted
+        )
         skews.append(
             FieldSkew(
-                watched.field,
+                watched_field.field,
                 state,
                 distance,
                 buckets.labels,
-                buckets.counts(early.events + late.events),
-                buckets.counts(before.events),
-                first,
-                last,
+                buckets.counts(early_half.events + late_half.events),
+                buckets.counts(reference.events),
+                first_minute,
+                last_minute,
                 rules,
             )
         )
     return skews
 
 
-def _span(minutes: Mapping[int, WatchCounts], span: range, declared: str, position: int) -> _Span:
+def _span(minutes: Mapping[int, WatchCounts], span: range, declared_id: str, position: int) -> _Span:
     totals = []
     for minute in span:
         if minute in minutes:
             counts = [
                 counts
-                for place, counts in minutes[minute].counts.items()
-                if place.watch_id == declared and place.position == position
+                for declaration, counts in minutes[minute].counts.items()
+                if declaration.watch_id == declared_id and declaration.position == position
             ]
             # There is one, or one for each revision.
             if total := counts[0] if len(counts) == 1 else sum(counts, Counter[str]()):
@@ -224,14 +232,14 @@ def _judge(
     reference: Sequence[float], halves: Sequence[Sequence[float]], rules: SkewRules, *, drifted: bool
 ) -> tuple[SkewState, float | None]:
     """The state and the distance."""
-    enough = sum(reference) >= rules.least_events * _REFERENCE_FACTOR
-    if not enough or any(sum(half) < rules.least_events for half in halves):
+    has_reference = sum(reference) >= rules.least_events * _REFERENCE_FACTOR
+    if not has_reference or any(sum(half) < rules.least_events for half in halves):
         return TOO_FEW, None
     distance = difference(reference, [sum(pair) for pair in zip(*halves, strict=True)]).distance
     differences = [difference(reference, half) for half in halves]
-    begins = all(
+    drift_begins = all(
         half_difference.significant and half_difference.distance >= rules.distance
         for half_difference in differences
     )
-    lasts = drifted and distance >= rules.distance * _ENDS_AT
-    return DRIFTED if begins or lasts else STEADY, distance
+    drift_lasts = drifted and distance >= rules.distance * _ENDS_AT
+    return DRIFTED if drift_begins or drift_lasts else STEADY, distance

@@ -1,4 +1,4 @@
-"""How far two distributions are apart: the Jensen-Shannon distance, less what chance explains. Pure.
+"""The distance of two distributions: the Jensen-Shannon distance, less what chance explains. Pure.
 
 Lin, Divergence measures based on the Shannon entropy, IEEE Transactions on Information Theory 37(1), 1991. The distance
 is the root of the divergence in bits: 0 for equal shares, 1 for distributions that have no bucket in common. It is

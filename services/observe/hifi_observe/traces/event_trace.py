@@ -31,7 +31,7 @@ Attributes = dict[str, Any]
 
 
 class EventTrace:
-    """The trace of one event; passes its spans to `put`."""
+    """The trace of one event; passes its spans to `emit`."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class EventTrace:
         context: TraceContext,
         topics: Topics,
         partition: int,
-        put: Callable[[Span], None],
+        emit: Callable[[Span], None],
     ) -> None:
-        """Start with what any of the event's records says of it."""
+        """Start with the identity and context that every record of the event has."""
         self.partition = partition
         self.pipe = identity.pipe
         self.span_sent = False
@@ -51,16 +51,16 @@ class EventTrace:
         self._accepted_us = self._end_us = identity.accepted_us
         self._ids: Attributes = {"hifi.pipe": self.pipe, "hifi.seq": self._seq.decode("ascii")}
         self._topics = topics
-        self._put = put
-        self._seen: set[tuple[str, EventStage, int]] = set()
+        self._emit = emit
+        self._seen_stages: set[tuple[str, EventStage, int]] = set()
         self._appended: dict[EventStage, tuple[int, str, int]] = {}
         """Stage to append time (microseconds), topic and offset."""
         self._fetched: dict[EventStage, int] = {}
         """Stage to the time its reader fetched it, microseconds."""
         self._expected_destinations: Collection[str] | None = None
-        self._ended: dict[str, str] = {}
+        self._outcomes: dict[str, str] = {}
         """Destination to the outcome of its delivery."""
-        self._whole = ""
+        self._event_outcome = ""
         """The outcome of an event that reached no destination."""
 
     def name(self, ce_id: bytes) -> None:
@@ -76,19 +76,23 @@ class EventTrace:
             KeyError, ValueError: a field is missing or malformed.
         """
         kind, retry_pass = stage.kind_of(topic), stage.number(fields.get(PASS, b"0"))
-        if (kind, stages[0], retry_pass) in self._seen:
+        if (kind, stages[0], retry_pass) in self._seen_stages:
             return  # a copy, or read again after a restart
-        self._seen.add((kind, stages[0], retry_pass))
+        self._seen_stages.add((kind, stages[0], retry_pass))
         append_us = record.timestamp * 1000
         if kind == RECEIPTS:
-            self._receipt(stages[0], retry_pass, fields, append_us)
+            self._take_receipt(stages[0], retry_pass, fields, append_us)
         elif kind == DEAD_LETTER:
-            self._dead(stages[0], retry_pass, fields, append_us)
+            self._take_dead_letter(stages[0], retry_pass, fields, append_us)
         else:
             self._appended[stages[0]] = (append_us, topic, record.offset)
-            self._hop(kind, stages, fields, append_us)
+            self._take_hop(kind, stages, fields, append_us)
         if self._finished and not self.span_sent:
-            self._finish(",".join(sorted({self._whole} if self._whole else set(self._ended.values()))))
+            self._finish(
+                ",".join(
+                    sorted({self._event_outcome} if self._event_outcome else set(self._outcomes.values()))
+                )
+            )
 
     def give_up(self) -> None:
         """Stop following the event; its span gets the outcome `unfinished`."""
@@ -98,113 +102,149 @@ class EventTrace:
     @property
     def _finished(self) -> bool:
         """Whether all deliveries ended. It needs `raw`, so that late records of a dropped trace give no second span."""
-        ended = self._expected_destinations is not None and self._ended.keys() >= set(
+        all_ended = self._expected_destinations is not None and self._outcomes.keys() >= set(
             self._expected_destinations
         )
-        return EventStage(RAW) in self._appended and (ended or bool(self._whole))
+        return EventStage(RAW) in self._appended and (all_ended or bool(self._event_outcome))
 
-    def _hop(
+    def _take_hop(
         self, kind: str, stages: tuple[EventStage, ...], fields: Mapping[str, bytes], append_us: int
     ) -> None:
-        at = stages[0]
+        event_stage = stages[0]
         if kind == RAW:
-            about = self._place(at) | _operation("send", "send")
-            self._add_span("ingest", at, self._accepted_us, append_us, "producer", about)
+            attributes = self._record_attributes(event_stage) | _operation("send", "send")
+            self._add_span("ingest", event_stage, self._accepted_us, append_us, "producer", attributes)
         elif kind == RETRY_OUT:
-            self._process("retrier", EventStage(RETRY_IN, at.destination, at.retry_pass), fields, append_us)
+            self._add_process(
+                "retrier",
+                EventStage(RETRY_IN, event_stage.destination, event_stage.retry_pass),
+                fields,
+                append_us,
+            )
         elif kind in (NORMALIZED, ENRICHED):
             service = stage.WRITERS[kind]
-            self._process(service, EventStage(_INPUTS[service]), fields, append_us)
+            self._add_process(service, EventStage(_INPUTS[service]), fields, append_us)
         if kind == ENRICHED:
             self._expected_destinations = [stage.destination for stage in stages[1:]]
-        self._transit(at)
+        self._add_transit(event_stage)
 
-    def _receipt(self, at: EventStage, retry_pass: int, fields: Mapping[str, bytes], append_us: int) -> None:
+    def _take_receipt(
+        self, event_stage: EventStage, retry_pass: int, fields: Mapping[str, bytes], append_us: int
+    ) -> None:
         if SOURCE not in fields:
-            self._whole = at.kind
-            self._process("normalize", EventStage(RAW), fields, append_us, {"hifi.outcome": at.kind})
+            self._event_outcome = event_stage.kind
+            self._add_process(
+                "normalize", EventStage(RAW), fields, append_us, {"hifi.outcome": event_stage.kind}
+            )
             return
-        again = fields[SOURCE].startswith(RETRY_OUT.encode())
-        before = EventStage(RETRY_OUT, at.destination, retry_pass) if again else EventStage(ENRICHED)
-        outcome = "retry" if at.kind == "to-retry" else at.kind
+        is_retry = fields[SOURCE].startswith(RETRY_OUT.encode())
+        input_stage = (
+            EventStage(RETRY_OUT, event_stage.destination, retry_pass) if is_retry else EventStage(ENRICHED)
+        )
+        outcome = "retry" if event_stage.kind == "to-retry" else event_stage.kind
         failed = outcome in ("retry", "dead-letter")
-        about: Attributes = {"hifi.destination": at.destination, "hifi.outcome": outcome} | _reason(fields)
-        mine = EventStage("delivery", at.destination, retry_pass)
+        attributes: Attributes = {
+            "hifi.destination": event_stage.destination,
+            "hifi.outcome": outcome,
+        } | _reason(fields)
+        delivery_stage = EventStage("delivery", event_stage.destination, retry_pass)
         sent_us = int(fields.get(SENT, b"0"))
-        self._process("egest", before, fields, sent_us or append_us, about, failed=failed, at=mine)
+        self._add_process(
+            "egest",
+            input_stage,
+            fields,
+            sent_us or append_us,
+            attributes,
+            failed=failed,
+            span_stage=delivery_stage,
+        )
         if sent_us:
-            about["hifi.attempt"] = stage.number(fields.get(ATTEMPT, b"0"))
+            attributes["hifi.attempt"] = stage.number(fields.get(ATTEMPT, b"0"))
             if STATUS in fields:
-                about["http.response.status_code"] = int(fields[STATUS])
+                attributes["http.response.status_code"] = int(fields[STATUS])
             end_us = int(fields.get(ANSWERED, b"%d" % append_us))
-            self._add_span("expel", mine, sent_us, end_us, "client", about, service="egest", failed=failed)
-        if at.kind in FINAL or outcome == "dead-letter":
-            self._ended[at.destination] = outcome
+            self._add_span(
+                "expel", delivery_stage, sent_us, end_us, "client", attributes, service="egest", failed=failed
+            )
+        if event_stage.kind in FINAL or outcome == "dead-letter":
+            self._outcomes[event_stage.destination] = outcome
 
-    def _dead(self, at: EventStage, retry_pass: int, fields: Mapping[str, bytes], append_us: int) -> None:
+    def _take_dead_letter(
+        self, event_stage: EventStage, retry_pass: int, fields: Mapping[str, bytes], append_us: int
+    ) -> None:
         service = fields[SERVICE].decode("ascii")
         if service == "egest" and ATTEMPT in fields and RETRY not in fields:
             return  # there is a receipt too, and it has the times
-        if at.kind == "dead-event":
-            self._whole = "dead-letter"
+        if event_stage.kind == "dead-event":
+            self._event_outcome = "dead-letter"
         else:
-            self._ended[at.destination] = "dead-letter"
+            self._outcomes[event_stage.destination] = "dead-letter"
         if service == "retrier":
-            before = EventStage(RETRY_IN, at.destination, retry_pass + 1)
+            input_stage = EventStage(RETRY_IN, event_stage.destination, retry_pass + 1)
         elif RETRY in fields:
-            before = EventStage(RETRY_OUT, at.destination, retry_pass)
+            input_stage = EventStage(RETRY_OUT, event_stage.destination, retry_pass)
         else:
-            before = EventStage(_INPUTS[service])
-        about = {"hifi.outcome": "dead-letter"} | _reason(fields)
-        self._process(service, before, fields, append_us, about, failed=True)
+            input_stage = EventStage(_INPUTS[service])
+        attributes = {"hifi.outcome": "dead-letter"} | _reason(fields)
+        self._add_process(service, input_stage, fields, append_us, attributes, failed=True)
 
-    def _process(
+    def _add_process(
         self,
         service: str,
-        before: EventStage,
+        input_stage: EventStage,
         fields: Mapping[str, bytes],
         end_us: int,
-        about: Attributes | None = None,
+        attributes: Attributes | None = None,
         *,
         failed: bool = False,
-        at: EventStage | None = None,
+        span_stage: EventStage | None = None,
     ) -> None:
         """Add the span of a service that processed the record of a stage."""
         in_us = int(fields[IN])
-        self._fetched.setdefault(before, in_us)
-        about = self._place(before) | _operation("process", service) | (about or {})
-        about["messaging.consumer.group.name"] = self._topics.group(service)
-        self._add_span(service, at or before, in_us, end_us, "consumer", about, failed=failed)
-        self._transit(before)
+        self._fetched.setdefault(input_stage, in_us)
+        attributes = (
+            self._record_attributes(input_stage) | _operation("process", service) | (attributes or {})
+        )
+        attributes["messaging.consumer.group.name"] = self._topics.group(service)
+        self._add_span(
+            service, span_stage or input_stage, in_us, end_us, "consumer", attributes, failed=failed
+        )
+        self._add_transit(input_stage)
 
-    def _transit(self, at: EventStage) -> None:
+    def _add_transit(self, event_stage: EventStage) -> None:
         """Add the span from an append to its fetch, as soon as both are known."""
-        key = ("transit", at, 0)
-        if at in self._appended and at in self._fetched and key not in self._seen:
-            self._seen.add(key)
-            start_us, end_us = self._appended[at][0], self._fetched[at]
+        key = ("transit", event_stage, 0)
+        if event_stage in self._appended and event_stage in self._fetched and key not in self._seen_stages:
+            self._seen_stages.add(key)
+            start_us, end_us = self._appended[event_stage][0], self._fetched[event_stage]
             self._add_span(
-                f"transit {at.kind}", at, start_us, end_us, "internal", self._place(at), service=""
+                f"transit {event_stage.kind}",
+                event_stage,
+                start_us,
+                end_us,
+                "internal",
+                self._record_attributes(event_stage),
+                service="",
             )
 
-    def _place(self, at: EventStage) -> Attributes:
+    def _record_attributes(self, event_stage: EventStage) -> Attributes:
         """Attributes of a record by OpenTelemetry's messaging conventions; with its offset if it was read already."""
-        _, topic, offset = self._appended.get(at, (0, at.kind, None))
-        place = {
+        _, topic, offset = self._appended.get(event_stage, (0, event_stage.kind, None))
+        attributes = {
             "messaging.system": "kafka",
             "messaging.destination.name": f"{self._topics.stream}.{topic}",
             "messaging.destination.partition.id": str(self.partition),
         }
-        return place if offset is None else place | {"messaging.kafka.offset": offset}
+        return attributes if offset is None else attributes | {"messaging.kafka.offset": offset}
 
     def _add_span(
         self,
         name: str,
-        at: EventStage,
+        event_stage: EventStage,
         start_us: int,
         end_us: int,
         kind: Literal["internal", "producer", "consumer", "client"],
-        about: Attributes,
+        attributes: Attributes,
         *,
         service: str | None = None,
         failed: bool = False,
@@ -212,30 +252,33 @@ class EventTrace:
         """Pass on a span. Append times are whole milliseconds, so an end is set to its start if it is before it."""
         end_us = max(start_us, end_us)
         self._end_us = max(self._end_us, end_us)
-        place = (part.encode() for part in (name, at.kind, at.destination, str(at.retry_pass)))
-        self._put(
+        id_parts = (
+            text.encode()
+            for text in (name, event_stage.kind, event_stage.destination, str(event_stage.retry_pass))
+        )
+        self._emit(
             Span(
                 name,
                 name if service is None else service,
                 self._context.trace,
-                number(8, self._seq, *place),
+                number(8, self._seq, *id_parts),
                 number(8, self._seq),
                 start_us,
                 end_us,
                 kind,
                 failed,
-                attributes=self._ids | about,
+                attributes=self._ids | attributes,
             )
         )
 
     def _finish(self, outcome: str) -> None:
         """Pass on the span of the whole event: from acceptance to the end of its last delivery."""
         self.span_sent = True
-        about = {
+        attributes = {
             "hifi.outcome": outcome,
             "hifi.destination": ",".join(sorted(self._expected_destinations or ())),
         }
-        self._put(
+        self._emit(
             Span(
                 self.pipe,
                 "",
@@ -246,7 +289,7 @@ class EventTrace:
                 self._end_us,
                 failed="dead-letter" in outcome,
                 remote=True,
-                attributes=self._ids | about,
+                attributes=self._ids | attributes,
             )
         )
 

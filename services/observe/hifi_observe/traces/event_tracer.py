@@ -35,7 +35,7 @@ class EventTracer:
         topics: Topics,
         share: float,
         max_per_s: int,
-        put: Callable[[Span], None],
+        emit: Callable[[Span], None],
         hides_id: Callable[[str], bool],
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
@@ -45,14 +45,14 @@ class EventTracer:
             topics: of the stream.
             share: sampled share of the traces that their sender does not sample, 0 to 1.
             max_per_s: newly sampled events per second, at most.
-            put: called with each span; must not block.
+            emit: called with each span; must not block.
             hides_id: whether the event ids of a pipe come from a masked field.
             clock: monotonic, seconds.
         """
         self._topics = topics
         self._share = share
         self._max_per_s = max_per_s
-        self._put = put
+        self._emit = emit
         self._hides_id = hides_id
         self._clock = clock
         self._traces: dict[bytes, tuple[float, EventTrace]] = {}
@@ -60,7 +60,7 @@ class EventTracer:
         self._capped: dict[bytes, None] = {}
         """Identities over the limit a second: they are left out at every hop."""
         self._second = 0
-        self._begun = 0
+        self._started_traces = 0
 
     def take(self, topic: str, partition: int, records: Sequence[ConsumedRecord]) -> None:
         """Add records of a topic (named without the stream) and a partition."""
@@ -96,23 +96,23 @@ class EventTracer:
         elif seq in self._capped:
             return None
         else:
-            begun = context(seq, headers.get(TRACEPARENT, b""))
-            if not self._chosen(seq, begun):
+            trace_context = context(seq, headers.get(TRACEPARENT, b""))
+            if not self._is_chosen(seq, trace_context):
                 return None
-            trace = EventTrace(identity, begun, self._topics, partition, self._put)
+            trace = EventTrace(identity, trace_context, self._topics, partition, self._emit)
             self._traces[seq] = (self._clock(), trace)
         if "ce_id" in headers and not self._hides_id(trace.pipe):
             trace.name(headers["ce_id"])
         return trace
 
-    def _chosen(self, seq: bytes, begun: TraceContext) -> bool:
-        if not begun.flagged and not sampled(begun.trace, self._share):
+    def _is_chosen(self, seq: bytes, trace_context: TraceContext) -> bool:
+        if not trace_context.flagged and not sampled(trace_context.trace, self._share):
             return False
         second = int(self._clock())
         if second != self._second:
-            self._second, self._begun = second, 0
-        self._begun += 1
-        if self._begun <= self._max_per_s:
+            self._second, self._started_traces = second, 0
+        self._started_traces += 1
+        if self._started_traces <= self._max_per_s:
             return True
         metrics.TRACES_CAPPED.inc()
         self._capped[seq] = None
@@ -124,8 +124,8 @@ class EventTracer:
         """Give up the oldest traces beyond the limits."""
         now_s = self._clock()
         while self._traces:
-            seq, (born_s, trace) = next(iter(self._traces.items()))
-            if len(self._traces) <= KEPT and now_s - born_s < KEPT_S:
+            seq, (started_s, trace) = next(iter(self._traces.items()))
+            if len(self._traces) <= KEPT and now_s - started_s < KEPT_S:
                 return
             del self._traces[seq]
             trace.give_up()

@@ -51,8 +51,8 @@ class OtlpExporter:
         self._stream = stream
         self._exporter = OTLPSpanExporter(endpoint.rstrip("/").removesuffix(_PATH) + _PATH)
         self._cause = _Cause()
-        self._waiting: queue.Queue[Span] = queue.Queue(QUEUED)
-        self._made = _Made()
+        self._span_queue: queue.Queue[Span] = queue.Queue(QUEUED)
+        self._collector = _SpanCollector()
         self._tracers: dict[str, Tracer] = {}
         self._failing = False
         self._stopping = threading.Event()
@@ -62,7 +62,7 @@ class OtlpExporter:
     def put(self, span: Span) -> None:
         """Queue a span; drop it if the queue is full."""
         try:
-            self._waiting.put_nowait(span)
+            self._span_queue.put_nowait(span)
         except queue.Full:
             metrics.SPANS.labels("dropped").inc()
 
@@ -81,27 +81,27 @@ class OtlpExporter:
                 self._send(batch)
 
     def _batch(self) -> list[ReadableSpan]:
-        while len(self._made.spans) < _BATCH:
+        while len(self._collector.spans) < _BATCH:
             try:
-                self._make(self._waiting.get_nowait())
+                self._make_span(self._span_queue.get_nowait())
             except queue.Empty:
                 break
-        batch, self._made.spans = self._made.spans, []
+        batch, self._collector.spans = self._collector.spans, []
         return batch
 
     def _send(self, batch: list[ReadableSpan]) -> None:
         self._cause.text = ""
-        done = self._exporter.export(batch) is SpanExportResult.SUCCESS
-        metrics.SPANS.labels("exported" if done else "dropped").inc(len(batch))
-        if done and self._failing:
+        succeeded = self._exporter.export(batch) is SpanExportResult.SUCCESS
+        metrics.SPANS.labels("exported" if succeeded else "dropped").inc(len(batch))
+        if succeeded and self._failing:
             logger.info("span-export-resumed")
-        elif not done and not self._failing:
+        elif not succeeded and not self._failing:
             logger.warning("spans-dropped", cause=self._cause.text)
-        self._failing = not done
+        self._failing = not succeeded
 
-    def _make(self, span: Span) -> None:
+    def _make_span(self, span: Span) -> None:
         """Make a span with the ids and times of the event."""
-        self._made.trace, self._made.id = span.trace, span.id
+        self._collector.trace, self._collector.id = span.trace, span.id
         context = Context()
         if span.parent:
             flags = TraceFlags(TraceFlags.SAMPLED)
@@ -122,16 +122,16 @@ class OtlpExporter:
         """The tracer of a service: each service of the mesh appears as its own service in traces."""
         if service not in self._tracers:
             name = f"hifi-{service}" if service else "hifi"
-            about = Resource.create({"service.name": name, "service.namespace": self._stream})
+            resource = Resource.create({"service.name": name, "service.namespace": self._stream})
             provider = TracerProvider(
-                sampler=ALWAYS_ON, resource=about, id_generator=self._made, shutdown_on_exit=False
+                sampler=ALWAYS_ON, resource=resource, id_generator=self._collector, shutdown_on_exit=False
             )
-            provider.add_span_processor(self._made)
+            provider.add_span_processor(self._collector)
             self._tracers[service] = provider.get_tracer("hifi_observe")
         return self._tracers[service]
 
 
-class _Made(SpanProcessor, IdGenerator):
+class _SpanCollector(SpanProcessor, IdGenerator):
     """Sets the ids of spans, and collects the finished ones."""
 
     def __init__(self) -> None:

@@ -46,10 +46,10 @@ def context(seq: bytes, traceparent: bytes) -> TraceContext:
         seq: the event's identity.
         traceparent: the header of this name; empty if there is none.
     """
-    sent = parse_traceparent(traceparent)
-    if sent is None:
+    parsed = parse_traceparent(traceparent)
+    if parsed is None:
         return TraceContext(number(16, seq), 0, flagged=False)
-    return TraceContext(sent.trace_id, sent.parent_id, flagged=sent.sampled)
+    return TraceContext(parsed.trace_id, parsed.parent_id, flagged=parsed.sampled)
 
 
 def sampled(trace: int, share: float) -> bool:
@@ -57,6 +57,6 @@ def sampled(trace: int, share: float) -> bool:
     return trace % _RANDOM < round(share * _RANDOM)
 
 
-def number(size_bytes: int, *parts: bytes) -> int:
-    """A deterministic id of these parts; never 0."""
-    return int.from_bytes(blake2b(b"|".join(parts), digest_size=size_bytes).digest(), "big") or 1
+def number(size_bytes: int, *components: bytes) -> int:
+    """A deterministic id of these components; never 0."""
+    return int.from_bytes(blake2b(b"|".join(components), digest_size=size_bytes).digest(), "big") or 1

@@ -29,7 +29,7 @@ class Tracing:
             self._start(settings, hides_id)
 
     async def stop(self) -> None:
-        """Export what is left, within 3 s."""
+        """Export the remaining spans, within 3 s."""
         if self._exporter is not None:
             await asyncio.to_thread(self._exporter.stop, _STOP_S)
 

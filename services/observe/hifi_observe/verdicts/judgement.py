@@ -1,4 +1,4 @@
-"""Why the stream, a service or a pipe is not stable now, from the conditions of the alarms. Pure."""
+"""Reasons why the stream, a service or a pipe is not stable now, from the conditions of the alarms. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ TRAFFIC_SHARE: Final = 0.05
 _OF_PIPES: Final = frozenset({"loss", "lag", "destination"})
 _OF_SERVICES: Final = {"no-progress": None, "ingest-silent": "ingest", "offsets-lost": "observe"}
 """Kind of alarm to the service that it is about; None: the alarm's subject."""
-_BLIND: Final = "observe-behind"
+_BEHIND: Final = "observe-behind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +51,29 @@ class Reasons:
     unknown: str = ""
 
 
-def judge(conditions: Mapping[Key, str], traffic: Mapping[str, PipeTraffic], *, seen: bool) -> Reasons:
+def judge(conditions: Mapping[Key, str], traffic: Mapping[str, PipeTraffic], *, has_figures: bool) -> Reasons:
     """Judge all scopes.
 
     Args:
         conditions: of alarms that hold now, with their causes.
         traffic: pipe to its traffic.
-        seen: whether observe has any figures yet.
+        has_figures: whether observe has any figures yet.
     """
-    if not seen:
+    if not has_figures:
         return Reasons({}, "observe has no figures yet")
-    if (blind := conditions.get((_BLIND, "", ""))) is not None:
-        return Reasons({}, f"observe is behind: {blind}")
+    if (behind_cause := conditions.get((_BEHIND, "", ""))) is not None:
+        return Reasons({}, f"observe is behind: {behind_cause}")
     reasons: defaultdict[str, list[str]] = defaultdict(list)
     for (kind, pipe, subject), cause in sorted(conditions.items()):
         if kind in _OF_PIPES:
             reasons[f"pipe/{pipe}"].append(f"{kind} {subject}".rstrip() + f": {cause}")
         elif kind in _OF_SERVICES:
             reasons[f"service/{_OF_SERVICES[kind] or subject}"].append(f"{kind}: {cause}")
-    for pipe, now in traffic.items():
-        if now.dead_share > DEAD_SHARE:
+    for pipe, pipe_traffic in traffic.items():
+        if pipe_traffic.dead_share > DEAD_SHARE:
             reasons[f"pipe/{pipe}"].append(
-                f"dead letters: {now.dead_last_minute:,} in the last minute, {now.dead_share:.1%} of its events"
+                f"dead letters: {pipe_traffic.dead_last_minute:,} in the last minute,"
+                f" {pipe_traffic.dead_share:.1%} of its events"
             )
     stream = _of_stream(reasons, traffic)
     if any(kind == "loss" for kind, _, _ in conditions):
@@ -84,8 +85,10 @@ def judge(conditions: Mapping[Key, str], traffic: Mapping[str, PipeTraffic], *, 
 
 def _of_stream(reasons: Mapping[str, list[str]], traffic: Mapping[str, PipeTraffic]) -> list[str]:
     stream_reasons = [f"{scope} is unstable" for scope in sorted(reasons) if scope.startswith("service/")]
-    unstable = sum(now.events_per_s for pipe, now in traffic.items() if f"pipe/{pipe}" in reasons)
-    total = sum(now.events_per_s for now in traffic.values())
-    if unstable and unstable > TRAFFIC_SHARE * total:
-        stream_reasons.append(f"pipes with {unstable / total:.0%} of the traffic are unstable")
+    unstable_per_s = sum(
+        pipe_traffic.events_per_s for pipe, pipe_traffic in traffic.items() if f"pipe/{pipe}" in reasons
+    )
+    total_per_s = sum(pipe_traffic.events_per_s for pipe_traffic in traffic.values())
+    if unstable_per_s and unstable_per_s > TRAFFIC_SHARE * total_per_s:
+        stream_reasons.append(f"pipes with {unstable_per_s / total_per_s:.0%} of the traffic are unstable")
     return stream_reasons

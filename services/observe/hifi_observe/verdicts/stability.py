@@ -70,12 +70,12 @@ class Stability:
         """Judge all scopes from the conditions of alarms that hold now, each with its cause."""
         traffic = {}
         for pipe in self._pipes.names():
-            now = self._live.of_pipe(pipe)
-            traffic[pipe] = PipeTraffic(now["rate_in"], now["dead_last_minute"])
+            pipe_figures = self._live.of_pipe(pipe)
+            traffic[pipe] = PipeTraffic(pipe_figures["rate_in"], pipe_figures["dead_last_minute"])
         scopes = (
             STREAM,
             *(f"service/{service}" for service in SERVICES),
             *(_PIPE_SCOPE + pipe for pipe in traffic),
         )
         self._revision_counts.step(self._store.live, self._pipes.with_rollout(), now_us())
-        self._tracker.step(scopes, judge(conditions, traffic, seen=self._live.seen), now_us())
+        self._tracker.step(scopes, judge(conditions, traffic, has_figures=self._live.has_figures), now_us())

@@ -77,8 +77,10 @@ class VerdictReporter:
             await log.stop()
 
     def _replace(self, silences: Mapping[str, AlarmSilence]) -> None:
-        for old in [
-            name for name in self._silences if action_silences.made_by_action(name) and name not in silences
+        for old_id in [
+            silence_id
+            for silence_id in self._silences
+            if action_silences.made_by_action(silence_id) and silence_id not in silences
         ]:
-            del self._silences[old]
+            del self._silences[old_id]
         self._silences.update(silences)

@@ -9,7 +9,7 @@ from hifi_observe.verdicts.judgement import Reasons
 
 
 @dataclass(slots=True)
-class _Kept:
+class _TrackedVerdict:
     verdict: Verdict
     last_bad_us: int | None = None
     """When it last had reasons; None: never seen unstable."""
@@ -25,39 +25,46 @@ class VerdictTracker:
 
     def __init__(self, settle_s: float) -> None:
         self._settle_us = round(settle_s * MICROSECONDS)
-        self._kept: dict[str, _Kept] = {}
+        self._tracked: dict[str, _TrackedVerdict] = {}
 
     @property
     def verdicts(self) -> list[Verdict]:
         """The newest verdict on every scope, by scope."""
-        return [self._kept[scope].verdict for scope in sorted(self._kept)]
+        return [self._tracked[scope].verdict for scope in sorted(self._tracked)]
 
     def step(self, scopes: Iterable[str], judgement: Reasons, now_us: int) -> list[Verdict]:
         """Update the verdicts on these scopes, and forget others.
 
         Args:
             scopes: every scope that exists now.
-            judgement: of this moment.
+            judgement: of now.
             now_us: microseconds since 1970 UTC.
         """
-        self._kept = {scope: self._judged(scope, judgement, now_us) for scope in scopes}
+        self._tracked = {scope: self._updated(scope, judgement, now_us) for scope in scopes}
         return self.verdicts
 
-    def _judged(self, scope: str, judgement: Reasons, now_us: int) -> _Kept:
-        before = self._kept.get(scope)
-        last_bad_us = before.last_bad_us if before else None
-        last_reasons = before.last_reasons if before else ()
+    def _updated(self, scope: str, judgement: Reasons, now_us: int) -> _TrackedVerdict:
+        tracked = self._tracked.get(scope)
+        last_bad_us = tracked.last_bad_us if tracked else None
+        last_reasons = tracked.last_reasons if tracked else ()
         reasons = judgement.by_scope.get(scope, ())
-        shown: tuple[str, ...]
+        reported_reasons: tuple[str, ...]
         if judgement.unknown:
-            condition, shown = Condition.UNKNOWN, (judgement.unknown,)
+            condition, reported_reasons = Condition.UNKNOWN, (judgement.unknown,)
         elif reasons:
-            condition, shown, last_bad_us, last_reasons = Condition.UNSTABLE, reasons, now_us, reasons
+            condition, reported_reasons, last_bad_us, last_reasons = (
+                Condition.UNSTABLE,
+                reasons,
+                now_us,
+                reasons,
+            )
         elif last_bad_us is not None and now_us - last_bad_us < self._settle_us:
             ago_s = (now_us - last_bad_us) / MICROSECONDS
             condition = Condition.UNSTABLE
-            shown = tuple(f"{text} ({ago_s:.0f} s ago)" for text in last_reasons)
+            reported_reasons = tuple(f"{text} ({ago_s:.0f} s ago)" for text in last_reasons)
         else:
-            condition, shown, last_bad_us = Condition.STABLE, (), None
-        since_us = before.verdict.since_us if before and before.verdict.condition is condition else now_us
-        return _Kept(Verdict(scope, condition, since_us, now_us, shown), last_bad_us, last_reasons)
+            condition, reported_reasons, last_bad_us = Condition.STABLE, (), None
+        since_us = tracked.verdict.since_us if tracked and tracked.verdict.condition is condition else now_us
+        return _TrackedVerdict(
+            Verdict(scope, condition, since_us, now_us, reported_reasons), last_bad_us, last_reasons
+        )

@@ -33,52 +33,58 @@ def merge_watermarks(
         now_us: microseconds since 1970 UTC.
         woken_us: name to when a colour was woken last; 0, or left out: it is not known.
     """
-    away = [f"{name}: {answer}" for name, answer in sorted(colours.items()) if isinstance(answer, str)]
-    stated: dict[tuple[str, str], dict[str, Watermark]] = {}
+    unanswered = [f"{name}: {answer}" for name, answer in sorted(colours.items()) if isinstance(answer, str)]
+    watermarks_by_key: dict[tuple[str, str], dict[str, Watermark]] = {}
     for name, answer in sorted(colours.items()):
         if not isinstance(answer, str):
             for watermark in answer:
-                since_woken = _since_woken(watermark, woken_us.get(name, 0))
-                stated.setdefault((watermark["pipe"], watermark["destination"]), {})[name] = since_woken
+                statement = _since_woken(watermark, woken_us.get(name, 0))
+                watermarks_by_key.setdefault((watermark["pipe"], watermark["destination"]), {})[name] = (
+                    statement
+                )
     return [
-        _merged(of_colours, [*away, *_absent(colours, of_colours)], now_us)
-        for _, of_colours in sorted(stated.items())
+        _merged(by_colour, [*unanswered, *_absence_reasons(colours, by_colour)], now_us)
+        for _, by_colour in sorted(watermarks_by_key.items())
     ]
 
 
 def _since_woken(watermark: Watermark, woken_us: int) -> Watermark:
     """The watermark of a colour without the times that are from before it was woken."""
-    woken = iso(woken_us) if woken_us else ""
-    because = f"it was woken at {woken} and has not come as far yet"
-    since: Watermark = {**watermark}
-    if _before(since["settled_until"], woken) or _before(since["first_pass_until"], woken):
-        since["settled_until"] = since["first_pass_until"] = None
-        since["verdict"], since["because"] = UNKNOWN, [because, *since["because"]]
-    if _before(since["event_until"], woken):
-        since["event_until"] = since["event_as_of"] = None
-        since["event_because"] = [because, *since["event_because"]]
-    chain = since["chain"]
-    if chain is not None and _before(chain["settled_until"], woken):
-        since["chain"] = {**chain, "settled_until": None, "because": [because, *chain["because"]]}
-    return since
+    woken_at = iso(woken_us) if woken_us else ""
+    reason = f"it was woken at {woken_at} and has not come as far yet"
+    statement: Watermark = {**watermark}
+    if _is_before(statement["settled_until"], woken_at) or _is_before(
+        statement["first_pass_until"], woken_at
+    ):
+        statement["settled_until"] = statement["first_pass_until"] = None
+        statement["verdict"], statement["because"] = UNKNOWN, [reason, *statement["because"]]
+    if _is_before(statement["event_until"], woken_at):
+        statement["event_until"] = statement["event_as_of"] = None
+        statement["event_because"] = [reason, *statement["event_because"]]
+    chain = statement["chain"]
+    if chain is not None and _is_before(chain["settled_until"], woken_at):
+        statement["chain"] = {**chain, "settled_until": None, "because": [reason, *chain["because"]]}
+    return statement
 
 
-def _before(time: str | None, woken: str) -> bool:
-    return time is not None and time < woken
+def _is_before(time: str | None, woken_at: str) -> bool:
+    return time is not None and time < woken_at
 
 
-def _absent(colours: Mapping[str, Sequence[Watermark] | str], stated: Mapping[str, Watermark]) -> list[str]:
+def _absence_reasons(
+    colours: Mapping[str, Sequence[Watermark] | str], by_colour: Mapping[str, Watermark]
+) -> list[str]:
     return [
         f"{name}: nothing is stated there"
         for name, answer in sorted(colours.items())
-        if name not in stated and not isinstance(answer, str)
+        if name not in by_colour and not isinstance(answer, str)
     ]
 
 
-def _merged(colours: Mapping[str, Watermark], missing: Sequence[str], now_us: int) -> Watermark:
+def _merged(colours: Mapping[str, Watermark], missing_reasons: Sequence[str], now_us: int) -> Watermark:
     watermarks = list(colours.values())
-    opens = [watermark["open"] for watermark in watermarks]
-    event_late = [watermark["event_late"] for watermark in watermarks]
+    open_rows = [watermark["open"] for watermark in watermarks]
+    late_rows = [watermark["event_late"] for watermark in watermarks]
     services: dict[str, int] = {}
     failures: dict[str, float] = {}
     for watermark in watermarks:
@@ -92,62 +98,64 @@ def _merged(colours: Mapping[str, Watermark], missing: Sequence[str], now_us: in
     return {
         "pipe": watermarks[0]["pipe"],
         "destination": watermarks[0]["destination"],
-        "settled_until": _earliest([watermark["settled_until"] for watermark in watermarks], missing),
-        "first_pass_until": _earliest([watermark["first_pass_until"] for watermark in watermarks], missing),
+        "settled_until": _earliest([watermark["settled_until"] for watermark in watermarks], missing_reasons),
+        "first_pass_until": _earliest(
+            [watermark["first_pass_until"] for watermark in watermarks], missing_reasons
+        ),
         "open": {
-            "in_flight": sum(row["in_flight"] for row in opens),
-            "waiting": sum(row["waiting"] for row in opens),
-            "parked": sum(row["parked"] for row in opens),
+            "in_flight": sum(row["in_flight"] for row in open_rows),
+            "waiting": sum(row["waiting"] for row in open_rows),
+            "parked": sum(row["parked"] for row in open_rows),
             "services": services,
         },
         "failures_1m": failures,
         "late_1m": sum(watermark["late_1m"] for watermark in watermarks),
         "late_oldest_s": max(watermark["late_oldest_s"] for watermark in watermarks),
         "late_ids": [identity for watermark in watermarks for identity in watermark["late_ids"]],
-        "event_until": _earliest([watermark["event_until"] for watermark in watermarks], missing),
-        "event_as_of": _earliest([watermark["event_as_of"] for watermark in watermarks], missing),
+        "event_until": _earliest([watermark["event_until"] for watermark in watermarks], missing_reasons),
+        "event_as_of": _earliest([watermark["event_as_of"] for watermark in watermarks], missing_reasons),
         "event_because": [
-            *missing,
+            *missing_reasons,
             *(f"{name}: {reason}" for name, row in colours.items() for reason in row["event_because"]),
         ],
         "event_late": {
-            "last_1m": sum(row["last_1m"] for row in event_late),
-            "by_s": max(row["by_s"] for row in event_late),
-            "open": sum(row["open"] for row in event_late),
-            "newest": [event for row in event_late for event in row["newest"]],
+            "last_1m": sum(row["last_1m"] for row in late_rows),
+            "by_s": max(row["by_s"] for row in late_rows),
+            "open": sum(row["open"] for row in late_rows),
+            "newest": [event for row in late_rows for event in row["newest"]],
         },
-        "chain": _chain({name: row["chain"] for name, row in colours.items()}, missing),
+        "chain": _chain({name: row["chain"] for name, row in colours.items()}, missing_reasons),
         "withheld": [],
         "as_of": as_of,
         "valid_until": valid_until,
-        "verdict": UNKNOWN if missing else verdict,
+        "verdict": UNKNOWN if missing_reasons else verdict,
         "because": [
-            *missing,
+            *missing_reasons,
             *(f"{name}: {reason}" for name, row in colours.items() for reason in row["because"]),
         ],
     }
 
 
-def _chain(chains: Mapping[str, ChainJson | None], missing: Sequence[str]) -> ChainJson | None:
+def _chain(chains: Mapping[str, ChainJson | None], missing_reasons: Sequence[str]) -> ChainJson | None:
     """The chain over all colours, each of which has a topic of its own or reads the same one."""
-    stated = {name: chain for name, chain in chains.items() if chain is not None}
-    if not stated:
+    known_chains = {name: chain for name, chain in chains.items() if chain is not None}
+    if not known_chains:
         return None
-    rows = list(stated.values())
-    held = min(rows, key=lambda row: row["settled_until"] or "")
+    rows = list(known_chains.values())
+    slowest = min(rows, key=lambda row: row["settled_until"] or "")
     return {
-        "settled_until": _earliest([row["settled_until"] for row in rows], missing),
+        "settled_until": _earliest([row["settled_until"] for row in rows], missing_reasons),
         "via": sorted({pipe for row in rows for pipe in row["via"]}),
-        "held_by": held["held_by"],
+        "held_by": slowest["held_by"],
         "deleted_at": max((row["deleted_at"] for row in rows if row["deleted_at"]), default=None),
         "because": [
-            *missing,
-            *(f"{name}: {reason}" for name, row in stated.items() for reason in row["because"]),
+            *missing_reasons,
+            *(f"{name}: {reason}" for name, row in known_chains.items() for reason in row["because"]),
         ],
     }
 
 
-def _earliest(times: Sequence[str | None], missing: Sequence[str]) -> str | None:
+def _earliest(times: Sequence[str | None], missing_reasons: Sequence[str]) -> str | None:
     """The earliest of the times of all colours; None if any is unknown."""
-    stated = [time for time in times if time is not None]
-    return None if missing or len(stated) < len(times) else min(stated)
+    known_times = [time for time in times if time is not None]
+    return None if missing_reasons or len(known_times) < len(times) else min(known_times)

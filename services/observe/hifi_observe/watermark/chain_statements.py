@@ -1,10 +1,10 @@
-"""What is said of chains, from the watermarks of their pipes and what was read of the topics in between. Pure."""
+"""Statements about chains, from the watermarks of their pipes and the readings of the topics in between. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from hifi.runtime.clock import MICROSECONDS
-from hifi_observe.watermark.chains import Chain, ChainJson, ChainLink, Key, Part, circle, held_by, via
+from hifi_observe.watermark.chains import Chain, ChainJson, ChainLink, ChainSegment, Key, circle, held_by, via
 from hifi_observe.watermark.statement import Watermark, iso, microseconds
 from hifi_observe.watermark.watermark_store import WatermarkStore
 
@@ -25,7 +25,7 @@ class ChainStatements:
         self._chains: dict[str, Chain] = {}
 
     def declare(self, links: Mapping[str, ChainLink]) -> None:
-        """Take in which pipes read what others write; what was read of other topics is forgotten."""
+        """Take in the links of pipes; what was read of other topics is forgotten."""
         self.links = links
         for pipe, chain in list(self._chains.items()):
             link = links.get(pipe)
@@ -40,7 +40,7 @@ class ChainStatements:
         return chain
 
     def upstream(self, pipe: str) -> tuple[Key, int]:
-        """What writes to the topic that a pipe with a link reads and is furthest behind, and up to when it is settled.
+        """The destination furthest behind of those that write the topic of a pipe with a link, and its settled time.
 
         Returns:
             Pipe and destination, and microseconds since 1970 UTC; 0: it is not known.
@@ -50,7 +50,7 @@ class ChainStatements:
         return key, settled_us
 
     def state(self, statement: Watermark, now_us: int) -> ChainJson | None:
-        """What is said of the chain that ends at the destination of a statement; None: the pipe has no link.
+        """The statement about the chain that ends at a destination; None: the pipe has no link.
 
         Args:
             statement: about to be published.
@@ -59,33 +59,37 @@ class ChainStatements:
         pipe, destination = statement["pipe"], statement["destination"]
         if pipe not in self.links:
             return None
-        chain, before = self.chain(pipe), self._store.statement((pipe, destination))
+        chain, previous_statement = self.chain(pipe), self._store.statement((pipe, destination))
         if self._store.published((pipe, destination)).withheld:
             chain.forget("a clock was set back")  # the times of its marks are by the clock before
-        own_us = microseconds(statement["settled_until"])
-        published = before["chain"] if before else None
+        pipe_settled_us = microseconds(statement["settled_until"])
+        published_chain = previous_statement["chain"] if previous_statement else None
         published_us = (
-            microseconds(published["settled_until"]) if published and published["via"] == chain.via else 0
+            microseconds(published_chain["settled_until"])
+            if published_chain and published_chain["via"] == chain.via
+            else 0
         )
-        settled_us = max(published_us, chain.settled_us(own_us)) if own_us else 0
-        because = self._because(pipe, chain, statement)
-        deleted_us = max(chain.deleted_us, microseconds(published["deleted_at"]) if published else 0)
+        settled_us = max(published_us, chain.settled_us(pipe_settled_us)) if pipe_settled_us else 0
+        reasons = self._reasons(pipe, chain, statement)
+        deleted_us = max(
+            chain.deleted_us, microseconds(published_chain["deleted_at"]) if published_chain else 0
+        )
         if now_us - deleted_us < _DELETED_US:
-            settled_us = published_us if own_us else 0
-            name = chain.topic.topic
-            because = [*because, f"topic {name}: records were deleted, which collect may not have read"]
+            settled_us = published_us if pipe_settled_us else 0
+            topic_name = chain.topic.topic
+            reasons = [*reasons, f"topic {topic_name}: records were deleted, which collect may not have read"]
         key, upstream_us = self.upstream(pipe)
-        parts = [
-            Part(self._held_upstream(key), upstream_us),
-            Part(f"topic {chain.topic.topic}", chain.newest_read_us),
-            Part(f"{pipe} to {destination}", settled_us),
+        segments = [
+            ChainSegment(self._held_upstream(key), upstream_us),
+            ChainSegment(f"topic {chain.topic.topic}", chain.newest_read_us),
+            ChainSegment(f"{pipe} to {destination}", settled_us),
         ]
         return {
             "settled_until": iso(settled_us) if settled_us else None,
             "via": list(chain.via),
-            "held_by": held_by(parts, now_us),
+            "held_by": held_by(segments, now_us),
             "deleted_at": iso(deleted_us) if deleted_us else None,
-            "because": because,
+            "because": reasons,
         }
 
     def note_settled(self, pipe: str, settled_us: int) -> None:
@@ -93,10 +97,10 @@ class ChainStatements:
         if pipe in self.links:
             self.chain(pipe).drop_before(settled_us)
 
-    def _because(self, pipe: str, chain: Chain, statement: Watermark) -> list[str]:
-        around = circle(self.links, pipe)
-        if around:
-            return [f"the pipes form a circle: {', '.join([*around, around[0]])}"]
+    def _reasons(self, pipe: str, chain: Chain, statement: Watermark) -> list[str]:
+        circle_pipes = circle(self.links, pipe)
+        if circle_pipes:
+            return [f"the pipes form a circle: {', '.join([*circle_pipes, circle_pipes[0]])}"]
         if chain.problem:
             return [f"topic {chain.topic.topic}: {chain.problem}"]
         if statement["settled_until"] is None:
@@ -104,7 +108,7 @@ class ChainStatements:
         return []
 
     def _held_upstream(self, key: Key) -> str:
-        """The name of an upstream part, or of the part before it that holds it."""
+        """The name of an upstream segment, or of the segment before it that holds it."""
         statement = self._store.statement(key)
         chain = statement["chain"] if statement else None
         return (chain["held_by"] if chain else None) or f"{key[0]} to {key[1]}"

@@ -1,4 +1,4 @@
-"""What one partition number adds to the watermarks; the topic `minutes` takes it to the owner of each pipe. Pure."""
+"""The part of one partition number in the watermarks; the topic `minutes` takes it to the owner of each pipe. Pure."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -46,7 +46,7 @@ class EventLatePart(TypedDict):
 
 
 class WatermarkPart(TypedDict):
-    """What is open on a partition number. Times in microseconds since 1970 UTC."""
+    """The open events of a partition number. Times in microseconds since 1970 UTC."""
 
     by: str
     """The process that wrote it."""
@@ -55,7 +55,7 @@ class WatermarkPart(TypedDict):
     at: int
     """By the trusted clock; 0: it is not confirmed yet."""
     set_back: int
-    """How often the trusted clock was set back since the process started."""
+    """Number of times that the trusted clock was set back since the process started."""
     reached: int
     """Everything that was acknowledged before this time has been read; 0: unknown."""
     unread: int
@@ -83,24 +83,24 @@ class RecentFailures:
         totals = {pipe: _totals(counts, live.refused[pipe]) for pipe, counts in live.counts.items()}
         if not self._samples or now_us - self._samples[-1][0] >= _SAMPLE_US:
             self._samples.append((now_us, totals))
-        before = self._samples[0][1]
+        oldest_totals = self._samples[0][1]
         failures: Failures = {}
         for pipe, services in totals.items():
             for service, (failed, handled) in services.items():
-                failed_before, handled_before = before.get(pipe, {}).get(service, (0, 0))
+                failed_before, handled_before = oldest_totals.get(pipe, {}).get(service, (0, 0))
                 if handled > handled_before:
-                    recent = failed - failed_before, handled - handled_before
-                    failures.setdefault(pipe, {})[service] = recent
+                    recent_counts = failed - failed_before, handled - handled_before
+                    failures.setdefault(pipe, {})[service] = recent_counts
         return failures
 
 
 def _totals(counts: Mapping[str, int], refused: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """Service to what failed there since the start, and all that it handled."""
-    tried = counts.get("to-retry", 0) + counts.get("dead-delivery", 0) + refused.get(EGEST, 0)
+    """Service to the failures there since the start, and all that it handled."""
+    failed = counts.get("to-retry", 0) + counts.get("dead-delivery", 0) + refused.get(EGEST, 0)
     return {
         NORMALIZE: (refused.get(NORMALIZE, 0), counts.get(stage.RAW, 0)),
         ENRICH: (refused.get(ENRICH, 0), counts.get(stage.NORMALIZED, 0)),
-        EGEST: (tried, tried + counts.get("delivered", 0)),
+        EGEST: (failed, failed + counts.get("delivered", 0)),
     }
 
 
@@ -109,7 +109,7 @@ def part_of(
     destinations: Callable[[str], Collection[str]],
     failures: Failures,
     clock: TrustedClock,
-    now: ClockReading,
+    clocks: ClockReading,
     writer: str,
 ) -> WatermarkPart:
     """The part of a partition number.
@@ -119,14 +119,14 @@ def part_of(
         destinations: returns those that a pipe declares.
         failures: of the last minute.
         clock: of the process.
-        now: its reading.
+        clocks: its reading.
         writer: see `by`.
     """
     return {
         "by": writer,
-        "monotonic": now.monotonic_us,
-        "wall": now.wall_us,
-        "at": clock.time_us(now) or 0,
+        "monotonic": clocks.monotonic_us,
+        "wall": clocks.wall_us,
+        "at": clock.time_us(clocks) or 0,
         "set_back": clock.set_back,
         "reached": open_events.frontier.reached_us,
         "unread": open_events.holds.unread,
@@ -140,13 +140,13 @@ def part_of(
                 open_at.event_us,
                 open_at.late,
             )
-            for pipe, opens in open_events.look(destinations).items()
-            for name, open_at in opens.items()
+            for pipe, open_by_destination in open_events.look(destinations).items()
+            for name, open_at in open_by_destination.items()
         ],
         "failures": failures,
-        "late": _late(open_events, now.wall_us - RECENT_US),
+        "late": _late_parts(open_events, clocks.wall_us - RECENT_US),
         "event_times": _event_times(open_events.event_times),
-        "event_late": _event_late(open_events.event_times, now.wall_us - RECENT_US),
+        "event_late": _event_late(open_events.event_times, clocks.wall_us - RECENT_US),
     }
 
 
@@ -158,40 +158,41 @@ def _event_times(times: EventTimes) -> dict[str, tuple[int, int]]:
 
 
 def _event_late(times: EventTimes, since_us: int) -> dict[str, EventLatePart]:
-    parts: dict[str, EventLatePart] = {}
+    late_parts: dict[str, EventLatePart] = {}
     for pipe, events in list(times.late.items()):
-        recent = [event for event in events if event.appended_us >= since_us]
-        if not recent:
+        recent_events = [event for event in events if event.appended_us >= since_us]
+        if not recent_events:
             del times.late[pipe]
             continue
-        newest = [(event.identity, event.by_us) for event in recent[-LATE_IDS:]]
-        parts[pipe] = {
-            "events": len(recent),
-            "by_us": max(event.by_us for event in recent),
+        newest = [(event.identity, event.by_us) for event in recent_events[-LATE_IDS:]]
+        late_parts[pipe] = {
+            "events": len(recent_events),
+            "by_us": max(event.by_us for event in recent_events),
             "newest": newest,
         }
-    return parts
+    return late_parts
 
 
-def _late(open_events: OpenEvents, since_us: int) -> dict[str, LatePart]:
-    parts: dict[str, LatePart] = {}
+def _late_parts(open_events: OpenEvents, since_us: int) -> dict[str, LatePart]:
+    late_parts: dict[str, LatePart] = {}
     for pipe, events in list(open_events.late.items()):
-        recent = [event for event in events if event.appended_us >= since_us]
-        if not recent:
+        recent_events = [event for event in events if event.appended_us >= since_us]
+        if not recent_events:
             del open_events.late[pipe]
             continue
-        oldest_us = max(event.appended_us - event.accepted_us for event in recent)
-        ids = [event.identity for event in recent[-LATE_IDS:]]
-        parts[pipe] = {"events": len(recent), "oldest_us": oldest_us, "ids": ids}
-    return parts
+        oldest_us = max(event.appended_us - event.accepted_us for event in recent_events)
+        ids = [event.identity for event in recent_events[-LATE_IDS:]]
+        late_parts[pipe] = {"events": len(recent_events), "oldest_us": oldest_us, "ids": ids}
+    return late_parts
 
 
-def add_up(parts: Collection[WatermarkPart]) -> dict[tuple[str, str], OpenAt]:
-    """What is open over all parts, by pipe and destination, where anything is."""
+def add_up(watermark_parts: Collection[WatermarkPart]) -> dict[tuple[str, str], OpenAt]:
+    """The open events over all parts, by pipe and destination, where there are any."""
     totals: dict[tuple[str, str], OpenAt] = {}
-    reached_us = reached_by_all(parts)
-    for part in parts:
-        for pipe, destination, settled_us, first_pass_us, numbers, event_us, late in part["open"]:
+    reached_us = reached_by_all(watermark_parts)
+    for watermark_part in watermark_parts:
+        for row in watermark_part["open"]:
+            pipe, destination, settled_us, first_pass_us, numbers, event_us, late_count = row
             total = totals.get((pipe, destination))
             if total is None:
                 total = totals[pipe, destination] = OpenAt(reached_us, reached_us)
@@ -199,17 +200,17 @@ def add_up(parts: Collection[WatermarkPart]) -> dict[tuple[str, str], OpenAt]:
             total.first_pass_us = min(total.first_pass_us, first_pass_us)
             total.numbers.update(numbers)
             total.event_us = min(total.event_us, event_us)
-            total.late += late
+            total.late += late_count
     return totals
 
 
-def reached_by_all(parts: Collection[WatermarkPart]) -> int:
+def reached_by_all(watermark_parts: Collection[WatermarkPart]) -> int:
     """Everything that was acknowledged before this time was read, whatever its partition; 0: unknown."""
-    return min((part["reached"] for part in parts), default=0)
+    return min((watermark_part["reached"] for watermark_part in watermark_parts), default=0)
 
 
 def event_floors(
-    parts: Collection[WatermarkPart],
+    watermark_parts: Collection[WatermarkPart],
     keys: Iterable[tuple[str, str]],
     totals: Mapping[tuple[str, str], OpenAt],
     published_us: Mapping[str, int],
@@ -220,16 +221,16 @@ def event_floors(
     whatever its sender's clock says.
 
     Args:
-        parts: of all partition numbers.
+        watermark_parts: of all partition numbers.
         keys: pipe and destination of all statements.
         totals: what is open over all parts, by pipe and destination.
         published_us: pipe to the latest event time that was published.
     """
     newest_us: dict[str, int] = {}
-    for part in parts:
-        for pipe, (time_us, _) in part["event_times"].items():
+    for watermark_part in watermark_parts:
+        for pipe, (time_us, _) in watermark_part["event_times"].items():
             newest_us[pipe] = max(newest_us.get(pipe, 0), time_us)
-    reached_us, floors_us = reached_by_all(parts), dict(published_us)
+    reached_us, floors_us = reached_by_all(watermark_parts), dict(published_us)
     for key in keys:
         pipe, open_at = key[0], totals.get(key)
         floor_us = min(newest_us.get(pipe, 0), reached_us)
@@ -239,20 +240,22 @@ def event_floors(
     return floors_us
 
 
-def raise_floors(times: EventTimes, part: WatermarkPart, floors_us: Mapping[str, int]) -> None:
+def raise_floors(times: EventTimes, watermark_part: WatermarkPart, floors_us: Mapping[str, int]) -> None:
     """Raise the floors of a partition, and show them in the part that was made of it just now."""
     for pipe, floor_us in floors_us.items():
         times.raise_floor(pipe, floor_us)
-        part["event_times"][pipe] = times.newest_us.get(pipe, 0), times.floor_us.get(pipe, 0)
+        watermark_part["event_times"][pipe] = times.newest_us.get(pipe, 0), times.floor_us.get(pipe, 0)
 
 
-def event_until(parts: Collection[WatermarkPart], pipe: str, open_at: OpenAt | None) -> int:
+def event_until(watermark_parts: Collection[WatermarkPart], pipe: str, open_at: OpenAt | None) -> int:
     """No event that was read has an earlier event time, is open at the destination and is not late; 0: unknown.
 
     Args:
-        parts: of all partition numbers.
+        watermark_parts: of all partition numbers.
         pipe: its name.
         open_at: what is open at the destination over all parts.
     """
-    floor_us = min((part["event_times"].get(pipe, (0, 0))[1] for part in parts), default=0)
+    floor_us = min(
+        (watermark_part["event_times"].get(pipe, (0, 0))[1] for watermark_part in watermark_parts), default=0
+    )
     return floor_us if open_at is None else min(floor_us, open_at.event_us)

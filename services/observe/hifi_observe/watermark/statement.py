@@ -1,4 +1,4 @@
-"""What is said of one pipe and destination: until when everything has its outcome, and what is open. Pure."""
+"""The statement about one pipe and destination: until when everything has its outcome, and what is open. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from hifi_observe.watermark.chains import ChainJson
 from hifi_observe.watermark.part import LATE_IDS, EventLatePart, WatermarkPart, event_until, reached_by_all
 
 VALID_US: Final = 3 * MICROSECONDS
-"""What is stated holds for this long; so long a part of a partition number counts, too."""
+"""A statement holds for this long; the part of a partition number counts for as long."""
 _BY_DEFAULT: Final = Timely()
 
 Verdict: TypeAlias = Literal["current", "degraded", "unknown"]
@@ -25,7 +25,7 @@ UNKNOWN: Final = "unknown"
 
 
 class OpenJson(TypedDict):
-    """What is open below the watermark and above it."""
+    """Open events below the watermark and above it."""
 
     in_flight: int
     waiting: int
@@ -40,7 +40,7 @@ class LateEventJson(TypedDict):
     event: str
     """`<epoch>:<sequence>`."""
     by_s: float
-    """How far its event time was below."""
+    """Distance of its event time below the stated time."""
 
 
 class EventLateJson(TypedDict):
@@ -48,7 +48,7 @@ class EventLateJson(TypedDict):
 
     last_1m: int
     by_s: float
-    """The furthest that one of them was below: a reader who leaves so much time misses none."""
+    """The largest distance below: a reader who leaves this much time misses none."""
     open: int
     """Those of any time that have no outcome at the destination yet."""
     newest: list[LateEventJson]
@@ -76,7 +76,7 @@ class Watermark(TypedDict):
     late. None: unknown. It never goes back."""
     event_as_of: str | None
     event_because: list[str]
-    """Why `event_until` is unknown, or stands still."""
+    """Reasons why `event_until` is unknown, or stands still."""
     event_late: EventLateJson
     chain: ChainJson | None
     """The same over the pipes that write what this one reads; None: there are none."""
@@ -91,7 +91,7 @@ class Watermark(TypedDict):
 
 
 class Times(NamedTuple):
-    """What was published last of a pipe and destination, microseconds since 1970 UTC; 0: nothing."""
+    """The times published last of a pipe and destination, microseconds since 1970 UTC; 0: none."""
 
     settled_us: int = 0
     first_pass_us: int = 0
@@ -117,12 +117,12 @@ def microseconds(text: str | None) -> int:
     """The time that `iso` wrote; 0 for None."""
     if text is None:
         return 0
-    moment = datetime.fromisoformat(text)
-    return int(moment.replace(microsecond=0).timestamp()) * MICROSECONDS + moment.microsecond
+    parsed_time = datetime.fromisoformat(text)
+    return int(parsed_time.replace(microsecond=0).timestamp()) * MICROSECONDS + parsed_time.microsecond
 
 
 def times_of(watermark: Watermark | None) -> Times:
-    """What a statement published."""
+    """The times that a statement published."""
     if watermark is None:
         return Times()
     settled_us, first_pass_us = (
@@ -131,21 +131,21 @@ def times_of(watermark: Watermark | None) -> Times:
     event_us, as_of_us = (microseconds(watermark[name]) for name in ("event_until", "event_as_of"))
     if not watermark["withheld"]:
         return Times(settled_us, first_pass_us, event_us=event_us, event_as_of_us=as_of_us)
-    before_us = [microseconds(text) for text in watermark["withheld"]]
-    withheld = bool(before_us[0] or before_us[1])
+    withheld_us = [microseconds(text) for text in watermark["withheld"]]
+    withheld = bool(withheld_us[0] or withheld_us[1])
     if withheld:
-        settled_us, first_pass_us = before_us[:2]
-    event_us, as_of_us = before_us[2:] if before_us[2] else (event_us, as_of_us)
-    return Times(settled_us, first_pass_us, withheld, event_us, as_of_us, bool(before_us[2]))
+        settled_us, first_pass_us = withheld_us[:2]
+    event_us, as_of_us = withheld_us[2:] if withheld_us[2] else (event_us, as_of_us)
+    return Times(settled_us, first_pass_us, withheld, event_us, as_of_us, bool(withheld_us[2]))
 
 
 def state(
     pipe: str,
     destination: str,
     open_at: OpenAt | None,
-    parts: Mapping[int, WatermarkPart],
+    watermark_parts: Mapping[int, WatermarkPart],
     partitions: int,
-    published: Times,
+    published_times: Times,
     now_us: int | None,
     lost: int = 0,
     timely: Timely = _BY_DEFAULT,
@@ -157,30 +157,39 @@ def state(
         pipe: its name.
         destination: its name.
         open_at: what is open there over all parts; None: nothing.
-        parts: partition number to its part.
+        watermark_parts: partition number to its part.
         partitions: of the stream.
-        published: what was published last; what is published never goes back.
+        published_times: what was published last; what is published never goes back.
         now_us: by the trusted clock; None: it is not confirmed yet.
         lost: events of the pipe that are lost.
         timely: when the watermark is current.
         declared_at: offset in the topic `pipes` of the newest revision that declares the destination; -1: none does.
     """
-    blind = _blind(parts, partitions, now_us)
-    blind += _undeclared(parts, partitions, declared_at, published)
+    unknown_reasons = _unknown_reasons(watermark_parts, partitions, now_us)
+    unknown_reasons += _undeclared(watermark_parts, partitions, declared_at, published_times)
     if open_at is None:
-        open_at = OpenAt(reached_by_all(parts.values()), reached_by_all(parts.values()))
+        open_at = OpenAt(reached_by_all(watermark_parts.values()), reached_by_all(watermark_parts.values()))
     numbers = open_at.numbers
-    counted = Times() if blind else Times(open_at.settled_us, open_at.first_pass_us)
-    times = _next(published, counted, now_us)
-    counted_event_us = 0 if blind else event_until(parts.values(), pipe, open_at)
-    times = _next_event(times, counted_event_us, reached_by_all(parts.values()))
+    counted_times = Times() if unknown_reasons else Times(open_at.settled_us, open_at.first_pass_us)
+    times = _next_times(published_times, counted_times, now_us)
+    counted_event_us = 0 if unknown_reasons else event_until(watermark_parts.values(), pipe, open_at)
+    times = _next_event(times, counted_event_us, reached_by_all(watermark_parts.values()))
     settled_us, first_pass_us = times.settled_us, times.first_pass_us
     if times.withheld:
-        blind = [*blind, f"a clock was set back, and is not at {iso(max(times[:2]))} yet"]
+        unknown_reasons = [*unknown_reasons, f"a clock was set back, and is not at {iso(max(times[:2]))} yet"]
         settled_us = first_pass_us = 0
     event_us, event_as_of_us = (0, 0) if times.event_withheld else (times.event_us, times.event_as_of_us)
     now_us = now_us or 0
-    at_us = min((now_us, *(part["at"] for part in parts.values() if now_us - part["at"] <= VALID_US)))
+    at_us = min(
+        (
+            now_us,
+            *(
+                watermark_part["at"]
+                for watermark_part in watermark_parts.values()
+                if now_us - watermark_part["at"] <= VALID_US
+            ),
+        )
+    )
     services = {name: numbers[name] for name in IN_FLIGHT if numbers[name]}
     open_json: OpenJson = {
         "in_flight": sum(services.values()),
@@ -188,16 +197,22 @@ def state(
         "parked": numbers[PARKED_STATE],
         "services": services,
     }
-    failures = _failures(part["failures"].get(pipe, {}) for part in parts.values())
+    failures = _failures(
+        watermark_part["failures"].get(pipe, {}) for watermark_part in watermark_parts.values()
+    )
     reasons = _reasons(
-        open_json, parts.values(), settled_us, now_us, lost, round(timely.within * MICROSECONDS)
+        open_json, watermark_parts.values(), settled_us, now_us, lost, round(timely.within * MICROSECONDS)
     )
     reasons += [
         f"{share * 100:.2g} % failed at {service} in the last minute"
         for service, share in failures.items()
         if timely.failures is not None and share > timely.failures
     ]
-    late = [part["late"][pipe] for part in parts.values() if pipe in part["late"]]
+    late_parts = [
+        watermark_part["late"][pipe]
+        for watermark_part in watermark_parts.values()
+        if pipe in watermark_part["late"]
+    ]
     return {
         "pipe": pipe,
         "destination": destination,
@@ -205,36 +220,46 @@ def state(
         "first_pass_until": _iso(first_pass_us),
         "open": open_json,
         "failures_1m": {service: round(share, 4) for service, share in failures.items()},
-        "late_1m": sum(row["events"] for row in late),
-        "late_oldest_s": round(max((row["oldest_us"] for row in late), default=0) / MICROSECONDS, 3),
-        "late_ids": [identity for row in late for identity in row["ids"]][-LATE_IDS:],
+        "late_1m": sum(row["events"] for row in late_parts),
+        "late_oldest_s": round(max((row["oldest_us"] for row in late_parts), default=0) / MICROSECONDS, 3),
+        "late_ids": [identity for row in late_parts for identity in row["ids"]][-LATE_IDS:],
         "event_until": _iso(event_us),
         "event_as_of": _iso(event_as_of_us),
-        "event_because": _event_reasons(times, counted_event_us, open_at, blind=bool(blind)),
-        "event_late": _event_late([part["event_late"].get(pipe) for part in parts.values()], open_at.late),
+        "event_because": _event_reasons(times, counted_event_us, open_at, is_unknown=bool(unknown_reasons)),
+        "event_late": _event_late(
+            [watermark_part["event_late"].get(pipe) for watermark_part in watermark_parts.values()],
+            open_at.late,
+        ),
         "chain": None,
         "withheld": _withheld(times),
         "as_of": iso(at_us),
         "valid_until": iso(at_us + VALID_US),
-        "verdict": UNKNOWN if blind else DEGRADED if reasons else CURRENT,
-        "because": [*blind, *reasons],
+        "verdict": UNKNOWN if unknown_reasons else DEGRADED if reasons else CURRENT,
+        "because": [*unknown_reasons, *reasons],
     }
 
 
-def _next(published: Times, counted: Times, now_us: int | None) -> Times:
+def _next_times(published_times: Times, counted_times: Times, now_us: int | None) -> Times:
     """The times to publish, which never go back: what is settled stays settled.
 
     After a clock was set back, the times of before are withheld until the new ones have come as far.
     """
-    first_pass_us = max(counted.first_pass_us, counted.settled_us)
-    ahead = now_us is not None and now_us < max(published.settled_us, published.first_pass_us)
-    if published.withheld or ahead:
-        if counted.settled_us < published.settled_us or first_pass_us < published.first_pass_us:
-            return published._replace(withheld=True)
-        return published._replace(settled_us=counted.settled_us, first_pass_us=first_pass_us, withheld=False)
-    settled_us = max(counted.settled_us, published.settled_us)
-    first_pass_us = max(first_pass_us, settled_us, published.first_pass_us)
-    return published._replace(settled_us=settled_us, first_pass_us=first_pass_us)
+    first_pass_us = max(counted_times.first_pass_us, counted_times.settled_us)
+    clock_set_back = now_us is not None and now_us < max(
+        published_times.settled_us, published_times.first_pass_us
+    )
+    if published_times.withheld or clock_set_back:
+        if (
+            counted_times.settled_us < published_times.settled_us
+            or first_pass_us < published_times.first_pass_us
+        ):
+            return published_times._replace(withheld=True)
+        return published_times._replace(
+            settled_us=counted_times.settled_us, first_pass_us=first_pass_us, withheld=False
+        )
+    settled_us = max(counted_times.settled_us, published_times.settled_us)
+    first_pass_us = max(first_pass_us, settled_us, published_times.first_pass_us)
+    return published_times._replace(settled_us=settled_us, first_pass_us=first_pass_us)
 
 
 def _next_event(times: Times, counted_us: int, reached_us: int) -> Times:
@@ -260,9 +285,9 @@ def _withheld(times: Times) -> list[str | None]:
     return [_iso(us) for us in (settled_us, first_pass_us, event_us, as_of_us)]
 
 
-def _event_reasons(times: Times, counted_us: int, open_at: OpenAt, *, blind: bool) -> list[str]:
-    """Why the event time is unknown, or stands still."""
-    if blind:
+def _event_reasons(times: Times, counted_us: int, open_at: OpenAt, *, is_unknown: bool) -> list[str]:
+    """Reasons why the event time is unknown, or stands still."""
+    if is_unknown:
         return ["what is open is not known"]
     if open_at.event_us == UNKNOWN_US:
         return ["events whose time is not known are open: backfill, or from before observe started"]
@@ -275,16 +300,16 @@ def _event_reasons(times: Times, counted_us: int, open_at: OpenAt, *, blind: boo
     return []
 
 
-def _event_late(parts: Iterable[EventLatePart | None], open_events: int) -> EventLateJson:
-    late = [part for part in parts if part is not None]
+def _event_late(optional_parts: Iterable[EventLatePart | None], open_events: int) -> EventLateJson:
+    late_parts = [late_part for late_part in optional_parts if late_part is not None]
     newest: list[LateEventJson] = [
         {"event": identity, "by_s": round(by_us / MICROSECONDS, 3)}
-        for part in late
-        for identity, by_us in part["newest"]
+        for late_part in late_parts
+        for identity, by_us in late_part["newest"]
     ]
     return {
-        "last_1m": sum(part["events"] for part in late),
-        "by_s": round(max((part["by_us"] for part in late), default=0) / MICROSECONDS, 3),
+        "last_1m": sum(late_part["events"] for late_part in late_parts),
+        "by_s": round(max((late_part["by_us"] for late_part in late_parts), default=0) / MICROSECONDS, 3),
         "open": open_events,
         "newest": newest[-LATE_IDS:],
     }
@@ -299,48 +324,51 @@ def expired(watermark: Watermark, now_us: int) -> Watermark:
     return {**watermark, "verdict": UNKNOWN, "because": because}
 
 
-def _blind(parts: Mapping[int, WatermarkPart], partitions: int, now_us: int | None) -> list[str]:
-    """Why not everything is known."""
+def _unknown_reasons(
+    watermark_parts: Mapping[int, WatermarkPart], partitions: int, now_us: int | None
+) -> list[str]:
+    """Reasons why not all open events are known."""
     if now_us is None:
         return ["Kafka has not confirmed the clock yet"]
     if not partitions:
         return ["the number of partitions is not known yet"]
-    absent, behind, deleted = [], [], 0
+    absent_partitions, unread_partitions, deleted_records = [], [], 0
     for partition in range(partitions):
-        part = parts.get(partition)
-        if part is None or now_us - part["at"] > VALID_US:
-            absent.append(partition)
+        watermark_part = watermark_parts.get(partition)
+        if watermark_part is None or now_us - watermark_part["at"] > VALID_US:
+            absent_partitions.append(partition)
             continue
-        deleted += part["unread"]
-        if not part["reached"]:
-            behind.append(partition)
-    blind = []
-    if absent:
-        blind.append(f"not observed: {_partitions(absent)}")
-    if behind:
-        blind.append(f"not read up to its end yet: {_partitions(behind)}")
-    if deleted:
-        blind.append(f"{deleted} records of raw were deleted before observe read them")
-    return blind
+        deleted_records += watermark_part["unread"]
+        if not watermark_part["reached"]:
+            unread_partitions.append(partition)
+    reasons = []
+    if absent_partitions:
+        reasons.append(f"not observed: {_partitions(absent_partitions)}")
+    if unread_partitions:
+        reasons.append(f"not read up to its end yet: {_partitions(unread_partitions)}")
+    if deleted_records:
+        reasons.append(f"{deleted_records} records of raw were deleted before observe read them")
+    return reasons
 
 
 def _undeclared(
-    parts: Mapping[int, WatermarkPart], partitions: int, declared_at: int, published: Times
+    watermark_parts: Mapping[int, WatermarkPart], partitions: int, declared_at: int, published_times: Times
 ) -> list[str]:
     """The partitions whose observe does not know yet that the destination is declared; at most one reason.
 
     A part of a release before counts as one that knows, unless nothing was published of the destination.
     """
-    stated = published.settled_us or published.withheld
-    otherwise = declared_at if stated else -1
-    behind = [
+    is_stated = published_times.settled_us or published_times.withheld
+    default_offset = declared_at if is_stated else -1
+    unread_partitions = [
         partition
         for partition in range(partitions)
-        if partition in parts and parts[partition].get("pipes", otherwise) < declared_at
+        if partition in watermark_parts
+        and watermark_parts[partition].get("pipes", default_offset) < declared_at
     ]
     return (
-        [f"observe has not read yet that the destination is declared: {_partitions(behind)}"]
-        if behind
+        [f"observe has not read yet that the destination is declared: {_partitions(unread_partitions)}"]
+        if unread_partitions
         else []
     )
 
@@ -351,34 +379,38 @@ def _partitions(numbers: Sequence[int]) -> str:
 
 def _reasons(
     open_json: OpenJson,
-    parts: Iterable[WatermarkPart],
+    watermark_parts: Iterable[WatermarkPart],
     settled_us: int,
     now_us: int,
     lost: int,
     within_us: int,
 ) -> list[str]:
-    """Why not everything is as it should be."""
-    paused = ((open_json["waiting"], "waiting for a retry"), (open_json["parked"], "parked"))
-    reasons = [f"{number} {text}" for number, text in paused if number]
+    """Reasons why the watermark is degraded."""
+    waiting_counts = ((open_json["waiting"], "waiting for a retry"), (open_json["parked"], "parked"))
+    reasons = [f"{number} {text}" for number, text in waiting_counts if number]
     services = open_json["services"]
     if services.get(INGEST):
         reasons.append(f"{services[INGEST]} acknowledged events that are not in raw, or of minutes long past")
     if lost:
         reasons.append(f"{lost} lost")
-    reached_us = reached_by_all(list(parts))
+    reached_us = reached_by_all(list(watermark_parts))
     if reached_us and now_us - reached_us > within_us:
         reasons.append(f"raw is read up to {(now_us - reached_us) / MICROSECONDS:.1f} s ago")
     elif settled_us and now_us - settled_us > within_us and open_json["in_flight"]:
-        where = ", ".join(f"{number} at {name}" for name, number in services.items() if name != INGEST)
+        services_text = ", ".join(
+            f"{number} at {name}" for name, number in services.items() if name != INGEST
+        )
         behind_s = (now_us - settled_us) / MICROSECONDS
-        reasons.append(f"the oldest open event is {behind_s:.1f} s old{f' ({where})' if where else ''}")
+        reasons.append(
+            f"the oldest open event is {behind_s:.1f} s old{f' ({services_text})' if services_text else ''}"
+        )
     return reasons
 
 
-def _failures(parts: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, float]:
+def _failures(failures_by_part: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, float]:
     """Service to the share that failed there, of those that handled anything."""
     totals: dict[str, tuple[int, int]] = {}
-    for services in parts:
+    for services in failures_by_part:
         for name, (failed, handled) in services.items():
             failed_before, handled_before = totals.get(name, (0, 0))
             totals[name] = failed_before + failed, handled_before + handled

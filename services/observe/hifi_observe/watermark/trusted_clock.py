@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from hifi.runtime.clock import now_us
 
 _KEPT: Final = 60
-"""Stamps that count; after so many of them a step forward is believed."""
+"""Stamps that count; after as many new ones a step forward is believed."""
 _AGREES_US: Final = 50_000
 """Clocks of two hosts that differ by less agree."""
 _JITTER_US: Final = 2000
@@ -19,7 +19,7 @@ _JITTER_US: Final = 2000
 
 
 class ClockReading(NamedTuple):
-    """Both clocks at one moment, the monotonic one read first. Microseconds."""
+    """Both clocks at one time, the monotonic one read first. Microseconds."""
 
     monotonic_us: int
     wall_us: int
@@ -42,36 +42,36 @@ class TrustedClock:
         """The most that Kafka's time can be ahead of monotonic time, as of each stamp."""
         self._newest_offset: int | None = None
         self.set_back = 0
-        """How often the time went back, or stood still while the monotonic clock ran: then what was said of a time by
-        the clock before may not hold by this one."""
+        """Number of times that the time went back, or stood still while the monotonic clock ran: statements by the
+        previous clock may not hold by this one."""
 
-    def confirm(self, written: ClockReading, append_ms: int, read_monotonic_us: int) -> None:
+    def confirm(self, write_clocks: ClockReading, append_ms: int, read_monotonic_us: int) -> None:
         """Take in that a record was appended to Kafka.
 
         Args:
-            written: clocks before it was written.
+            write_clocks: clocks before it was written.
             append_ms: Kafka's append time, milliseconds since 1970 UTC.
             read_monotonic_us: monotonic clock after it was read back.
         """
-        self._latest_offsets.append((append_ms + 1) * 1000 - written.monotonic_us)
-        if written.wall_us - append_ms * 1000 <= _AGREES_US:
-            self._offsets.append(written.wall_us - written.monotonic_us)
+        self._latest_offsets.append((append_ms + 1) * 1000 - write_clocks.monotonic_us)
+        if write_clocks.wall_us - append_ms * 1000 <= _AGREES_US:
+            self._offsets.append(write_clocks.wall_us - write_clocks.monotonic_us)
         else:  # the wall clock is ahead, and the append was before the record was read
             self._offsets.append(append_ms * 1000 - read_monotonic_us)
 
-    def time_us(self, now: ClockReading) -> int | None:
+    def time_us(self, clocks: ClockReading) -> int | None:
         """The time, microseconds since 1970 UTC; None: Kafka has not confirmed it yet."""
         if not self._offsets:
             return None
-        offset = min(now.wall_us - now.monotonic_us, *self._offsets)
+        offset = min(clocks.wall_us - clocks.monotonic_us, *self._offsets)
         if self._newest_offset is not None and offset < self._newest_offset - _JITTER_US:
             self.set_back += 1
         self._newest_offset = offset
-        return offset + now.monotonic_us
+        return offset + clocks.monotonic_us
 
-    def latest_us(self, now: ClockReading) -> int | None:
+    def latest_us(self, clocks: ClockReading) -> int | None:
         """A time that no trusted clock has reached yet, microseconds since 1970 UTC; None: Kafka confirmed none."""
         if not self._latest_offsets:
             return None
-        offset = max(now.wall_us - now.monotonic_us, *self._latest_offsets)
-        return offset + now.monotonic_us + 2 * _AGREES_US
+        offset = max(clocks.wall_us - clocks.monotonic_us, *self._latest_offsets)
+        return offset + clocks.monotonic_us + 2 * _AGREES_US

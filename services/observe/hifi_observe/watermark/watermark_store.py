@@ -19,7 +19,7 @@ def key_of(pipe: str, destination: str) -> bytes:
 
 
 class WatermarkStore:
-    """What was published last, by this instance or another.
+    """The parts and statements published last, by this instance or another.
 
     Args:
         writer: names this process among all that publish.
@@ -33,28 +33,36 @@ class WatermarkStore:
         self._withheld: set[Key] = set()
         """Published by a clock that was set back since."""
 
-    def take_part(self, partition: int, part: WatermarkPart) -> None:
+    def take_part(self, partition: int, watermark_part: WatermarkPart) -> None:
         """Keep the part of a partition number. If the clock of its writer was set back, all times are withheld."""
-        before = self.parts.get(partition)
-        if before is not None and before["by"] == part["by"] and part["set_back"] > before["set_back"]:
+        previous_part = self.parts.get(partition)
+        if (
+            previous_part is not None
+            and previous_part["by"] == watermark_part["by"]
+            and watermark_part["set_back"] > previous_part["set_back"]
+        ):
             self._withheld.update(self._statements)
-        self.parts[partition] = part
+        self.parts[partition] = watermark_part
 
     def read_part(self, partition: int, value: bytes, append_ms: int, read_monotonic_us: int) -> None:
         """Take a part from its topic; one of this process confirms its clock (see `TrustedClock.confirm`)."""
-        part: WatermarkPart = orjson.loads(value)
-        if part["by"] != self.writer:
-            self.take_part(partition, part)
+        watermark_part: WatermarkPart = orjson.loads(value)
+        if watermark_part["by"] != self.writer:
+            self.take_part(partition, watermark_part)
             return
-        written = ClockReading(part["monotonic"], part["wall"])
-        self.clock.confirm(written, append_ms, read_monotonic_us)
+        write_clocks = ClockReading(watermark_part["monotonic"], watermark_part["wall"])
+        self.clock.confirm(write_clocks, append_ms, read_monotonic_us)
 
     def take(self, watermark: Watermark) -> None:
         """Keep a statement, unless it is older than the one that is kept by the same clock."""
         key = watermark["pipe"], watermark["destination"]
-        before = self._statements.get(key)
-        newer = before is None or watermark["as_of"] >= before["as_of"] or times_of(before).withheld
-        if newer or times_of(watermark).withheld:
+        previous_statement = self._statements.get(key)
+        is_newer = (
+            previous_statement is None
+            or watermark["as_of"] >= previous_statement["as_of"]
+            or times_of(previous_statement).withheld
+        )
+        if is_newer or times_of(watermark).withheld:
             self._statements[key] = watermark
             self._withheld.discard(key)
 
@@ -70,34 +78,34 @@ class WatermarkStore:
             self.drop((pipe, destination))
 
     def drop(self, key: Key) -> None:
-        """Forget a pipe or destination that is gone."""
+        """Forget a pipe or destination that was deleted."""
         self._statements.pop(key, None)
         self._withheld.discard(key)
 
     def published(self, key: Key) -> Times:
-        """What was published last of a pipe and destination."""
+        """The times published last of a pipe and destination."""
         times = times_of(self._statements.get(key))
         return times._replace(withheld=True, event_withheld=True) if key in self._withheld else times
 
     def statement(self, key: Key) -> Watermark | None:
-        """What was published last of a pipe and destination; None: nothing, or by a clock that was set back since."""
+        """The statement published last of a pipe and destination; None: none, or by a clock that was set back since."""
         return None if key in self._withheld else self._statements.get(key)
 
     def settled_us(self) -> dict[str, int]:
         """Pipe to the latest time that is published as settled at any of its destinations."""
-        latest: dict[str, int] = {}
+        latest_us: dict[str, int] = {}
         for key in self._statements:
             times = self.published(key)
             if not times.withheld:
-                latest[key[0]] = max(latest.get(key[0], 0), times.settled_us)
-        return latest
+                latest_us[key[0]] = max(latest_us.get(key[0], 0), times.settled_us)
+        return latest_us
 
     def event_us(self) -> dict[str, int]:
         """Pipe to the latest event time that is published as settled at any of its destinations."""
-        latest: dict[str, int] = {}
+        latest_us: dict[str, int] = {}
         for key in self._statements:
-            latest[key[0]] = max(latest.get(key[0], 0), self.published(key).event_us)
-        return latest
+            latest_us[key[0]] = max(latest_us.get(key[0], 0), self.published(key).event_us)
+        return latest_us
 
     def keys(self) -> Collection[Key]:
         """Pipe and destination of all statements."""

@@ -54,12 +54,12 @@ class AlarmAnswers:
         """Active alarms according to the topic `alarms`, so the same on every instance."""
         return [alarm for alarm in self._notifier.notified if alarm.ended_us is None]
 
-    def alarms(self, sees: Callable[[str], bool]) -> AlarmList:
+    def alarms(self, may_see: Callable[[str], bool]) -> AlarmList:
         """Active alarms, past alarms and silences of the stream and of the pipes that somebody sees."""
         alarms: list[AlarmJson] = [
             {**alarm, "told": alarm.get("told", [])}
             for alarm in self._notifier.history
-            if not alarm["pipe"] or sees(alarm["pipe"])
+            if not alarm["pipe"] or may_see(alarm["pipe"])
         ]
         return {
             "active": [alarm for alarm in alarms if alarm["ended_us"] is None],
@@ -67,7 +67,7 @@ class AlarmAnswers:
             "silences": [
                 silence
                 for silence in self._notifier.alarms.silences.values()
-                if not silence.pipe or sees(silence.pipe)
+                if not silence.pipe or may_see(silence.pipe)
             ],
         }
 

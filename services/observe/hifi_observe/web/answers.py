@@ -1,4 +1,4 @@
-"""What the API and the pages of the console show, by subject."""
+"""The answers of the API and of the console's pages, by subject."""
 
 from dataclasses import dataclass
 

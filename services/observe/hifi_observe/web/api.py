@@ -109,43 +109,45 @@ class Api:
 
     async def pipe(self, request: Request, _: Principal) -> Response:
         """GET a pipe: its current state."""
-        return json_response(self._answers.pipes.pipe(self._name(request)))
+        return json_response(self._answers.pipes.pipe(self._pipe_name(request)))
 
     async def minutes(self, request: Request, _: Principal) -> Response:
         """GET minutes: those of a pipe, closed and provisional."""
-        name, parameters = self._name(request), request.query_params
-        last = minute_of(parameters.get("to", str(now_us() // 60_000_000)))
-        first = (
+        name, parameters = self._pipe_name(request), request.query_params
+        last_minute = minute_of(parameters.get("to", str(now_us() // 60_000_000)))
+        first_minute = (
             minute_of(parameters["from"])
             if "from" in parameters
-            else last - positive_integer(request, "last", 60, _MOST_MINUTES) + 1
+            else last_minute - positive_integer(request, "last", 60, _MOST_MINUTES) + 1
         )
         whole_lags = parameters.get("lags") == "whole"
-        return json_response(self._answers.minutes.minutes(name, first, last, whole_lags=whole_lags))
+        return json_response(
+            self._answers.minutes.minutes(name, first_minute, last_minute, whole_lags=whole_lags)
+        )
 
     async def colours(self, request: Request, _: Principal) -> Response:
         """GET the minutes of a pipe over both colours."""
-        name, last = self._name(request), positive_integer(request, "last", 60, 3000)
-        return json_response(await self._answers.colours.minutes(name, last))
+        name, minute_count = self._pipe_name(request), positive_integer(request, "last", 60, 3000)
+        return json_response(await self._answers.colours.minutes(name, minute_count))
 
     async def history(self, request: Request, _: Principal) -> Response:
         """GET what this observe keeps of both colours, for the observe of the other."""
-        name, parameters = self._name(request), request.query_params
+        name, parameters = self._pipe_name(request), request.query_params
         answers = self._answers.colours
         return json_response(answers.history(name, parameters.get("from", ""), parameters.get("to", "")))
 
     async def series(self, request: Request, _: Principal) -> Response:
         """GET series: the minutes of a pipe as columns."""
-        name, last = self._name(request), positive_integer(request, "last", 60, _MOST_MINUTES)
-        return json_response(self._answers.minutes.series(name, last))
+        name, minute_count = self._pipe_name(request), positive_integer(request, "last", 60, _MOST_MINUTES)
+        return json_response(self._answers.minutes.series(name, minute_count))
 
     async def recent(self, request: Request, _: Principal) -> Response:
         """GET recent: the last five minutes of a pipe, one point per second."""
-        return json_response(self._answers.pipes.recent(self._name(request)))
+        return json_response(self._answers.pipes.recent(self._pipe_name(request)))
 
     async def skew(self, request: Request, _: Principal) -> Response:
         """GET skew: the watched fields of a pipe."""
-        return json_response(self._answers.pipes.watched_fields(self._name(request)))
+        return json_response(self._answers.pipes.watched_fields(self._pipe_name(request)))
 
     async def minute(self, request: Request, _: Principal) -> Response:
         """GET a closed minute, without ids and offsets."""
@@ -166,7 +168,7 @@ class Api:
 
     async def dead(self, request: Request, principal: Principal) -> Response:
         """GET the newest dead letters of a pipe."""
-        pipe, limit = self._name(request), positive_integer(request, "limit", 100, _MOST_DEAD_LETTERS)
+        pipe, limit = self._pipe_name(request), positive_integer(request, "limit", 100, _MOST_DEAD_LETTERS)
         conditions = {
             name: request.query_params.get(name, "") for name in ("service", "reason", "destination")
         }
@@ -176,7 +178,7 @@ class Api:
 
     async def replay(self, request: Request, principal: Principal) -> Response:
         """POST a dead-letter replay; 409 while another one runs."""
-        name = self._name(request)
+        name = self._pipe_name(request)
         replay = await _parsed(request, ReplayRequest, "Invalid replay request")
         if self._replays.busy:
             raise Problem(
@@ -206,20 +208,20 @@ class Api:
 
     async def pipe_watermarks(self, request: Request, _: Principal) -> Response:
         """GET the watermarks of a pipe."""
-        name = self._name(request)
+        name = self._pipe_name(request)
         return await self._watermarks(request, lambda pipe: pipe == name)
 
-    async def _watermarks(self, request: Request, sees: Callable[[str], bool]) -> Response:
+    async def _watermarks(self, request: Request, may_see: Callable[[str], bool]) -> Response:
         answers = self._answers.watermarks
         colour = request.query_params.get("colour")
         if colour not in (None, "own"):
             raise Problem(400, f"`colour` is {colour!r}; it may be `own` only", title="Invalid parameter")
         if _EVENT_STREAM in request.headers.get("accept", ""):
             headers = {"cache-control": "no-store"}
-            return StreamingResponse(answers.stream(sees), media_type=_EVENT_STREAM, headers=headers)
+            return StreamingResponse(answers.stream(may_see), media_type=_EVENT_STREAM, headers=headers)
         if colour:
-            return json_response(answers.of_colour(sees))
-        return json_response(await answers.watermarks(sees))
+            return json_response(answers.of_colour(may_see))
+        return json_response(await answers.watermarks(may_see))
 
     async def report(self, request: Request, principal: Principal) -> Response:
         """GET the signed report of a month."""
@@ -258,11 +260,11 @@ class Api:
         """GET the principal of the request."""
         return json_response(principal.json())
 
-    def _name(self, request: Request) -> str:
+    def _pipe_name(self, request: Request) -> str:
         return self._answers.pipes.require(str(request.path_params["pipe"]))
 
     def _merged(self, request: Request) -> Mapping[str, Any]:
-        return self._answers.minutes.merged(self._name(request), str(request.path_params["minute"]))
+        return self._answers.minutes.merged(self._pipe_name(request), str(request.path_params["minute"]))
 
 
 async def _parsed(request: Request, kind: type[_Body], title: str) -> _Body:
@@ -274,8 +276,8 @@ async def _parsed(request: Request, kind: type[_Body], title: str) -> _Body:
     try:
         return kind.model_validate_json(await request.body())
     except ValidationError as error:
-        invalid = "; ".join(
+        invalid_fields = "; ".join(
             f"{'.'.join(map(str, field['loc'])) or 'the body'}: {field['msg'].removeprefix('Value error, ')}"
             for field in error.errors()
         )
-        raise Problem(400, f"{invalid}; see /openapi.json.", title=title) from None
+        raise Problem(400, f"{invalid_fields}; see /openapi.json.", title=title) from None

@@ -19,22 +19,22 @@ class ColourAnswers:
         self._pipes = pipes
         self._history = history
 
-    def history(self, name: str, first: str, last: str) -> HistoryJson:
-        """What this observe keeps of both colours of the days from `first` to `last`, numbered since 1970 UTC.
+    def history(self, name: str, first_text: str, last_text: str) -> HistoryJson:
+        """The days of a pipe over both colours from `first_text` to `last_text`, numbered since 1970 UTC.
 
         Args:
             name: of an existing pipe.
-            first: the day; empty: a month before `last`.
-            last: likewise; empty: today.
+            first_text: the day; empty: a month before `last_text`.
+            last_text: likewise; empty: today.
 
         Raises:
             Problem: 400, a day is no number.
         """
-        last_day = _day("to", last) if last else day_of(now_us() // 60_000_000)
-        return self._history.json(name, _day("from", first) if first else last_day - 31, last_day)
+        last_day = _day("to", last_text) if last_text else day_of(now_us() // 60_000_000)
+        return self._history.json(name, _day("from", first_text) if first_text else last_day - 31, last_day)
 
-    async def minutes(self, name: str, last: int) -> dict[str, Any]:
-        """The newest `last` minutes of a pipe over both colours, with the share of each.
+    async def minutes(self, name: str, minute_count: int) -> dict[str, Any]:
+        """The newest `minute_count` minutes of a pipe over both colours, with the share of each.
 
         Raises:
             Problem: 404, the stream has no colours.
@@ -43,9 +43,9 @@ class ColourAnswers:
             raise Problem(
                 404, "The stream has no colours; `hifi up --colours` starts one that has.", title="No colours"
             )
-        now = now_us() // 60_000_000
+        now_minute = now_us() // 60_000_000
         limits = self._pipes.limits_of(name) or SloLimits(2**62, 2**62)
-        return await self._colours.minutes(name, now - last + 1, now, limits)
+        return await self._colours.minutes(name, now_minute - minute_count + 1, now_minute, limits)
 
 
 def _day(parameter: str, text: str) -> int:

@@ -46,11 +46,11 @@ class Console:
     def __init__(self, answers: Answers, manage_url: str, view_url: str, readers: EventDataReaders) -> None:
         self._readers = readers
         self._answers = answers
-        self._manage = manage_url.rstrip("/")
+        self._manage_url = manage_url.rstrip("/")
         self.pages = ConsolePages(
             "hifi_observe.web",
             "observe",
-            navigation("", self._manage or None, _API, view_url or None),
+            navigation("", self._manage_url or None, _API, view_url or None),
             "'unsafe-inline'",  # plotly.js adds style elements to the page
             {
                 "clock": _clock,
@@ -58,7 +58,7 @@ class Console:
                 "iso": _iso,
                 "strip_label": _strip_label,
                 "strip_paths": _strip_paths,
-                "moment": _moment,
+                "moment": _time_text,
                 "ms": _ms,
                 "number": _number,
                 "breaker": _breaker,
@@ -105,12 +105,18 @@ class Console:
         try:
             name = self._answers.pipes.require(request.path_params["pipe"])
         except Problem as error:
-            return self._failed(principal, error)
-        pipe, recent = self._answers.pipes.pipe(name), self._answers.minutes.last_hour(name)
-        watched = self._answers.pipes.watched_fields(name)["fields"]
+            return self._error_page(principal, error)
+        pipe, recent_minutes = self._answers.pipes.pipe(name), self._answers.minutes.last_hour(name)
+        watched_fields = self._answers.pipes.watched_fields(name)["fields"]
         watermarks = self._answers.watermarks.of_colour(lambda pipe_name: pipe_name == name)["watermarks"]
         return self._page(
-            principal, "pipe.html", name, pipe=pipe, recent=recent, watched=watched, watermarks=watermarks
+            principal,
+            "pipe.html",
+            name,
+            pipe=pipe,
+            recent=recent_minutes,
+            watched=watched_fields,
+            watermarks=watermarks,
         )
 
     async def minute(self, request: Request, principal: Principal) -> Response:
@@ -120,7 +126,7 @@ class Console:
             merged = self._answers.minutes.merged(name, request.path_params["minute"])
             lost = await self._answers.records.lost(merged, _MAX_LOST_SHOWN, resolved=True)
         except Problem as error:
-            return self._failed(principal, error)
+            return self._error_page(principal, error)
         title = f"{name}, {_clock(merged['minute'])}"
         return self._page(principal, "minute.html", title, minute=merged, lost=lost)
 
@@ -128,10 +134,10 @@ class Console:
         """The last hour of a pipe over both colours."""
         try:
             name = self._answers.pipes.require(request.path_params["pipe"])
-            both = await self._answers.colours.minutes(name, 60)
+            both_colours = await self._answers.colours.minutes(name, 60)
         except Problem as error:
-            return self._failed(principal, error)
-        return self._page(principal, "colours.html", f"{name} over both colours", both=both)
+            return self._error_page(principal, error)
+        return self._page(principal, "colours.html", f"{name} over both colours", both=both_colours)
 
     async def dead(self, request: Request, principal: Principal) -> Response:
         """The newest 200 dead letters of a pipe, filtered by service, reason and destination."""
@@ -143,7 +149,7 @@ class Console:
             dead_letters = await self._answers.records.dead(name, 200, conditions)
             dead_letters = await self._readers.shown(principal, name, dead_letters)
         except Problem as error:
-            return self._failed(principal, error)
+            return self._error_page(principal, error)
         return self._page(
             principal,
             "dead.html",
@@ -178,17 +184,17 @@ class Console:
         try:
             answer = self._answers.reports.report(month, pipe, owner, principal.sees)
         except Problem as error:
-            return self._failed(principal, error)
+            return self._error_page(principal, error)
         query = urlencode({"month": month, "pipe": pipe, "owner": owner})
-        values = self._report_values(answer) | {"query": query}
-        return self._page(principal, "report.html", "Report", **values)
+        page_values = self._report_values(answer) | {"query": query}
+        return self._page(principal, "report.html", "Report", **page_values)
 
     async def report_document(self, request: Request, principal: Principal) -> Response:
         """The report of a month as a document of its own, to print; the header `hifi-signature` has its signature."""
         try:
             answer = self._answers.reports.report(*report_parameters(request), principal.sees)
         except Problem as error:
-            return self._failed(principal, error)
+            return self._error_page(principal, error)
         content = self.pages.rendered("report-document.html", self._report_values(answer)).encode()
         signature = self._answers.reports.signature(content)
         headers = {**self.pages.headers, **({SIGNATURE: f"{ALGORITHM} {signature}"} if signature else {})}
@@ -214,12 +220,12 @@ class Console:
         self, principal: Principal, template: str, title: str, status: int = 200, **values: Any
     ) -> Response:
         counts = {"Alarms": len(self._answers.alarms.alarms(principal.sees)["active"])}
-        values |= {"status": self._answers.status.status(), "manage": self._manage}
+        values |= {"status": self._answers.status.status(), "manage": self._manage_url}
         return self.pages.page(
             template, title, values, counts, status, f"{principal.name} ({principal.role.value})"
         )
 
-    def _failed(self, principal: Principal, error: Problem) -> Response:
+    def _error_page(self, principal: Principal, error: Problem) -> Response:
         return self._page(principal, "error.html", error.title, error.status, detail=error.detail)
 
 
@@ -245,11 +251,11 @@ def _strip_paths(states: Sequence[str]) -> list[tuple[str, str]]:
 
 def _strip_label(states: Sequence[str]) -> str:
     counts = Counter(states)
-    parts = [f"{counts[state]} {state}" for state in ("up", "down", PROVISIONAL, "unknown") if counts[state]]
-    return f"Last {len(states)} minutes: {', '.join(parts) or 'no events'}"
+    texts = [f"{counts[state]} {state}" for state in ("up", "down", PROVISIONAL, "unknown") if counts[state]]
+    return f"Last {len(states)} minutes: {', '.join(texts) or 'no events'}"
 
 
-def _moment(us: int | None) -> str:
+def _time_text(us: int | None) -> str:
     return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S") if us else _UNKNOWN
 
 
@@ -257,12 +263,12 @@ def _breaker(breaker: BreakerView) -> str:
     """Details of a circuit breaker that is not closed; must match `breakerDetails` in pipe.js."""
     if breaker["since_ms"] is None:
         return ""
-    parts = [f"since {_moment(breaker['since_ms'] * 1000)} UTC"]
+    details = [f"since {_time_text(breaker['since_ms'] * 1000)} UTC"]
     if breaker["answer"]:
-        parts.append(f"answer {breaker['answer']}")
+        details.append(f"answer {breaker['answer']}")
     if breaker["open_partitions"] < breaker["partitions"]:
-        parts.append(f"on {breaker['open_partitions']} of {breaker['partitions']} partitions")
-    return ", ".join(parts)
+        details.append(f"on {breaker['open_partitions']} of {breaker['partitions']} partitions")
+    return ", ".join(details)
 
 
 def _expected_end(source: dict[str, Any]) -> str:
@@ -270,12 +276,12 @@ def _expected_end(source: dict[str, Any]) -> str:
     if not source["backfill"]:
         return _UNKNOWN
     reason = f", held back by {source['late']}" if source["late"] else ""
-    left_s = source["left_s"]
-    if left_s is None:
+    remaining_s = source["left_s"]
+    if remaining_s is None:
         return f"not in sight{reason}"
-    minutes = round(left_s / 60)
-    left = f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
-    return f"in {f'{left_s} s' if left_s < 100 else left}{reason}"
+    minutes = round(remaining_s / 60)
+    remaining = f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+    return f"in {f'{remaining_s} s' if remaining_s < 100 else remaining}{reason}"
 
 
 def _ms(us: float | None) -> str:

@@ -39,41 +39,41 @@ class ControlAnswers:
         self._stability = stability
         self._registry = registry
 
-    def verdicts(self, sees: Callable[[str], bool]) -> VerdictList:
+    def verdicts(self, may_see: Callable[[str], bool]) -> VerdictList:
         """The newest verdict on every scope that somebody sees."""
-        return {"verdicts": [verdict.json() for verdict in self._verdicts(sees)]}
+        return {"verdicts": [verdict.json() for verdict in self._verdicts(may_see)]}
 
-    def control(self, sees: Callable[[str], bool]) -> Control:
+    def control(self, may_see: Callable[[str], bool]) -> Control:
         """Verdicts, rollouts and steps that somebody sees."""
-        verdicts, actions = self._verdicts(sees), self._stability.actions()
+        verdicts, actions = self._verdicts(may_see), self._stability.actions()
         if actions is not None:
-            actions = [action for action in actions if _is_seen(action.scope, sees)]
+            actions = [action for action in actions if _is_visible(action.scope, may_see)]
         return {
             "verdicts": [verdict.json() for verdict in verdicts],
             "rollouts": [row for verdict in verdicts for row in self._revisions(verdict)],
             "actions": None if actions is None else [asdict(action) for action in actions[:_STEPS]],
         }
 
-    def _verdicts(self, sees: Callable[[str], bool]) -> list[Verdict]:
-        return [verdict for verdict in self._stability.verdicts() if _is_seen(verdict.scope, sees)]
+    def _verdicts(self, may_see: Callable[[str], bool]) -> list[Verdict]:
+        return [verdict for verdict in self._stability.verdicts() if _is_visible(verdict.scope, may_see)]
 
     def _revisions(self, verdict: Verdict) -> list[dict[str, Any]]:
         pipe = verdict.scope.removeprefix(_PIPE)
-        published = self._registry.get(pipe)
-        if verdict.rollout is None or published is None or published.rollout is None:
+        pipe_revision = self._registry.get(pipe)
+        if verdict.rollout is None or pipe_revision is None or pipe_revision.rollout is None:
             return []
-        following, share = published.rollout.next.number, published.rollout.share * 100 / WHOLE
+        next_revision, share = pipe_revision.rollout.next.number, pipe_revision.rollout.share * 100 / WHOLE
         return [
             {
                 "pipe": pipe,
                 "revision": revision,
-                "next": revision == following,
-                "share": share if revision == following else 100 - share,
+                "next": revision == next_revision,
+                "share": share if revision == next_revision else 100 - share,
                 "figures": asdict(verdict.rollout.of(revision)),
             }
-            for revision in (published.number, following)
+            for revision in (pipe_revision.number, next_revision)
         ]
 
 
-def _is_seen(scope: str, sees: Callable[[str], bool]) -> bool:
-    return not scope.startswith(_PIPE) or sees(scope.removeprefix(_PIPE))
+def _is_visible(scope: str, may_see: Callable[[str], bool]) -> bool:
+    return not scope.startswith(_PIPE) or may_see(scope.removeprefix(_PIPE))

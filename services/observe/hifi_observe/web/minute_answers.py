@@ -42,46 +42,52 @@ class MinuteAnswers:
             )
         return merged
 
-    def minutes(self, pipe: str, first: int, last: int, *, whole_lags: bool) -> dict[str, Any]:
-        """The minutes from `first` to `last`.
+    def minutes(self, pipe: str, first_minute: int, last_minute: int, *, whole_lags: bool) -> dict[str, Any]:
+        """The minutes from `first_minute` to `last_minute`.
 
         Args:
             pipe: name of an existing pipe.
-            first: minutes since 1970 UTC.
-            last: the same.
+            first_minute: minutes since 1970 UTC.
+            last_minute: the same.
             whole_lags: with the distribution of lags, where it is kept.
         """
-        still_open = self._open(pipe, first, last)
+        open_range = self._open_range(pipe, first_minute, last_minute)
         return {
             "pipe": pipe,
             "first_minute": self._pipes.first_minute(pipe),
             "closed_minute": self._store.closed_minute(self._partitions.count),
-            "minutes": views.minutes(self._store, pipe, first, last, whole_lags=whole_lags),
-            "fronts": views.fronts(self._store, first, last),
-            "provisional": views.provisional(self._store, pipe, self._pipes.slo_p95_us(pipe), still_open),
+            "minutes": views.minutes(self._store, pipe, first_minute, last_minute, whole_lags=whole_lags),
+            "fronts": views.fronts(self._store, first_minute, last_minute),
+            "provisional": views.provisional(self._store, pipe, self._pipes.slo_p95_us(pipe), open_range),
         }
 
     def last_hour(self, pipe: str) -> list[dict[str, Any]]:
         """The minutes of a pipe's last hour, newest first; open minutes are provisional."""
-        newest = max(self._store.minutes.get(pipe, {}), default=0)
-        closed = views.minutes(self._store, pipe, newest - views.HOUR_MINUTES + 1, _END_OF_TIME)
-        now = now_us() // 60_000_000
-        still_open = self._open(pipe, now - views.HOUR_MINUTES + 1, now)
-        provisional = views.provisional(self._store, pipe, self._pipes.slo_p95_us(pipe), still_open)
-        rows = {row["minute"]: row for row in (*provisional, *closed)}
+        newest_minute = max(self._store.minutes.get(pipe, {}), default=0)
+        closed_rows = views.minutes(self._store, pipe, newest_minute - views.HOUR_MINUTES + 1, _END_OF_TIME)
+        now_minute = now_us() // 60_000_000
+        open_range = self._open_range(pipe, now_minute - views.HOUR_MINUTES + 1, now_minute)
+        provisional_rows = views.provisional(self._store, pipe, self._pipes.slo_p95_us(pipe), open_range)
+        rows = {row["minute"]: row for row in (*provisional_rows, *closed_rows)}
         for row in rows.values():
             row["lost_at"] = ", ".join(sorted({hop["hop"] for hop in row.get("hops", ()) if hop["lost"]}))
         return [rows[minute] for minute in sorted(rows, reverse=True)]
 
-    def series(self, pipe: str, last: int) -> dict[str, Any]:
-        """The newest `last` minutes as columns."""
-        now = now_us() // 60_000_000
-        first = now - last
-        still_open = self._open(pipe, first, now)
-        return views.series(self._store, pipe, first, now, self._pipes.slo_p95_us(pipe), still_open)
+    def series(self, pipe: str, minute_count: int) -> dict[str, Any]:
+        """The newest `minute_count` minutes as columns."""
+        now_minute = now_us() // 60_000_000
+        first_minute = now_minute - minute_count
+        open_range = self._open_range(pipe, first_minute, now_minute)
+        return views.series(
+            self._store, pipe, first_minute, now_minute, self._pipes.slo_p95_us(pipe), open_range
+        )
 
-    def _open(self, pipe: str, first: int, last: int) -> range:
-        """The minutes from `first` to `last` since a pipe was declared that are not closed yet."""
+    def _open_range(self, pipe: str, first_minute: int, last_minute: int) -> range:
+        """The minutes from `first_minute` to `last_minute` since a pipe was declared that are not closed yet."""
         after_closed = self._store.closed_minute(self._partitions.count) + 1
-        since = max(after_closed, self._pipes.first_minute(pipe))
-        return range(max(first, since), min(last, now_us() // 60_000_000) + 1) if since else range(0)
+        since_minute = max(after_closed, self._pipes.first_minute(pipe))
+        return (
+            range(max(first_minute, since_minute), min(last_minute, now_us() // 60_000_000) + 1)
+            if since_minute
+            else range(0)
+        )

@@ -254,7 +254,7 @@ OPERATIONS: Final = (
     ),
 )
 _READS: Final = Needs(Role.VIEWER, fresh=False)
-"""While the principals cannot be read, whoever could read the figures still can."""
+"""While the principals cannot be read, those who could read the figures still can."""
 NEEDS: Final[Mapping[str, Needs]] = {
     "status": _READS,
     "verdicts": _READS,

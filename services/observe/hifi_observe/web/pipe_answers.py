@@ -110,15 +110,15 @@ class PipeAnswers:
             raise Problem(404, f"There is no pipe {name!r}; /api/v1/pipes lists them.", title="No such pipe")
         return name
 
-    def overview(self, sees: Callable[[str], bool]) -> Overview:
+    def overview(self, may_see: Callable[[str], bool]) -> Overview:
         """The pipes that somebody sees, their totals, and the overall verdict."""
         status = self._status.status()
-        alarms = [alarm for alarm in self._alarms.active() if not alarm.pipe or sees(alarm.pipe)]
+        alarms = [alarm for alarm in self._alarms.active() if not alarm.pipe or may_see(alarm.pipe)]
         slos_us = {name: limits.p95_us for name, limits in self._pipes.limits().items()}
         rows = [
             row
             for row in views.overview(self._store, slos_us, alarms, now_us() // 60_000_000, self._target)
-            if sees(row["pipe"])
+            if may_see(row["pipe"])
         ]
         return {
             "verdict": views.verdict(rows, alarms, status["behind_s"]),
@@ -130,8 +130,8 @@ class PipeAnswers:
     def pipe(self, name: str) -> PipeNow:
         """The current state of one pipe."""
         pipe, latest = self._pipes.get(name), self._store.latest(name)
-        declared = pipe.destinations if pipe else []
-        breakers = self._live.breakers(name, [destination.name for destination in declared])
+        destinations = pipe.destinations if pipe else []
+        breakers = self._live.breakers(name, [destination.name for destination in destinations])
         return {
             "pipe": name,
             "seen": self._live.has_events(name) or bool(latest and latest["in"]),
@@ -143,7 +143,7 @@ class PipeAnswers:
                     "host": _host(destination),
                     "breaker": breakers[destination.name],
                 }
-                for destination in declared
+                for destination in destinations
             ],
             "now": self._live.of_pipe(name),
             "groups": self._live.backlogs(),

@@ -51,8 +51,8 @@ class RecordAnswers:
             Problem: 503, Kafka does not answer, or too many look-ups are running.
         """
         events = views.lost(merged)[:limit]
-        hidden = self._pipes.hides_id(merged["pipe"])
-        if resolved and events and not hidden:
+        is_hidden = self._pipes.hides_id(merged["pipe"])
+        if resolved and events and not is_hidden:
             with self._slot():
                 ce_ids = await record_lookup.ce_ids(self._settings, self._settings.topics, merged, events)
             for lost_event in events:
@@ -61,7 +61,7 @@ class RecordAnswers:
             "pipe": merged["pipe"],
             "minute": merged["minute"],
             "count": merged["lost"],
-            "hidden": hidden,
+            "hidden": is_hidden,
             "hidden_because": self._pipes.why_hidden(merged["pipe"]) or None,
             "lost": events,
         }
@@ -82,14 +82,14 @@ class RecordAnswers:
             raise Problem(404, f"Ids are hidden: {self._pipes.why_hidden(pipe)}.", title="No such event")
         with self._slot():
             events = await record_lookup.outcomes(self._settings, self._settings.topics, merged, ce_id)
-        declared = self._pipes.destinations().get(pipe, set())
+        declared_names = self._pipes.destinations().get(pipe, set())
         for event in events:
-            destinations = event["wanted"]
-            event["not_wanted"] = [] if destinations is None else sorted(declared - set(destinations))
+            wanted_names = event["wanted"]
+            event["not_wanted"] = [] if wanted_names is None else sorted(declared_names - set(wanted_names))
         return {"pipe": pipe, "minute": merged["minute"], "id": ce_id, "events": events}
 
     def why_hidden(self, pipe: str) -> str:
-        """Why the event ids of a pipe are not shown; empty: they are."""
+        """The reason why the event ids of a pipe are not shown; empty: they are."""
         return self._pipes.why_hidden(pipe)
 
     async def dead(self, pipe: str, limit: int, conditions: Mapping[str, str]) -> list[dict[str, Any]]:

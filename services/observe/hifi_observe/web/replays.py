@@ -58,7 +58,7 @@ class ReplayResult:
     missing: int = 0
     """Requested ids that match no dead letter of this pipe and filter."""
     why: str = ""
-    """Why the first of the refused ones was refused."""
+    """The reason of the first refusal."""
     more: bool = False
     """The limit or the time limit was reached before all were replayed: repeat the request."""
 
@@ -110,41 +110,41 @@ class Replays:
         letter_filter: DeadLetterFilter,
         ids: set[tuple[int, int]] | None,
         limit: int,
-        result: ReplayResult,
+        totals: ReplayResult,
     ) -> None:
         producer = Producer(self._settings.kafka, f"{self._settings.instance}-replay")
         await producer.start()
         try:
-            start_until_s, matched, chunk = monotonic_s() + _START_TIMEOUT_S, 0, list[DeadLetter]()
+            start_until_s, matched_count, chunk = monotonic_s() + _START_TIMEOUT_S, 0, list[DeadLetter]()
             async with contextlib.aclosing(
                 letters(self._settings.kafka, self._topics, letter_filter)
             ) as matching:
                 async for letter in matching:
                     if ids is not None and (letter.partition, letter.offset) not in ids:
                         continue
-                    matched += 1
+                    matched_count += 1
                     if letter.replayed:
-                        result.already += 1
+                        totals.already += 1
                         continue
-                    if result.replayed + len(chunk) == limit or monotonic_s() > start_until_s:
-                        result.more = True
+                    if totals.replayed + len(chunk) == limit or monotonic_s() > start_until_s:
+                        totals.more = True
                         break
                     chunk.append(letter)
-                    if len(chunk) == CHUNK or result.replayed + len(chunk) == limit:
-                        await self._replay_chunk(producer, chunk, result)
+                    if len(chunk) == CHUNK or totals.replayed + len(chunk) == limit:
+                        await self._replay_chunk(producer, chunk, totals)
                         chunk = []
-            await self._replay_chunk(producer, chunk, result)
-            if ids is not None and not result.more:
-                result.missing = len(ids) - matched
+            await self._replay_chunk(producer, chunk, totals)
+            if ids is not None and not totals.more:
+                totals.missing = len(ids) - matched_count
         finally:
             await producer.stop()
 
-    async def _replay_chunk(self, producer: Producer, chunk: list[DeadLetter], result: ReplayResult) -> None:
-        before = result.replayed
-        pipes = {published.pipe.pipe: published for published in self._registry.all()}
+    async def _replay_chunk(self, producer: Producer, chunk: list[DeadLetter], totals: ReplayResult) -> None:
+        replayed_before = totals.replayed
+        pipes = {revision.pipe.pipe: revision for revision in self._registry.all()}
         try:
             async for _ in replay(producer, self._topics, chunk, pipes, self._registry.all_held()):
-                result.replayed += 1
+                totals.replayed += 1
         except Rejected as error:
-            result.why = result.why or error.detail
-            result.refused += len(chunk) - (result.replayed - before)
+            totals.why = totals.why or error.detail
+            totals.refused += len(chunk) - (totals.replayed - replayed_before)

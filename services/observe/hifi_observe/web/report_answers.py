@@ -64,14 +64,14 @@ class ReportAnswers:
         """The signature of other bytes; None: reports are not signed."""
         return self._key.sign(content) if self._key is not None else None
 
-    def report(self, month: str, pipe: str, owner: str, sees: Callable[[str], bool]) -> ReportJson:
+    def report(self, month: str, pipe: str, owner: str, may_see: Callable[[str], bool]) -> ReportJson:
         """The report of a month on a pipe, the pipes of an owner, or all pipes that somebody sees.
 
         Args:
             month: such as `2026-10`.
             pipe: its name; empty: other than one pipe.
             owner: e-mail address or webhook of an owner, or the host of the webhook; empty: whatever the owner.
-            sees: whether somebody may see a pipe.
+            may_see: whether somebody may see a pipe.
 
         Raises:
             Problem: 400, there is no such month, or both are given; 403, the pipe may not be seen; 404, there is no
@@ -83,7 +83,7 @@ class ReportAnswers:
             reported_month = month_of(month, now_us() // 60_000_000)
         except ValueError as error:
             raise Problem(400, f"{error}.", title="Invalid month") from None
-        names = self._names(pipe, owner, sees, reported_month)
+        names = self._names(pipe, owner, may_see, reported_month)
         head = ReportHead(
             self._settings.stream,
             NAMES if self._settings.colours else tuple(filter(None, [self._settings.colour])),
@@ -95,19 +95,21 @@ class ReportAnswers:
         )
         return report(head, reported_month, (self._pipe(name, reported_month, owner) for name in names))
 
-    def _names(self, pipe: str, owner: str, sees: Callable[[str], bool], month: Month) -> list[str]:
+    def _names(self, pipe: str, owner: str, may_see: Callable[[str], bool], month: Month) -> list[str]:
         if pipe:
-            if not sees(pipe):
+            if not may_see(pipe):
                 raise Problem(403, f"Your role does not cover the pipe {pipe}.", title="Not allowed")
             if not self._pipes.exists(pipe):
                 raise Problem(
                     404, f"There is no pipe {pipe!r}; /api/v1/pipes lists them.", title="No such pipe"
                 )
             return [pipe]
-        stored = (*self._store.days.items(), *self._store.colours_days.items())
-        with_days = {name for name, days in stored if days}
+        stored_days = (*self._store.days.items(), *self._store.colours_days.items())
+        recorded_names = {name for name, days in stored_days if days}
         names = sorted(
-            name for name in {*self._pipes.names(), *with_days} if sees(name) and self._existed(name, month)
+            name
+            for name in {*self._pipes.names(), *recorded_names}
+            if may_see(name) and self._existed(name, month)
         )
         if not owner:
             return names
@@ -122,49 +124,53 @@ class ReportAnswers:
         if not self._settings.colours:
             return self._store.days.get(name, {}), self._store.closed_minute(self._partitions.count)
         days = {number: day.record() for number, day in self._history.days(name).items()}
-        recorded = recorded_range(days)
-        return days, recorded[1] if recorded is not None else -1
+        recorded_minutes = recorded_range(days)
+        return days, recorded_minutes[1] if recorded_minutes is not None else -1
 
     def _existed(self, name: str, month: Month) -> bool:
         """Whether a pipe existed in a month, as far as it is known."""
-        days, closed = self._days(name)
-        recorded = recorded_range(days)
+        days, closed_minute = self._days(name)
+        recorded_minutes = recorded_range(days)
         if self._pipes.get(name) is None:
-            return recorded is not None and recorded[0] < month.through and recorded[1] >= month.first
-        if recorded is None:
-            return self._pipes.first_minute(name) < month.through
-        # What is older than the first day that is kept may have been deleted.
-        return recorded[0] < max(month.through, first_kept(closed) + DAY_MINUTES)
+            return (
+                recorded_minutes is not None
+                and recorded_minutes[0] < month.passed_end
+                and recorded_minutes[1] >= month.first
+            )
+        if recorded_minutes is None:
+            return self._pipes.first_minute(name) < month.passed_end
+        # Days before the first one that is kept may have been deleted.
+        return recorded_minutes[0] < max(month.passed_end, first_kept(closed_minute) + DAY_MINUTES)
 
     def _owners(self, name: str, month: Month) -> list[tuple[str, ...]]:
-        """By which the owners of a pipe in a month are named, the last one last."""
-        now, days = self._pipes.owner_names(name), self._store.days.get(name, {})
+        """The names of the owners of a pipe in a month, the last owner last."""
+        current_names, days = self._pipes.owner_names(name), self._store.days.get(name, {})
         owners = []
         for number in numbers_of(month):
             if number in days:
-                kept = days[number].owners
-                owners.append(kept if kept is not None else now or ())
-        if now is not None and (month.partial or not owners):
-            owners.append(now)
+                day_owners = days[number].owners
+                owners.append(day_owners if day_owners is not None else current_names or ())
+        if current_names is not None and (month.partial or not owners):
+            owners.append(current_names)
         return owners
 
     def _pipe(self, name: str, month: Month, owner: str) -> ReportedPipe:
-        days, closed = self._days(name)
-        whole = pipe_month(days, month, closed)
+        days, closed_minute = self._days(name)
+        month_record = pipe_month(days, month, closed_minute)
         if self._settings.colours:
-            ids = [(minute, NamedIds.load(dumped)) for minute, _, dumped in self._history.ids(name)]
+            ids = [(minute, NamedIds.load(ids_json)) for minute, _, ids_json in self._history.ids(name)]
         else:
             ids = [
-                (minute, NamedIds.load(orjson.loads(dumped)))
-                for minute, dumped in sorted(self._store.ids.get(name, {}).items())
+                (minute, NamedIds.load(orjson.loads(ids_json)))
+                for minute, ids_json in sorted(self._store.ids.get(name, {}).items())
             ]
         owners = [names for names in self._owners(name, month) if not owner or owner in names]
         return ReportedPipe(
             name,
             next(iter(owners[-1]), None) if owners else None,
             self._slo(name),
-            whole,
-            [row for row in ids if month.first <= row[0] < month.through],
+            month_record,
+            [row for row in ids if month.first <= row[0] < month.passed_end],
             self._pipes.hides_id(name),
             self._pipes.why_hidden(name),
         )

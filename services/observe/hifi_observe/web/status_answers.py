@@ -1,4 +1,4 @@
-"""What an instance observes and how far behind Kafka it is."""
+"""The state of an instance: its partitions, and how far behind Kafka it is."""
 
 from typing import Any
 

@@ -22,7 +22,7 @@ _DEFAULT_DAYS: Final = 31
 
 
 class KeyUsageJson(TypedDict):
-    """What was accepted with a write key."""
+    """Events and bytes that were accepted with a write key."""
 
     key: str
     """Its id, as `hifi keys list` shows it."""
@@ -65,18 +65,18 @@ class UsageAnswers:
         self._store = store
         self._partitions = partitions
         self._keys = keys
-        self._keep = int(keep_h * 60)
+        self._keep_minutes = int(keep_h * 60)
 
     def rows(
-        self, first: str | None, last: str | None, pipe: str | None, sees: Callable[[str], bool]
+        self, first_text: str | None, last_text: str | None, pipe: str | None, may_see: Callable[[str], bool]
     ) -> UsageList:
         """The usage of the pipes that somebody sees, by day and pipe.
 
         Args:
-            first: day such as `2026-11-27`; None: 31 days before now.
-            last: the same, included; None: today.
+            first_text: day such as `2026-11-27`; None: 31 days before now.
+            last_text: the same, included; None: today.
             pipe: only this one; None: all.
-            sees: whether a pipe may be shown.
+            may_see: whether a pipe may be shown.
 
         Raises:
             Problem: 400, a day cannot be parsed; 503, the usage by key was not read yet.
@@ -84,8 +84,8 @@ class UsageAnswers:
         if not self._keys.read:
             raise Problem(503, "The usage of write keys has not been read from Kafka yet.")
         today = now_us() // _DAY_US
-        first_day = _day(first, today - _DEFAULT_DAYS + 1)
-        last_day = _day(last, today)
+        first_day = _day(first_text, today - _DEFAULT_DAYS + 1)
+        last_day = _day(last_text, today)
         keys: defaultdict[tuple[int, str], dict[str, AcceptedTotal]] = defaultdict(dict)
         for (name, key, day), accepted in self._keys.usage.between(first_day, last_day).items():
             keys[day, name][key] = accepted
@@ -103,7 +103,7 @@ class UsageAnswers:
             "usage": [
                 self._row(day, name, usages.get((day, name), NO_USAGE), keys.get((day, name), {}))
                 for day, name in sorted(usages.keys() | keys.keys())
-                if sees(name) and pipe in (None, name)
+                if may_see(name) and pipe in (None, name)
             ]
         }
 
@@ -122,10 +122,13 @@ class UsageAnswers:
         }
 
     def _state(self, day: int) -> str:
-        closed, last = self._store.closed_minute(self._partitions.count), (day + 1) * DAY_MINUTES - 1
-        if closed < last:
+        closed_minute, last_minute = (
+            self._store.closed_minute(self._partitions.count),
+            (day + 1) * DAY_MINUTES - 1,
+        )
+        if closed_minute < last_minute:
             return "open"
-        return "final" if last < closed - self._keep else "closed"
+        return "final" if last_minute < closed_minute - self._keep_minutes else "closed"
 
 
 def _day(text: str | None, default: int) -> int:

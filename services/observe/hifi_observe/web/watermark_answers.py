@@ -18,7 +18,7 @@ from hifi_observe.watermark.watermark_store import WatermarkStore
 
 _INTERVAL_S: Final = 1.0
 _STREAM_S: Final = 60.0
-"""A stream ends after so long, and browsers ask again: a revoked principal gets nothing then."""
+"""A stream ends after this time, and browsers ask again: a revoked principal gets nothing then."""
 _STREAMS: Final = 100
 
 
@@ -47,20 +47,20 @@ class WatermarkAnswers:
         self._stopping = stopping
         self._streams = 0
 
-    def of_colour(self, sees: Callable[[str], bool]) -> WatermarkList:
+    def of_colour(self, may_see: Callable[[str], bool]) -> WatermarkList:
         """The watermarks of the pipes that somebody sees, as this observe states them."""
-        names = [name for name in self._pipes.names() if sees(name)]
+        names = [name for name in self._pipes.names() if may_see(name)]
         return {"watermarks": self._store.of(names, now_us())}
 
-    async def watermarks(self, sees: Callable[[str], bool]) -> WatermarkList:
+    async def watermarks(self, may_see: Callable[[str], bool]) -> WatermarkList:
         """The watermarks of the pipes that somebody sees, over both colours if the stream has any."""
         if not self._colours.exist:
-            return self.of_colour(sees)
+            return self.of_colour(may_see)
         answers = await self._colours.watermarks()
         merged = merge_watermarks(answers, now_us(), self._colours.woken_us)
-        return {"watermarks": [watermark for watermark in merged if sees(watermark["pipe"])]}
+        return {"watermarks": [watermark for watermark in merged if may_see(watermark["pipe"])]}
 
-    def stream(self, sees: Callable[[str], bool]) -> AsyncIterator[bytes]:
+    def stream(self, may_see: Callable[[str], bool]) -> AsyncIterator[bytes]:
         """The same each second, as server-sent events, for a minute.
 
         Raises:
@@ -69,13 +69,13 @@ class WatermarkAnswers:
         if self._streams >= _STREAMS:
             raise Problem(503, f"{_STREAMS} streams of watermarks are open already; ask without a stream.")
         self._streams += 1
-        return self._events(sees)
+        return self._events(may_see)
 
-    async def _events(self, sees: Callable[[str], bool]) -> AsyncIterator[bytes]:
+    async def _events(self, may_see: Callable[[str], bool]) -> AsyncIterator[bytes]:
         try:
             end_s = monotonic_s() + _STREAM_S
             while monotonic_s() < end_s and not self._stopping.is_set():
-                yield b"data: %b\n\n" % orjson.dumps(await self.watermarks(sees))
+                yield b"data: %b\n\n" % orjson.dumps(await self.watermarks(may_see))
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), _INTERVAL_S)
         finally:

@@ -68,5 +68,5 @@ def test_an_alarm_continues_after_a_restart_without_a_second_notification() -> N
 def test_what_could_not_be_looked_at_stays_as_it_is() -> None:
     alarms = Alarms()
     run(alarms, [True] * 31)
-    assert alarms.step({}, 10_000 * SECOND, judged=()) == []
+    assert alarms.step({}, 10_000 * SECOND, judged_keys=()) == []
     assert [alarm.kind for alarm in alarms.active] == ["lag"]

@@ -47,7 +47,7 @@ def test_a_day_is_read_as_it_was_written_and_its_counts_are_those_of_all_logs() 
     read = ColoursDay.load(orjson.loads(orjson.dumps(day.dump())))
     assert read == day
     assert day.record().counts == {"in": 7, "delivered": 3, "dead": 3, "lost": 4, "late": 3}
-    assert sum(run.length for run in day.record().runs) == DAY_MINUTES
+    assert sum(span.length for span in day.record().spans) == DAY_MINUTES
 
 
 def test_the_counts_of_a_log_are_those_of_its_colour() -> None:

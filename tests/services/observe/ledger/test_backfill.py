@@ -13,7 +13,7 @@ from hifi_observe.ledger.grouping import group_records
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.live import figures
 from hifi_observe.minutes.availability import DestinationLimits, IngestHealth, SloLimits
-from hifi_observe.minutes.merged_minute import dump, load_part, load_pipe_minute, merge
+from hifi_observe.minutes.merged_minute import dump, load_pipe_minute, load_share, merge
 from hifi_observe.minutes.open_minute import OpenMinute
 
 EPOCH = "0" * 15 + "a"
@@ -61,7 +61,7 @@ def closed(partition_ledger: PartitionLedger, **committed: int) -> MinuteResult:
 
 
 def merged(minute_result: MinuteResult, limits: SloLimits = LIMITS) -> dict[str, Any]:
-    share = load_part(orjson.loads(orjson.dumps(dump(minute_result, 0, CLOSED_US))))
+    share = load_share(orjson.loads(orjson.dumps(dump(minute_result, 0, CLOSED_US))))
     return merge("flights", MINUTE, [share], limits, IngestHealth(0))
 
 

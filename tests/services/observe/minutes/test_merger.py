@@ -15,7 +15,7 @@ from hifi_observe.ledger.id_set import IdSet
 from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.availability import DAY_MINUTES, SloLimits
-from hifi_observe.minutes.day_record import DayRecord, MinuteState, Run
+from hifi_observe.minutes.day_record import DayRecord, MinuteState, StateSpan
 from hifi_observe.minutes.merged_minute import dump
 from hifi_observe.minutes.merger import MinuteMerger
 from hifi_observe.minutes.minute_store import MinuteStore
@@ -57,7 +57,7 @@ def test_shares_that_were_let_go_are_not_merged_after_a_restart_and_the_day_stay
     old = record_keys.part("flights", FIRST, 0)
     store.take(old, part(FIRST))
     store.take(
-        record_keys.day("flights", DAY), orjson.dumps(DayRecord((Run(0, 1, MinuteState("up")),)).dump())
+        record_keys.day("flights", DAY), orjson.dumps(DayRecord((StateSpan(0, 1, MinuteState("up")),)).dump())
     )
     store.take(old, None)
     close(store, FIRST + 3 * DAY_MINUTES)
@@ -246,7 +246,7 @@ def test_ids_keep_the_names_that_were_looked_up_and_are_gone_with_the_loss() -> 
 
 def test_days_and_ids_are_deleted_after_a_year() -> None:
     store = MinuteStore()
-    old = {record_keys.day("flights", DAY): DayRecord((Run(0, 1, MinuteState("up")),)).dump()}
+    old = {record_keys.day("flights", DAY): DayRecord((StateSpan(0, 1, MinuteState("up")),)).dump()}
     old[record_keys.ids("flights", FIRST)] = NamedIds(lost_count=1).dump()
     old[record_keys.colours_day("flights", DAY)] = ColoursDay().dump()
     old[record_keys.colours_ids("flights", FIRST)] = {"log": NamedIds(lost_count=1).dump()}

@@ -95,7 +95,7 @@ def test_each_minute_that_has_passed_is_counted_once_with_its_reason(seed: int) 
     first_recorded = min(states, default=None)
     expected: Counter[tuple[str, tuple[str, ...]]] = Counter()
     by_minute: dict[int, tuple[str, tuple[str, ...]]] = {}
-    for minute in range(month.first, month.through):
+    for minute in range(month.first, month.passed_end):
         if minute in states:
             state = states[minute]
             row = (state.state, ("not-judged",) if state.state == "unknown" else state.causes)
@@ -117,7 +117,7 @@ def test_each_minute_that_has_passed_is_counted_once_with_its_reason(seed: int) 
     minutes = answer["minutes"]
     by_state: Counter[str] = Counter(row[0] for row in by_minute.values())
     assert minutes == {
-        "total": month.through - month.first,
+        "total": month.passed_end - month.first,
         **{n: by_state[n] for n in ("up", "down", "unknown")},
     }
     assert sum(span["minutes"] for span in answer["down"]) == minutes["down"]
@@ -198,7 +198,7 @@ def test_lost_and_late_events_are_listed_by_id_and_those_left_out_are_counted() 
 def test_a_month_that_has_not_ended_is_partial_and_others_are_refused() -> None:
     now = minute_of("2026-11-27T00:10Z")
     month = month_of("2026-11", now)
-    assert (month.partial, minute_text(month.through)) == (True, "2026-11-27T00:10Z")
+    assert (month.partial, minute_text(month.passed_end)) == (True, "2026-11-27T00:10Z")
     assert not month_of("2026-10", now).partial
     assert month_before(now) == "2026-10"
     assert month_before(minute_of("2026-01-31T23:59Z")) == "2025-12"

@@ -15,7 +15,7 @@ from hifi.runtime.health import Health
 from hifi_observe.colours.colours_history import ColoursHistory
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.availability import DAY_MINUTES
-from hifi_observe.minutes.day_record import KEPT_DAYS, DayRecord, MinuteState, Run
+from hifi_observe.minutes.day_record import KEPT_DAYS, DayRecord, MinuteState, StateSpan
 from hifi_observe.minutes.merger import MinuteMerger
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.named_ids import EventId, NamedIds
@@ -67,7 +67,7 @@ class Observed:
         """Minutes that are up, as a release before this one recorded them."""
         for number in range(first // DAY_MINUTES, -(-end // DAY_MINUTES)):
             length = min(DAY_MINUTES, end - number * DAY_MINUTES)
-            day = DayRecord((Run(0, length, UP),))
+            day = DayRecord((StateSpan(0, length, UP),))
             self.store.take(record_keys.day(name, number), orjson.dumps(day.dump()))
 
     def close(self, name: str, minute: int) -> None:

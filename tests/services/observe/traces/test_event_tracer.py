@@ -177,7 +177,7 @@ def test_a_receiver_gets_the_way_of_an_event_hop_by_hop() -> None:
     with collector() as trace_collector:
         exporter = OtlpExporter(trace_collector.url + "/", "s")
         tracer, _ = following()
-        tracer._put = exporter.put
+        tracer._emit = exporter.put
         for topic, record in [*way(), receipt(b"delivered")]:
             tracer.take(topic, 3, [record])
         until(lambda: len(trace_collector.spans) == 9)

@@ -5,8 +5,8 @@ from hifi_observe.verdicts.judgement import PipeTraffic, judge
 CALM = PipeTraffic(events_per_s=100, dead_last_minute=0)
 
 
-def judged(conditions=None, traffic=None, *, seen=True):
-    return judge(conditions or {}, traffic or {"flights": CALM}, seen=seen)
+def judged(conditions=None, traffic=None, *, has_figures=True):
+    return judge(conditions or {}, traffic or {"flights": CALM}, has_figures=has_figures)
 
 
 def test_without_conditions_every_scope_is_stable():
@@ -15,7 +15,7 @@ def test_without_conditions_every_scope_is_stable():
 
 
 def test_before_the_first_figures_nothing_is_known():
-    assert judged(seen=False).unknown == "observe has no figures yet"
+    assert judged(has_figures=False).unknown == "observe has no figures yet"
 
 
 def test_while_observe_is_behind_nothing_is_known():

@@ -12,8 +12,8 @@ from hifi_observe.watermark.chain_statements import ChainStatements
 from hifi_observe.watermark.chains import (
     Chain,
     ChainLink,
-    Part,
-    Reading,
+    ChainReading,
+    ChainSegment,
     TopicEnd,
     circle,
     held_by,
@@ -97,7 +97,7 @@ class Line:
             read[partition] = ends[partition] if not any(event is not None for event in records) else offset
         between()
         self.now_us += 1
-        self.chain.take(Reading(upstream_us, ends, read, self.now_us))
+        self.chain.take(ChainReading(upstream_us, ends, read, self.now_us))
 
     def judge(self) -> None:
         settled_us = max(self.published_us, self.chain.settled_us(self.stated[1]))
@@ -180,10 +180,10 @@ def test_all_that_is_before_a_pipe_is_named_and_a_circle_is_found() -> None:
 
 
 def test_the_part_that_is_furthest_behind_the_one_before_is_named() -> None:
-    parts = [Part("a", 90 * S), Part("b", 80 * S), Part("c", 79 * S)]
+    parts = [ChainSegment("a", 90 * S), ChainSegment("b", 80 * S), ChainSegment("c", 79 * S)]
     assert held_by(parts, 92 * S) == "b"
-    assert held_by([Part("a", 90 * S), Part("b", 88 * S)], 91 * S) is None
-    assert held_by([Part("a", 90 * S), Part("b", 0), Part("c", 0)], 91 * S) == "b"
+    assert held_by([ChainSegment("a", 90 * S), ChainSegment("b", 88 * S)], 91 * S) is None
+    assert held_by([ChainSegment("a", 90 * S), ChainSegment("b", 0), ChainSegment("c", 0)], 91 * S) == "b"
 
 
 def statement(pipe: str, destination: str, behind_s: int = 1) -> Watermark:
@@ -205,7 +205,7 @@ def chains_of_three(behind_s: int = 1) -> tuple[WatermarkStore, ChainStatements]
 def pass_on(store: WatermarkStore, chains: ChainStatements, pipe: str, destination: str, read: int) -> Any:
     """Look at the topic before a pipe, and state its chain."""
     _, upstream_us = chains.upstream(pipe)
-    chains.chain(pipe).take(Reading(upstream_us, {0: 5}, {0: read}, NOW_US - 3 * S))
+    chains.chain(pipe).take(ChainReading(upstream_us, {0: 5}, {0: read}, NOW_US - 3 * S))
     stated_now = statement(pipe, destination)
     stated_now["chain"] = chains.state(stated_now, NOW_US)
     store.take(stated_now)
@@ -293,7 +293,7 @@ def test_a_pipe_that_collect_reads_behind_what_kafka_has_is_held() -> None:
     assert not Chain(LEGS, []).note_offsets({0: 12}, {}, NOW_US), "nothing was committed yet"
     chain = Chain(LEGS, [])
     assert not chain.note_offsets({0: 0}, {0: 11}, NOW_US)
-    chain.take(Reading(NOW_US, {0: 12}, {0: 12}, NOW_US))
+    chain.take(ChainReading(NOW_US, {0: 12}, {0: 12}, NOW_US))
     assert not chain.note_offsets({0: 12}, {0: 11}, NOW_US), "11 is a marker, as was read before"
 
 
@@ -308,8 +308,8 @@ def test_in_a_circle_nothing_is_stated() -> None:
 def test_marks_that_are_too_many_get_coarser() -> None:
     chain = Chain(LEGS, [])
     for second in range(1, 5_000):
-        chain.take(Reading(second * S, {0: second}, {0: 0}, second * S))
-    chain.take(Reading(5_000 * S, {0: 5_000}, {0: 4_999}, 5_001 * S))
+        chain.take(ChainReading(second * S, {0: second}, {0: 0}, second * S))
+    chain.take(ChainReading(5_000 * S, {0: 5_000}, {0: 4_999}, 5_001 * S))
     assert chain.settled_us(5_000 * S) == 0
     assert chain.settled_us(5_001 * S) == 4_999 * S
     assert microseconds(iso(chain.newest_read_us)) == 4_999 * S

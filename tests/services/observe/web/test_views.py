@@ -57,7 +57,7 @@ def test_totals_add_up_rates_and_take_the_highest_lag() -> None:
 def test_open_minutes_without_events_are_listed_beside_those_with_events() -> None:
     store = MinuteStore()
     store.open_minutes.take(0, [OpenMinute.of(PipeMinute("flights", 8)).dump() | {"in": 5}])
-    rows = provisional(store, "flights", 1_000_000, still_open=range(7, 10))
+    rows = provisional(store, "flights", 1_000_000, open_minutes=range(7, 10))
     assert [(row["minute"], row["state"], row["in"]) for row in rows] == [
         (7, "provisional", 0),
         (8, "provisional", 5),
