@@ -10,7 +10,7 @@ from aiokafka.consumer.subscription_state import Assignment, TopicPartitionState
 
 
 class AssignmentChange(NamedTuple):
-    """What a new assignment takes away from the held partitions and adds to them."""
+    """The partitions that a new assignment takes away from the held ones, and those that it adds."""
 
     revoked: frozenset[TopicPartition]
     added: frozenset[TopicPartition]
@@ -24,9 +24,9 @@ class HeldAssignment(Assignment):  # type: ignore[misc]
     added or removed, and the others keep their position, pause and records.
     """
 
-    def __init__(self, kept: Mapping[TopicPartition, TopicPartitionState]) -> None:
-        super().__init__(list(kept))
-        for tp, state in kept.items():
+    def __init__(self, states: Mapping[TopicPartition, TopicPartitionState]) -> None:
+        super().__init__(list(states))
+        for tp, state in states.items():
             state._assignment = self
             self._tp_state[tp] = state
 
@@ -38,11 +38,11 @@ class HeldAssignment(Assignment):  # type: ignore[misc]
         """The difference between the held partitions and a new assignment."""
         return AssignmentChange(frozenset(self.tps - assigned), frozenset(assigned - self.tps))
 
-    def add(self, added: Iterable[TopicPartition]) -> None:
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
         """Begin to hold partitions. The fetcher requests their committed offsets."""
-        added = set(added)
-        self._tp_state |= {tp: TopicPartitionState(self) for tp in added}
-        self._topic_partitions |= added
+        partitions = set(partitions)
+        self._tp_state |= {tp: TopicPartitionState(self) for tp in partitions}
+        self._topic_partitions |= partitions
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch and hand out no more records of these partitions."""

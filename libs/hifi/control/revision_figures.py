@@ -1,4 +1,4 @@
-"""What became of the events of each revision of a pipe, counted by observe while a rollout runs. Pure."""
+"""Outcomes of the events of each revision of a pipe, counted by observe while a rollout runs. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -34,7 +34,7 @@ class RevisionFigures:
         return RevisionFigures(*(getattr(self, name) + getattr(other, name) for name in _NAMES))
 
     def since(self, before: "RevisionFigures") -> "RevisionFigures":
-        """What was counted after `before`."""
+        """The figures that were counted after `before`."""
         return RevisionFigures(*(max(0, getattr(self, name) - getattr(before, name)) for name in _NAMES))
 
 

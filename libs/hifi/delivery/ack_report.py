@@ -26,7 +26,7 @@ AckRanges = dict[str, dict[int, list[list[int]]]]
 
 
 class RequestTotals(NamedTuple):
-    """What became of requests since the last report."""
+    """The outcomes of requests since the last report."""
 
     answers: Counter[int]
     """HTTP status to number of responses."""
@@ -73,20 +73,20 @@ class PartitionAcks:
             first: sequence of the first event.
         """
         start = 0
-        for at in range(1, len(minutes) + 1):
-            if at == len(minutes) or minutes[at] != minutes[start]:
-                self.add(pipe, minutes[start], first + start, first + at - 1)
-                start = at
+        for end in range(1, len(minutes) + 1):
+            if end == len(minutes) or minutes[end] != minutes[start]:
+                self.add(pipe, minutes[start], first + start, first + end - 1)
+                start = end
 
     def take(self) -> AckRanges:
         """Return what was acknowledged since the last call, and start anew."""
         ranges, self._ranges = self._ranges, {}
         return ranges
 
-    def restore(self, taken: AckRanges) -> None:
+    def restore(self, ack_ranges: AckRanges) -> None:
         """Put back ranges from `take` whose report was not written."""
-        newer, self._ranges = self._ranges, taken
-        for pipe, minutes in newer.items():
+        newer_ranges, self._ranges = self._ranges, ack_ranges
+        for pipe, minutes in newer_ranges.items():
             for minute, ranges in minutes.items():
                 for first, last in ranges:
                     self.add(pipe, minute, first, last)
@@ -94,7 +94,7 @@ class PartitionAcks:
     def report(
         self,
         service: str,
-        taken: AckRanges,
+        ack_ranges: AckRanges,
         totals: RequestTotals,
         demand: Mapping[str, float],
         sources: Mapping[str, SourceReport],
@@ -105,7 +105,7 @@ class PartitionAcks:
 
         Args:
             service: whose report it is.
-            taken: ranges to report.
+            ack_ranges: ranges to report.
             totals: to report.
             demand: quota to what senders offer, per second.
             sources: pipe to the progress of its source.
@@ -125,7 +125,7 @@ class PartitionAcks:
             "sources": sources,
             "pipes": {
                 pipe: {str(minute): sorted(ranges) for minute, ranges in minutes.items()}
-                for pipe, minutes in taken.items()
+                for pipe, minutes in ack_ranges.items()
             },
         }
         return orjson.dumps(body)

@@ -24,8 +24,8 @@ class PublishedWatermarks:
     """
 
     def __init__(self, bootstrap: str, client_id: str, topics: Topics) -> None:
-        takes = {TopicPartition(topics.watermarks, 0): self._take}
-        self._follower = PartitionFollower(bootstrap, client_id, takes)
+        handlers = {TopicPartition(topics.watermarks, 0): self._take}
+        self._follower = PartitionFollower(bootstrap, client_id, handlers)
         self._following: asyncio.Task[None] | None = None
         self._statements: dict[str, Mapping[str, Any]] = {}
 
@@ -42,7 +42,7 @@ class PublishedWatermarks:
         await cancel(self._following)
 
     def statement(self, pipe: str, destination: str) -> Mapping[str, Any] | None:
-        """What observe stated last, as `GET /api/v1/watermarks` has it; None: nothing.
+        """The last statement of observe, as `GET /api/v1/watermarks` has it; None: nothing.
 
         It may be called from any thread.
         """

@@ -86,7 +86,7 @@ class Health:
         return [Route("/healthz", healthz), Route("/readyz", readyz)]
 
     def _routes(self) -> list[Route]:
-        about = {
+        service_info = {
             "service": self.service,
             "instance": self.instance,
             "version": version(self.service),
@@ -96,19 +96,19 @@ class Health:
 
         async def healthz(_: Request) -> Response:
             """Respond with 200 as long as the process runs."""
-            return _json({"status": "alive", "state": self.state, **about})
+            return _json({"status": "alive", "state": self.state, **service_info})
 
         async def readyz(_: Request) -> Response:
             """Respond with 200 if ready, else with 503 and the conditions that are not met."""
-            ready = self.ready
+            is_ready = self.ready
             body = {
-                "status": "ready" if ready else "waiting",
+                "status": "ready" if is_ready else "waiting",
                 "state": self.state,
                 "waiting": self._waiting,
                 "warnings": self._warnings,
-                **about,
+                **service_info,
             }
-            return _json(body, 200 if ready else 503)
+            return _json(body, 200 if is_ready else 503)
 
         return [Route("/healthz", healthz), Route("/readyz", readyz)]
 

@@ -49,7 +49,9 @@ async def deploy(service: Service, settings: DeploySettings) -> None:
             return _INTERVAL_S if await deployer.step() else _IDLE_S
 
         ends = (Overtaken, Misconfigured)
-        await take_steps(service, step, waits="deploying-waits", retry_s=_INTERVAL_S, ends=ends)
+        await take_steps(
+            service, step, waiting_event="deploying-waits", retry_s=_INTERVAL_S, fatal_errors=ends
+        )
 
 
 def main() -> None:

@@ -113,18 +113,18 @@ def unseen(desired_release: DesiredRelease, before: Deployment | None) -> Deploy
 
 
 def newest_deployments(
-    desired_releases: Mapping[str, DesiredRelease], newest: Mapping[str, Deployment]
+    desired_releases: Mapping[str, DesiredRelease], written_deployments: Mapping[str, Deployment]
 ) -> Mapping[str, Deployment]:
     """Service to how far its newest desired release is; `waiting` where the deployer has not seen it yet.
 
     Args:
         desired_releases: service to its newest desired release.
-        newest: service to the deployment that the deployer wrote last.
+        written_deployments: service to the deployment that the deployer wrote last.
     """
     return {
-        name: newest[name]
-        if name in newest and newest[name].number >= desired_release.number
-        else unseen(desired_release, newest.get(name))
+        name: written_deployments[name]
+        if name in written_deployments and written_deployments[name].number >= desired_release.number
+        else unseen(desired_release, written_deployments.get(name))
         for name, desired_release in sorted(desired_releases.items())
     }
 

@@ -1,4 +1,4 @@
-"""What processes get that run users' functions: few variables, and bounded memory."""
+"""Limits of processes that run users' functions: few variables, and bounded memory."""
 
 import os
 import resource
