@@ -34,9 +34,11 @@ class HeldAssignment(Assignment):  # type: ignore[misc]
         """Aiokafka's state of each partition: the same object for as long as the partition is held."""
         return {tp: self._tp_state[tp] for tp in self.tps}
 
-    def change_to(self, assigned: AbstractSet[TopicPartition]) -> AssignmentChange:
+    def change_to(self, assigned_partitions: AbstractSet[TopicPartition]) -> AssignmentChange:
         """The difference between the held partitions and a new assignment."""
-        return AssignmentChange(frozenset(self.tps - assigned), frozenset(assigned - self.tps))
+        return AssignmentChange(
+            frozenset(self.tps - assigned_partitions), frozenset(assigned_partitions - self.tps)
+        )
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         """Begin to hold partitions. The fetcher requests their committed offsets."""
@@ -49,16 +51,16 @@ class HeldAssignment(Assignment):  # type: ignore[misc]
         for tp in partitions:
             self._tp_state[tp].pause()
 
-    def remove(self, removed: Iterable[TopicPartition]) -> None:
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop holding partitions.
 
         Their states stay behind, without a position: the response of a running fetch looks for them, and then drops
         its records. A coroutine that waits for the position is released and has to look again.
         """
-        removed = set(removed)
-        self.pause(removed)
-        self._topic_partitions -= removed
-        for state in (self._tp_state[tp] for tp in removed):
+        partitions = set(partitions)
+        self.pause(partitions)
+        self._topic_partitions -= partitions
+        for state in (self._tp_state[tp] for tp in partitions):
             state._position = None
             if not state._position_fut.done():
                 state._position_fut.set_result(None)

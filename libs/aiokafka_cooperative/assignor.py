@@ -85,8 +85,8 @@ class _AssignmentDraft:
     """An assignment being balanced. Initially members keep what they own; free partitions go to the least loaded."""
 
     def __init__(self, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int]) -> None:
-        subscribed = set().union(*(member.topics for member in members.values()))
-        topics = sorted(topic for topic in subscribed if partitions.get(topic, 0) > 0)
+        subscribed_topics = set().union(*(member.topics for member in members.values()))
+        topics = sorted(topic for topic in subscribed_topics if partitions.get(topic, 0) > 0)
         self._readers = {
             topic: sorted(name for name in members if topic in members[name].topics) for topic in topics
         }

@@ -215,11 +215,11 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
         self._synced_generation = generation
         self._start_heartbeat_task()  # before the listener, which may take long
         subscription = self._subscription.subscription
-        assigned = _decode_assignment(response, subscription)
+        assigned_partitions = _decode_assignment(response, subscription)
         self._carry_over(subscription)
         await self._stop_commit_offsets_refresh_task()
         self.start_commit_offsets_refresh_task(self.held_assignment)
-        change = self.held_assignment.change_to(assigned)
+        change = self.held_assignment.change_to(assigned_partitions)
         if change.revoked:
             await self._revoke(change.revoked)
             self.request_rejoin()
@@ -234,11 +234,11 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
             self._announced = True
             await self._call_listener("on_partitions_assigned", added_partitions)
 
-    async def _revoke(self, revoked: Iterable[TopicPartition]) -> None:
-        if revoked := set(revoked):
-            self.held_assignment.pause(revoked)
-            await self._call_listener("on_partitions_revoked", revoked)
-            self._remove(revoked)
+    async def _revoke(self, partitions: Iterable[TopicPartition]) -> None:
+        if partitions := set(partitions):
+            self.held_assignment.pause(partitions)
+            await self._call_listener("on_partitions_revoked", partitions)
+            self._remove(partitions)
 
     def _remove(self, partitions: set[TopicPartition]) -> None:
         self.held_assignment.remove(partitions)
@@ -272,10 +272,12 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
         """Tell the listener, once, about partitions that were lost since the last call."""
         if not self._lost:
             return
-        lost = set(self.held_assignment.tps)
+        lost_partitions = set(self.held_assignment.tps)
         has_method = hasattr(self._subscription.listener, "on_partitions_lost")
-        await self._call_listener("on_partitions_lost" if has_method else "on_partitions_revoked", lost)
-        self._remove(lost)
+        await self._call_listener(
+            "on_partitions_lost" if has_method else "on_partitions_revoked", lost_partitions
+        )
+        self._remove(lost_partitions)
         self._lost = False
 
     async def _coordination_routine(self) -> None:
@@ -320,9 +322,11 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
 
 
 def _decode_assignment(response: bytes, subscription: Subscription) -> set[TopicPartition]:
-    assigned = set(ConsumerProtocolMemberAssignment.decode(response).partitions()) if response else set()
-    if unsubscribed_topics := {tp.topic for tp in assigned} - subscription.topics:
+    assigned_partitions = (
+        set(ConsumerProtocolMemberAssignment.decode(response).partitions()) if response else set()
+    )
+    if unsubscribed_topics := {tp.topic for tp in assigned_partitions} - subscription.topics:
         raise IllegalStateError(
             f"the group's leader assigned topics that are not subscribed: {unsubscribed_topics}"
         )
-    return assigned
+    return assigned_partitions

@@ -56,14 +56,14 @@ def decode_subscription(data: bytes) -> MemberSubscription:
     version = Int16.decode(buffer)
     topics = _TOPICS.decode(buffer) or []
     user_data = Bytes.decode(buffer) or b""
-    owned = (_OWNED.decode(buffer) or []) if version >= 1 else []
+    owned_topics = (_OWNED.decode(buffer) or []) if version >= 1 else []
     generation: int = Int32.decode(buffer) if version >= 2 else NO_GENERATION
     if generation == NO_GENERATION and len(user_data) >= 4:
         # Java writes only the generation, librdkafka writes it after the previous assignment. That assignment is not
         # a claim: the member may have given some of it back since.
         generation = Int32.decode(BytesIO(user_data[-4:]))
     claimed_partitions = frozenset(
-        TopicPartition(topic, number) for topic, numbers in owned for number in numbers
+        TopicPartition(topic, number) for topic, numbers in owned_topics for number in numbers
     )
     return MemberSubscription(frozenset(topics), claimed_partitions, generation)
 

@@ -165,12 +165,12 @@ class AckReporter:
         """Pipe to number of requests that exceeded a quota since the last report; sent likewise."""
         self.paused: Counter[str] = Counter()
         """Pipe to number of requests refused since the last report because it is paused; sent likewise."""
-        self._deleted: list[tuple[str, str, int, int]] = []
+        self._deleted_ranges: list[tuple[str, str, int, int]] = []
         self.partitions = [PartitionAcks(secrets.randbits(_EPOCH_BITS)) for _ in range(partitions)]
 
     def add_deleted(self, pipe: str, partition: str, offsets: range) -> None:
         """Report offsets of a source partition that were deleted before they were read; sent likewise."""
-        self._deleted.append((pipe, partition, offsets.start, offsets.stop - 1))
+        self._deleted_ranges.append((pipe, partition, offsets.start, offsets.stop - 1))
 
     def send_reports(self) -> None:
         """Send a report for each partition, except where the last one is not acknowledged yet."""
@@ -204,8 +204,8 @@ class AckReporter:
     def _take_totals(self, partition: int) -> RequestTotals:
         if partition:
             return _NO_TOTALS
-        totals = RequestTotals(self.answers, self.refused, self.paused, self._deleted)
-        self.answers, self.refused, self.paused, self._deleted = Counter(), Counter(), Counter(), []
+        totals = RequestTotals(self.answers, self.refused, self.paused, self._deleted_ranges)
+        self.answers, self.refused, self.paused, self._deleted_ranges = Counter(), Counter(), Counter(), []
         return totals
 
     def _restore(self, partition: int, ranges: AckRanges, totals: RequestTotals) -> None:
@@ -213,7 +213,7 @@ class AckReporter:
         self.answers += totals.answers
         self.refused += totals.refused
         self.paused += totals.paused
-        self._deleted = [*totals.deleted, *self._deleted]
+        self._deleted_ranges = [*totals.deleted, *self._deleted_ranges]
 
     def _record(self, partition: int, ranges: AckRanges, totals: RequestTotals, *, closed: bool) -> Record:
         acks = self.partitions[partition]

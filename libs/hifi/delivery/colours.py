@@ -78,8 +78,8 @@ class Colour:
 
     def in_state(self, state: ColourState, at_ms: int) -> "Colour":
         """This colour in another state, as decided at a time, milliseconds since 1970 UTC."""
-        wakes = self.state is ColourState.ASLEEP and state is not ColourState.ASLEEP
-        return replace(self, state=state, woken_ms=at_ms if wakes else self.woken_ms)
+        is_waking = self.state is ColourState.ASLEEP and state is not ColourState.ASLEEP
+        return replace(self, state=state, woken_ms=at_ms if is_waking else self.woken_ms)
 
 
 @dataclass(frozen=True, slots=True)

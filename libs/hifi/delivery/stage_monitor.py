@@ -56,12 +56,14 @@ class StageMonitor:
             topics.enriched: StageLag(EGEST, egest_bound_s),
         }
         """Topic to the stage that reads it."""
-        self._enriched = OutputProgress()
-        self._inputs = [
+        self._enrich_progress = OutputProgress()
+        self._input_partitions = [
             TopicPartition(topic, number) for topic in self.stages for number in range(partitions)
         ]
         tiers = [topics.retry_in(tier) for tier in topics.tiers]
-        self._retries = [TopicPartition(topic, number) for topic in tiers for number in range(partitions)]
+        self._retry_partitions = [
+            TopicPartition(topic, number) for topic in tiers for number in range(partitions)
+        ]
         self._readable = True
         self._retry_offset_sum = -1
         self._retried_s = float("-inf")
@@ -104,14 +106,16 @@ class StageMonitor:
         committed = {
             topic: await self._committed(admin, stage.service, topic) for topic, stage in self.stages.items()
         }
-        end_offsets: dict[TopicPartition, int] = await consumer.end_offsets(self._inputs + self._retries)
+        end_offsets: dict[TopicPartition, int] = await consumer.end_offsets(
+            self._input_partitions + self._retry_partitions
+        )
         now_s = monotonic_s()
-        self._note_retries(now_s, sum(end_offsets[tp] for tp in self._retries))
+        self._note_retries(now_s, sum(end_offsets[tp] for tp in self._retry_partitions))
         ends_by_topic: dict[str, dict[int, int]] = {topic: {} for topic in self.stages}
-        for tp in self._inputs:
+        for tp in self._input_partitions:
             ends_by_topic[tp.topic][tp.partition] = end_offsets[tp]
         normalized, enriched = self._topics.normalized, self._topics.enriched
-        committed[normalized] = self._enriched.completed(
+        committed[normalized] = self._enrich_progress.completed(
             ends_by_topic[normalized], committed[normalized], ends_by_topic[enriched]
         )
         for topic, stage in self.stages.items():

@@ -170,25 +170,27 @@ def issued_key(
     """
     if len(key) < _SHORTEST or not re.fullmatch(r"[\x21-\x7e]+", key):
         raise Misconfigured(f"a write key has at least {_SHORTEST} characters of ASCII without spaces")
-    pages = tuple(sorted({read_origin(origin) for origin in origins}))
-    if len(pages) > MOST_ORIGINS:
+    page_origins = tuple(sorted({read_origin(origin) for origin in origins}))
+    if len(page_origins) > MOST_ORIGINS:
         raise Misconfigured(f"a write key may have {MOST_ORIGINS} origins")
     sha256 = hashlib.sha256(key.encode()).hexdigest()
-    return IssuedKey(key_id(sha256), pipe, sha256, pages, expires_us, author, at_us)
+    return IssuedKey(key_id(sha256), pipe, sha256, page_origins, expires_us, author, at_us)
 
 
 def rotated(
-    before: IssuedKey, key: str, overlap_s: float, author: str, at_us: int
+    replaced_key: IssuedKey, key: str, overlap_s: float, author: str, at_us: int
 ) -> tuple[IssuedKey, IssuedKey]:
     """The key that replaces another one, and that one, which goes on for the overlap.
 
     Raises:
         Misconfigured: the key is short, or it is the one before.
     """
-    after = issued_key(key, before.pipe, origins=before.origins, expires_us=None, author=author, at_us=at_us)
-    if after.id == before.id:
+    replacement = issued_key(
+        key, replaced_key.pipe, origins=replaced_key.origins, expires_us=None, author=author, at_us=at_us
+    )
+    if replacement.id == replaced_key.id:
         raise Misconfigured("the new key is the one before; a rotation needs another one")
-    return after, before.expiring(at_us + int(overlap_s * MICROSECONDS))
+    return replacement, replaced_key.expiring(at_us + int(overlap_s * MICROSECONDS))
 
 
 def read_origin(text: str) -> str:

@@ -252,7 +252,7 @@ class PipeLimits(BaseSettings):
                 raise ValueError(reason)
 
     def refuse_topic(self, topic: str) -> str | None:
-        """Why a pipe may not read or write this Kafka topic, on whatever cluster; None: it may."""
+        """Why a pipe may not read or write this Kafka topic, on any cluster; None: it may."""
         stream = os.environ.get("HIFI_STREAM") or "hifi"
         control = os.environ.get("HIFI_CONTROL") or f"{stream}-control"
         own_stream = next((name for name in (stream, control) if topic.startswith(f"{name}.")), None)

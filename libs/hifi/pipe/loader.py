@@ -109,14 +109,14 @@ def _load_pipes(files: Sequence[LoadedFile]) -> tuple[list[LoadedPipe], list[Pip
         loaded_pipe = _load_pipe(file, problems)
         if loaded_pipe is None:
             continue
-        twin = next(
+        namesake = next(
             (candidate for candidate in loaded_pipes if candidate.pipe.pipe == loaded_pipe.pipe.pipe), None
         )
-        if twin is not None:
+        if namesake is not None:
             problems.append(
                 loaded_pipe.problem(
                     ["pipe"],
-                    f"the pipe {loaded_pipe.pipe.pipe!r} is declared in {twin.file.name} too; names must differ",
+                    f"the pipe {loaded_pipe.pipe.pipe!r} is declared in {namesake.file.name} too; names must differ",
                 )
             )
         else:
@@ -139,12 +139,12 @@ def _load_views(files: Sequence[LoadedFile]) -> tuple[list[LoadedView], list[Pip
         except ValidationError as error:
             problems += [file.problem(path, message) for path, message in validation_problems(error)]
             continue
-        twin = next(
+        namesake = next(
             (candidate for candidate in loaded_views if candidate.view.table == view.view.table), None
         )
-        if twin is not None:
+        if namesake is not None:
             message = (
-                f"the view {view.view.view!r} has the name in SQL of {twin.file.name}; names must differ"
+                f"the view {view.view.view!r} has the name in SQL of {namesake.file.name}; names must differ"
             )
             problems.append(view.problem(["view"], message))
         else:

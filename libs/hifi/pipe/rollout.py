@@ -77,12 +77,12 @@ def change_pause(snapshot: RegistrySnapshot, name: str, *, paused: bool) -> list
         Misconfigured: there is no such pipe, or it is held.
     """
     current_revision = _current(snapshot, name)
-    following = None
+    next_revision = None
     if current_revision.rollout is not None:
-        following = NextRevision(
+        next_revision = NextRevision(
             revision=current_revision.rollout.next.number, share=current_revision.rollout.share
         )
-    return [_with_next(replace(current_revision, paused=paused), following)]
+    return [_with_next(replace(current_revision, paused=paused), next_revision)]
 
 
 def delete(snapshot: RegistrySnapshot, name: str) -> list[Record]:
@@ -131,12 +131,17 @@ def promote(snapshot: RegistrySnapshot, name: str) -> list[Record]:
         Misconfigured: no rollout of the pipe runs, or the pipe is held.
     """
     current_revision, rollout = _rolling(snapshot, name)
-    following = rollout.next
+    next_revision = rollout.next
     return [
         body_record(current_revision.pipe, current_revision.number),
-        pipe_record(following.pipe, following.number, since=following.offset, paused=current_revision.paused),
-        deletion_record(revision_key(name, following.number)),
-        *_deletions(snapshot, name, kept_revisions={current_revision.number, following.number}),
+        pipe_record(
+            next_revision.pipe,
+            next_revision.number,
+            since=next_revision.offset,
+            paused=current_revision.paused,
+        ),
+        deletion_record(revision_key(name, next_revision.number)),
+        *_deletions(snapshot, name, kept_revisions={current_revision.number, next_revision.number}),
     ]
 
 
@@ -163,12 +168,12 @@ def cap_text(cap: RateCap | None) -> str:
     return "all events" if cap is None else f"up to {cap.events_per_s:g} events/s ({percent(cap.share)})"
 
 
-def _with_next(current_revision: PipeRevision, following: NextRevision | None) -> Record:
+def _with_next(current_revision: PipeRevision, next_revision: NextRevision | None) -> Record:
     return pipe_record(
         current_revision.pipe,
         current_revision.number,
         since=current_revision.offset,
-        following=following,
+        following=next_revision,
         paused=current_revision.paused,
         cap=current_revision.cap,
     )

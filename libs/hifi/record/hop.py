@@ -104,7 +104,7 @@ def _are_numbers_or_empty(texts: Sequence[bytes]) -> bool:
 
 
 def split_hop_unchecked(headers: Sequence[tuple[str, bytes]]) -> list[bytes]:
-    """The fields of the header of a record with two headers or more, for who counts records whatever these say.
+    """The fields of the header of a record with two headers or more, whatever they say, for a count of records.
 
     Returns:
         The fields as they are; a single empty one where the second header is another one.

@@ -37,8 +37,8 @@ _POSITION_FORM: Final = f"[^;]*;[0-9]{{1,{MAX_POSITION_DIGITS}}};[\\s\\S]*"
 
 def literal(text: str) -> str:
     """A SQL string literal with any content."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    escaped_text = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped_text}'"
 
 
 # Read.

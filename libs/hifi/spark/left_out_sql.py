@@ -30,7 +30,7 @@ class LeftOutSql:
 
     def __init__(self, pipe: Pipe) -> None:
         self._columns = _columns(pipe)
-        self._fields, self._opaque = _fields(pipe)
+        self._fields, self._opaque_fields = _fields(pipe)
 
     def change_columns(self, text: str, change: str, fields: Sequence[str]) -> dict[str, str]:
         """The columns `LEFT_OUT`, `UNCHANGED` and what they and conditions need, name to SQL.
@@ -40,10 +40,10 @@ class LeftOutSql:
             change: SQL of the member `change` (string).
             fields: names of the declared fields.
         """
-        absent = f"array_except({_array(fields)}, json_object_keys({text}))"
+        absent_sql = f"array_except({_array(fields)}, json_object_keys({text}))"
         return {
             "hifi.change": json_fields(change, ["op", "unchanged"]),
-            "hifi.absent": f"if(`hifi.change`[0] = 'delete', {absent}, null)",
+            "hifi.absent": f"if(`hifi.change`[0] = 'delete', {absent_sql}, null)",
             "hifi.left_out": f"if(`hifi.change`[0] = 'delete', coalesce(size({_ABSENT}) > 0, true), false)",
             "hifi.unchanged": "`hifi.change`[1]",
         }
@@ -73,7 +73,7 @@ class LeftOutSql:
         """SQL of a part of a condition, and of whether it is unknown; None: it is null then by itself."""
         names = [name for name in self._fields if name in _words(sql)]
         fields = sorted(set[str]().union(*(self._fields[name] for name in names)))
-        is_null_then = passes_null_on(sql) and self._opaque.isdisjoint(names)
+        is_null_then = passes_null_on(sql) and self._opaque_fields.isdisjoint(names)
         unknown_sql = f"coalesce(arrays_overlap({_ABSENT}, {_array(fields)}), true)"
         return f"cast(({sql}\n) as boolean)", None if is_null_then or not fields else unknown_sql
 
@@ -92,15 +92,15 @@ class LeftOutSql:
 
     def excused(self, name: str) -> str:
         """SQL of whether a field may be null though it is required."""
-        unchanged = self.is_unchanged([name])
-        return LEFT_OUT if unchanged is None else f"({LEFT_OUT} or coalesce({unchanged}, false))"
+        unchanged_sql = self.is_unchanged([name])
+        return LEFT_OUT if unchanged_sql is None else f"({LEFT_OUT} or coalesce({unchanged_sql}, false))"
 
     def excused_miss(self, key: Sequence[str]) -> str:
         """SQL of whether no row may match a lookup: the event leaves out a part of its key."""
         is_null = " or ".join(f"`{name}` is null" for name in key)
-        unchanged = self.is_unchanged(key)
-        excuse = f"({LEFT_OUT} and ({is_null}))"
-        return excuse if unchanged is None else f"({excuse} or coalesce({unchanged}, false))"
+        unchanged_sql = self.is_unchanged(key)
+        excuse_sql = f"({LEFT_OUT} and ({is_null}))"
+        return excuse_sql if unchanged_sql is None else f"({excuse_sql} or coalesce({unchanged_sql}, false))"
 
     def without_unchanged(self, patch: str, members: Mapping[str, str]) -> str:
         """SQL of the added fields as a JSON object, without those computed from unchanged columns.
@@ -112,8 +112,10 @@ class LeftOutSql:
         members_sql = []
         for name, object_sql in members.items():
             member_sql = f"substring({object_sql}, 2, length({object_sql}) - 2)"
-            unchanged = self.is_unchanged([name])
-            members_sql.append(member_sql if unchanged is None else f"if({unchanged}, null, {member_sql})")
+            unchanged_sql = self.is_unchanged([name])
+            members_sql.append(
+                member_sql if unchanged_sql is None else f"if({unchanged_sql}, null, {member_sql})"
+            )
         return (
             f"if({UNCHANGED} is null, {patch}, concat('{{', concat_ws(',', {', '.join(members_sql)}), '}}'))"
         )
@@ -146,12 +148,12 @@ def _fields(pipe: Pipe) -> tuple[dict[str, set[str]], set[str]]:
     """Field, declared or added, to the declared fields that it is made of; those that may be no null without these."""
     enrich = pipe.enrich
     fields = _sources_of(enrich, {name: {name} for name in enrich.fields})
-    opaque: set[str] = set(enrich.udf.returns) if enrich.udf is not None else set()
+    opaque_fields: set[str] = set(enrich.udf.returns) if enrich.udf is not None else set()
     for name, derived_field in enrich.derive.items():
         sql = derived_field if isinstance(derived_field, str) else derived_field.sql
-        if not passes_null_on(sql) or not opaque.isdisjoint(_words(sql)):
-            opaque.add(name)
-    return fields, opaque
+        if not passes_null_on(sql) or not opaque_fields.isdisjoint(_words(sql)):
+            opaque_fields.add(name)
+    return fields, opaque_fields
 
 
 def _sources_of(enrich: Enrich, declared_sources: Mapping[str, set[str]]) -> dict[str, set[str]]:

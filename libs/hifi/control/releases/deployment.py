@@ -92,18 +92,18 @@ def decode(value: bytes | None) -> Deployment:
         raise ValueError(f"not the record of a deployment: {error}") from None
 
 
-def unseen(desired_release: DesiredRelease, before: Deployment | None) -> Deployment:
+def unseen(desired_release: DesiredRelease, previous_deployment: Deployment | None) -> Deployment:
     """The deployment of a release that the deployer has not looked at yet.
 
     Args:
         desired_release: the release.
-        before: the deployment of the service before this one; None: there was none.
+        previous_deployment: the deployment of the service before this one; None: there was none.
     """
     return Deployment(
         desired_release.service,
         desired_release.number,
         desired_release.release,
-        INSTALLED if before is None else before.settled,
+        INSTALLED if previous_deployment is None else previous_deployment.settled,
         desired_release.author,
         DeploymentState.WAITING,
         "",

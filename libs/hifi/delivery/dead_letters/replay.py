@@ -227,8 +227,10 @@ async def _with_data(
     async with topic_consumer(bootstrap) as consumer:
         for letter in dead_letters:
             if letter.withheld:
-                original = await _original(consumer, TopicPartition(raw_topic, letter.partition), letter)
-                if original is None:
+                original_record = await _original(
+                    consumer, TopicPartition(raw_topic, letter.partition), letter
+                )
+                if original_record is None:
                     reason = (
                         f"{letter.id} has no data, and the topic {raw_topic} does not have the event any more"
                     )
@@ -236,7 +238,7 @@ async def _with_data(
                     continue
                 headers = with_fields(letter.headers, {RAW: None})
                 letter = replace(  # noqa: PLW2901
-                    letter, key=original.key, value=original.value or b"", headers=headers
+                    letter, key=original_record.key, value=original_record.value or b"", headers=headers
                 )
             letters.append(letter)
     return letters

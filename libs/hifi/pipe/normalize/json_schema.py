@@ -92,8 +92,8 @@ def _digits_and_exponent(number: float | Decimal) -> tuple[str, int]:
     _, digits, exponent = Decimal(repr(number) if isinstance(number, float) else number).as_tuple()
     assert isinstance(exponent, int)  # JSON has no infinity
     text = "".join(map(str, digits))
-    significant = text.rstrip("0")
-    return significant, exponent + len(text) - len(significant)
+    significant_digits = text.rstrip("0")
+    return significant_digits, exponent + len(text) - len(significant_digits)
 
 
 def _remainder(digits: str, divisor: int) -> int:

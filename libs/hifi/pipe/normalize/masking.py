@@ -43,7 +43,7 @@ class Masker:
             ([_MaskedPath(masked_path) for masked_path in (path, *copies.get(path, ()))], replacement(mask))
             for path, mask in masks.items()
         ]
-        self._unmet = set(masks)
+        self._unmet_paths = set(masks)
         self._events = 0
 
     def apply(self, root: LazyObject) -> bool:
@@ -62,13 +62,13 @@ class Masker:
                     parent[key] = replace(parent[key])
             if fields:
                 is_met = True
-                self._unmet.discard(paths[0].text)
+                self._unmet_paths.discard(paths[0].text)
         self._events += 1
         return is_met
 
     def never_met(self) -> list[str]:
         """The paths whose mask met no field in all events so far; empty before 1,000 events."""
-        return sorted(self._unmet) if self._unmet and self._events >= UNMET_AFTER else []
+        return sorted(self._unmet_paths) if self._unmet_paths and self._events >= UNMET_AFTER else []
 
 
 class _MaskedPath:
@@ -215,16 +215,16 @@ def canonical_number(number: int | Decimal) -> str:
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)  # JSON has no infinity
     text = "".join(map(str, digits)).lstrip("0")
-    significant = text.rstrip("0")
-    if not significant:
+    significant_digits = text.rstrip("0")
+    if not significant_digits:
         return "0"
-    exponent += len(text) - len(significant)
-    point = len(significant) + exponent
+    exponent += len(text) - len(significant_digits)
+    point = len(significant_digits) + exponent
     minus = "-" if sign else ""
     if not -_PLAIN_DIGITS < point <= _PLAIN_DIGITS or -exponent > _PLAIN_DIGITS:
-        return f"{minus}{significant}e{exponent}"
+        return f"{minus}{significant_digits}e{exponent}"
     if exponent >= 0:
-        return minus + significant + "0" * exponent
+        return minus + significant_digits + "0" * exponent
     if point > 0:
-        return f"{minus}{significant[:point]}.{significant[point:]}"
-    return f"{minus}0.{'0' * -point}{significant}"
+        return f"{minus}{significant_digits[:point]}.{significant_digits[point:]}"
+    return f"{minus}0.{'0' * -point}{significant_digits}"

@@ -129,7 +129,7 @@ def _in_place(change: Callable[[LazyObject], object]) -> Callable[[LazyObject], 
 
 
 def _change(
-    changes: list[Callable[[LazyObject], LazyObject]], removed: frozenset[str]
+    changes: list[Callable[[LazyObject], LazyObject]], removed_names: frozenset[str]
 ) -> Callable[[bytes], bytes]:
     """Apply changes, and remove the fields that enrich adds."""
 
@@ -137,19 +137,19 @@ def _change(
         root = open_object(data)
         for change in changes:
             root = change(root)
-        for name in removed.intersection(root):
+        for name in removed_names.intersection(root):
             del root[name]
         return encode(root)
 
     return step
 
 
-def _remove(removed: frozenset[str]) -> Callable[[bytes], bytes]:
+def _remove(removed_names: frozenset[str]) -> Callable[[bytes], bytes]:
     """Remove the fields that enrich adds; data without them stays byte for byte."""
 
     def step(data: bytes) -> bytes:
         root = open_object(data)
-        names_present = removed.intersection(root)
+        names_present = removed_names.intersection(root)
         if not names_present:
             return data
         for name in names_present:

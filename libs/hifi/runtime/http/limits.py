@@ -246,8 +246,8 @@ async def sweep(connections: Iterable[LimitedConnection]) -> None:
 
 def raise_open_files_limit() -> int:
     """Raise this process's soft limit of open files as far as allowed, and return how many connections fit in it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
-    if soft < limit:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    return max(soft, limit) - _RESERVED_FILES
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = _MAX_OPEN_FILES if hard_limit == resource.RLIM_INFINITY else min(hard_limit, _MAX_OPEN_FILES)
+    if soft_limit < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard_limit))
+    return max(soft_limit, limit) - _RESERVED_FILES
