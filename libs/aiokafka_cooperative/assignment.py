@@ -10,7 +10,7 @@ from aiokafka.consumer.subscription_state import Assignment, TopicPartitionState
 
 
 class AssignmentChange(NamedTuple):
-    """What a new assignment takes away from the held partitions and adds to them."""
+    """The partitions that a new assignment takes away from the held ones, and those that it adds."""
 
     revoked: frozenset[TopicPartition]
     added: frozenset[TopicPartition]
@@ -24,9 +24,9 @@ class HeldAssignment(Assignment):  # type: ignore[misc]
     added or removed, and the others keep their position, pause and records.
     """
 
-    def __init__(self, kept: Mapping[TopicPartition, TopicPartitionState]) -> None:
-        super().__init__(list(kept))
-        for tp, state in kept.items():
+    def __init__(self, states: Mapping[TopicPartition, TopicPartitionState]) -> None:
+        super().__init__(list(states))
+        for tp, state in states.items():
             state._assignment = self
             self._tp_state[tp] = state
 
@@ -34,31 +34,33 @@ class HeldAssignment(Assignment):  # type: ignore[misc]
         """Aiokafka's state of each partition: the same object for as long as the partition is held."""
         return {tp: self._tp_state[tp] for tp in self.tps}
 
-    def change_to(self, assigned: AbstractSet[TopicPartition]) -> AssignmentChange:
+    def change_to(self, assigned_partitions: AbstractSet[TopicPartition]) -> AssignmentChange:
         """The difference between the held partitions and a new assignment."""
-        return AssignmentChange(frozenset(self.tps - assigned), frozenset(assigned - self.tps))
+        return AssignmentChange(
+            frozenset(self.tps - assigned_partitions), frozenset(assigned_partitions - self.tps)
+        )
 
-    def add(self, added: Iterable[TopicPartition]) -> None:
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
         """Begin to hold partitions. The fetcher requests their committed offsets."""
-        added = set(added)
-        self._tp_state |= {tp: TopicPartitionState(self) for tp in added}
-        self._topic_partitions |= added
+        partitions = set(partitions)
+        self._tp_state |= {tp: TopicPartitionState(self) for tp in partitions}
+        self._topic_partitions |= partitions
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch and hand out no more records of these partitions."""
         for tp in partitions:
             self._tp_state[tp].pause()
 
-    def remove(self, removed: Iterable[TopicPartition]) -> None:
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop holding partitions.
 
         Their states stay behind, without a position: the response of a running fetch looks for them, and then drops
         its records. A coroutine that waits for the position is released and has to look again.
         """
-        removed = set(removed)
-        self.pause(removed)
-        self._topic_partitions -= removed
-        for state in (self._tp_state[tp] for tp in removed):
+        partitions = set(partitions)
+        self.pause(partitions)
+        self._topic_partitions -= partitions
+        for state in (self._tp_state[tp] for tp in partitions):
             state._position = None
             if not state._position_fut.done():
                 state._position_fut.set_result(None)

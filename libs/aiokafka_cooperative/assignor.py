@@ -36,13 +36,13 @@ def assign(
 def _owned_by_another(tp: TopicPartition, name: str, members: Mapping[str, MemberSubscription]) -> bool:
     """Whether another member may still be reading the partition, so that this member has to wait for it.
 
-    A claim counts however old it is, because its owner reads on until it is told otherwise (KAFKA-14639). The
+    A claim counts however old it is, because its owner reads on until the partition is revoked (KAFKA-14639). The
     exception is a claim older than this member's own: that owner has lost the partition since (KAFKA-13419).
     """
     subscription = members[name]
-    oldest = subscription.generation if tp in subscription.owned else NO_GENERATION
-    others = (member for other, member in members.items() if other != name)
-    return any(tp in member.owned and member.generation >= oldest for member in others)
+    oldest_generation = subscription.generation if tp in subscription.owned else NO_GENERATION
+    other_members = (member for other_name, member in members.items() if other_name != name)
+    return any(tp in member.owned and member.generation >= oldest_generation for member in other_members)
 
 
 def owners(members: Mapping[str, MemberSubscription]) -> dict[TopicPartition, str]:
@@ -52,9 +52,9 @@ def owners(members: Mapping[str, MemberSubscription]) -> dict[TopicPartition, st
         for tp in member.owned:
             claims[tp].append((member.generation, name))
     holders: dict[TopicPartition, str] = {}
-    for tp, claimed in claims.items():
-        newest = max(generation for generation, _ in claimed)
-        names = [name for generation, name in claimed if generation == newest]
+    for tp, claimants in claims.items():
+        newest_generation = max(generation for generation, _ in claimants)
+        names = [name for generation, name in claimants if generation == newest_generation]
         if len(names) == 1:
             holders[tp] = names[0]
     return holders
@@ -85,8 +85,8 @@ class _AssignmentDraft:
     """An assignment being balanced. Initially members keep what they own; free partitions go to the least loaded."""
 
     def __init__(self, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int]) -> None:
-        subscribed = set().union(*(member.topics for member in members.values()))
-        topics = sorted(topic for topic in subscribed if partitions.get(topic, 0) > 0)
+        subscribed_topics = set().union(*(member.topics for member in members.values()))
+        topics = sorted(topic for topic in subscribed_topics if partitions.get(topic, 0) > 0)
         self._readers = {
             topic: sorted(name for name in members if topic in members[name].topics) for topic in topics
         }
@@ -94,15 +94,15 @@ class _AssignmentDraft:
         self.share: dict[str, set[TopicPartition]] = {name: set() for name in members}
         self._counts: dict[str, Counter[str]] = {name: Counter() for name in members}
         self._newcomers: dict[str, Counter[str]] = {name: Counter() for name in members}
-        free = []
+        free_partitions = []
         for tp in (TopicPartition(topic, number) for topic in topics for number in range(partitions[topic])):
             owner = self._owners.get(tp)
             if owner in self._readers[tp.topic]:
                 self._add(tp, owner)
             else:
-                free.append(tp)
+                free_partitions.append(tp)
         # Partitions with the fewest readers first; within a topic in order, so that each topic is spread over all.
-        for tp in sorted(free, key=lambda tp: (len(self._readers[tp.topic]), tp)):
+        for tp in sorted(free_partitions, key=lambda tp: (len(self._readers[tp.topic]), tp)):
             self._add(tp, min(self._readers[tp.topic], key=lambda name: self._load_order(name, tp.topic)))
 
     def shortest_chain(self) -> list[_Move]:
@@ -111,21 +111,21 @@ class _AssignmentDraft:
         The last move comes first: a member in the middle gives a partition before it gets one, so that it does not
         pass on the one it has just been given.
         """
-        by_load = sorted(self.share, key=lambda name: (-self._load(name), name))
-        for start in by_load:
-            if self._load(start) < self._load(by_load[-1]) + 2:
+        names_by_load = sorted(self.share, key=lambda name: (-self._load(name), name))
+        for start in names_by_load:
+            if self._load(start) < self._load(names_by_load[-1]) + 2:
                 break
-            came: dict[str, _Move] = {}
+            move_to: dict[str, _Move] = {}
             layer = [start]
             while layer:
-                reached = [move for name in layer for move in self._moves(name)]
+                moves = [move for name in layer for move in self._moves(name)]
                 layer = []
-                for move in sorted(reached, key=self._move_order):
-                    if move[2] not in came and move[2] != start:
-                        came[move[2]] = move
+                for move in sorted(moves, key=self._move_order):
+                    if move[2] not in move_to and move[2] != start:
+                        move_to[move[2]] = move
                         layer.append(move[2])
                 if layer and self._load(layer[0]) + 2 <= self._load(start):
-                    return list(_trace(came, layer[0], start))
+                    return list(_trace(move_to, layer[0], start))
         return []
 
     def move(self, source: str, topic: str, target: str) -> None:
@@ -159,11 +159,16 @@ class _AssignmentDraft:
     def _move_order(self, move: _Move) -> tuple[int, bool, int, _Move]:
         """The least loaded target first; then moves that cost no stickiness; then the least evenly spread topic."""
         source, topic, target = move
-        sticks = not self._newcomers[source][topic]
-        return self._load(target), sticks, self._counts[target][topic] - self._counts[source][topic], move
+        costs_stickiness = not self._newcomers[source][topic]
+        return (
+            self._load(target),
+            costs_stickiness,
+            self._counts[target][topic] - self._counts[source][topic],
+            move,
+        )
 
 
-def _trace(came: Mapping[str, _Move], target: str, start: str) -> Iterator[_Move]:
+def _trace(move_to: Mapping[str, _Move], target: str, start: str) -> Iterator[_Move]:
     while target != start:
-        yield came[target]
-        target = came[target][0]
+        yield move_to[target]
+        target = move_to[target][0]

@@ -51,11 +51,11 @@ USED_BY_COOPERATIVE: Final[PrivateUse] = {
 """The methods of aiokafka that this package replaces, calls or relies on."""
 
 
-def check_compatibility(used: PrivateUse = USED_BY_COOPERATIVE, user: str = __package__ or "") -> None:
+def check_compatibility(private_use: PrivateUse = USED_BY_COOPERATIVE, user: str = __package__ or "") -> None:
     """Check the installed aiokafka.
 
     Args:
-        used: the private parts in use.
+        private_use: the private parts in use.
         user: the package or module that uses them, for the message.
 
     Raises:
@@ -63,7 +63,7 @@ def check_compatibility(used: PrivateUse = USED_BY_COOPERATIVE, user: str = __pa
     """
     differences = [
         f"{owner.__name__}.{method} has no {name}"
-        for owner, methods in used.items()
+        for owner, methods in private_use.items()
         for method, names in methods.items()
         for name in names.split()
         if name not in _names(getattr(owner, method, None))

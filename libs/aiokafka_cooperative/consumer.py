@@ -59,11 +59,11 @@ class CooperativeConsumer(AIOKafkaConsumer):  # type: ignore[misc]
 
     async def start(self) -> None:
         """Connect, join the group, and wait until the assignment, which may be empty, is known."""
-        parts: dict[str, Callable[..., Any]] = {
+        replacements: dict[str, Callable[..., Any]] = {
             "GroupCoordinator": self._make_coordinator,
             "Fetcher": self._fetcher_class,
         }
-        await start_with_classes(parts)(self)
+        await start_with_classes(replacements)(self)
 
     def _make_coordinator(self, *arguments: Any, **options: Any) -> CooperativeCoordinator:
         return CooperativeCoordinator(*arguments, fetcher=self._fetcher, **options)

@@ -69,9 +69,9 @@ class _JoinMetadata:
         self._coordinator = coordinator
 
     def metadata(self, topics: Iterable[str]) -> bytes:
-        held, membership = self._coordinator.held, self._coordinator.membership
+        assignment, membership = self._coordinator.held_assignment, self._coordinator.membership
         return encode_subscription(
-            MemberSubscription(frozenset(topics), frozenset(held.tps), membership.generation)
+            MemberSubscription(frozenset(topics), frozenset(assignment.tps), membership.generation)
         )
 
 
@@ -80,7 +80,7 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
 
     def __init__(self, client: Any, subscription: Any, *, fetcher: Fetcher, **options: Any) -> None:
         super().__init__(client, subscription, **(options | {"assignors": (_JoinMetadata(self),)}))
-        self.held = HeldAssignment({})
+        self.held_assignment = HeldAssignment({})
         self.lease = MembershipLease(
             session_timeout_s=self._session_timeout_ms / 1000,
             rebalance_timeout_s=self._rebalance_timeout_ms / 1000,
@@ -109,17 +109,17 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
         del previous_assignment
         self._group_subscription = None  # only a leader watches the topics of all members
         subscription = self._subscription.subscription
-        if subscription is not None and self.held.tps and self._carry_over(subscription):
-            await self._revoke({tp for tp in self.held.tps if tp.topic not in subscription.topics})
+        if subscription is not None and self.held_assignment.tps and self._carry_over(subscription):
+            await self._revoke({tp for tp in self.held_assignment.tps if tp.topic not in subscription.topics})
 
     def _carry_over(self, subscription: Subscription) -> bool:
         """Make all that is held the assignment of a new subscription; False if the subscription is not new."""
-        if subscription.assignment is self.held:
+        if subscription.assignment is self.held_assignment:
             return False
-        self.held = HeldAssignment(self.held.states())
-        subscription._assignment = self.held
+        self.held_assignment = HeldAssignment(self.held_assignment.states())
+        subscription._assignment = self.held_assignment
         subscription._reassignment_in_progress = False
-        if self.held.tps:
+        if self.held_assignment.tps:
             self.request_rejoin()
             self._subscription._notify_assignment_waiters()  # the fetcher continues with it
         return True
@@ -140,14 +140,14 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
         # Kafka refuses commits between JoinGroup and SyncGroup, and a commit that a join overtakes looks like one of
         # an unknown member: all commits wait until the join is over. The listener, which commits too, comes after it.
         async with self._commit_lock, self._heartbeats_while_joining():
-            joined = await rebalance.perform_group_join()
+            join_result = await rebalance.perform_group_join()
         if not subscription.active:
             self._performed_join_prepare = False  # the new subscription has to be prepared first
             return False
-        if joined is None:
+        if join_result is None:
             await asyncio.sleep(self._retry_backoff_ms / 1000)
             return False
-        await self._on_join_complete(self.generation, self.member_id, *joined)
+        await self._on_join_complete(self.generation, self.member_id, *join_result)
         return True
 
     @contextlib.asynccontextmanager
@@ -215,33 +215,33 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
         self._synced_generation = generation
         self._start_heartbeat_task()  # before the listener, which may take long
         subscription = self._subscription.subscription
-        assigned = _decode_assignment(response, subscription)
+        assigned_partitions = _decode_assignment(response, subscription)
         self._carry_over(subscription)
         await self._stop_commit_offsets_refresh_task()
-        self.start_commit_offsets_refresh_task(self.held)
-        change = self.held.change_to(assigned)
+        self.start_commit_offsets_refresh_task(self.held_assignment)
+        change = self.held_assignment.change_to(assigned_partitions)
         if change.revoked:
             await self._revoke(change.revoked)
             self.request_rejoin()
         if not self._lost and subscription.active:
             await self._add(change.added)
 
-    async def _add(self, added: frozenset[TopicPartition]) -> None:
-        self.held.add(added)
+    async def _add(self, added_partitions: frozenset[TopicPartition]) -> None:
+        self.held_assignment.add(added_partitions)
         self._subscription._notify_assignment_waiters()
         self._fetcher._notify(self._fetcher._wait_consume_future)  # it fetches the new partitions at once
-        if added or not self._announced:
+        if added_partitions or not self._announced:
             self._announced = True
-            await self._call_listener("on_partitions_assigned", added)
+            await self._call_listener("on_partitions_assigned", added_partitions)
 
-    async def _revoke(self, revoked: Iterable[TopicPartition]) -> None:
-        if revoked := set(revoked):
-            self.held.pause(revoked)
-            await self._call_listener("on_partitions_revoked", revoked)
-            self._remove(revoked)
+    async def _revoke(self, partitions: Iterable[TopicPartition]) -> None:
+        if partitions := set(partitions):
+            self.held_assignment.pause(partitions)
+            await self._call_listener("on_partitions_revoked", partitions)
+            self._remove(partitions)
 
     def _remove(self, partitions: set[TopicPartition]) -> None:
-        self.held.remove(partitions)
+        self.held_assignment.remove(partitions)
         for tp in partitions:
             self._fetcher._records.pop(tp, None)
 
@@ -265,24 +265,26 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
         self._synced_generation = NO_GENERATION
         self.lease.end()
         self._announced = False
-        self._lost = bool(self.held.tps)
-        self.held.pause(self.held.tps)
+        self._lost = bool(self.held_assignment.tps)
+        self.held_assignment.pause(self.held_assignment.tps)
 
     async def _report_lost(self) -> None:
         """Tell the listener, once, about partitions that were lost since the last call."""
         if not self._lost:
             return
-        lost = set(self.held.tps)
-        has_lost = hasattr(self._subscription.listener, "on_partitions_lost")
-        await self._call_listener("on_partitions_lost" if has_lost else "on_partitions_revoked", lost)
-        self._remove(lost)
+        lost_partitions = set(self.held_assignment.tps)
+        has_method = hasattr(self._subscription.listener, "on_partitions_lost")
+        await self._call_listener(
+            "on_partitions_lost" if has_method else "on_partitions_revoked", lost_partitions
+        )
+        self._remove(lost_partitions)
         self._lost = False
 
     async def _coordination_routine(self) -> None:
         """Run until the consumer stops; then revoke everything while heartbeats continue."""
         await super()._coordination_routine()
         await self._report_lost()
-        await self._revoke(self.held.tps)
+        await self._revoke(self.held_assignment.tps)
 
     # Requests
 
@@ -297,7 +299,7 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
 
         aiokafka would commit them with the generation of now, or as nobody's without one.
         """
-        states = self.held.states()
+        states = self.held_assignment.states()
         if self._lost or any(states.get(tp) is not state for tp, state in assignment.items()):
             raise IllegalGenerationError("revoked or lost meanwhile")  # becomes a CommitFailedError
         await super()._do_commit_offsets(assignment, offsets)
@@ -320,7 +322,11 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
 
 
 def _decode_assignment(response: bytes, subscription: Subscription) -> set[TopicPartition]:
-    assigned = set(ConsumerProtocolMemberAssignment.decode(response).partitions()) if response else set()
-    if strange := {tp.topic for tp in assigned} - subscription.topics:
-        raise IllegalStateError(f"the group's leader assigned topics that are not subscribed: {strange}")
-    return assigned
+    assigned_partitions = (
+        set(ConsumerProtocolMemberAssignment.decode(response).partitions()) if response else set()
+    )
+    if unsubscribed_topics := {tp.topic for tp in assigned_partitions} - subscription.topics:
+        raise IllegalStateError(
+            f"the group's leader assigned topics that are not subscribed: {unsubscribed_topics}"
+        )
+    return assigned_partitions

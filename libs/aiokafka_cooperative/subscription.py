@@ -22,7 +22,7 @@ _OWNED: Final = Array(("topic", String("utf-8")), ("partitions", Array(Int32)))
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What a member tells the group's leader when it joins."""
+    """The subscription that a member sends to the group's leader when it joins."""
 
     topics: frozenset[str]
     owned: frozenset[TopicPartition] = frozenset()
@@ -56,14 +56,16 @@ def decode_subscription(data: bytes) -> MemberSubscription:
     version = Int16.decode(buffer)
     topics = _TOPICS.decode(buffer) or []
     user_data = Bytes.decode(buffer) or b""
-    owned = (_OWNED.decode(buffer) or []) if version >= 1 else []
+    owned_topics = (_OWNED.decode(buffer) or []) if version >= 1 else []
     generation: int = Int32.decode(buffer) if version >= 2 else NO_GENERATION
     if generation == NO_GENERATION and len(user_data) >= 4:
         # Java writes only the generation, librdkafka writes it after the previous assignment. That assignment is not
         # a claim: the member may have given some of it back since.
         generation = Int32.decode(BytesIO(user_data[-4:]))
-    claimed = frozenset(TopicPartition(topic, number) for topic, numbers in owned for number in numbers)
-    return MemberSubscription(frozenset(topics), claimed, generation)
+    claimed_partitions = frozenset(
+        TopicPartition(topic, number) for topic, numbers in owned_topics for number in numbers
+    )
+    return MemberSubscription(frozenset(topics), claimed_partitions, generation)
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:

@@ -111,7 +111,7 @@ def load_checked_pipes(
 ) -> list[Pipe]:
     """Return the pipes of a folder; if there are problems, print them and exit with status 1."""
     pipes, problems = check_folder(
-        folder, trigger, sql=not quick, passed=passed, function_folders=function_folders
+        folder, trigger, sql=not quick, passed_folder=passed, function_folders=function_folders
     )
     if problems:
         print_problems(problems)

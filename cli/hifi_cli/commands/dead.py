@@ -133,7 +133,9 @@ async def show(
         async with target.principals.audited("read event data", {subject: None}) as after:
             after[subject] = {"dead_letters": [dead_letter.id]}
     body = (dead_letter.value or b"").decode("utf-8", "replace")
-    headers = {header: content.decode("utf-8", "replace") for header, content in dead_letter.facts.items()}
+    headers = {
+        header: content.decode("utf-8", "replace") for header, content in dead_letter.header_fields.items()
+    }
     if as_json:
         facts: dict[str, Any] = dead_letter.summary() | {
             "key": (dead_letter.key or b"").decode("utf-8", "replace"),

@@ -28,7 +28,7 @@ def check_folder(
     trigger: Trigger,
     *,
     sql: bool = True,
-    passed: Path | None = None,
+    passed_folder: Path | None = None,
     function_folders: Sequence[Path] | None = None,
     notes: list[PipeProblem] | None = None,
     views: list[View] | None = None,
@@ -39,7 +39,7 @@ def check_folder(
         folder: with one YAML file per pipe.
         trigger: that the pipes will run with.
         sql: also check SQL expressions, which starts Spark (some seconds).
-        passed: folder that records which pipes passed the SQL check, so that unchanged pipes skip it.
+        passed_folder: folder that records which pipes passed the SQL check, so that unchanged pipes skip it.
         function_folders: where the running mesh finds Python functions; None: in `folder` and in
             HIFI_PIPES_FUNCTION_FOLDERS.
         notes: to add what is valid but may surprise, such as an expression that can overflow.
@@ -48,27 +48,33 @@ def check_folder(
     Returns:
         The pipes that could be loaded, as they are published if there is no problem, and all problems by file and line.
     """
-    declared = load_folder(folder)
-    loaded, problems = declared.pipes, list(declared.problems)
-    where = [folder, *pipe_limits().function_folders] if function_folders is None else function_folders
-    for loaded_pipe in loaded:
+    loaded_folder = load_folder(folder)
+    loaded_pipes, problems = loaded_folder.pipes, list(loaded_folder.problems)
+    search_folders = (
+        [folder, *pipe_limits().function_folders] if function_folders is None else function_folders
+    )
+    for loaded_pipe in loaded_pipes:
         problems += _check_source(loaded_pipe)
-        problems += _check_functions(loaded_pipe, where)
+        problems += _check_functions(loaded_pipe, search_folders)
         problems += _check_limits(loaded_pipe)
         problems += _check_lookups(loaded_pipe)
         problems += _check_fields(loaded_pipe)
         problems += _check_destinations(loaded_pipe)
-    problems += _check_views(declared)
+    problems += _check_views(loaded_folder)
     if views is not None:
-        views += [loaded_view.view for loaded_view in declared.views]
+        views += [loaded_view.view for loaded_view in loaded_folder.views]
     if sql and not problems:
-        unchecked = [loaded_pipe for loaded_pipe in loaded if not _has_passed(loaded_pipe, trigger, passed)]
-        sql_problems = _check_sql(unchecked, trigger, [] if notes is None else notes)
+        unchecked_pipes = [
+            loaded_pipe
+            for loaded_pipe in loaded_pipes
+            if not _has_passed(loaded_pipe, trigger, passed_folder)
+        ]
+        sql_problems = _check_sql(unchecked_pipes, trigger, [] if notes is None else notes)
         problems += sql_problems
-        if not sql_problems and passed is not None:
-            for loaded_pipe in unchecked:
-                _record_passed(loaded_pipe, trigger, passed)
-    pipes = [loaded_pipe.pipe for loaded_pipe in loaded]
+        if not sql_problems and passed_folder is not None:
+            for loaded_pipe in unchecked_pipes:
+                _record_passed(loaded_pipe, trigger, passed_folder)
+    pipes = [loaded_pipe.pipe for loaded_pipe in loaded_pipes]
     return (
         [completed(pipe) for pipe in pipes] if not problems else pipes,
         sorted(problems, key=lambda problem: (str(problem.file), problem.line)),
@@ -85,10 +91,10 @@ def _check_source(loaded_pipe: LoadedPipe) -> Iterator[PipeProblem]:
             yield loaded_pipe.problem(("source", "kind"), str(error))
 
 
-def _check_views(declared: LoadedFolder) -> Iterator[PipeProblem]:
+def _check_views(loaded_folder: LoadedFolder) -> Iterator[PipeProblem]:
     """Views must be allowed by the operator and by the pipes that they read."""
-    pipes = {loaded_pipe.pipe.pipe: loaded_pipe.pipe for loaded_pipe in declared.pipes}
-    for loaded_view in declared.views:
+    pipes = {loaded_pipe.pipe.pipe: loaded_pipe.pipe for loaded_pipe in loaded_folder.pipes}
+    for loaded_view in loaded_folder.views:
         view = loaded_view.view
         for path, reason in view_refusals(view, pipes.get(view.from_.pipe), pipe_limits()):
             yield loaded_view.problem(path, reason)
@@ -157,20 +163,22 @@ def _check_settings(destination: ConnectorDestination, pipe: Pipe) -> None:
         compile_transform(destination.transform)
 
 
-def _check_sql(loaded: Sequence[LoadedPipe], trigger: Trigger, notes: list[PipeProblem]) -> list[PipeProblem]:
+def _check_sql(
+    loaded_pipes: Sequence[LoadedPipe], trigger: Trigger, notes: list[PipeProblem]
+) -> list[PipeProblem]:
     """SQL expressions must be valid for Spark."""
-    loaded = [loaded_pipe for loaded_pipe in loaded if _has_sql(loaded_pipe.pipe)]
-    if not loaded:
+    loaded_pipes = [loaded_pipe for loaded_pipe in loaded_pipes if _has_sql(loaded_pipe.pipe)]
+    if not loaded_pipes:
         return []
     from hifi.spark.check import check_sql
 
-    by_name = {loaded_pipe.pipe.pipe: loaded_pipe for loaded_pipe in loaded}
-    with _stderr_kept():
-        findings = check_sql([loaded_pipe.pipe for loaded_pipe in loaded], trigger)
+    by_name = {loaded_pipe.pipe.pipe: loaded_pipe for loaded_pipe in loaded_pipes}
+    with _captured_stderr():
+        findings = check_sql([loaded_pipe.pipe for loaded_pipe in loaded_pipes], trigger)
     problems: list[PipeProblem] = []
     for finding in findings:
-        listed = notes if finding.is_note else problems
-        listed.append(by_name[finding.pipe].problem(finding.path, finding.message))
+        problem = by_name[finding.pipe].problem(finding.path, finding.message)
+        (notes if finding.is_note else problems).append(problem)
     return problems
 
 
@@ -179,31 +187,31 @@ def _has_sql(pipe: Pipe) -> bool:
 
 
 @contextlib.contextmanager
-def _stderr_kept() -> Iterator[None]:
+def _captured_stderr() -> Iterator[None]:
     """Hide what Spark's JVM writes to stderr, unless the check itself fails: then it is part of the error."""
-    with tempfile.TemporaryFile() as captured:
-        stderr = os.dup(2)
-        os.dup2(captured.fileno(), 2)
+    with tempfile.TemporaryFile() as stderr_file:
+        stderr_copy = os.dup(2)
+        os.dup2(stderr_file.fileno(), 2)
         try:
             yield
         except Exception as error:
-            captured.seek(0)
-            tail = captured.read()[-2000:].decode(errors="replace")
+            stderr_file.seek(0)
+            tail = stderr_file.read()[-2000:].decode(errors="replace")
             raise Misconfigured(f"Spark could not check the SQL expressions: {error}\n{tail}") from error
         finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
+            os.dup2(stderr_copy, 2)
+            os.close(stderr_copy)
 
 
-def _mark(loaded_pipe: LoadedPipe, trigger: Trigger, passed: Path) -> Path:
+def _marker_file(loaded_pipe: LoadedPipe, trigger: Trigger, passed_folder: Path) -> Path:
     text = f"{trigger} {loaded_pipe.pipe.model_dump_json()}"
-    return passed / hashlib.sha256(text.encode()).hexdigest()[:32]
+    return passed_folder / hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _has_passed(loaded_pipe: LoadedPipe, trigger: Trigger, passed: Path | None) -> bool:
-    return passed is not None and _mark(loaded_pipe, trigger, passed).exists()
+def _has_passed(loaded_pipe: LoadedPipe, trigger: Trigger, passed_folder: Path | None) -> bool:
+    return passed_folder is not None and _marker_file(loaded_pipe, trigger, passed_folder).exists()
 
 
-def _record_passed(loaded_pipe: LoadedPipe, trigger: Trigger, passed: Path) -> None:
-    passed.mkdir(parents=True, exist_ok=True)
-    _mark(loaded_pipe, trigger, passed).touch()
+def _record_passed(loaded_pipe: LoadedPipe, trigger: Trigger, passed_folder: Path) -> None:
+    passed_folder.mkdir(parents=True, exist_ok=True)
+    _marker_file(loaded_pipe, trigger, passed_folder).touch()

@@ -1,4 +1,4 @@
-"""What an actor of the control plane does: one record when a step begins, one when it ends. Pure."""
+"""Steps of the actors of the control plane: one record when a step begins, one when it ends. Pure."""
 
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -11,7 +11,7 @@ STREAM: Final = "stream"
 
 
 class ActionKind(StrEnum):
-    """What a step does; `hifi.control.permission` tells when each may be taken."""
+    """The kind of a step; `hifi.control.permission` tells when each may be taken."""
 
     ROLLOUT = "rollout"
     """Puts a pipe's revision into force, or raises its share."""
@@ -105,11 +105,11 @@ class ActionHistory:
     """Actions in the order of their start, the newest ones, and those that have not ended.
 
     Args:
-        kept: actions that are remembered.
+        limit: actions that are remembered.
     """
 
-    def __init__(self, kept: int = 1000) -> None:
-        self._kept = kept
+    def __init__(self, limit: int = 1000) -> None:
+        self._limit = limit
         self._actions: dict[int, Action] = {}
 
     def put(self, action: Action) -> None:
@@ -119,7 +119,7 @@ class ActionHistory:
         if recorded_action is not None and recorded_action.state is not ActionState.STARTED:
             return  # an actor that was frozen tells the end of a step that another one has ended
         self._actions[action.token] = action
-        while len(self._actions) > self._kept:
+        while len(self._actions) > self._limit:
             del self._actions[next(iter(self._actions))]
 
     @property

@@ -40,18 +40,18 @@ async def take_steps(
     lifetime: Lifetime,
     step: Callable[[], Awaitable[float]],
     *,
-    waits: str,
+    waiting_event: str,
     retry_s: float,
-    ends: tuple[type[HifiError], ...],
+    fatal_errors: tuple[type[HifiError], ...],
 ) -> None:
     """Call `step` again and again until the stop.
 
     Args:
         lifetime: of the service.
         step: takes one step, or finds that there is none; returns the time to the next one, seconds.
-        waits: event that is logged when a step was not possible.
+        waiting_event: event that is logged when a step was not possible.
         retry_s: time to the next attempt then, seconds.
-        ends: errors that end the service.
+        fatal_errors: errors that end the service.
 
     Raises:
         HifiError: one of `ends`.
@@ -60,8 +60,8 @@ async def take_steps(
         pause_s = retry_s
         try:
             pause_s = await step()
-        except ends:
+        except fatal_errors:
             raise
         except (HifiError, KafkaError, OSError, TimeoutError) as error:
-            logger.warning(waits, reason=str(error) or repr(error))
+            logger.warning(waiting_event, reason=str(error) or repr(error))
         await lifetime.sleep(pause_s)

@@ -19,7 +19,7 @@ NONE: Final = -1
 
 
 class DeclaredState(StrEnum):
-    """What a pipe is wanted to do."""
+    """The wanted state of a pipe."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -28,7 +28,7 @@ class DeclaredState(StrEnum):
 
 
 class Origin(StrEnum):
-    """Where a declaration comes from."""
+    """The origin of a declaration."""
 
     API = "api"
     """Somebody changed the pipe with the management API."""
@@ -38,7 +38,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What is wanted of one pipe.
+    """The wanted content and state of one pipe.
 
     Attributes:
         name: of the pipe.
@@ -67,7 +67,7 @@ class Declaration:
 
     @property
     def state(self) -> DeclaredState:
-        """What the pipe is wanted to do."""
+        """The wanted state of the pipe."""
         if self.pipe is None:
             return DeclaredState.DELETED
         return DeclaredState.PAUSED if self.paused else DeclaredState.ACTIVE
@@ -113,7 +113,7 @@ class Declarations:
     """The declarations that count, from the records of the topic `declared` in their order.
 
     A declaration counts if it replaces the newest one of its pipe that counts. Of several that replace the same one the
-    first counts, whoever reads the topic. The first record of a pipe always counts. After a record that cannot be read,
+    first counts, for every reader. The first record of a pipe always counts. After a record that cannot be read,
     such as one of a later release, an earlier declaration must not be put into force: it may mask less.
 
     Args:
@@ -126,7 +126,7 @@ class Declarations:
         self.unreadable: dict[str, str] = {}
         """Pipe to why its newest record, which is later than `newest`, cannot be read."""
         self._keep = keep
-        self._kept: dict[str, deque[Declaration]] = {}
+        self._versions: dict[str, deque[Declaration]] = {}
         self._numbers: dict[str, int] = {}
         """Pipe to the number of the newest record that counts, also one with a pipe that this release cannot read."""
 
@@ -142,9 +142,9 @@ class Declarations:
             body = orjson.loads(value or b"")
             if self.number(name) not in (NONE, body["replaces"]):
                 return
-            declared = body["pipe"]
+            pipe_body = body["pipe"]
             self._numbers[name] = offset
-            pipe = None if declared is None else Pipe.model_validate(declared)
+            pipe = None if pipe_body is None else Pipe.model_validate(pipe_body)
             if pipe is not None and pipe.pipe != name:
                 raise ValueError(f"the record's key is {name!r} and the pipe's name {pipe.pipe!r}")
             declaration = Declaration(
@@ -160,13 +160,13 @@ class Declarations:
                 offset,
             )
         except (KeyError, TypeError, ValueError) as error:
-            why = f"the record at offset {offset} is not a declaration: {error}"
+            reason = f"the record at offset {offset} is not a declaration: {error}"
             if is_pipe_name(name):
-                self.unreadable[name] = why
-            raise ValueError(why) from None
+                self.unreadable[name] = reason
+            raise ValueError(reason) from None
         self.newest[name] = declaration
         self.unreadable.pop(name, None)
-        self._kept.setdefault(name, deque(maxlen=self._keep)).append(declaration)
+        self._versions.setdefault(name, deque(maxlen=self._keep)).append(declaration)
 
     def require_readable(self, names: Iterable[str]) -> None:
         """Check that the newest record of each pipe can be read, so that no earlier declaration replaces a later one.
@@ -187,9 +187,9 @@ class Declarations:
 
     def paused(self, name: str) -> bool:
         """Whether a pipe is declared to take no new events; a changed pipe stays paused."""
-        newest = self.newest.get(name)
-        return newest is not None and newest.state is DeclaredState.PAUSED
+        declaration = self.newest.get(name)
+        return declaration is not None and declaration.state is DeclaredState.PAUSED
 
     def versions(self, name: str) -> Sequence[Declaration]:
         """The declarations of a pipe that are kept, oldest first."""
-        return tuple(self._kept.get(name, ()))
+        return tuple(self._versions.get(name, ()))

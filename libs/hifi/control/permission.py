@@ -40,7 +40,7 @@ def permission(
     kind: ActionKind,
     scope: str,
     condition: Condition,
-    running: Iterable[Action],
+    running_actions: Iterable[Action],
     now_us: int,
     *,
     forced: bool = False,
@@ -51,14 +51,14 @@ def permission(
         kind: of the step.
         scope: that it changes.
         condition: of the scope and the stream, the worse of both.
-        running: steps that have not ended.
+        running_actions: steps that have not ended.
         now_us: microseconds since 1970 UTC.
         forced: a person takes the responsibility; the step before still ends first, since two steps at the same
             time would undo each other.
     """
-    for other in running:
-        if not other.overdue(now_us):
-            return Permission(granted=False, reason=f"{other.actor} acts on {other.scope}: {other.step}")
+    for action in running_actions:
+        if not action.overdue(now_us):
+            return Permission(granted=False, reason=f"{action.actor} acts on {action.scope}: {action.step}")
     if forced or kind in _ALWAYS or condition is Condition.STABLE:
         return GRANTED
     if scope in _OBSERVERS:

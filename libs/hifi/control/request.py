@@ -1,4 +1,4 @@
-"""What a person asks of the rollout service or the deployer while it changes something. Pure."""
+"""Requests of a person to the rollout service or the deployer while it changes something. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ from hifi.runtime.errors import Misconfigured
 
 
 class RequestKind(StrEnum):
-    """What is asked for."""
+    """The kind of a request."""
 
     PAUSE = "pause"
     """Stay as far as it is."""
@@ -77,7 +77,7 @@ def decode(value: bytes | None) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What all requests about a declaration or a desired release come to.
+    """The sum of all requests about a declaration or a desired release.
 
     Attributes:
         paused_by: who paused it; None: it is not paused.

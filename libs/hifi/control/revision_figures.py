@@ -1,4 +1,4 @@
-"""What became of the events of each revision of a pipe, counted by observe while a rollout runs. Pure."""
+"""Outcomes of the events of each revision of a pipe, counted by observe while a rollout runs. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -33,9 +33,11 @@ class RevisionFigures:
     def __add__(self, other: "RevisionFigures") -> "RevisionFigures":
         return RevisionFigures(*(getattr(self, name) + getattr(other, name) for name in _NAMES))
 
-    def since(self, before: "RevisionFigures") -> "RevisionFigures":
-        """What was counted after `before`."""
-        return RevisionFigures(*(max(0, getattr(self, name) - getattr(before, name)) for name in _NAMES))
+    def since(self, earlier_figures: "RevisionFigures") -> "RevisionFigures":
+        """The figures that were counted after `earlier_figures`."""
+        return RevisionFigures(
+            *(max(0, getattr(self, name) - getattr(earlier_figures, name)) for name in _NAMES)
+        )
 
 
 _NAMES = tuple(figure.name for figure in fields(RevisionFigures))

@@ -57,9 +57,9 @@ class RolloutStatus:
     reason: str
     since_us: int
 
-    def same_state(self, other: "RolloutStatus") -> bool:
+    def same_state(self, status: "RolloutStatus") -> bool:
         """Whether the two differ in nothing but the reason and the time."""
-        return replace(self, reason="", since_us=0) == replace(other, reason="", since_us=0)
+        return replace(self, reason="", since_us=0) == replace(status, reason="", since_us=0)
 
     def record(self) -> Record:
         """The record for the topic `rollouts`."""
@@ -85,19 +85,19 @@ def decode(value: bytes | None) -> RolloutStatus:
 
 
 def newest_statuses(
-    declared: Mapping[str, Declaration], newest: Mapping[str, RolloutStatus]
+    declarations: Mapping[str, Declaration], written_statuses: Mapping[str, RolloutStatus]
 ) -> Mapping[str, RolloutStatus]:
     """Pipe to how far its newest declaration is; `waiting` where the rollout service has not seen it yet.
 
     Args:
-        declared: pipe to its newest declaration.
-        newest: pipe to the status that the rollout service wrote last.
+        declarations: pipe to its newest declaration.
+        written_statuses: pipe to the status that the rollout service wrote last.
     """
     return {
-        name: newest[name]
-        if name in newest and newest[name].declaration >= declaration.pipe_number
+        name: written_statuses[name]
+        if name in written_statuses and written_statuses[name].declaration >= declaration.pipe_number
         else _unseen(declaration)
-        for name, declaration in sorted(declared.items())
+        for name, declaration in sorted(declarations.items())
     }
 
 

@@ -50,7 +50,7 @@ class SequentialTest:
     """
 
     def __init__(self, error: float) -> None:
-        self._bound = -math.log(error)
+        self._log_bound = -math.log(error)
         self._log_ratios = [0.0] * len(_ALTERNATIVES)
         self.candidate = Outcomes()
         """All outcomes so far."""
@@ -65,7 +65,7 @@ class SequentialTest:
     @property
     def worse(self) -> bool:
         """Whether the evidence suffices. It stays so only until outcomes speak against it: act on the first True."""
-        return self.log_evidence >= self._bound
+        return self.log_evidence >= self._log_bound
 
     def look(self, candidate: Outcomes, baseline: Outcomes) -> bool:
         """Take in the outcomes since the last look; returns `worse`.
@@ -85,29 +85,29 @@ class SequentialTest:
         failures = candidate.failures + baseline.failures
         if failures == 0 or failures == candidate.events + baseline.events:
             return
-        least = max(0, failures - baseline.events)
+        lowest_count = max(0, failures - baseline.events)
         weights = [
             _log_binomial(candidate.events, count) + _log_binomial(baseline.events, failures - count)
-            for count in range(least, min(failures, candidate.events) + 1)
+            for count in range(lowest_count, min(failures, candidate.events) + 1)
         ]
-        base = _log_total(weights, least, TOLERATED_ODDS)
+        reference_total = _log_total(weights, lowest_count, TOLERATED_ODDS)
         for index, odds in enumerate(_ALTERNATIVES):
             gain = candidate.failures * math.log(odds / TOLERATED_ODDS)
-            self._log_ratios[index] += gain + base - _log_total(weights, least, odds)
+            self._log_ratios[index] += gain + reference_total - _log_total(weights, lowest_count, odds)
 
     def _compare_with_memory(self, candidate: Outcomes) -> None:
-        assumed = _with_odds(_upper_bound(self.baseline), TOLERATED_ODDS)
-        passed = candidate.events - candidate.failures
+        assumed_rate = _with_odds(_upper_bound(self.baseline), TOLERATED_ODDS)
+        successes = candidate.events - candidate.failures
         for index, odds in enumerate(_ALTERNATIVES):
-            worse = _with_odds(assumed, odds / TOLERATED_ODDS)
-            self._log_ratios[index] += candidate.failures * math.log(worse / assumed)
-            self._log_ratios[index] += passed * (math.log1p(-worse) - math.log1p(-assumed))
+            worse_rate = _with_odds(assumed_rate, odds / TOLERATED_ODDS)
+            self._log_ratios[index] += candidate.failures * math.log(worse_rate / assumed_rate)
+            self._log_ratios[index] += successes * (math.log1p(-worse_rate) - math.log1p(-assumed_rate))
 
 
-def _log_total(weights: Sequence[float], least: int, odds: float) -> float:
+def _log_total(weights: Sequence[float], lowest_count: int, odds: float) -> float:
     """Logarithm of the normalizing sum of the noncentral hypergeometric distribution."""
-    growth = math.log(odds)
-    return _log_sum([weight + (least + index) * growth for index, weight in enumerate(weights)])
+    log_odds = math.log(odds)
+    return _log_sum([weight + (lowest_count + index) * log_odds for index, weight in enumerate(weights)])
 
 
 def _log_binomial(size: int, count: int) -> float:
@@ -115,17 +115,17 @@ def _log_binomial(size: int, count: int) -> float:
 
 
 def _log_sum(logs: Sequence[float]) -> float:
-    most = max(logs)
-    return most + math.log(sum(math.exp(log - most) for log in logs))
+    largest_log = max(logs)
+    return largest_log + math.log(sum(math.exp(log - largest_log) for log in logs))
 
 
-def _upper_bound(seen: Outcomes) -> float:
+def _upper_bound(outcomes: Outcomes) -> float:
     """Upper confidence bound of a failure rate (Wilson's score with a continuity correction), below 1."""
     z = 3.0902  # exceeded with a probability of 0.001
-    rate = min(1.0, (seen.failures + 0.5) / seen.events)
-    middle = rate + z * z / (2 * seen.events)
-    spread = z * math.sqrt(rate * (1 - rate) / seen.events + z * z / (4 * seen.events**2))
-    return min(0.999, (middle + spread) / (1 + z * z / seen.events))
+    rate = min(1.0, (outcomes.failures + 0.5) / outcomes.events)
+    middle = rate + z * z / (2 * outcomes.events)
+    spread = z * math.sqrt(rate * (1 - rate) / outcomes.events + z * z / (4 * outcomes.events**2))
+    return min(0.999, (middle + spread) / (1 + z * z / outcomes.events))
 
 
 def _with_odds(probability: float, factor: float) -> float:

@@ -10,7 +10,7 @@ from hifi.runtime.errors import Misconfigured
 
 
 class RatingSettings(StreamSettings):
-    """What the mesh carries."""
+    """Rating of the mesh."""
 
     rating: float = Field(
         0,
@@ -25,7 +25,7 @@ class RatingSettings(StreamSettings):
 
     @property
     def mesh_rating(self) -> MeshRating:
-        """What the mesh carries."""
+        """The rate that the mesh carries, and the share of it that pipes may declare."""
         return MeshRating(self.rating, self.rating_share)
 
 

@@ -43,10 +43,10 @@ class ActionLog(TopicFollower):
     """
 
     def __init__(self, bootstrap: str, topic: str, client_id: str) -> None:
-        super().__init__(bootstrap, client_id, {topic: self._put})
+        super().__init__(bootstrap, client_id, {topic: self._take_action})
         self.history = ActionHistory()
 
-    def _put(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+    def _take_action(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         del key
         self.history.put(decode(value or b"", offset))
 
@@ -92,20 +92,24 @@ class StepRight:
             async with asyncio.timeout(_TIMEOUT_S):
                 await self._writer.take_over()
                 await self.log.catch_up()
-                granted = allowed(self.log.history)
-                if not granted.granted:
-                    raise StepRefused(granted.reason)
-                now = now_us()
-                left = [
-                    running.ended(ActionState.FAILED, now, _UNENDED[running.overdue(now)])
-                    for running in self.log.history.running
+                permission = allowed(self.log.history)
+                if not permission.granted:
+                    raise StepRefused(permission.reason)
+                ended_us = now_us()
+                failed_steps = [
+                    running_action.ended(
+                        ActionState.FAILED, ended_us, _UNENDED[running_action.overdue(ended_us)]
+                    )
+                    for running_action in self.log.history.running
                 ]
-                token = await self._writer.write(self._topic, [_record(step) for step in (*left, action)])
+                token = await self._writer.write(
+                    self._topic, [_record(step) for step in (*failed_steps, action)]
+                )
             # Kafka makes a committed record readable a little later, so it is not read back.
-            begun = replace(action, token=token)
-            for step in (*left, begun):
+            started_action = replace(action, token=token)
+            for step in (*failed_steps, started_action):
                 self.log.history.put(step)
-            return begun
+            return started_action
         except (KafkaError, Overtaken, Retryable) as error:
             return await self._settle(action, error)
         except (TimeoutError, OSError) as error:
@@ -131,14 +135,14 @@ class StepRight:
             Retryable: Kafka did not answer.
             HifiError: as `change` raised it.
         """
-        begun = await self.begin(action, allowed)
-        assert begun.token is not None
+        started_action = await self.begin(action, allowed)
+        assert started_action.token is not None
         try:
-            await change(begun.token)
+            await change(started_action.token)
         except HifiError as error:
-            await self.end(begun, ActionState.FAILED, str(error))
+            await self.end(started_action, ActionState.FAILED, str(error))
             raise
-        await self.end(begun, ActionState.DONE, "done")
+        await self.end(started_action, ActionState.DONE, "done")
 
     async def _settle(self, action: Action, failure: Exception) -> Action:
         """After a failure: the record may be committed, or about to be. Taking the right again ends the doubt."""
@@ -148,9 +152,9 @@ class StepRight:
                 await self.log.catch_up()
         except (KafkaError, Overtaken, Retryable, TimeoutError, OSError) as error:
             raise Retryable(f"whether the step was recorded is unknown: {error!r}") from error
-        for running in self.log.history.running:
-            if replace(running, token=None) == action:
-                return running
+        for running_action in self.log.history.running:
+            if replace(running_action, token=None) == action:
+                return running_action
         if isinstance(failure, Overtaken):
             raise StepRefused("another actor was faster") from failure
         raise Retryable(f"the step was not recorded: {failure!r}") from failure
@@ -170,8 +174,8 @@ class StepRight:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 await producer.start()
-                ended = action.ended(state, now_us(), outcome)
-                await producer.send_and_wait(self._topic, 0, [_record(ended)])
+                ended_action = action.ended(state, now_us(), outcome)
+                await producer.send_and_wait(self._topic, 0, [_record(ended_action)])
         except (KafkaError, HifiError, TimeoutError, OSError) as error:
             raise Retryable(f"the end of the step could not be recorded: {error!r}") from error
         finally:

@@ -118,9 +118,9 @@ class Verdicts:
     def condition(self, scopes: tuple[str, ...], now_us: int) -> Condition:
         """The worst condition of several scopes: unknown when one is unknown, else unstable when one is."""
         conditions = {self._condition(scope, now_us) for scope in scopes}
-        for worst in (Condition.UNKNOWN, Condition.UNSTABLE):
-            if worst in conditions:
-                return worst
+        for worst_condition in (Condition.UNKNOWN, Condition.UNSTABLE):
+            if worst_condition in conditions:
+                return worst_condition
         return Condition.STABLE
 
     def _condition(self, scope: str, now_us: int) -> Condition:

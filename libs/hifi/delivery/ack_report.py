@@ -26,7 +26,7 @@ AckRanges = dict[str, dict[int, list[list[int]]]]
 
 
 class RequestTotals(NamedTuple):
-    """What became of requests since the last report."""
+    """The outcomes of requests since the last report."""
 
     answers: Counter[int]
     """HTTP status to number of responses."""
@@ -73,20 +73,20 @@ class PartitionAcks:
             first: sequence of the first event.
         """
         start = 0
-        for at in range(1, len(minutes) + 1):
-            if at == len(minutes) or minutes[at] != minutes[start]:
-                self.add(pipe, minutes[start], first + start, first + at - 1)
-                start = at
+        for end in range(1, len(minutes) + 1):
+            if end == len(minutes) or minutes[end] != minutes[start]:
+                self.add(pipe, minutes[start], first + start, first + end - 1)
+                start = end
 
     def take(self) -> AckRanges:
         """Return what was acknowledged since the last call, and start anew."""
         ranges, self._ranges = self._ranges, {}
         return ranges
 
-    def restore(self, taken: AckRanges) -> None:
+    def restore(self, ack_ranges: AckRanges) -> None:
         """Put back ranges from `take` whose report was not written."""
-        newer, self._ranges = self._ranges, taken
-        for pipe, minutes in newer.items():
+        newer_ranges, self._ranges = self._ranges, ack_ranges
+        for pipe, minutes in newer_ranges.items():
             for minute, ranges in minutes.items():
                 for first, last in ranges:
                     self.add(pipe, minute, first, last)
@@ -94,7 +94,7 @@ class PartitionAcks:
     def report(
         self,
         service: str,
-        taken: AckRanges,
+        ack_ranges: AckRanges,
         totals: RequestTotals,
         demand: Mapping[str, float],
         sources: Mapping[str, SourceReport],
@@ -105,7 +105,7 @@ class PartitionAcks:
 
         Args:
             service: whose report it is.
-            taken: ranges to report.
+            ack_ranges: ranges to report.
             totals: to report.
             demand: quota to what senders offer, per second.
             sources: pipe to the progress of its source.
@@ -125,7 +125,7 @@ class PartitionAcks:
             "sources": sources,
             "pipes": {
                 pipe: {str(minute): sorted(ranges) for minute, ranges in minutes.items()}
-                for pipe, minutes in taken.items()
+                for pipe, minutes in ack_ranges.items()
             },
         }
         return orjson.dumps(body)
@@ -165,12 +165,12 @@ class AckReporter:
         """Pipe to number of requests that exceeded a quota since the last report; sent likewise."""
         self.paused: Counter[str] = Counter()
         """Pipe to number of requests refused since the last report because it is paused; sent likewise."""
-        self._deleted: list[tuple[str, str, int, int]] = []
+        self._deleted_ranges: list[tuple[str, str, int, int]] = []
         self.partitions = [PartitionAcks(secrets.randbits(_EPOCH_BITS)) for _ in range(partitions)]
 
     def add_deleted(self, pipe: str, partition: str, offsets: range) -> None:
         """Report offsets of a source partition that were deleted before they were read; sent likewise."""
-        self._deleted.append((pipe, partition, offsets.start, offsets.stop - 1))
+        self._deleted_ranges.append((pipe, partition, offsets.start, offsets.stop - 1))
 
     def send_reports(self) -> None:
         """Send a report for each partition, except where the last one is not acknowledged yet."""
@@ -204,8 +204,8 @@ class AckReporter:
     def _take_totals(self, partition: int) -> RequestTotals:
         if partition:
             return _NO_TOTALS
-        totals = RequestTotals(self.answers, self.refused, self.paused, self._deleted)
-        self.answers, self.refused, self.paused, self._deleted = Counter(), Counter(), Counter(), []
+        totals = RequestTotals(self.answers, self.refused, self.paused, self._deleted_ranges)
+        self.answers, self.refused, self.paused, self._deleted_ranges = Counter(), Counter(), Counter(), []
         return totals
 
     def _restore(self, partition: int, ranges: AckRanges, totals: RequestTotals) -> None:
@@ -213,7 +213,7 @@ class AckReporter:
         self.answers += totals.answers
         self.refused += totals.refused
         self.paused += totals.paused
-        self._deleted = [*totals.deleted, *self._deleted]
+        self._deleted_ranges = [*totals.deleted, *self._deleted_ranges]
 
     def _record(self, partition: int, ranges: AckRanges, totals: RequestTotals, *, closed: bool) -> Record:
         acks = self.partitions[partition]

@@ -18,7 +18,7 @@ _VERSION: Final = 1
 
 
 class ColourState(StrEnum):
-    """What a colour is meant to do."""
+    """The wanted state of a colour."""
 
     ACTIVE = "active"
     """It gets a share of the requests."""
@@ -32,7 +32,7 @@ class ColourState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ColourSetup:
-    """What a colour runs on, where that differs from the options with which both colours were started.
+    """Versions and settings of a colour, where they differ from the options with which both colours were started.
 
     Attributes:
         partitions: of each event topic; 0: as started.
@@ -48,10 +48,10 @@ class ColourSetup:
 
     def text(self) -> str:
         """For people: `8 partitions, HIFI_ENRICH_DRIVER_MEMORY=2g`; empty when nothing differs."""
-        parts = [f"{self.partitions} partitions"] if self.partitions else []
-        parts += [f"Kafka {self.kafka_version}"] if self.kafka_version else []
-        parts += [f"release {self.release}"] if self.release else []
-        return ", ".join([*parts, *(f"{name}={value}" for name, value in sorted(self.settings.items()))])
+        texts = [f"{self.partitions} partitions"] if self.partitions else []
+        texts += [f"Kafka {self.kafka_version}"] if self.kafka_version else []
+        texts += [f"release {self.release}"] if self.release else []
+        return ", ".join([*texts, *(f"{name}={value}" for name, value in sorted(self.settings.items()))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ class Colour:
 
     def in_state(self, state: ColourState, at_ms: int) -> "Colour":
         """This colour in another state, as decided at a time, milliseconds since 1970 UTC."""
-        wakes = self.state is ColourState.ASLEEP and state is not ColourState.ASLEEP
-        return replace(self, state=state, woken_ms=at_ms if wakes else self.woken_ms)
+        is_waking = self.state is ColourState.ASLEEP and state is not ColourState.ASLEEP
+        return replace(self, state=state, woken_ms=at_ms if is_waking else self.woken_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Colours:
     at_ms: int
     by: str
 
-    def with_shares(self, shares: Mapping[str, int], at_ms: int, by: str) -> "Colours":
+    def with_shares(self, shares: Mapping[str, int], at_ms: int, author: str) -> "Colours":
         """These colours with other shares; a colour with a share is active, one that loses its share is idle.
 
         Raises:
@@ -114,17 +114,17 @@ class Colours:
         """
         if sum(shares.values()) != WHOLE_SHARE or any(share < 0 for share in shares.values()):
             raise Misconfigured(f"the shares {dict(shares)} do not add up to {WHOLE_SHARE:,}")
-        changed = {}
+        colours = {}
         for name, colour in self.colours.items():
             share = shares[name]
             if share and colour.state is ColourState.ASLEEP:
                 raise Misconfigured(f"{name} is asleep: wake it first with `hifi colour wake {name}`")
             state = ColourState.ACTIVE if share else colour.state
             state = ColourState.IDLE if not share and state is ColourState.ACTIVE else state
-            changed[name] = replace(colour, share=share, state=state)
-        return replace(self, colours=changed, at_ms=at_ms, by=by)
+            colours[name] = replace(colour, share=share, state=state)
+        return replace(self, colours=colours, at_ms=at_ms, by=author)
 
-    def with_state(self, name: str, state: ColourState, at_ms: int, by: str) -> "Colours":
+    def with_state(self, name: str, state: ColourState, at_ms: int, author: str) -> "Colours":
         """These colours with another state of a colour that gets no requests.
 
         Raises:
@@ -137,10 +137,10 @@ class Colours:
                 f"`hifi colour shift {other(name)}`"
             )
         return replace(
-            self, colours={**self.colours, name: colour.in_state(state, at_ms)}, at_ms=at_ms, by=by
+            self, colours={**self.colours, name: colour.in_state(state, at_ms)}, at_ms=at_ms, by=author
         )
 
-    def with_setup(self, name: str, setup: ColourSetup, at_ms: int, by: str) -> "Colours":
+    def with_setup(self, name: str, setup: ColourSetup, at_ms: int, author: str) -> "Colours":
         """These colours with a colour that wakes on another setup.
 
         Raises:
@@ -152,8 +152,8 @@ class Colours:
                 f"{name} is {colour.state.value}: a colour gets another setup only when it wakes; put it to sleep "
                 f"first, with `hifi colour sleep {name}`"
             )
-        changed = replace(colour.in_state(ColourState.IDLE, at_ms), setup=setup)
-        return replace(self, colours={**self.colours, name: changed}, at_ms=at_ms, by=by)
+        woken_colour = replace(colour.in_state(ColourState.IDLE, at_ms), setup=setup)
+        return replace(self, colours={**self.colours, name: woken_colour}, at_ms=at_ms, by=author)
 
     @property
     def shares(self) -> dict[str, int]:
@@ -218,5 +218,5 @@ def decode(value: bytes | None) -> Colours:
 
 
 def other(name: str) -> str:
-    """The other colour."""
+    """The other colour of the two."""
     return NAMES[1 - NAMES.index(name)]

@@ -20,7 +20,7 @@ EGEST: Final = "egest"
 
 
 class DestinationState(StrEnum):
-    """What happens to the deliveries of a destination."""
+    """The treatment of the deliveries of a destination."""
 
     ACTIVE = "active"
     """They are sent, and retried when they fail. What is parked comes back."""
@@ -58,7 +58,7 @@ NEVER_PARKED: Final = StateChange()
 
 
 class DestinationStates:
-    """What the records of the topic say together."""
+    """The states that the records of the topic give together."""
 
     def __init__(self) -> None:
         self._changes: dict[DestinationName, StateChange] = {}
@@ -74,7 +74,11 @@ class DestinationStates:
 
     def positions(self, partition: int) -> dict[DestinationName, int]:
         """Destination to the first offset of a partition of `parked` that may hold a delivery of it."""
-        return {name: first for (name, number), first in self._positions.items() if number == partition}
+        return {
+            name: first_offset
+            for (name, number), first_offset in self._positions.items()
+            if number == partition
+        }
 
     def take(self, key: bytes | None, value: bytes | None, _offset: int) -> None:
         """Apply a record.
@@ -86,11 +90,11 @@ class DestinationStates:
         name = DestinationName(pipe, destination)
         content = orjson.loads(value) if value is not None else None
         if partition:
-            place = name, int(partition[0])
+            position_key = name, int(partition[0])
             if content is None:
-                self._positions.pop(place, None)
+                self._positions.pop(position_key, None)
             else:
-                self._positions[place] = int(content["first"])
+                self._positions[position_key] = int(content["first"])
         elif content is None:
             self._changes.pop(name, None)
         else:
@@ -106,7 +110,7 @@ def state_record(name: DestinationName, change: StateChange) -> Record:
     return Record("/".join(name).encode(), orjson.dumps(content), [])
 
 
-def position_record(name: DestinationName, partition: int, first: int | None) -> Record:
+def position_record(name: DestinationName, partition: int, first_offset: int | None) -> Record:
     """The record that says where the parked deliveries of a destination begin; None: there are none."""
     key = f"{name.pipe}/{name.destination}/{partition}".encode()
-    return Record(key, orjson.dumps({"first": first}) if first is not None else None, [])
+    return Record(key, orjson.dumps({"first": first_offset}) if first_offset is not None else None, [])

@@ -28,13 +28,13 @@ def exact_fields(event: OutboundEvent) -> dict[str, Any]:
     return data
 
 
-def value_at(data: dict[str, Any], path: str, missing: Any = None) -> Any:
-    """The value at a path such as `address.city`; `missing` if it is not there."""
+def value_at(data: dict[str, Any], path: str, default: Any = None) -> Any:
+    """The value at a path such as `address.city`; `default` if it is not there."""
     if "." not in path:
-        return data.get(path, missing)
+        return data.get(path, default)
     value: Any = data
     for name in path.split("."):
         if not isinstance(value, dict):
-            return missing
-        value = value.get(name, missing)
+            return default
+        value = value.get(name, default)
     return value

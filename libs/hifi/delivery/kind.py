@@ -86,7 +86,7 @@ class DestinationWriter(ABC):
 
 
 class WriterContext(NamedTuple):
-    """What a writer may want to know of its destination.
+    """The names and limits of a destination, for its writer.
 
     Attributes:
         stream: name.

@@ -24,9 +24,9 @@ class PublishedWatermarks:
     """
 
     def __init__(self, bootstrap: str, client_id: str, topics: Topics) -> None:
-        takes = {TopicPartition(topics.watermarks, 0): self._take}
-        self._follower = PartitionFollower(bootstrap, client_id, takes)
-        self._following: asyncio.Task[None] | None = None
+        handlers = {TopicPartition(topics.watermarks, 0): self._take}
+        self._follower = PartitionFollower(bootstrap, client_id, handlers)
+        self._follow_task: asyncio.Task[None] | None = None
         self._statements: dict[str, Mapping[str, Any]] = {}
 
     async def start(self) -> None:
@@ -34,15 +34,15 @@ class PublishedWatermarks:
 
     def follow(self) -> None:
         """Begin to follow, unless it has begun; while Kafka is away what was read last holds."""
-        if self._following is None:
-            self._following = asyncio.create_task(self._follower.keep_up(_INTERVAL_S))
+        if self._follow_task is None:
+            self._follow_task = asyncio.create_task(self._follower.keep_up(_INTERVAL_S))
 
     async def stop(self) -> None:
         """Disconnect."""
-        await cancel(self._following)
+        await cancel(self._follow_task)
 
     def statement(self, pipe: str, destination: str) -> Mapping[str, Any] | None:
-        """What observe stated last, as `GET /api/v1/watermarks` has it; None: nothing.
+        """The last statement of observe, as `GET /api/v1/watermarks` has it; None: nothing.
 
         It may be called from any thread.
         """

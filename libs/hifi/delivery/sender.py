@@ -100,7 +100,7 @@ class Sender(Protocol[RequestT_contra]):
 
 
 class SenderContext(NamedTuple):
-    """What a sender may want to know of egest.
+    """The context that egest gives a sender.
 
     Attributes:
         pipe: name.

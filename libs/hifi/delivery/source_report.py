@@ -1,4 +1,4 @@
-"""What collect tells of its sources in its ack reports. Pure."""
+"""The progress of sources, which collect reports in its ack reports. Pure."""
 
 from typing import TypedDict
 

@@ -15,7 +15,7 @@ _PAUSE_S: Final = 2.5
 
 
 class StageReading(NamedTuple):
-    """What a stage did within the last `WINDOW_S` seconds."""
+    """The lag of a stage, and its records of the last `WINDOW_S` seconds."""
 
     service: str
     bound_s: float
@@ -33,12 +33,12 @@ class StageReading(NamedTuple):
 
 
 class _Progress(NamedTuple):
-    """What was last read of a partition."""
+    """The offsets that were last read of a partition."""
 
     committed: int
     completed: int
     output: int
-    grown: int
+    growth: int
     """Records that the output had grown by since the reading before."""
 
 
@@ -51,31 +51,32 @@ class OutputProgress:
     """
 
     def __init__(self) -> None:
-        self._latest: dict[int, _Progress] = {}
+        self._latest_progress: dict[int, _Progress] = {}
 
     def completed(
-        self, ends: Mapping[int, int], committed: Mapping[int, int], outputs: Mapping[int, int]
+        self, end_offsets: Mapping[int, int], committed: Mapping[int, int], outputs: Mapping[int, int]
     ) -> dict[int, int]:
         """The completed offset of each partition that has a committed one.
 
         Args:
-            ends: partition to the end offset of the stage's input.
+            end_offsets: partition to the end offset of the stage's input.
             committed: partition to the stage's committed offset.
             outputs: partition to the end offset of the stage's output.
         """
         completed_offsets = {}
         for partition, offset in committed.items():
             output = outputs[partition]
-            latest = self._latest.get(partition)
-            if latest is None or output < latest.output:  # the first reading, or the topic was created again
-                latest = _Progress(offset, offset, output, 0)
-            grown = output - latest.output
-            completed = latest.completed + grown
-            if offset != latest.committed:
+            previous_progress = self._latest_progress.get(partition)
+            # At the first reading, and if the topic was created again.
+            if previous_progress is None or output < previous_progress.output:
+                previous_progress = _Progress(offset, offset, output, 0)
+            growth = output - previous_progress.output
+            completed = previous_progress.completed + growth
+            if offset != previous_progress.committed:
                 # What was completed after the commit was written after the last reading but one.
-                completed = min(completed, offset + latest.grown + grown)
-            completed_offsets[partition] = completed = max(offset, min(ends[partition], completed))
-            self._latest[partition] = _Progress(offset, completed, output, grown)
+                completed = min(completed, offset + previous_progress.growth + growth)
+            completed_offsets[partition] = completed = max(offset, min(end_offsets[partition], completed))
+            self._latest_progress[partition] = _Progress(offset, completed, output, growth)
         return completed_offsets
 
 
@@ -83,7 +84,7 @@ class StageLag:
     """The offsets of one stage, as read from Kafka from time to time."""
 
     def __init__(self, service: str, bound_s: float) -> None:
-        """Nothing is known yet.
+        """Start without offsets.
 
         Args:
             service: name of the stage.
@@ -92,29 +93,29 @@ class StageLag:
         self.service = service
         self.bound_s = bound_s
         self._history_s = max(4 * bound_s, 4 * WINDOW_S)
-        self._ends: dict[int, deque[tuple[float, int]]] = {}
+        self._end_history: dict[int, deque[tuple[float, int]]] = {}
         self._sums: deque[tuple[float, int, int]] = deque()
         self._committed: Mapping[int, int] = {}
         self._progress_s = self._resumed_s = -math.inf
 
-    def add(self, now_s: float, ends: Mapping[int, int], committed: Mapping[int, int]) -> None:
+    def add(self, now_s: float, end_offsets: Mapping[int, int], committed: Mapping[int, int]) -> None:
         """Add a reading.
 
         Args:
             now_s: monotonic, seconds.
-            ends: partition to the end offset of the stage's input.
+            end_offsets: partition to the end offset of the stage's input.
             committed: partition to the stage's committed offset; without those that have none.
         """
-        for partition, end in ends.items():
-            history = self._ends.setdefault(partition, deque())
+        for partition, end in end_offsets.items():
+            history = self._end_history.setdefault(partition, deque())
             if history and end < history[-1][1]:  # the topic was created again
                 history.clear()
             history.append((now_s, end))
             while len(history) > 2 and history[1][0] <= now_s - self._history_s:
                 history.popleft()
-        committed_partitions = [partition for partition in ends if partition in committed]
+        committed_partitions = [partition for partition in end_offsets if partition in committed]
         arrived, completed = (
-            sum(ends[partition] for partition in committed_partitions),
+            sum(end_offsets[partition] for partition in committed_partitions),
             sum(committed[partition] for partition in committed_partitions),
         )
         if not self._sums or completed != self._sums[-1][2] or completed >= arrived:
@@ -145,7 +146,7 @@ class StageLag:
     def _lag_s(self, now_s: float) -> float:
         """The shortest lag of the partitions with events: one that waits for something makes no other late."""
         lags = []
-        for partition, history in self._ends.items():
+        for partition, history in self._end_history.items():
             committed = self._committed.get(partition)
             if committed is None:
                 continue

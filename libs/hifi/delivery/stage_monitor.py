@@ -23,7 +23,7 @@ logger = log.get(__name__)
 
 
 class StageReadings(NamedTuple):
-    """What all stages did lately."""
+    """The readings of all stages."""
 
     at_s: float
     """When it was read, monotonic, seconds."""
@@ -56,14 +56,16 @@ class StageMonitor:
             topics.enriched: StageLag(EGEST, egest_bound_s),
         }
         """Topic to the stage that reads it."""
-        self._enriched = OutputProgress()
-        self._inputs = [
+        self._enrich_progress = OutputProgress()
+        self._input_partitions = [
             TopicPartition(topic, number) for topic in self.stages for number in range(partitions)
         ]
         tiers = [topics.retry_in(tier) for tier in topics.tiers]
-        self._retries = [TopicPartition(topic, number) for topic in tiers for number in range(partitions)]
+        self._retry_partitions = [
+            TopicPartition(topic, number) for topic in tiers for number in range(partitions)
+        ]
         self._readable = True
-        self._retried = -1
+        self._retry_offset_sum = -1
         self._retried_s = float("-inf")
         self._coordinators: dict[str, int] = {}
 
@@ -104,18 +106,20 @@ class StageMonitor:
         committed = {
             topic: await self._committed(admin, stage.service, topic) for topic, stage in self.stages.items()
         }
-        end_offsets: dict[TopicPartition, int] = await consumer.end_offsets(self._inputs + self._retries)
+        end_offsets: dict[TopicPartition, int] = await consumer.end_offsets(
+            self._input_partitions + self._retry_partitions
+        )
         now_s = monotonic_s()
-        self._note_retries(now_s, sum(end_offsets[tp] for tp in self._retries))
-        ends: dict[str, dict[int, int]] = {topic: {} for topic in self.stages}
-        for tp in self._inputs:
-            ends[tp.topic][tp.partition] = end_offsets[tp]
+        self._note_retries(now_s, sum(end_offsets[tp] for tp in self._retry_partitions))
+        ends_by_topic: dict[str, dict[int, int]] = {topic: {} for topic in self.stages}
+        for tp in self._input_partitions:
+            ends_by_topic[tp.topic][tp.partition] = end_offsets[tp]
         normalized, enriched = self._topics.normalized, self._topics.enriched
-        committed[normalized] = self._enriched.completed(
-            ends[normalized], committed[normalized], ends[enriched]
+        committed[normalized] = self._enrich_progress.completed(
+            ends_by_topic[normalized], committed[normalized], ends_by_topic[enriched]
         )
         for topic, stage in self.stages.items():
-            stage.add(now_s, ends[topic], committed[topic])
+            stage.add(now_s, ends_by_topic[topic], committed[topic])
         readings = [reading for stage in self.stages.values() if (reading := stage.read()) is not None]
         return StageReadings(now_s, readings, self._retried_s)
 
@@ -135,7 +139,7 @@ class StageMonitor:
             if tp.topic == topic and commit.offset >= 0
         }
 
-    def _note_retries(self, now_s: float, retried: int) -> None:
-        if self._retried >= 0 and retried > self._retried:
+    def _note_retries(self, now_s: float, offset_sum: int) -> None:
+        if self._retry_offset_sum >= 0 and offset_sum > self._retry_offset_sum:
             self._retried_s = now_s
-        self._retried = retried
+        self._retry_offset_sum = offset_sum

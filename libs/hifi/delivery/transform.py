@@ -57,12 +57,12 @@ class _BoundedInterpreter(jmespath.visitor.TreeInterpreter):
 
     def __init__(self) -> None:
         super().__init__(_OPTIONS)
-        self._left = MAX_STEPS
+        self._remaining_steps = MAX_STEPS
 
     def visit(self, node: Any, *args: Any, **kwargs: Any) -> Any:
         """Evaluate a node of the expression."""
-        self._left -= 1
-        if self._left < 0:
+        self._remaining_steps -= 1
+        if self._remaining_steps < 0:
             raise _TooLarge(f"it takes more than {MAX_STEPS:,} steps")
         value = super().visit(node, *args, **kwargs)
         if isinstance(value, list) and len(value) > MAX_ITEMS:
@@ -80,7 +80,7 @@ def compile_transform(expression: str) -> Transform:
     Raises:
         Misconfigured: it is not JMESPath, or too long or too deep.
     """
-    parsed = _parse(expression)
+    syntax_tree = _parse(expression)
 
     def transform(data: bytes) -> bytes:
         if len(data) > MAX_DATA_BYTES:
@@ -90,7 +90,7 @@ def compile_transform(expression: str) -> Transform:
         except ValueError:
             raise Rejected(_FAILED, "the data is not JSON") from None
         try:
-            result = _BoundedInterpreter().visit(parsed, value)
+            result = _BoundedInterpreter().visit(syntax_tree, value)
             _require_bounded(result)
         except _TooLarge as error:
             raise Rejected(_FAILED, f"the transform is refused for this event: {error}") from None
@@ -130,18 +130,18 @@ def _parse(expression: str) -> Any:
 
 def _require_bounded(result: Any) -> None:
     """Refuse a result that would be too large as JSON: parts of it may be the same object many times."""
-    values, text, waiting = 0, 0, [result]
-    while waiting:
-        value = waiting.pop()
-        values += 1
+    value_count, characters, stack = 0, 0, [result]
+    while stack:
+        value = stack.pop()
+        value_count += 1
         if isinstance(value, dict):
-            text += sum(map(len, value))
-            waiting.extend(value.values())
+            characters += sum(map(len, value))
+            stack.extend(value.values())
         elif isinstance(value, list):
-            waiting.extend(value)
+            stack.extend(value)
         elif isinstance(value, str):
-            text += len(value)
-        if values > MAX_ITEMS or len(waiting) > MAX_ITEMS:
+            characters += len(value)
+        if value_count > MAX_ITEMS or len(stack) > MAX_ITEMS:
             raise _TooLarge(f"the result has more than {MAX_ITEMS:,} values")
-        if text > MAX_DATA_BYTES:
+        if characters > MAX_DATA_BYTES:
             raise _TooLarge(f"the result has more than {MAX_DATA_BYTES:,} characters")

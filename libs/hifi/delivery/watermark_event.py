@@ -10,7 +10,7 @@ from hifi.record.cloudevents.attributes import RESERVED_TYPE
 from hifi.record.headers import CE_PREFIX, CONTENT_TYPE
 
 _TYPE: Final = f"{CE_PREFIX}type"
-_TOLD: Final = (
+_STATEMENT_KEYS: Final = (
     "pipe",
     "destination",
     "settled_until",
@@ -23,7 +23,7 @@ _TOLD: Final = (
     "as_of",
     "valid_until",
 )
-"""What a destination is told of the statement: nothing of other destinations and other pipes."""
+"""Members of the statement that a destination gets: nothing of other destinations and other pipes."""
 
 
 def watermark_event(stream: str, log: str, statement: Mapping[str, Any]) -> ConsumerRecord:
@@ -47,7 +47,7 @@ def watermark_event(stream: str, log: str, statement: Mapping[str, Any]) -> Cons
         "time": statement["as_of"],
     }
     headers = [(CE_PREFIX + name, value.encode()) for name, value in attributes.items()]
-    value = orjson.dumps({name: statement[name] for name in _TOLD} | {"log": log})
+    value = orjson.dumps({name: statement[name] for name in _STATEMENT_KEYS} | {"log": log})
     return ConsumerRecord(
         topic="",
         partition=0,

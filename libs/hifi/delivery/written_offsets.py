@@ -24,9 +24,9 @@ class WrittenOffsets:
 
     def merge(self, chunk: int, bitmap: bytes) -> None:
         """Add the offsets of a bitmap."""
-        present = self._chunks.setdefault(chunk, bytearray(_CHUNK_BYTES))
-        both = int.from_bytes(present) | int.from_bytes(bitmap)
-        present[:] = both.to_bytes(_CHUNK_BYTES)
+        own_bitmap = self._chunks.setdefault(chunk, bytearray(_CHUNK_BYTES))
+        union = int.from_bytes(own_bitmap) | int.from_bytes(bitmap)
+        own_bitmap[:] = union.to_bytes(_CHUNK_BYTES)
 
     def add(self, offsets: Iterable[int]) -> None:
         """Add offsets."""
@@ -39,10 +39,10 @@ class WrittenOffsets:
 
     def with_offsets(self, offsets: Iterable[int]) -> dict[int, bytes]:
         """The bitmaps that change when offsets are added, by chunk; this set stays as it is."""
-        changed: dict[int, bytearray] = {}
+        changed_bitmaps: dict[int, bytearray] = {}
         for offset in offsets:
             chunk, bit = divmod(offset, CHUNK_OFFSETS)
-            if chunk not in changed:
-                changed[chunk] = bytearray(self._chunks.get(chunk) or bytes(_CHUNK_BYTES))
-            changed[chunk][bit >> 3] |= 1 << (bit & 7)
-        return {chunk: bytes(bitmap) for chunk, bitmap in changed.items()}
+            if chunk not in changed_bitmaps:
+                changed_bitmaps[chunk] = bytearray(self._chunks.get(chunk) or bytes(_CHUNK_BYTES))
+            changed_bitmaps[chunk][bit >> 3] |= 1 << (bit & 7)
+        return {chunk: bytes(bitmap) for chunk, bitmap in changed_bitmaps.items()}

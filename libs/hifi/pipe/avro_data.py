@@ -28,11 +28,11 @@ def described_data(pipe: Pipe, destination: Destination | None = None) -> dict[s
 def changes_after_check(pipe: Pipe, destination: Destination) -> list[str]:
     """The parts of a pipe that change the data after its JSON Schema was checked."""
     normalize = pipe.normalize
-    parts = {
+    changes_by_section = {
         "`normalize.function`": normalize.function is not None,
         "`normalize.fields`": normalize.fields is not None,
         "`normalize.mask`": bool(normalize.mask),
         "`enrich`": bool(pipe.enrich.added()),
         "`transform`": destination.transform is not None,
     }
-    return [name for name, changes in parts.items() if changes]
+    return [name for name, changes_data in changes_by_section.items() if changes_data]

@@ -35,6 +35,6 @@ class DeclaredKind:
 
     def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Describe the declarations that are part of hifi."""
-        tagged: list[Any] = [Annotated[model, Tag(tag)] for tag, model in self.models().items()]
-        union: Any = Annotated[reduce(or_, tagged), Discriminator(self.tag)]
+        tagged_models: list[Any] = [Annotated[model, Tag(tag)] for tag, model in self.models().items()]
+        union: Any = Annotated[reduce(or_, tagged_models), Discriminator(self.tag)]
         return handler(TypeAdapter(union).core_schema)

@@ -16,7 +16,7 @@ Endpoint: TypeAlias = tuple[YamlPath, EgressKind, str, int]
 
 
 class _HostField(NamedTuple):
-    """Where a host stands in the settings of a kind: its path, and the path of its port, or `port` itself."""
+    """The location of a host in the settings of a kind: its path, and the path of its port, or `port` itself."""
 
     path: tuple[str, ...]
     kind: EgressKind
@@ -75,8 +75,8 @@ def owner_endpoints(pipe: Pipe) -> Iterator[Endpoint]:
 
 def source_endpoints(source: HttpSource | CollectedSource) -> Iterator[Endpoint]:
     """The hosts of a source."""
-    declared = source.model_dump(mode="json", by_alias=True)
-    yield from _hosts(("source",), declared, SOURCES.get(source.kind))
+    settings = source.model_dump(mode="json", by_alias=True)
+    yield from _hosts(("source",), settings, SOURCES.get(source.kind))
 
 
 def destination_endpoints(destination: Destination) -> Iterator[Endpoint]:
@@ -95,21 +95,21 @@ def _hosts(
         return
     for field in fields:
         value: Any = settings
-        for part in field.path:
-            value = value.get(part) if isinstance(value, Mapping) else None
+        for key in field.path:
+            value = value.get(key) if isinstance(value, Mapping) else None
         if not isinstance(value, str) or not value:
             continue
-        place = (*path, *field.path)
+        host_path = (*path, *field.path)
         if field.kind is EgressKind.KAFKA:
             for server in value.split(","):
                 host, _, port = server.rpartition(":")
-                yield place, field.kind, host, int(port) if port.isdigit() else field.port
+                yield host_path, field.kind, host, int(port) if port.isdigit() else field.port
         elif "://" in value:
-            yield place, field.kind, *host_and_port(value)
+            yield host_path, field.kind, *host_and_port(value)
         elif field.port:
-            yield place, field.kind, value, field.port
+            yield host_path, field.kind, value, field.port
         elif not value.startswith("sqlite:"):  # a server without scheme, as pyiceberg takes it
-            yield place, field.kind, *host_and_port(f"https://{value}")
+            yield host_path, field.kind, *host_and_port(f"https://{value}")
 
 
 def _urls(path: YamlPath, node: Any) -> Iterator[Endpoint]:

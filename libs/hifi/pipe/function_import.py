@@ -49,10 +49,10 @@ def import_function(path: str, folders: Sequence[Path] | None = None) -> Callabl
         raise Misconfigured(f"the module {module_name} has no {name!r}")
     if not callable(function):
         raise Misconfigured(f"{path} is not a function")
-    home = getattr(function, "__module__", None) or type(function).__module__
-    if not _is_inside(sys.modules.get(home), folders):
+    defining_module = getattr(function, "__module__", None) or type(function).__module__
+    if not _is_inside(sys.modules.get(defining_module), folders):
         raise Misconfigured(
-            f"the function {path} is not allowed: it is defined in {home}, outside {_text(folders)}; "
+            f"the function {path} is not allowed: it is defined in {defining_module}, outside {_text(folders)}; "
             f"define a function in {module_name} that calls it"
         )
     return function  # type: ignore[no-any-return]
@@ -97,9 +97,9 @@ def _require_definition(path: str, file: Path, name: str) -> None:
 def _defined(tree: ast.Module) -> set[str]:
     """Names that a module may define as functions, wherever outside functions and classes it does so."""
     defined_names: set[str] = set()
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
+    nodes: list[ast.AST] = [tree]
+    while nodes:
+        node = nodes.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             defined_names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
@@ -107,7 +107,7 @@ def _defined(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):
             defined_names.update(target.id for target in node.targets if isinstance(target, ast.Name))
         else:
-            waiting += ast.iter_child_nodes(node)
+            nodes += ast.iter_child_nodes(node)
     return defined_names
 
 
@@ -119,7 +119,7 @@ def _check_folder(path: str, module: str, folders: Sequence[Path]) -> None:
         )
     importlib.invalidate_caches()  # the file may be new
     spec = PathFinder.find_spec(module.partition(".")[0], [str(folder) for folder in folders])
-    if spec is None or (spec.origin is not None and not _below(spec.origin, folders)):
+    if spec is None or (spec.origin is not None and not _is_below(spec.origin, folders)):
         raise Misconfigured(
             f"the function {path} is not allowed: there is no module {module} in {_text(folders)}; functions are "
             f"imported only from the folders in {PREFIX}FUNCTION_FOLDERS"
@@ -128,10 +128,10 @@ def _check_folder(path: str, module: str, folders: Sequence[Path]) -> None:
 
 def _is_inside(module: ModuleType | None, folders: Sequence[Path]) -> bool:
     file = getattr(module, "__file__", None)
-    return file is not None and _below(file, folders)
+    return file is not None and _is_below(file, folders)
 
 
-def _below(file: str, folders: Sequence[Path]) -> bool:
+def _is_below(file: str, folders: Sequence[Path]) -> bool:
     """Whether a file is below a folder, symbolic links resolved."""
     return any(Path(file).resolve().is_relative_to(folder) for folder in folders)
 

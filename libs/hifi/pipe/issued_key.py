@@ -101,45 +101,45 @@ class IssuedKeys:
             ValueError: it is not the record of a key.
         """
         identity = (key or b"").decode("utf-8", "replace")
-        before = self._by_id.pop(identity, None)
-        if before is not None:
-            self._by_hash.pop(before.sha256, None)
+        replaced_key = self._by_id.pop(identity, None)
+        if replaced_key is not None:
+            self._by_hash.pop(replaced_key.sha256, None)
         if value is None:
             return
         try:
             body = orjson.loads(value)
             fields = {field: body[field] for field in IssuedKey.__dataclass_fields__}
-            issued = IssuedKey(**fields | {"origins": tuple(body["origins"])})
-            if issued.id != identity or issued.id != key_id(issued.sha256):
+            write_key = IssuedKey(**fields | {"origins": tuple(body["origins"])})
+            if write_key.id != identity or write_key.id != key_id(write_key.sha256):
                 raise ValueError("its id is not that of its key")
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not the record of a write key: {error}") from None
-        self._by_id[identity] = issued
-        self._by_hash[issued.sha256] = issued
+        self._by_id[identity] = write_key
+        self._by_hash[write_key.sha256] = write_key
 
     def of_hash(self, sha256: str, now_us: int) -> IssuedKey | None:
         """The key with a hash; None: there is none, or it has expired."""
-        issued = self._by_hash.get(sha256)
-        return issued if issued is not None and issued.valid(now_us) else None
+        key = self._by_hash.get(sha256)
+        return key if key is not None and key.valid(now_us) else None
 
     def of_pipe(self, pipe: str) -> list[IssuedKey]:
         """The keys of a pipe, oldest first."""
         return sorted(
-            (issued for issued in self._by_id.values() if issued.pipe == pipe),
-            key=lambda issued: (issued.at_us, issued.id),
+            (key for key in self._by_id.values() if key.pipe == pipe),
+            key=lambda key: (key.at_us, key.id),
         )
 
-    def changes_to(self, other: "IssuedKeys") -> list[Record]:
+    def changes_to(self, target: "IssuedKeys") -> list[Record]:
         """The records that make these keys those of another stream."""
-        changed = [issued.record() for issued in other.by_id.values() if self._by_id.get(issued.id) != issued]
-        revoked = [
-            Record(identity.encode(), None, []) for identity in self._by_id if identity not in other.by_id
+        changed_records = [key.record() for key in target.by_id.values() if self._by_id.get(key.id) != key]
+        revocations = [
+            Record(identity.encode(), None, []) for identity in self._by_id if identity not in target.by_id
         ]
-        return changed + revoked
+        return changed_records + revocations
 
     def allows_origin(self, origin: str, now_us: int) -> bool:
         """Whether a page of an origin may send with any key."""
-        return any(origin in issued.origins and issued.valid(now_us) for issued in self._by_id.values())
+        return any(origin in key.origins and key.valid(now_us) for key in self._by_id.values())
 
 
 def new_key() -> str:
@@ -155,7 +155,7 @@ def key_id(sha256: str) -> str:
 def issued_key(
     key: str, pipe: str, *, origins: Iterable[str], expires_us: int | None, author: str, at_us: int
 ) -> IssuedKey:
-    """What is stored of a key. A plain hash suffices, since keys are random.
+    """The record of a key, with its hash. A plain hash suffices, since keys are random.
 
     Args:
         key: at least 32 characters.
@@ -170,25 +170,27 @@ def issued_key(
     """
     if len(key) < _SHORTEST or not re.fullmatch(r"[\x21-\x7e]+", key):
         raise Misconfigured(f"a write key has at least {_SHORTEST} characters of ASCII without spaces")
-    pages = tuple(sorted({read_origin(origin) for origin in origins}))
-    if len(pages) > MOST_ORIGINS:
+    page_origins = tuple(sorted({read_origin(origin) for origin in origins}))
+    if len(page_origins) > MOST_ORIGINS:
         raise Misconfigured(f"a write key may have {MOST_ORIGINS} origins")
     sha256 = hashlib.sha256(key.encode()).hexdigest()
-    return IssuedKey(key_id(sha256), pipe, sha256, pages, expires_us, author, at_us)
+    return IssuedKey(key_id(sha256), pipe, sha256, page_origins, expires_us, author, at_us)
 
 
 def rotated(
-    before: IssuedKey, key: str, overlap_s: float, author: str, at_us: int
+    replaced_key: IssuedKey, key: str, overlap_s: float, author: str, at_us: int
 ) -> tuple[IssuedKey, IssuedKey]:
     """The key that replaces another one, and that one, which goes on for the overlap.
 
     Raises:
         Misconfigured: the key is short, or it is the one before.
     """
-    after = issued_key(key, before.pipe, origins=before.origins, expires_us=None, author=author, at_us=at_us)
-    if after.id == before.id:
+    replacement = issued_key(
+        key, replaced_key.pipe, origins=replaced_key.origins, expires_us=None, author=author, at_us=at_us
+    )
+    if replacement.id == replaced_key.id:
         raise Misconfigured("the new key is the one before; a rotation needs another one")
-    return after, before.expiring(at_us + int(overlap_s * MICROSECONDS))
+    return replacement, replaced_key.expiring(at_us + int(overlap_s * MICROSECONDS))
 
 
 def read_origin(text: str) -> str:
@@ -198,18 +200,18 @@ def read_origin(text: str) -> str:
         Misconfigured: it is none.
     """
     try:
-        parts = urlsplit(text)
-        port = {("https", 443): "", ("http", 80): ""}.get((parts.scheme, parts.port or 0))
+        url = urlsplit(text)
+        port = {("https", 443): "", ("http", 80): ""}.get((url.scheme, url.port or 0))
         if port is None:
-            port = "" if parts.port is None else f":{parts.port}"
-        host = parts.hostname or ""
+            port = "" if url.port is None else f":{url.port}"
+        host = url.hostname or ""
     except ValueError:
-        parts, host, port = urlsplit(""), "", ""
-    rest = (parts.path.rstrip("/"), parts.query, parts.fragment, parts.username)
+        url, host, port = urlsplit(""), "", ""
+    extra_components = (url.path.rstrip("/"), url.query, url.fragment, url.username)
     if (
-        parts.scheme not in ("http", "https")
-        or any(rest)
+        url.scheme not in ("http", "https")
+        or any(extra_components)
         or not re.fullmatch(r"[a-z0-9._-]+|[0-9a-f:]+", host)
     ):
         raise Misconfigured(f"{text!r} is no origin; write for example https://shop.example")
-    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"
+    return f"{url.scheme}://{f'[{host}]' if ':' in host else host}{port}"

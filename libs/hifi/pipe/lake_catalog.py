@@ -1,4 +1,4 @@
-"""What a pipe may say of an Iceberg catalog: its address, and its properties by name and form of the value.
+"""Settings of an Iceberg catalog in a pipe: its address, and its properties by name and form of the value.
 
 pyiceberg imports the class that a property such as `py-io-impl` names, and opens the file that another one names. A
 pipe is input, so only the names listed here reach pyiceberg, and only with values of their form. The same function
@@ -81,7 +81,7 @@ def catalog_refusals(
     is_sql = catalog is None or str(catalog).startswith("sqlite")
     if not is_sql:
         url = str(catalog)
-        if reason := _refuse_text(url) or refuse_base_url(url) or _refuse_form(url, _URL):
+        if reason := _refuse_text(url) or refuse_base_url(url) or _refuse_mismatch(url, _URL):
             yield ("catalog",), reason
     if is_sql and (catalog is not None or not warehouse.startswith("s3://")):
         url = f"sqlite:///{warehouse}/catalog.db" if catalog is None else str(catalog)
@@ -96,26 +96,26 @@ def catalog_refusals(
             yield ("properties", str(name)), reason
 
 
-def refuse_property(name: str, value: Any, allowed: Mapping[str, str]) -> str | None:
+def refuse_property(name: str, value: Any, allowed_patterns: Mapping[str, str]) -> str | None:
     """Why a property may not reach pyiceberg; None: it may.
 
     Args:
         name: of the property.
         value: text, or the reference of a secret, whose content is not judged.
-        allowed: name to the form of the value.
+        allowed_patterns: name to the form of the value.
     """
-    form = allowed.get(name)
-    if form is None:
-        return f"the property {name!r} of a catalog is not allowed; allowed are {', '.join(sorted(allowed))}"
+    pattern = allowed_patterns.get(name)
+    if pattern is None:
+        return f"the property {name!r} of a catalog is not allowed; allowed are {', '.join(sorted(allowed_patterns))}"
     if not isinstance(value, str):
         return None
-    reason = _refuse_text(value) or _refuse_form(value, form)
+    reason = _refuse_text(value) or _refuse_mismatch(value, pattern)
     return None if reason is None else f"the value of the property {name} is not allowed: {reason}"
 
 
 def refuse_secret_property(name: str, value: str) -> str | None:
     """Why the content of a secret may not be the value of an allowed property; None: it may."""
-    reason = _refuse_form(value, REST_PROPERTIES[name])
+    reason = _refuse_mismatch(value, REST_PROPERTIES[name])
     return None if reason is None else f"the secret of the property {name} is not allowed: {reason}"
 
 
@@ -146,5 +146,5 @@ def _refuse_text(value: str) -> str | None:
     return None
 
 
-def _refuse_form(value: str, form: str) -> str | None:
-    return None if re.fullmatch(form, value) else "it has not the form of such a value"
+def _refuse_mismatch(value: str, pattern: str) -> str | None:
+    return None if re.fullmatch(pattern, value) else "it has not the form of such a value"

@@ -31,7 +31,7 @@ _CERTIFICATES: Final = ("ca_file", "certificate_file")
 
 def refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, str]]:
     """Path in the pipe's YAML and reason of each secret, file, catalog setting, host and mask that is refused."""
-    yield from _judged_hosts(pipe.pipe, owner_endpoints(pipe))
+    yield from _refused_hosts(pipe.pipe, owner_endpoints(pipe))
     yield from source_refusals(pipe.pipe, pipe.source, limits)
     yield from normalize_refusals(pipe, limits)
     yield from _masks_of_identifiers(pipe)
@@ -45,7 +45,7 @@ def source_refusals(
     pipe: str, source: HttpSource | CollectedSource, limits: PipeLimits
 ) -> Iterator[tuple[YamlPath, str]]:
     """As `refusals`, of the source of a pipe."""
-    yield from _judged_hosts(pipe, source_endpoints(source))
+    yield from _refused_hosts(pipe, source_endpoints(source))
     yield from _refused_secrets(pipe, source, ("source",), limits)
     if isinstance(source, TopicSource) and (reason := limits.refuse_topic(source.topic)):
         yield ("source", "topic"), reason
@@ -71,15 +71,15 @@ def _masks_of_identifiers(pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:
     """
     source = pipe.source
     if isinstance(source, CollectedSource):
-        identifying = source.identifying()
+        identifying_fields = source.identifying()
     elif source.partition_key is None or (source.mask and "partitionkey" in source.mask.attributes):
         return
     else:
-        identifying = [("partition_key", source.partition_key)]
+        identifying_fields = [("partition_key", source.partition_key)]
     for path in pipe.normalize.mask:
-        for sent in sent_paths(pipe.normalize, path):
-            for setting, field in identifying:
-                if f"{sent}.".startswith(f"{field}.") or field.startswith(f"{sent}."):
+        for sent_path in sent_paths(pipe.normalize, path):
+            for setting, field in identifying_fields:
+                if f"{sent_path}.".startswith(f"{field}.") or field.startswith(f"{sent_path}."):
                     reason = (
                         f"`source.{setting}` is the field {field}, whose values are in the ids or keys of events, "
                         f"unmasked: choose another `{setting}`, or leave the mask out"
@@ -99,7 +99,7 @@ def destination_refusals(
         destination: of the pipe.
         limits: of this process.
     """
-    yield from _judged_hosts(pipe, destination_endpoints(destination))
+    yield from _refused_hosts(pipe, destination_endpoints(destination))
     yield from _refused_secrets(pipe, destination, (), limits)
     if not isinstance(destination, ConnectorDestination):
         return
@@ -112,13 +112,13 @@ def destination_refusals(
             yield ("settings", *setting), reason
 
 
-def require_none(refused: Iterable[tuple[YamlPath, str]]) -> None:
+def require_none(refused_settings: Iterable[tuple[YamlPath, str]]) -> None:
     """Check in a service that nothing of a part of a pipe is refused, before it reads or connects to anything.
 
     Raises:
         Misconfigured: the message lists what is refused.
     """
-    if lines := [f"{'.'.join(map(str, path))}: {reason}" for path, reason in refused]:
+    if lines := [f"{'.'.join(map(str, path))}: {reason}" for path, reason in refused_settings]:
         raise Misconfigured("; ".join(lines))
 
 
@@ -136,29 +136,29 @@ def require_granted(pipe: str, node: Any) -> None:
     )
 
 
-def _judged_hosts(
+def _refused_hosts(
     pipe: str, hosts: Iterable[tuple[YamlPath, EgressKind, str, int]]
 ) -> Iterator[tuple[YamlPath, str]]:
-    judge = egress(pipe)
+    pipe_egress = egress(pipe)
     for path, kind, host, port in hosts:
-        if reason := judge.literal_refusal(kind, host, port):
+        if reason := pipe_egress.literal_refusal(kind, host, port):
             yield path, reason
 
 
 def _refused_secrets(
     pipe: str, node: Any, path: YamlPath, limits: PipeLimits
 ) -> Iterator[tuple[YamlPath, str]]:
-    for place, secret in secrets(node, path):
+    for setting_path, secret in secrets(node, path):
         reason = secret.refusal(limits) or secret.not_granted(pipe, limits)
         if reason is not None:
-            yield place, reason
-    for place, file in _named_files(node, path):
-        if place[-1] in _CERTIFICATES:
+            yield setting_path, reason
+    for setting_path, file in _named_files(node, path):
+        if setting_path[-1] in _CERTIFICATES:
             reason = limits.refuse_certificates(file, pipe)
         else:
             reason = limits.refuse_secret_file(file) or limits.refuse_grant(pipe, None, file)
         if reason is not None:
-            yield place, reason
+            yield setting_path, reason
 
 
 def _named_files(node: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Path]]:
@@ -210,13 +210,13 @@ def require_allowed(pipes: Sequence[Pipe]) -> None:
 
 
 def require_mask_keys(
-    pipes: Sequence[Pipe], published: Mapping[str, Pipe], variables: Mapping[str, str] = os.environ
+    pipes: Sequence[Pipe], published_pipes: Mapping[str, Pipe], variables: Mapping[str, str] = os.environ
 ) -> None:
     """Refuse to publish a version that adds or changes a mask whose key cannot be read here.
 
     Args:
         pipes: to publish.
-        published: name to the version in force.
+        published_pipes: name to the version in force.
         variables: environment of the services; default: of this process.
 
     Raises:
@@ -224,9 +224,9 @@ def require_mask_keys(
     """
     lines = []
     for pipe in pipes:
-        before = {} if pipe.pipe not in published else dict(masks(published[pipe.pipe]))
+        published_masks = {} if pipe.pipe not in published_pipes else dict(masks(published_pipes[pipe.pipe]))
         for path, mask in masks(pipe):
-            if isinstance(mask, KeyedHash) and before.get(path) != mask:
+            if isinstance(mask, KeyedHash) and published_masks.get(path) != mask:
                 try:
                     mask.hash.read(variables)
                 except Misconfigured as error:

@@ -1,7 +1,7 @@
-"""What a pipe may name: Python functions, secrets and lookup files. A pipe is input, the operator decides.
+"""Limits on what a pipe may name: Python functions, secrets and lookup files. A pipe is input, the operator decides.
 
 The limits are settings of every process: `hifi check` reports what they refuse with file and line, publication refuses
-the pipe, and each service refuses it again, because whoever can write the topic `pipes` can write any pipe.
+the pipe, and each service refuses it again, because a writer of the topic `pipes` can write any pipe.
 """
 
 import os
@@ -27,13 +27,13 @@ _EVERYTHING: Final = "*"
 
 
 def _split(text: str | Iterable[str]) -> tuple[str, ...]:
-    parts = text.split(os.pathsep) if isinstance(text, str) else text
-    return tuple(part for part in map(str, parts) if part)
+    items = text.split(os.pathsep) if isinstance(text, str) else text
+    return tuple(item for item in map(str, items) if item)
 
 
 def _split_commas(text: str | Iterable[str]) -> tuple[str, ...]:
-    parts = text.split(",") if isinstance(text, str) else text
-    return tuple(part.strip() for part in parts if part.strip())
+    items = text.split(",") if isinstance(text, str) else text
+    return tuple(item.strip() for item in items if item.strip())
 
 
 Folders = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)]
@@ -111,7 +111,7 @@ class PipeLimits(BaseSettings):
         refusal = f"the file {file} is not allowed as a secret"
         if self._is_own(file):
             return f"{refusal}: it is a credential of hifi; name another file"
-        return _outside(file, self.secret_folders, refusal, "SECRET_FOLDERS")
+        return _refuse_outside(file, self.secret_folders, refusal, "SECRET_FOLDERS")
 
     def refuse_certificates(self, file: Path, pipe: str | None = None) -> str | None:
         """Why a pipe may not name this file as certificates or authorities; None: it may.
@@ -151,23 +151,24 @@ class PipeLimits(BaseSettings):
         if not self.limits_secrets:
             return None
         if variable is not None:
-            granted = self._is_variable_of(pipe, variable) or any(
-                not name.startswith("/") and fnmatchcase(variable, name) for name in self._granted(pipe)
+            is_granted = self._is_variable_of(pipe, variable) or any(
+                not name.startswith("/") and fnmatchcase(variable, name) for name in self._grants_of(pipe)
             )
-            places = [f"a variable {prefix}{_variable_part(pipe)}…" for prefix in self.secret_prefixes]
+            suggestions = [f"a variable {prefix}{_variable_part(pipe)}…" for prefix in self.secret_prefixes]
         elif file is not None:
-            granted = self._is_file_of(pipe, file) or any(
+            is_granted = self._is_file_of(pipe, file) or any(
                 name == _EVERYTHING or (name.startswith("/") and _is_at_or_below(file, name))
-                for name in self._granted(pipe)
+                for name in self._grants_of(pipe)
             )
-            places = [f"a file below {folder / pipe}" for folder in self.secret_folders]
+            suggestions = [f"a file below {folder / pipe}" for folder in self.secret_folders]
         else:
             return None
-        if granted:
+        if is_granted:
             return None
         return (
-            f"the secret {variable or file} is not granted to the pipe {pipe}: name {' or '.join(places) or 'another'}"
-            f", or have the operator add {pipe}={variable or file} to {PREFIX}SECRET_GRANTS"
+            f"the secret {variable or file} is not granted to the pipe {pipe}: name "
+            f"{' or '.join(suggestions) or 'another'}, or have the operator add {pipe}={variable or file} "
+            f"to {PREFIX}SECRET_GRANTS"
         )
 
     def _is_variable_of(self, pipe: str, variable: str) -> bool:
@@ -175,38 +176,40 @@ class PipeLimits(BaseSettings):
         prefixes = [prefix for prefix in self.secret_prefixes if variable.startswith(prefix)]
         if not prefixes:
             return False
-        named = variable.removeprefix(max(prefixes, key=len))
-        part = _variable_part(pipe)
-        return named.startswith(part) and named[len(part) :][:1] not in ("", "_")
+        suffix = variable.removeprefix(max(prefixes, key=len))
+        pipe_part = _variable_part(pipe)
+        return suffix.startswith(pipe_part) and suffix[len(pipe_part) :][:1] not in ("", "_")
 
     def _is_file_of(self, pipe: str, file: Path) -> bool:
         """Whether a file is the pipe's own: below the folder with its name in the innermost secret folder."""
-        resolved = resolved_path(file)
-        folders = [folder for folder in map(resolved_path, self.secret_folders) if folder in resolved.parents]
+        resolved_file = resolved_path(file)
+        folders = [
+            folder for folder in map(resolved_path, self.secret_folders) if folder in resolved_file.parents
+        ]
         if not folders:
             return False
-        innermost = max(folders, key=lambda folder: len(folder.parts))
-        place = resolved_path(innermost / pipe)
-        return innermost in place.parents and place in resolved.parents
+        secret_folder = max(folders, key=lambda folder: len(folder.parts))
+        pipe_folder = resolved_path(secret_folder / pipe)
+        return secret_folder in pipe_folder.parents and pipe_folder in resolved_file.parents
 
     def refuse_vault_grant(self, pipe: str, name: str) -> str | None:
         """Why a pipe may not name `PATH#FIELD` in Vault; None: the path, or one that it is below, is granted to it."""
         path = name.partition("#")[0]
-        for granted in self._granted(pipe):
-            place = granted.removeprefix(VAULT).removesuffix("/*").strip("/")
-            if granted.startswith(VAULT) and place and f"{path}/".startswith(f"{place}/"):
+        for grant in self._grants_of(pipe):
+            granted_path = grant.removeprefix(VAULT).removesuffix("/*").strip("/")
+            if grant.startswith(VAULT) and granted_path and f"{path}/".startswith(f"{granted_path}/"):
                 return None
         return (
             f"the secret {VAULT}{path} is not granted to the pipe {pipe}; name one of its own, or have the "
             f"operator add {pipe}={VAULT}{path} to {PREFIX}SECRET_GRANTS"
         )
 
-    def _granted(self, pipe: str) -> Iterator[str]:
-        """What is granted to a pipe."""
+    def _grants_of(self, pipe: str) -> Iterator[str]:
+        """The variables, files and paths of Vault that are granted to a pipe."""
         for grant in self.secret_grants:
-            pattern, _, granted = grant.partition("=")
+            pattern, _, secret = grant.partition("=")
             if fnmatchcase(pipe, pattern):
-                yield granted
+                yield secret
 
     def _is_own(self, file: Path) -> bool:
         """Whether it is a credential of hifi: below one of its folders, or named by a setting of this process.
@@ -214,7 +217,7 @@ class PipeLimits(BaseSettings):
         Certificates of authorities are no secrets.
         """
         resolved = resolved_path(file)
-        named = (
+        setting_files = (
             value
             for name, value in os.environ.items()
             if name.startswith(OWN_VARIABLES)
@@ -222,7 +225,7 @@ class PipeLimits(BaseSettings):
             and not name.endswith("_CA_FILE")
             and value
         )
-        return any(resolved == resolved_path(value) for value in named) or any(
+        return any(resolved == resolved_path(value) for value in setting_files) or any(
             resolved.is_relative_to(resolved_path(folder)) for folder in self.credential_folders
         )
 
@@ -230,8 +233,8 @@ class PipeLimits(BaseSettings):
     @classmethod
     def _grants_are_valid(cls, grants: tuple[str, ...]) -> tuple[str, ...]:
         for grant in grants:
-            pattern, separator, granted = grant.partition("=")
-            if not (pattern and separator and granted):
+            pattern, separator, secret = grant.partition("=")
+            if not (pattern and separator and secret):
                 raise ValueError(f"{grant!r} is not PIPE=VARIABLE, PIPE=FILE, PIPE=FOLDER or PIPE=vault:PATH")
         return grants
 
@@ -249,24 +252,26 @@ class PipeLimits(BaseSettings):
                 raise ValueError(reason)
 
     def refuse_topic(self, topic: str) -> str | None:
-        """Why a pipe may not read or write this Kafka topic, on whatever cluster; None: it may."""
+        """Why a pipe may not read or write this Kafka topic, on any cluster; None: it may."""
         stream = os.environ.get("HIFI_STREAM") or "hifi"
         control = os.environ.get("HIFI_CONTROL") or f"{stream}-control"
-        own = next((name for name in (stream, control) if topic.startswith(f"{name}.")), None)
-        if own is None:
+        own_stream = next((name for name in (stream, control) if topic.startswith(f"{name}.")), None)
+        if own_stream is None:
             return None
-        return f"the topic {topic} is hifi's own, as all that begin with {own}.: name another topic"
+        return f"the topic {topic} is hifi's own, as all that begin with {own_stream}.: name another topic"
 
     def refuse_lookup(self, file: Path) -> str | None:
         """Why a pipe may not name this file as a lookup; None: it may."""
         refusal = f"the file {file} is not allowed as a lookup"
         if self._is_own(file):
             return f"{refusal}: it is a credential of hifi; name another file"
-        return _outside(file, self.lookup_folders, refusal, "LOOKUP_FOLDERS")
+        return _refuse_outside(file, self.lookup_folders, refusal, "LOOKUP_FOLDERS")
 
     def refuse_warehouse(self, warehouse: str) -> str | None:
         """Why a pipe may not name this folder or S3 URL as the warehouse of a table; None: it may."""
-        if not self.lake_warehouses or any(_within(warehouse, allowed) for allowed in self.lake_warehouses):
+        if not self.lake_warehouses or any(
+            _is_within(warehouse, allowed_warehouse) for allowed_warehouse in self.lake_warehouses
+        ):
             return None
         return (
             f"the warehouse {warehouse} is not allowed: {PREFIX}LAKE_WAREHOUSES allows "
@@ -276,19 +281,19 @@ class PipeLimits(BaseSettings):
     def refuse_object_folder(self, folder: Path) -> str | None:
         """Why a pipe may not write objects to this folder; None: it may."""
         refusal = f"the folder {folder} is not allowed for objects"
-        return _outside(folder, self.object_folders, refusal, "OBJECT_FOLDERS")
+        return _refuse_outside(folder, self.object_folders, refusal, "OBJECT_FOLDERS")
 
     def refuse_source_folder(self, folder: Path) -> str | None:
         """Why a pipe may not read the files of this folder; None: it may."""
         refusal = f"the folder {folder} is not allowed as a source"
-        return _outside(folder, self.source_folders, refusal, "SOURCE_FOLDERS")
+        return _refuse_outside(folder, self.source_folders, refusal, "SOURCE_FOLDERS")
 
     def refuse_source_file(self, file: Path) -> str | None:
         """Why a pipe may not read this file of its folder; None: it may."""
         refusal = f"the file {file} is not allowed as a source"
         if self._is_own(file):
             return f"{refusal}: it is a credential of hifi"
-        return _outside(file, self.source_folders, refusal, "SOURCE_FOLDERS")
+        return _refuse_outside(file, self.source_folders, refusal, "SOURCE_FOLDERS")
 
 
 def pipe_limits() -> PipeLimits:
@@ -306,7 +311,7 @@ def resolved_path(path: str | Path) -> Path:
 
 
 def _variable_part(pipe: str) -> str:
-    """What a pipe's own variables have after a prefix. A `-` becomes two `_`: `a` has no variable of `a-b`."""
+    """The text after a prefix in a pipe's own variables. A `-` becomes two `_`: `a` has no variable of `a-b`."""
     return pipe.upper().replace("-", "__") + "_"
 
 
@@ -316,23 +321,23 @@ def _is_authority_of_kafka(file: Path) -> bool:
     return bool(authority) and resolved_path(file) == resolved_path(str(authority))
 
 
-def _is_at_or_below(file: Path, granted: str) -> bool:
+def _is_at_or_below(file: Path, grant: str) -> bool:
     """Whether a file is a granted one or below a granted folder, symbolic links and `..` resolved."""
-    resolved, place = resolved_path(file), resolved_path(granted.removesuffix("/*"))
-    return resolved == place or resolved.is_relative_to(place)
+    resolved, granted_path = resolved_path(file), resolved_path(grant.removesuffix("/*"))
+    return resolved == granted_path or resolved.is_relative_to(granted_path)
 
 
-def _within(warehouse: str, allowed: str) -> bool:
+def _is_within(warehouse: str, allowed_warehouse: str) -> bool:
     """Whether a warehouse is an allowed one or below it, symbolic links and `..` resolved."""
-    if "://" in warehouse or "://" in allowed:
-        below = f"{warehouse}/".startswith(f"{allowed.rstrip('/')}/")
-        return below and ".." not in warehouse.split("/")
-    return resolved_path(warehouse).is_relative_to(resolved_path(allowed))
+    if "://" in warehouse or "://" in allowed_warehouse:
+        is_below = f"{warehouse}/".startswith(f"{allowed_warehouse.rstrip('/')}/")
+        return is_below and ".." not in warehouse.split("/")
+    return resolved_path(warehouse).is_relative_to(resolved_path(allowed_warehouse))
 
 
-def _outside(file: Path, folders: tuple[Path, ...], what: str, setting: str) -> str | None:
+def _refuse_outside(file: Path, folders: tuple[Path, ...], refusal: str, setting: str) -> str | None:
     """Why a file is refused: it is below none of the folders, symbolic links resolved."""
     resolved = resolved_path(file)
     if not folders or any(resolved.is_relative_to(resolved_path(folder)) for folder in folders):
         return None
-    return f"{what}: {PREFIX}{setting} allows files below {', '.join(map(str, folders))}"
+    return f"{refusal}: {PREFIX}{setting} allows files below {', '.join(map(str, folders))}"

@@ -31,8 +31,8 @@ class PipeProblem:
     column: int = 1
 
     def __str__(self) -> str:
-        place = f"{self.where}: " if self.where else ""
-        return f"{self.file}:{self.line}: {place}{self.message}"
+        location = f"{self.where}: " if self.where else ""
+        return f"{self.file}:{self.line}: {location}{self.message}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class LoadedView(LoadedFile):
 
 @dataclass(frozen=True, slots=True)
 class LoadedFolder:
-    """What the YAML files of a folder declare, as far as it could be loaded, and all problems."""
+    """The pipes and views of a folder that could be loaded, and the problems of all its YAML files."""
 
     pipes: list[LoadedPipe]
     views: list[LoadedView]
@@ -87,8 +87,8 @@ def load(folder: Path) -> tuple[list[LoadedPipe], list[PipeProblem]]:
         The pipes that could be loaded, and all problems.
     """
     files, problems = _read_folder(folder)
-    loaded, pipe_problems = _load_pipes(files)
-    return loaded, problems + pipe_problems
+    loaded_pipes, pipe_problems = _load_pipes(files)
+    return loaded_pipes, problems + pipe_problems
 
 
 def load_views(folder: Path) -> tuple[list[LoadedView], list[PipeProblem]]:
@@ -101,7 +101,7 @@ def load_views(folder: Path) -> tuple[list[LoadedView], list[PipeProblem]]:
 
 
 def _load_pipes(files: Sequence[LoadedFile]) -> tuple[list[LoadedPipe], list[PipeProblem]]:
-    loaded: list[LoadedPipe] = []
+    loaded_pipes: list[LoadedPipe] = []
     problems: list[PipeProblem] = []
     for file in files:
         if is_view(file.tree):
@@ -109,43 +109,47 @@ def _load_pipes(files: Sequence[LoadedFile]) -> tuple[list[LoadedPipe], list[Pip
         loaded_pipe = _load_pipe(file, problems)
         if loaded_pipe is None:
             continue
-        twin = next((other for other in loaded if other.pipe.pipe == loaded_pipe.pipe.pipe), None)
-        if twin is not None:
+        namesake = next(
+            (candidate for candidate in loaded_pipes if candidate.pipe.pipe == loaded_pipe.pipe.pipe), None
+        )
+        if namesake is not None:
             problems.append(
                 loaded_pipe.problem(
                     ["pipe"],
-                    f"the pipe {loaded_pipe.pipe.pipe!r} is declared in {twin.file.name} too; names must differ",
+                    f"the pipe {loaded_pipe.pipe.pipe!r} is declared in {namesake.file.name} too; names must differ",
                 )
             )
         else:
-            loaded.append(loaded_pipe)
-    problems += _shared_keys(loaded)
-    problems += _shared_topics(loaded)
-    return loaded, problems
+            loaded_pipes.append(loaded_pipe)
+    problems += _shared_keys(loaded_pipes)
+    problems += _shared_topics(loaded_pipes)
+    return loaded_pipes, problems
 
 
 def _load_views(files: Sequence[LoadedFile]) -> tuple[list[LoadedView], list[PipeProblem]]:
-    loaded: list[LoadedView] = []
+    loaded_views: list[LoadedView] = []
     problems: list[PipeProblem] = []
     for file in files:
         if not is_view(file.tree):
             continue
         try:
-            declared = _plain(file.tree)
-            _absolute_secrets(declared, file.file.resolve().parent)
-            view = LoadedView(file.file, file.tree, View.model_validate(declared))
+            content = _plain(file.tree)
+            _absolute_secrets(content, file.file.resolve().parent)
+            view = LoadedView(file.file, file.tree, View.model_validate(content))
         except ValidationError as error:
             problems += [file.problem(path, message) for path, message in validation_problems(error)]
             continue
-        twin = next((other for other in loaded if other.view.table == view.view.table), None)
-        if twin is not None:
+        namesake = next(
+            (candidate for candidate in loaded_views if candidate.view.table == view.view.table), None
+        )
+        if namesake is not None:
             message = (
-                f"the view {view.view.view!r} has the name in SQL of {twin.file.name}; names must differ"
+                f"the view {view.view.view!r} has the name in SQL of {namesake.file.name}; names must differ"
             )
             problems.append(view.problem(["view"], message))
         else:
-            loaded.append(view)
-    return loaded, problems
+            loaded_views.append(view)
+    return loaded_views, problems
 
 
 def is_view(tree: Any) -> bool:
@@ -184,14 +188,14 @@ def _read_tree(file: Path, problems: list[PipeProblem]) -> Any:
 
 
 def _load_pipe(file: LoadedFile, problems: list[PipeProblem]) -> LoadedPipe | None:
-    before = len(problems)
+    problem_count = len(problems)
     try:
         pipe = Pipe.model_validate(_plain(file.tree))
         pipe = _self_contained(pipe, file, problems)
     except ValidationError as error:
         problems += [file.problem(path, message) for path, message in validation_problems(error)]
         return None
-    return LoadedPipe(file.file, file.tree, pipe) if len(problems) == before else None
+    return LoadedPipe(file.file, file.tree, pipe) if len(problems) == problem_count else None
 
 
 def not_yaml(error: Exception, text: str) -> tuple[int, int, str]:
@@ -201,48 +205,54 @@ def not_yaml(error: Exception, text: str) -> tuple[int, int, str]:
         error: that ruamel raised.
         text: that it read.
     """
-    position, what = 0, str(error).partition("\n")[0] or type(error).__name__
+    position, message = 0, str(error).partition("\n")[0] or type(error).__name__
     if isinstance(error, MarkedYAMLError):
-        what = str(error.problem or error.context)
+        message = str(error.problem or error.context)
         if mark := error.problem_mark or error.context_mark:
-            return mark.line + 1, mark.column + 1, f"not YAML: {what}"
+            return mark.line + 1, mark.column + 1, f"not YAML: {message}"
     elif isinstance(error, ReaderError):
         position = error.position
-        what = f"the character U+{ord(text[position]):04X} is not allowed" if position < len(text) else what
+        message = (
+            f"the character U+{ord(text[position]):04X} is not allowed" if position < len(text) else message
+        )
     elif isinstance(error, RecursionError):
-        what = "it is nested too deeply"
-    elif what.startswith("Exceeds the limit"):
-        what = "a number has more than 4,300 digits; write it as text"
+        message = "it is nested too deeply"
+    elif message.startswith("Exceeds the limit"):
+        message = "a number has more than 4,300 digits; write it as text"
     elif isinstance(error, KeyError):
-        what = f"{error} is no value of its tag"
-    before = text[:position]
-    return before.count("\n") + 1, len(before) - before.rfind("\n"), f"not YAML: {what}"
+        message = f"{error} is no value of its tag"
+    preceding_text = text[:position]
+    return (
+        preceding_text.count("\n") + 1,
+        len(preceding_text) - preceding_text.rfind("\n"),
+        f"not YAML: {message}",
+    )
 
 
 def _self_contained(pipe: Pipe, file: LoadedFile, problems: list[PipeProblem]) -> Pipe:
     """Include schemas and make paths absolute."""
     folder = file.file.resolve().parent
-    changes = pipe.model_dump(by_alias=True, exclude_defaults=True, mode="json")
+    declaration = pipe.model_dump(by_alias=True, exclude_defaults=True, mode="json")
     schema = pipe.normalize.json_schema
-    where = ["normalize", "schema"]
+    schema_path = ["normalize", "schema"]
     if isinstance(schema, Path):
         try:
             schema = orjson.loads(_inside(folder, schema).read_bytes())
         except (OSError, ValueError) as error:
-            problems.append(file.problem(where, f"the schema {schema} cannot be read: {error}"))
+            problems.append(file.problem(schema_path, f"the schema {schema} cannot be read: {error}"))
             return pipe
     if schema is not None:
         try:
             jsonschema_rs.validator_for(schema, offline=True)
         except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
-            problems.append(file.problem(where, f"not a JSON Schema: {str(error).splitlines()[0]}"))
+            problems.append(file.problem(schema_path, f"not a JSON Schema: {str(error).splitlines()[0]}"))
             return pipe
-        changes["normalize"]["schema"] = schema
+        declaration["normalize"]["schema"] = schema
     for name, lookup in pipe.enrich.lookups.items():
         if lookup.file is not None:
-            changes["enrich"]["lookups"][name]["file"] = str(folder / lookup.file)
-    _absolute_secrets(changes, folder)
-    return Pipe.model_validate(changes)
+            declaration["enrich"]["lookups"][name]["file"] = str(folder / lookup.file)
+    _absolute_secrets(declaration, folder)
+    return Pipe.model_validate(declaration)
 
 
 def _inside(folder: Path, file: Path) -> Path:
@@ -251,10 +261,10 @@ def _inside(folder: Path, file: Path) -> Path:
     Raises:
         ValueError: the file is elsewhere.
     """
-    resolved = resolved_path(folder / file)
-    if file.is_absolute() or ".." in file.parts or not resolved.is_relative_to(folder):
+    resolved_file = resolved_path(folder / file)
+    if file.is_absolute() or ".." in file.parts or not resolved_file.is_relative_to(folder):
         raise ValueError(f"it must be a file in {folder}, without `..` and links that lead out of it")
-    return resolved
+    return resolved_file
 
 
 def _absolute_secrets(node: Any, folder: Path) -> None:
@@ -269,10 +279,10 @@ def _absolute_secrets(node: Any, folder: Path) -> None:
             _absolute_secrets(value, folder)
 
 
-def _shared_keys(loaded: list[LoadedPipe]) -> list[PipeProblem]:
+def _shared_keys(loaded_pipes: list[LoadedPipe]) -> list[PipeProblem]:
     """Two pipes must not share a write key, because at /v1/events the key determines the pipe."""
     owners, problems = KeyOwners(), []
-    for loaded_pipe in loaded:
+    for loaded_pipe in loaded_pipes:
         problems += [
             loaded_pipe.problem(["source", "keys", index], shared_with(name))
             for index, name in owners.others(loaded_pipe.pipe)
@@ -281,15 +291,15 @@ def _shared_keys(loaded: list[LoadedPipe]) -> list[PipeProblem]:
     return problems
 
 
-def _shared_topics(loaded: list[LoadedPipe]) -> list[PipeProblem]:
+def _shared_topics(loaded_pipes: list[LoadedPipe]) -> list[PipeProblem]:
     """Two pipes must not have the changes of their sources written to one topic."""
     return [
         loaded_pipe.problem(["source", "topic"], refusal)
-        for number, loaded_pipe in enumerate(loaded)
+        for number, loaded_pipe in enumerate(loaded_pipes)
         if (
             refusal := topic_refusal(
                 loaded_pipe.pipe.source,
-                {before.pipe.pipe: before.pipe.source for before in loaded[:number]},
+                {earlier_pipe.pipe.pipe: earlier_pipe.pipe.source for earlier_pipe in loaded_pipes[:number]},
             )
         )
     ]
@@ -303,15 +313,15 @@ def _problem(file: Path, tree: Any, path: Sequence[str | int], message: str) -> 
 def _position_of(tree: Any, path: Sequence[str | int]) -> tuple[int, int]:
     """Line and column, from 1, of the deepest key of a path that the YAML has."""
     line, column = 0, 0
-    for part in path:
+    for key in path:
         try:
-            if isinstance(tree, dict) and part in tree:
-                line, column = tree.lc.key(part)  # type: ignore[attr-defined]
-            elif isinstance(tree, list) and isinstance(part, int):
-                line, column = tree.lc.item(part)  # type: ignore[attr-defined]
+            if isinstance(tree, dict) and key in tree:
+                line, column = tree.lc.key(key)  # type: ignore[attr-defined]
+            elif isinstance(tree, list) and isinstance(key, int):
+                line, column = tree.lc.item(key)  # type: ignore[attr-defined]
             else:
                 break
-            tree = tree[part]
+            tree = tree[key]
         except (KeyError, IndexError, TypeError, AttributeError):
             break
     return line + 1, column + 1
@@ -319,7 +329,7 @@ def _position_of(tree: Any, path: Sequence[str | int]) -> tuple[int, int]:
 
 def dotted(path: Sequence[str | int]) -> str:
     """`("destinations", 0, "when")` as `destinations[0].when`."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
     return text.removeprefix(".")
 
 

@@ -18,21 +18,21 @@ def problems_note(problems: Mapping[str, str]) -> str:
     Args:
         problems: lookup (`pipe/name`) to the reason why its table is not as it should be.
     """
-    note = ""
+    text = ""
     for lookup, reason in sorted(problems.items()):
-        entry = f"{',' if note else _MARK}{lookup}={quote(reason[:_REASON], safe=_PLAIN)}"
-        if len(note) + len(entry) > _LONGEST:
+        entry = f"{',' if text else _MARK}{lookup}={quote(reason[:_REASON], safe=_PLAIN)}"
+        if len(text) + len(entry) > _LONGEST:
             break
-        note += entry
-    return note
+        text += entry
+    return text
 
 
-def problems_of(notes: Iterable[str]) -> dict[str, str]:
+def problems_of(commit_metadata: Iterable[str]) -> dict[str, str]:
     """The problems in the metadata of committed offsets: lookup (`pipe/name`) to the reason."""
     problems: dict[str, str] = {}
-    for note in notes:
-        _, mark, rest = note.rpartition(_MARK)
-        for entry in rest.partition(";")[0].split(",") if mark else ():
+    for metadata in commit_metadata:
+        _, mark, entries = metadata.rpartition(_MARK)
+        for entry in entries.partition(";")[0].split(",") if mark else ():
             lookup, sign, reason = entry.partition("=")
             if sign and "/" in lookup:
                 problems[lookup] = unquote(reason, errors="replace")

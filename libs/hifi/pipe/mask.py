@@ -28,10 +28,10 @@ def _dotted(path: str) -> str:
         ValueError: with the path to write instead, if there is one.
     """
     if path.startswith(("/", "$.", "$[")) or "[" in path:
-        parts = re.sub(r"^\$|[\[\]/'\"]", ".", path).split(".")
-        dotted = ".".join(part for part in parts if part)
+        keys = re.sub(r"^\$|[\[\]/'\"]", ".", path).split(".")
+        dotted_path = ".".join(key for key in keys if key)
         raise ValueError(
-            f"the path {path!r} of a mask is written with dots: {dotted!r}; arrays need no index"
+            f"the path {path!r} of a mask is written with dots: {dotted_path!r}; arrays need no index"
         )
     return path
 
@@ -42,7 +42,7 @@ AttributeName = Annotated[str, StringConstraints(pattern="^[a-z0-9]{1,128}$")]
 
 
 class SourceMask(StrictModel):
-    """What ingest masks before anything is stored."""
+    """Masks that ingest applies before storage."""
 
     data: dict[MaskPath, Mask] = Field(
         default={},
@@ -55,8 +55,10 @@ class SourceMask(StrictModel):
 
     @model_validator(mode="after")
     def _maskable(self) -> "SourceMask":
-        if refused := sorted(_UNMASKED.intersection(self.attributes)):
-            raise ValueError(f"attributes names {refused}, which every event needs; they cannot be masked")
+        if unmaskable_names := sorted(_UNMASKED.intersection(self.attributes)):
+            raise ValueError(
+                f"attributes names {unmaskable_names}, which every event needs; they cannot be masked"
+            )
         for name in ("subject", "partitionkey"):
             if self.attributes.get(name) in ("drop", "redact"):
                 raise ValueError(f"attributes.{name} can only be hashed: it decides the order of events")

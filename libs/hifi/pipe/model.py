@@ -169,8 +169,8 @@ class Lookup(StrictModel):
             raise ValueError(f"{self.file.name}: the suffix must be .csv, .json, .ndjson, .jsonl or .parquet")
         if bool(self.default) != (self.miss == "default"):
             raise ValueError("`default` and `miss: default` need each other")
-        if unknown := set(self.default) - set(self.fields):
-            raise ValueError(f"`default` names {sorted(unknown)}, which `fields` does not have")
+        if unknown_names := set(self.default) - set(self.fields):
+            raise ValueError(f"`default` names {sorted(unknown_names)}, which `fields` does not have")
         return self
 
 
@@ -218,32 +218,34 @@ class Enrich(StrictModel):
 
     @model_validator(mode="after")
     def _unique_names(self) -> "Enrich":
-        seen = dict.fromkeys(self.fields, "fields")
-        added: list[tuple[str, Iterable[str]]] = [
+        section_by_name = dict.fromkeys(self.fields, "fields")
+        names_by_section: list[tuple[str, Iterable[str]]] = [
             *((f"lookups.{name}", lookup.fields) for name, lookup in self.lookups.items()),
             ("derive", self.derive),
             ("udf.returns", self.udf.returns if self.udf else ()),
         ]
-        for where, names in added:
+        for section, names in names_by_section:
             for name in names:
-                if name in seen:
+                if name in section_by_name:
                     raise ValueError(
-                        f"{where} sets {name!r}, which {seen[name]} sets already; choose another name"
+                        f"{section} sets {name!r}, which {section_by_name[name]} sets already; choose another name"
                     )
-                seen[name] = where
+                section_by_name[name] = section
         available_names = set(self.fields)
         for name, lookup in self.lookups.items():
-            if unknown := set(lookup.key) - available_names:
+            if unknown_names := set(lookup.key) - available_names:
                 raise ValueError(
-                    f"lookups.{name}.key uses {sorted(unknown)}; declare them in `fields` with their types"
+                    f"lookups.{name}.key uses {sorted(unknown_names)}; declare them in `fields` with their types"
                 )
             available_names |= set(lookup.fields)
-        if unknown := set(self.required) - available_names:
-            raise ValueError(f"required names {sorted(unknown)}; declare them in `fields` or in a lookup")
-        available_names |= set(self.derive)
-        if self.udf and (unknown := set(self.udf.args) - available_names):
+        if unknown_names := set(self.required) - available_names:
             raise ValueError(
-                f"udf.args uses {sorted(unknown)}, which are not in `fields`, `lookups` or `derive`"
+                f"required names {sorted(unknown_names)}; declare them in `fields` or in a lookup"
+            )
+        available_names |= set(self.derive)
+        if self.udf and (unknown_names := set(self.udf.args) - available_names):
+            raise ValueError(
+                f"udf.args uses {sorted(unknown_names)}, which are not in `fields`, `lookups` or `derive`"
             )
         return self
 
@@ -320,7 +322,7 @@ class Slo(StrictModel):
 
 
 class Destination(StrictModel):
-    """What destinations of all kinds have."""
+    """Keys of destinations of all kinds."""
 
     name: Name = Field(description="Name, unique in the pipe.")
     when: Annotated[str | None, TextForm.SQL] = Field(
@@ -394,16 +396,18 @@ def destination_declarations() -> list[type[Destination]]:
     return [http_declaration(), ConnectorDestination]
 
 
-def _destination_class(declared: Any) -> type[Destination]:
+def _destination_class(declaration: Any) -> type[Destination]:
     """The class of a declared destination, by its kind."""
-    kind = declared.get("kind", HTTP) if isinstance(declared, dict) else getattr(declared, "kind", HTTP)
+    kind = (
+        declaration.get("kind", HTTP) if isinstance(declaration, dict) else getattr(declaration, "kind", HTTP)
+    )
     return http_declaration() if kind == HTTP else ConnectorDestination
 
 
-def _read_destination(declared: Any) -> Destination:
-    if isinstance(declared, Destination):
-        return declared
-    return _destination_class(declared).model_validate(declared)
+def _read_destination(declaration: Any) -> Destination:
+    if isinstance(declaration, Destination):
+        return declaration
+    return _destination_class(declaration).model_validate(declaration)
 
 
 DeclaredDestination: TypeAlias = Annotated[
@@ -411,7 +415,7 @@ DeclaredDestination: TypeAlias = Annotated[
     DeclaredKind(
         _read_destination,
         lambda: {model.__name__: model for model in destination_declarations()},
-        lambda declared: _destination_class(declared).__name__,
+        lambda declaration: _destination_class(declaration).__name__,
     ),
 ]
 
@@ -432,8 +436,8 @@ class Pipe(StrictModel):
     @model_validator(mode="after")
     def _consistent(self) -> "Pipe":
         names = [destination.name for destination in self.destinations]
-        if repeated := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"destinations has {repeated} more than once; names must differ")
+        if repeated_names := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"destinations has {repeated_names} more than once; names must differ")
         require_fields(self.watch, self.enrich.fields.keys() | self.enrich.added())
         return self
 

@@ -17,7 +17,7 @@ def reader(destination: Destination) -> Reader:
 
 def declared_destination(registry: PipeRegistry, pipe: str, name: str) -> Destination | None:
     """A destination as the current revision of its pipe declares it, else as another one that is in use does."""
-    declared = (
+    destinations = (
         revision.pipe.destination(name) for revision in registry.in_use() if revision.pipe.pipe == pipe
     )
-    return next((destination for destination in declared if destination is not None), None)
+    return next((destination for destination in destinations if destination is not None), None)

@@ -103,10 +103,10 @@ class PipeRegistry:
         """Pipe to number, None for the current revision, to why that record cannot be read."""
         self._since_ms: dict[str, int] = {}
         self._listeners: list[Callable[[], None]] = []
-        self._changed = asyncio.Condition()
+        self._change_condition = asyncio.Condition()
         self.task: asyncio.Task[None] | None = None
         """Follows the topic."""
-        self._loaded = asyncio.Event()
+        self._loaded_event = asyncio.Event()
         self.offset = -1
         """Last offset read; -1: none."""
         self.content_offset = -1
@@ -126,11 +126,11 @@ class PipeRegistry:
         )
         self._finish_load()
         self.task = asyncio.create_task(self._follower.follow(self._notify))
-        loaded = asyncio.create_task(self._loaded.wait())
+        loaded_task = asyncio.create_task(self._loaded_event.wait())
         try:
-            await asyncio.wait({self.task, loaded}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({self.task, loaded_task}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            loaded.cancel()
+            loaded_task.cancel()
         if self.task.done():
             self.task.result()
         pipes = [revision.pipe for revision in self.in_use()]
@@ -156,10 +156,10 @@ class PipeRegistry:
         Returns:
             None: the pipe was deleted, or never published.
         """
-        current = self._pipes.get(name)
-        if current is None or current.number == number:
-            return current
-        return self._bodies.get(name, {}).get(number, current)
+        current_revision = self._pipes.get(name)
+        if current_revision is None or current_revision.number == number:
+            return current_revision
+        return self._bodies.get(name, {}).get(number, current_revision)
 
     def unreadable(self, name: str, number: int | None = None) -> str | None:
         """Why events of a pipe must not be processed: its current record, or that of their revision, cannot be read.
@@ -174,8 +174,8 @@ class PipeRegistry:
         reasons = self._unreadable.get(name)
         if reasons is None:
             return None
-        current = self._pipes.get(name)
-        if None in reasons or number is None or current is None or current.number != number:
+        current_revision = self._pipes.get(name)
+        if None in reasons or number is None or current_revision is None or current_revision.number != number:
             return reasons.get(None) or reasons.get(number)
         return None
 
@@ -184,8 +184,8 @@ class PipeRegistry:
         if name not in self._unreadable:
             return None
         record = self._records.get(name)
-        following = None if record is None or record.next is None else record.next.revision
-        return self.unreadable(name, following)
+        next_revision = None if record is None or record.next is None else record.next.revision
+        return self.unreadable(name, next_revision)
 
     @property
     def holds_pipes(self) -> bool:
@@ -194,7 +194,7 @@ class PipeRegistry:
 
     def all_held(self) -> dict[str, str]:
         """Name to reason of all pipes that are held, also of those that were never read."""
-        return {name: why for name in sorted(self._unreadable) if (why := self.held(name)) is not None}
+        return {name: reason for name in sorted(self._unreadable) if (reason := self.held(name)) is not None}
 
     def since_ms(self, name: str) -> int | None:
         """Return when Kafka appended the first record of a pipe that was read, milliseconds since 1970 UTC.
@@ -209,14 +209,18 @@ class PipeRegistry:
 
     def in_use(self) -> list[PipeRevision]:
         """All revisions that events may have been accepted with: each pipe's current one, then its others."""
-        return [revision for current in self.all() for revision in self.revisions(current.pipe.pipe)]
+        return [
+            revision
+            for current_revision in self.all()
+            for revision in self.revisions(current_revision.pipe.pipe)
+        ]
 
     def revisions(self, name: str) -> list[PipeRevision]:
         """The revisions of a pipe that are in use, the current one first; none if it is not published."""
-        current = self._pipes.get(name)
-        if current is None:
+        current_revision = self._pipes.get(name)
+        if current_revision is None:
             return []
-        return [current, *(other for _, other in sorted(self._bodies.get(name, {}).items()))]
+        return [current_revision, *(revision for _, revision in sorted(self._bodies.get(name, {}).items()))]
 
     def usable(self) -> list[PipeRevision]:
         """Those of `in_use` that events may be processed with: `unreadable` names none of them."""
@@ -229,9 +233,9 @@ class PipeRegistry:
     def unreadable_keys(self) -> dict[str, str]:
         """Key, as of `PipeRevision`, to the reason of every revision whose record cannot be read."""
         return {
-            name if number is None else revision_key(name, number): why
+            name if number is None else revision_key(name, number): reason
             for name, reasons in self._unreadable.items()
-            for number, why in reasons.items()
+            for number, reason in reasons.items()
             if self.unreadable(name, number) is not None
         }
 
@@ -244,8 +248,8 @@ class PipeRegistry:
         if self.offset >= offset:
             return True
         try:
-            async with asyncio.timeout(timeout_s), self._changed:
-                await self._changed.wait_for(lambda: self.offset >= offset)
+            async with asyncio.timeout(timeout_s), self._change_condition:
+                await self._change_condition.wait_for(lambda: self.offset >= offset)
         except TimeoutError:
             return False
         return True
@@ -290,7 +294,7 @@ class PipeRegistry:
         if self._format > FORMAT:
             self._health.block(_CONDITION, self._later_format())
             return
-        self._loaded.set()
+        self._loaded_event.set()
         self._health.unblock(_CONDITION)
         logger.info("pipes-loaded", pipes=len(self._pipes), offset=self.offset)
 
@@ -301,12 +305,12 @@ class PipeRegistry:
         )
 
     async def _notify(self) -> None:
-        if not self._loaded.is_set():
+        if not self._loaded_event.is_set():
             self._finish_load()
-        if not self._loaded.is_set():
+        if not self._loaded_event.is_set():
             return
-        async with self._changed:
-            self._changed.notify_all()
+        async with self._change_condition:
+            self._change_condition.notify_all()
         for listener in self._listeners:
             listener()
 
@@ -334,12 +338,12 @@ class PipeRegistry:
         """Note that the current record of a pipe, or that of another revision, cannot be read."""
         if not is_pipe_name(name):
             return
-        why = f"the record at offset {offset} of the topic {self._topics.pipes} cannot be read: {_reason(error)}"
-        self._unreadable.setdefault(name, {})[number] = why
+        reason = f"the record at offset {offset} of the topic {self._topics.pipes} cannot be read: {_reason(error)}"
+        self._unreadable.setdefault(name, {})[number] = reason
         self.content_offset = offset
-        self._health.warn(_subject(name, number), f"{why}. {HELD_ADVICE}")
+        self._health.warn(_subject(name, number), f"{reason}. {HELD_ADVICE}")
         logger.error(
-            "pipe-held", pipe=name, offset=offset, revision=number, error=why, kept=name in self._pipes
+            "pipe-held", pipe=name, offset=offset, revision=number, error=reason, kept=name in self._pipes
         )
 
     def _release(self, name: str, number: int | None, offset: int) -> None:
@@ -363,16 +367,18 @@ class PipeRegistry:
         record = PipeRecord.model_validate_json(value)
         if record.pipe.pipe != name:
             raise ValueError(f"the record's key is {name!r} and the pipe's name {record.pipe.pipe!r}")
-        before = self._pipes.get(name)
-        published = offset if record.since is None else record.since
+        revision = self._pipes.get(name)
+        published_offset = offset if record.since is None else record.since
         self._records[name] = record
-        if before is None or (before.offset, before.number) != (published, record.revision):
+        if revision is None or (revision.offset, revision.number) != (published_offset, record.revision):
             self.content_offset = offset
             logger.info("pipe-published", pipe=name, offset=offset, revision=record.revision)
-            before = PipeRevision(record.pipe, published, record.revision)
-        if before.paused != record.paused:
+            revision = PipeRevision(record.pipe, published_offset, record.revision)
+        if revision.paused != record.paused:
             logger.info("pipe-paused" if record.paused else "pipe-resumed", pipe=name, offset=offset)
-        self._pipes[name] = replace(before, rollout=self._rollout(name), paused=record.paused, cap=record.cap)
+        self._pipes[name] = replace(
+            revision, rollout=self._rollout(name), paused=record.paused, cap=record.cap
+        )
 
     def _note_start(self, name: str, append_ms: int) -> None:
         if name in self._pipes:
@@ -397,9 +403,9 @@ class PipeRegistry:
 
     def _rollout(self, name: str) -> Rollout | None:
         """The rollout of a pipe as soon as the body of its next revision has been read."""
-        declared = self._records[name].next
-        body = None if declared is None else self._bodies.get(name, {}).get(declared.revision)
-        return None if declared is None or body is None else Rollout(body, declared.share)
+        next_revision = self._records[name].next
+        body = None if next_revision is None else self._bodies.get(name, {}).get(next_revision.revision)
+        return None if next_revision is None or body is None else Rollout(body, next_revision.share)
 
 
 def _subject(name: str, number: int | None) -> str:
@@ -407,11 +413,11 @@ def _subject(name: str, number: int | None) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """What is wrong with a record, without its content."""
+    """The error of a record, without its content."""
     if not isinstance(error, ValidationError):
         return f"{type(error).__name__}: {error}"
     problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return ": ".join(part for part in (".".join(map(str, problem["loc"])), problem["msg"]) if part)
+    return ": ".join(text for text in (".".join(map(str, problem["loc"])), problem["msg"]) if text)
 
 
 def stream_record(partitions: int, *, coloured: bool = False) -> Record:

@@ -32,7 +32,7 @@ class NextRevision(_Record):
 
 
 class RateCap(_Record):
-    """What a new pipe may take in its present phase, over all processes of ingest."""
+    """The rate that a new pipe may take in its present phase, over all processes of ingest."""
 
     share: Annotated[int, Field(ge=1, le=WHOLE)]
     """Of its full rate, in 1/10,000."""
@@ -102,7 +102,7 @@ class Rollout:
 
 
 def key_position(pipe: str, key: bytes) -> int:
-    """Where a key is between 0 and 9,999; the same in every process and release."""
+    """The position of a key between 0 and 9,999; the same in every process and release."""
     digest = blake2b(key, digest_size=8, person=blake2b(pipe.encode(), digest_size=16).digest()).digest()
     return int.from_bytes(digest) % WHOLE
 

@@ -24,19 +24,19 @@ from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 
 
-def require_readable(published: RegistrySnapshot, names: Iterable[str]) -> None:
+def require_readable(snapshot: RegistrySnapshot, names: Iterable[str]) -> None:
     """Check that no pipe is held: what cannot be read must not be replaced, since it may be newer. It can be deleted.
 
     Raises:
         Misconfigured: one is.
     """
-    reasons = [f"the pipe {name} is held: {published.held[name]}" for name in names if name in published.held]
+    reasons = [f"the pipe {name} is held: {snapshot.held[name]}" for name in names if name in snapshot.held]
     if reasons:
         raise Misconfigured(f"{'; '.join(reasons)}. Nothing was changed. {HELD_ADVICE}")
 
 
 def put_at_once(
-    published: RegistrySnapshot, pipe: Pipe, *, paused: bool = False, cap: RateCap | None = None
+    snapshot: RegistrySnapshot, pipe: Pipe, *, paused: bool = False, cap: RateCap | None = None
 ) -> list[Record]:
     """Put a declaration into force for all events, also those that were accepted with another revision.
 
@@ -44,7 +44,7 @@ def put_at_once(
     destination is delivered as declared now. A pipe that is paused stays paused.
 
     Args:
-        published: the stream's pipes.
+        snapshot: the stream's pipes.
         pipe: the declaration.
         paused: whether a new pipe begins paused.
         cap: of a new pipe; None: only its quota limits it.
@@ -53,96 +53,109 @@ def put_at_once(
         Misconfigured: the pipe is held.
     """
     name = pipe.pipe
-    require_readable(published, [name])
-    before = published.pipes.get(name)
-    if before is None:
-        return [pipe_record(pipe, paused=paused, cap=cap), *_deletions(published, name)]
-    revision = _unused(published, name)
-    return [pipe_record(pipe, revision, paused=before.paused, cap=cap), *_deletions(published, name)]
+    require_readable(snapshot, [name])
+    current_revision = snapshot.pipes.get(name)
+    if current_revision is None:
+        return [pipe_record(pipe, paused=paused, cap=cap), *_deletions(snapshot, name)]
+    revision = _unused_number(snapshot, name)
+    return [pipe_record(pipe, revision, paused=current_revision.paused, cap=cap), *_deletions(snapshot, name)]
 
 
-def change_cap(published: RegistrySnapshot, name: str, cap: RateCap | None) -> list[Record]:
+def change_cap(snapshot: RegistrySnapshot, name: str, cap: RateCap | None) -> list[Record]:
     """Let a new pipe take another rate; None: only its quota limits it.
 
     Raises:
         Misconfigured: there is no such pipe, or it is held.
     """
-    return [_with_next(replace(_current(published, name), cap=cap), None)]
+    return [_with_next(replace(_current(snapshot, name), cap=cap), None)]
 
 
-def change_pause(published: RegistrySnapshot, name: str, *, paused: bool) -> list[Record]:
+def change_pause(snapshot: RegistrySnapshot, name: str, *, paused: bool) -> list[Record]:
     """Pause a pipe, or let it take events again. Its revisions and their shares stay as they are.
 
     Raises:
         Misconfigured: there is no such pipe, or it is held.
     """
-    current = _current(published, name)
-    following = None
-    if current.rollout is not None:
-        following = NextRevision(revision=current.rollout.next.number, share=current.rollout.share)
-    return [_with_next(replace(current, paused=paused), following)]
+    current_revision = _current(snapshot, name)
+    next_revision = None
+    if current_revision.rollout is not None:
+        next_revision = NextRevision(
+            revision=current_revision.rollout.next.number, share=current_revision.rollout.share
+        )
+    return [_with_next(replace(current_revision, paused=paused), next_revision)]
 
 
-def delete(published: RegistrySnapshot, name: str) -> list[Record]:
+def delete(snapshot: RegistrySnapshot, name: str) -> list[Record]:
     """Delete a pipe."""
-    return [deletion_record(name), *_deletions(published, name)]
+    return [deletion_record(name), *_deletions(snapshot, name)]
 
 
-def begin(published: RegistrySnapshot, pipe: Pipe, share: int) -> list[Record]:
+def begin(snapshot: RegistrySnapshot, pipe: Pipe, share: int) -> list[Record]:
     """Begin a rollout: a share of the keys gets the declaration as the next revision.
 
     Args:
-        published: the stream's pipes.
+        snapshot: the stream's pipes.
         pipe: the declaration.
         share: in 1/10,000.
 
     Raises:
         Misconfigured: there is no current revision to compare with, another rollout of the pipe runs, or it is held.
     """
-    current = _current(published, pipe.pipe)
-    if current.rollout is not None:
+    current_revision = _current(snapshot, pipe.pipe)
+    if current_revision.rollout is not None:
         raise Misconfigured(
             f"a rollout of the pipe {pipe.pipe} runs: `hifi rollout promote {pipe.pipe}` or "
             f"`hifi rollout abort {pipe.pipe}` first"
         )
-    revision = _unused(published, pipe.pipe)
-    return [body_record(pipe, revision), _with_next(current, NextRevision(revision=revision, share=share))]
+    revision = _unused_number(snapshot, pipe.pipe)
+    return [
+        body_record(pipe, revision),
+        _with_next(current_revision, NextRevision(revision=revision, share=share)),
+    ]
 
 
-def change_share(published: RegistrySnapshot, name: str, share: int) -> list[Record]:
+def change_share(snapshot: RegistrySnapshot, name: str, share: int) -> list[Record]:
     """Give the next revision another share of the keys, in 1/10,000.
 
     Raises:
         Misconfigured: no rollout of the pipe runs, or the pipe is held.
     """
-    current, rollout = _rolling(published, name)
-    return [_with_next(current, NextRevision(revision=rollout.next.number, share=share))]
+    current_revision, rollout = _rolling(snapshot, name)
+    return [_with_next(current_revision, NextRevision(revision=rollout.next.number, share=share))]
 
 
-def promote(published: RegistrySnapshot, name: str) -> list[Record]:
+def promote(snapshot: RegistrySnapshot, name: str) -> list[Record]:
     """Make the next revision the current one. The one before is kept for its events on their way.
 
     Raises:
         Misconfigured: no rollout of the pipe runs, or the pipe is held.
     """
-    current, rollout = _rolling(published, name)
-    following = rollout.next
+    current_revision, rollout = _rolling(snapshot, name)
+    next_revision = rollout.next
     return [
-        body_record(current.pipe, current.number),
-        pipe_record(following.pipe, following.number, since=following.offset, paused=current.paused),
-        deletion_record(revision_key(name, following.number)),
-        *_deletions(published, name, but={current.number, following.number}),
+        body_record(current_revision.pipe, current_revision.number),
+        pipe_record(
+            next_revision.pipe,
+            next_revision.number,
+            since=next_revision.offset,
+            paused=current_revision.paused,
+        ),
+        deletion_record(revision_key(name, next_revision.number)),
+        *_deletions(snapshot, name, kept_revisions={current_revision.number, next_revision.number}),
     ]
 
 
-def abort(published: RegistrySnapshot, name: str) -> list[Record]:
+def abort(snapshot: RegistrySnapshot, name: str) -> list[Record]:
     """End a rollout: all new events get the current revision. The next one is kept for its events on their way.
 
     Raises:
         Misconfigured: no rollout of the pipe runs, or the pipe is held.
     """
-    current, rollout = _rolling(published, name)
-    return [_with_next(current, None), *_deletions(published, name, but={rollout.next.number})]
+    current_revision, rollout = _rolling(snapshot, name)
+    return [
+        _with_next(current_revision, None),
+        *_deletions(snapshot, name, kept_revisions={rollout.next.number}),
+    ]
 
 
 def percent(share: int) -> str:
@@ -151,44 +164,46 @@ def percent(share: int) -> str:
 
 
 def cap_text(cap: RateCap | None) -> str:
-    """What a new pipe may take, such as `up to 10 events/s (1 %)`."""
+    """The rate that a new pipe may take, such as `up to 10 events/s (1 %)`."""
     return "all events" if cap is None else f"up to {cap.events_per_s:g} events/s ({percent(cap.share)})"
 
 
-def _with_next(current: PipeRevision, following: NextRevision | None) -> Record:
+def _with_next(current_revision: PipeRevision, next_revision: NextRevision | None) -> Record:
     return pipe_record(
-        current.pipe,
-        current.number,
-        since=current.offset,
-        following=following,
-        paused=current.paused,
-        cap=current.cap,
+        current_revision.pipe,
+        current_revision.number,
+        since=current_revision.offset,
+        following=next_revision,
+        paused=current_revision.paused,
+        cap=current_revision.cap,
     )
 
 
-def _current(published: RegistrySnapshot, name: str) -> PipeRevision:
-    require_readable(published, [name])
-    current = published.pipes.get(name)
-    if current is None:
+def _current(snapshot: RegistrySnapshot, name: str) -> PipeRevision:
+    require_readable(snapshot, [name])
+    current_revision = snapshot.pipes.get(name)
+    if current_revision is None:
         raise Misconfigured(f"there is no pipe {name}; `hifi pipes` lists those that are in force")
-    return current
+    return current_revision
 
 
-def _rolling(published: RegistrySnapshot, name: str) -> tuple[PipeRevision, Rollout]:
-    current = _current(published, name)
-    if current.rollout is None:
+def _rolling(snapshot: RegistrySnapshot, name: str) -> tuple[PipeRevision, Rollout]:
+    current_revision = _current(snapshot, name)
+    if current_revision.rollout is None:
         raise Misconfigured(f"no rollout of the pipe {name} runs; `hifi apply --share` begins one")
-    return current, current.rollout
+    return current_revision, current_revision.rollout
 
 
-def _unused(published: RegistrySnapshot, name: str) -> int:
+def _unused_number(snapshot: RegistrySnapshot, name: str) -> int:
     """A number above those of all revisions in use."""
-    return max([published.pipes[name].number, *published.others.get(name, ())]) + 1
+    return max([snapshot.pipes[name].number, *snapshot.others.get(name, ())]) + 1
 
 
-def _deletions(published: RegistrySnapshot, name: str, but: Sequence[int] | set[int] = ()) -> list[Record]:
+def _deletions(
+    snapshot: RegistrySnapshot, name: str, kept_revisions: Sequence[int] | set[int] = ()
+) -> list[Record]:
     return [
         deletion_record(revision_key(name, revision))
-        for revision in published.others.get(name, ())
-        if revision not in but
+        for revision in snapshot.others.get(name, ())
+        if revision not in kept_revisions
     ]

@@ -53,9 +53,9 @@ class Secret(StrictModel):
             Misconfigured: the variable, file or field is not allowed, missing or empty, or Vault has not answered yet;
                 the message names it but not its content.
         """
-        refused = self.refusal(pipe_limits())
-        if refused is not None:
-            raise Misconfigured(refused)
+        refusal = self.refusal(pipe_limits())
+        if refusal is not None:
+            raise Misconfigured(refusal)
         if self.env is not None:
             value = variables.get(self.env, "")
             if not value:
@@ -102,10 +102,10 @@ class HashedKey(Secret):
             raise ValueError("set exactly one of `env`, `file`, `vault` and `sha256`")
         return self
 
-    def place(self) -> "KeyPlace":
-        """Where the key is named, whatever its quota; no secret is read."""
+    def reference(self) -> "KeyReference":
+        """The reference of the key, whatever its quota; no secret is read."""
         file = None if self.file is None else os.path.normpath(self.file)
-        return KeyPlace(self.env, file, self.vault, self.sha256)
+        return KeyReference(self.env, file, self.vault, self.sha256)
 
     def digest(self, variables: Mapping[str, str] = os.environ) -> str:
         """SHA-256 of the key, lower-case hex.
@@ -119,8 +119,8 @@ class HashedKey(Secret):
         return self.sha256 or hashlib.sha256(self.read(variables).encode()).hexdigest()
 
 
-class KeyPlace(NamedTuple):
-    """Where a key is named, each file with one spelling."""
+class KeyReference(NamedTuple):
+    """The reference by which a key is named, each file with one spelling."""
 
     env: str | None = None
     file: str | None = None

@@ -17,7 +17,7 @@ from hifi.runtime.errors import HifiError, Misconfigured
 
 MOST: Final = 1_000
 """Secrets that are kept; of more, those asked for longest ago are forgotten."""
-_AGAIN_S: Final = 2.0
+_RETRY_S: Final = 2.0
 """Time between reads while the manager does not answer, seconds."""
 _ATTEMPTS: Final = 3
 """Unanswered reads after which a refresh ends."""
@@ -26,7 +26,7 @@ logger = log.get(__name__)
 
 
 class SecretManager(Protocol):
-    """Where secrets are. Called from several threads; blocks for a few seconds at most."""
+    """The place of secrets. Called from several threads; blocks for a few seconds at most."""
 
     def read(self, name: str) -> str:
         """The content of a secret.
@@ -61,7 +61,7 @@ class SecretMemory:
 
     def __init__(self, manager: SecretManager) -> None:
         self._manager = manager
-        self._kept: dict[str, _LastAnswer] = {}
+        self._answers: dict[str, _LastAnswer] = {}
         """By name, asked for longest ago first."""
         self._lock = threading.Lock()
         self._unanswered = ""
@@ -75,39 +75,39 @@ class SecretMemory:
             Misconfigured: there is none, this process may not read it, or the manager has not answered yet.
         """
         with self._lock:
-            kept = self._kept.pop(name, None)
-            if kept is None and self._unanswered:
-                kept = _LastAnswer(unanswered=self._unanswered)
-            if kept is not None:
-                self._keep(name, kept)
-        if kept is None:
-            kept = self._read(name)
-        if kept.value is not None:
-            return kept.value
-        raise kept.refused or Misconfigured(kept.unanswered)
+            answer = self._answers.pop(name, None)
+            if answer is None and self._unanswered:
+                answer = _LastAnswer(unanswered=self._unanswered)
+            if answer is not None:
+                self._store(name, answer)
+        if answer is None:
+            answer = self._read(name)
+        if answer.value is not None:
+            return answer.value
+        raise answer.refused or Misconfigured(answer.unanswered)
 
     def missing(self, names: Iterable[str]) -> str | None:
         """Why a secret can be neither returned nor refused yet, because the manager does not answer; None: none."""
         for name in names:
             with contextlib.suppress(Misconfigured):
                 self.get(name)
-            kept = self._kept.get(name)
-            if kept is not None and kept.unknown:
-                return kept.unanswered
+            answer = self._answers.get(name)
+            if answer is not None and answer.unknown:
+                return answer.unanswered
         return None
 
     def refresh(self) -> None:
         """Read all secrets again. One that is gone or forbidden now is not returned any more."""
         with self._lock:
-            names = list(self._kept)
-        unanswered: list[str] = []
+            names = list(self._answers)
+        reasons: list[str] = []
         for name in names:
-            if kept := self._read(name).unanswered:
-                unanswered.append(kept)
-            if len(unanswered) == _ATTEMPTS:
+            if reason := self._read(name).unanswered:
+                reasons.append(reason)
+            if len(reasons) == _ATTEMPTS:
                 break
-        metrics.SECRETS_NOT_READ.set(len(unanswered))
-        reason = unanswered[0] if unanswered else ""
+        metrics.SECRETS_NOT_READ.set(len(reasons))
+        reason = reasons[0] if reasons else ""
         if reason and not self._was_unanswered:
             logger.warning("secrets-not-refreshed", error=reason)
         elif self._was_unanswered and not reason:
@@ -118,10 +118,10 @@ class SecretMemory:
     def follow(self, refresh_s: float) -> None:
         """Read the secrets again every `refresh_s` seconds, or 2 s while the manager is away, in a daemon thread."""
 
-        def run() -> None:
+        def refresh_repeatedly() -> None:
             read_s = time.monotonic()
             while True:
-                time.sleep(min(refresh_s, _AGAIN_S))
+                time.sleep(min(refresh_s, _RETRY_S))
                 if self._unanswered or time.monotonic() - read_s >= refresh_s:
                     try:
                         self.refresh()
@@ -129,30 +129,35 @@ class SecretMemory:
                         logger.exception("secrets-not-refreshed")
                     read_s = time.monotonic()
 
-        threading.Thread(target=run, name="secrets", daemon=True).start()
+        threading.Thread(target=refresh_repeatedly, name="secrets", daemon=True).start()
 
     def _read(self, name: str) -> _LastAnswer:
         try:
-            kept = _LastAnswer(self._manager.read(name))
+            answer = _LastAnswer(self._manager.read(name))
         except Misconfigured as error:
-            kept = _LastAnswer(refused=error)
+            answer = _LastAnswer(refused=error)
         except (HifiError, OSError) as error:
-            kept = _LastAnswer(unanswered=str(error))
+            answer = _LastAnswer(unanswered=str(error))
         with self._lock:
-            before = self._kept.get(name)
-            if kept.unanswered:
-                self._unanswered = kept.unanswered
-                kept = kept if before is None else replace(before, unanswered=kept.unanswered)
-            self._keep(name, kept)
-        if before is not None and before.value is not None and kept.value != before.value:
-            event = "secret-withdrawn" if kept.value is None else "secret-renewed"
-            logger.info(event, secret=name, error=str(kept.refused or ""))
-        return kept
+            earlier_answer = self._answers.get(name)
+            if answer.unanswered:
+                self._unanswered = answer.unanswered
+                if earlier_answer is not None:
+                    answer = replace(earlier_answer, unanswered=answer.unanswered)
+            self._store(name, answer)
+        if (
+            earlier_answer is not None
+            and earlier_answer.value is not None
+            and answer.value != earlier_answer.value
+        ):
+            event = "secret-withdrawn" if answer.value is None else "secret-renewed"
+            logger.info(event, secret=name, error=str(answer.refused or ""))
+        return answer
 
-    def _keep(self, name: str, kept: _LastAnswer) -> None:
-        self._kept[name] = kept
-        while len(self._kept) > MOST:
-            del self._kept[next(iter(self._kept))]
+    def _store(self, name: str, answer: _LastAnswer) -> None:
+        self._answers[name] = answer
+        while len(self._answers) > MOST:
+            del self._answers[next(iter(self._answers))]
 
 
 @functools.cache

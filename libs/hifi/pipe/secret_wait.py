@@ -18,32 +18,32 @@ _LOOK_S: Final = 0.5
 logger = log.get(__name__)
 
 
-async def wait_for_secrets(pipes: Iterable[Pipe], parts: Sequence[str], health: Health) -> None:
+async def wait_for_secrets(pipes: Iterable[Pipe], fields: Sequence[str], health: Health) -> None:
     """Return as soon as each secret in Vault that is granted was returned or refused; unready until then.
 
     Args:
         pipes: that the service processes.
-        parts: fields of `Pipe` whose secrets it reads.
+        fields: fields of `Pipe` whose secrets it reads.
         health: of the service.
     """
     names = sorted(
         {
             secret.vault
             for pipe in pipes
-            for part in parts
-            for _, secret in secrets(getattr(pipe, part))
+            for field in fields
+            for _, secret in secrets(getattr(pipe, field))
             if secret.vault is not None and secret.not_granted(pipe.pipe, pipe_limits()) is None
         }
     )
     try:
         memory = secret_memory() if names else None
-    except Misconfigured:  # whoever reads such a secret says so
+    except Misconfigured:  # the reader of such a secret says so
         memory = None
-    waiting = ""
+    logged_reason = ""
     while memory is not None and (reason := await asyncio.to_thread(memory.missing, names)):
         health.block(_CONDITION, f"secrets of pipes cannot be read yet: {reason}")
-        if reason != waiting:
+        if reason != logged_reason:
             logger.warning("waiting-for-secrets", reason=reason)
-        waiting = reason
+        logged_reason = reason
         await asyncio.sleep(_LOOK_S)
     health.unblock(_CONDITION)

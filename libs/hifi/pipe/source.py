@@ -57,10 +57,10 @@ class HttpSource(StrictModel):
         if mask is None:
             return self
         for name, path in (("id", self.id), ("time", self.time), ("partition_key", self.partition_key)):
-            masked = path is not None and any(
+            is_masked = path is not None and any(
                 f"{path}.".startswith(f"{masked_path}.") for masked_path in mask.data
             )
-            if masked and not (name == "partition_key" and "partitionkey" in mask.attributes):
+            if is_masked and not (name == "partition_key" and "partitionkey" in mask.attributes):
                 hint = ", or hash the attribute partitionkey, too" if name == "partition_key" else ""
                 raise ValueError(
                     f"{name} is the field {path}, which `mask` masks, and would be kept as an attribute: choose another"
@@ -92,22 +92,22 @@ def declarations() -> list[type[StrictModel]]:
     return [HttpSource, *(installed_source_kind(name).declaration for name in names)]
 
 
-def _kind_of(declared: Any) -> str:
-    kind = declared.get("kind", _HTTP) if isinstance(declared, dict) else getattr(declared, "kind", _HTTP)
+def _kind_of(value: Any) -> str:
+    kind = value.get("kind", _HTTP) if isinstance(value, dict) else getattr(value, "kind", _HTTP)
     return kind if isinstance(kind, str) else _HTTP
 
 
-def _read(declared: Any) -> HttpSource | CollectedSource:
+def _read(value: Any) -> HttpSource | CollectedSource:
     """A source as its kind declares it."""
-    if isinstance(declared, HttpSource | CollectedSource):
-        return declared
-    if (name := _kind_of(declared)) == _HTTP:
-        return HttpSource.model_validate(declared)
+    if isinstance(value, HttpSource | CollectedSource):
+        return value
+    if (name := _kind_of(value)) == _HTTP:
+        return HttpSource.model_validate(value)
     try:
         declaration: type[CollectedSource] = installed_source_kind(name).declaration
     except Misconfigured:
         declaration = UnreadableSource
-    return declaration.model_validate(declared)
+    return declaration.model_validate(value)
 
 
 def _kind_of_model(model: type[StrictModel]) -> str:

@@ -53,21 +53,21 @@ def _kinds(annotation: Any) -> Iterator[Any]:
 def text_form(model: type[BaseModel], field: str) -> TextForm:
     """The form of the texts of a field, as its annotation says."""
     metadata = model.model_fields[field].metadata
-    return next((form for form in metadata if isinstance(form, TextForm)), TextForm.LINE)
+    return next((item for item in metadata if isinstance(item, TextForm)), TextForm.LINE)
 
 
 def validation_problems(error: ValidationError) -> Iterator[tuple[list[str | int], str]]:
     """Path in the YAML and message of each problem."""
     for details in error.errors(include_url=False):
-        yield [part for part in details["loc"] if _in_tree(part)], _sentence(details)
+        yield [key for key in details["loc"] if _in_tree(key)], _sentence(details)
 
 
-def _in_tree(part: str | int) -> bool:
+def _in_tree(key: str | int) -> bool:
     """Whether a part of an error's location is a key of the YAML; pydantic adds names of union branches."""
-    return isinstance(part, int) or not (
-        part[:1].isupper()
-        or part.startswith(("function-", "constrained-", "literal[", "lax-or-strict", "dict["))
-        or part in {"str", "[key]"}
+    return isinstance(key, int) or not (
+        key[:1].isupper()
+        or key.startswith(("function-", "constrained-", "literal[", "lax-or-strict", "dict["))
+        or key in {"str", "[key]"}
     )
 
 

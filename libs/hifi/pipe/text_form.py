@@ -1,4 +1,4 @@
-"""What a text of a pipe may hold. Pure.
+"""Rules on the texts of a pipe. Pure.
 
 A pipe is input. Libraries replace `${…}` (Spark, Kafka Connect), open `file:` URLs, and end a line or a text at control
 characters. `StrictModel` judges every text of a pipe by these rules, so `hifi check`, publication and each service that
@@ -53,27 +53,29 @@ DatabaseName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-
 """Name of a database; JDBC reads options after `?`."""
 
 
-def refuse_texts(value: Any, form: TextForm) -> str | None:
+def refuse_texts(value: Any, text_form: TextForm) -> str | None:
     """Why a value of a pipe is refused for one of its texts; None: it is not.
 
     Args:
         value: of a field; lists, maps and models that judge no text themselves are searched.
-        form: of its texts.
+        text_form: of its texts.
     """
-    return next((reason for text in _texts(value) if (reason := refuse_text(text, form))), None)
+    return next((reason for text in _texts(value) if (reason := refuse_text(text, text_form))), None)
 
 
-def refuse_text(text: str, form: TextForm = TextForm.LINE) -> str | None:
+def refuse_text(text: str, text_form: TextForm = TextForm.LINE) -> str | None:
     """Why a text is refused; None: it is not."""
-    if form is TextForm.DATA:
+    if text_form is TextForm.DATA:
         return None
-    allowed = frozenset() if form is TextForm.LINE else _LINE_BREAKS
-    if control := next((c for c in text if _is_control(c) and c not in allowed), None):
-        return f"{_shown(text)} has the control character {control!a}; remove it"
-    if form in (TextForm.LINE, TextForm.SQL) and "${" in text:
-        return f"{_shown(text)} has `${{`, which nothing may replace here; write the value itself, or name a secret"
-    if form is TextForm.LINE and _FILE_URL.search(text):
-        return f"{_shown(text)} has `file:`; no file is read here"
+    allowed_breaks = frozenset() if text_form is TextForm.LINE else _LINE_BREAKS
+    if control := next(
+        (character for character in text if _is_control(character) and character not in allowed_breaks), None
+    ):
+        return f"{_quoted(text)} has the control character {control!a}; remove it"
+    if text_form in (TextForm.LINE, TextForm.SQL) and "${" in text:
+        return f"{_quoted(text)} has `${{`, which nothing may replace here; write the value itself, or name a secret"
+    if text_form is TextForm.LINE and _FILE_URL.search(text):
+        return f"{_quoted(text)} has `file:`; no file is read here"
     return None
 
 
@@ -106,5 +108,5 @@ def _is_control(character: str) -> bool:
     return code < 0x20 or 0x7F <= code < 0xA0 or code in (0x2028, 0x2029)
 
 
-def _shown(text: str) -> str:
+def _quoted(text: str) -> str:
     return ascii(text if len(text) <= 60 else text[:60] + "…")

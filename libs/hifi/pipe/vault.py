@@ -47,8 +47,8 @@ class VaultSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _is_complete(self) -> "VaultSettings":
-        parts = urlsplit(self.address)
-        if self.address and (parts.scheme not in ("http", "https") or not parts.hostname or parts.username):
+        url = urlsplit(self.address)
+        if self.address and (url.scheme not in ("http", "https") or not url.hostname or url.username):
             raise ValueError(f"{PREFIX}ADDRESS: {self.address!r} is not an http or https URL")
         if self.address and self.token_file is None:
             raise ValueError(f"{PREFIX}ADDRESS needs {PREFIX}TOKEN_FILE")
@@ -81,7 +81,7 @@ class Vault:
             Retryable: Vault does not answer, is sealed, or does not accept the token.
         """
         path, _, field = name.partition(SEPARATOR)
-        where = f"{self._settings.mount.strip('/')}/{path}"
+        secret_path = f"{self._settings.mount.strip('/')}/{path}"
         status, answer = self._get(f"/v1/{self._settings.mount.strip('/')}/data/{path}")
         if status == 403:
             if self._get("/v1/auth/token/lookup-self")[0] == 403:
@@ -90,25 +90,25 @@ class Vault:
                     "may have expired; write a new one into the file"
                 )
             raise Misconfigured(
-                f"Vault does not let this service read {where}: give the policy of its token `read` on "
+                f"Vault does not let this service read {secret_path}: give the policy of its token `read` on "
                 f"{self._settings.mount.strip('/')}/data/{path}"
             )
         if status == 404:
-            raise Misconfigured(_absent(where, answer))
+            raise Misconfigured(_absent(secret_path, answer))
         if status != 200:
             raise Retryable(
-                f"Vault at {self._settings.address} answers {status} for {where}: {_errors(answer)}"
+                f"Vault at {self._settings.address} answers {status} for {secret_path}: {_errors(answer)}"
             )
         data = answer.get("data")
         fields = data.get("data") if isinstance(data, dict) else None
         if not isinstance(fields, dict):
             raise Misconfigured(
-                f"Vault's answer for {where} is not that of a KV secrets engine of version 2: see {PREFIX}MOUNT"
+                f"Vault's answer for {secret_path} is not that of a KV secrets engine of version 2: see {PREFIX}MOUNT"
             )
         value = fields.get(field)
         if not isinstance(value, str) or not value:
             raise Misconfigured(
-                f"Vault's secret {where} has no text in the field {field}; write the secret into it"
+                f"Vault's secret {secret_path} has no text in the field {field}; write the secret into it"
             )
         return value
 
@@ -120,7 +120,7 @@ class Vault:
         """
         settings = self._settings
         assert settings.token_file is not None
-        parts = urlsplit(settings.address)
+        url = urlsplit(settings.address)
         try:
             token = settings.token_file.read_text("ascii").strip()
             connection = self._connection()
@@ -128,16 +128,16 @@ class Vault:
                 headers = {"X-Vault-Token": token, "X-Vault-Request": "true"}
                 if settings.namespace:
                     headers["X-Vault-Namespace"] = settings.namespace
-                connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
+                connection.request("GET", url.path.rstrip("/") + path, headers=headers)
                 response = connection.getresponse()
                 body = response.read(_MOST_BYTES + 1)
             finally:
                 connection.close()
         except (OSError, ValueError, http.client.HTTPException) as error:
             # Not all of these name where, and one of a header would show the token.
-            what = "its token" if isinstance(error, ValueError) else type(error).__name__
-            what = str(error) if isinstance(error, OSError) else what
-            raise Retryable(f"Vault at {settings.address} cannot be asked: {what}") from None
+            reason = "its token" if isinstance(error, ValueError) else type(error).__name__
+            reason = str(error) if isinstance(error, OSError) else reason
+            raise Retryable(f"Vault at {settings.address} cannot be asked: {reason}") from None
         try:
             answer = json.loads(body)
         except ValueError:
@@ -145,23 +145,25 @@ class Vault:
         return response.status, answer if isinstance(answer, dict) else {}
 
     def _connection(self) -> http.client.HTTPConnection:
-        parts = urlsplit(self._settings.address)
-        assert parts.hostname is not None
-        if parts.scheme == "http":
-            return http.client.HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
+        url = urlsplit(self._settings.address)
+        assert url.hostname is not None
+        if url.scheme == "http":
+            return http.client.HTTPConnection(url.hostname, url.port, timeout=_TIMEOUT_S)
         context = ssl.create_default_context(cafile=self._settings.ca_file)
-        return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S, context=context)
+        return http.client.HTTPSConnection(url.hostname, url.port, timeout=_TIMEOUT_S, context=context)
 
 
-def _absent(where: str, answer: dict[str, Any]) -> str:
+def _absent(secret_path: str, answer: dict[str, Any]) -> str:
     """Vault answers 404 for a deleted version, too, with its metadata."""
     data = answer.get("data")
     metadata = data.get("metadata") if isinstance(data, dict) else None
     if isinstance(metadata, dict):
-        return f"version {metadata.get('version')} of Vault's secret {where} was deleted; write a new one"
+        return (
+            f"version {metadata.get('version')} of Vault's secret {secret_path} was deleted; write a new one"
+        )
     errors = answer.get("errors")  # such as those of a mount or namespace that does not exist
-    why = f" ({_errors(answer)})" if errors else ""
-    return f"Vault has no secret {where}{why}; write it, or name another path"
+    suffix = f" ({_errors(answer)})" if errors else ""
+    return f"Vault has no secret {secret_path}{suffix}; write it, or name another path"
 
 
 def _errors(answer: dict[str, Any]) -> str:

@@ -54,7 +54,7 @@ class ViewType(StrEnum):
 
 
 class ViewSource(StrictModel):
-    """What a view reads."""
+    """Source of a view."""
 
     pipe: Name = Field(description="Pipe.")
     at: ViewedTopic = Field(
@@ -106,13 +106,15 @@ class View(StrictModel):
         if self.view.startswith(_RESERVED):
             raise ValueError(f"view must not begin with {' or '.join(_RESERVED)}; choose another name")
         columns = [*self.key, *(name for name in self.fields if name not in self.key)]
-        lower = [name.lower() for name in columns]
-        if repeated := sorted({name for name in columns if lower.count(name.lower()) > 1}):
+        lower_names = [name.lower() for name in columns]
+        if repeated_names := sorted({name for name in columns if lower_names.count(name.lower()) > 1}):
             raise ValueError(
-                f"key and fields have {repeated}, which SQL does not tell apart; leave out all but one"
+                f"key and fields have {repeated_names}, which SQL does not tell apart; leave out all but one"
             )
-        if reserved := sorted(name for name in columns if name.lower().startswith(_RESERVED)):
-            raise ValueError(f"fields {reserved} begin with {' or '.join(_RESERVED)}, which are reserved")
+        if reserved_names := sorted(name for name in columns if name.lower().startswith(_RESERVED)):
+            raise ValueError(
+                f"fields {reserved_names} begin with {' or '.join(_RESERVED)}, which are reserved"
+            )
         for name in self.key:
             if self.type_of(name) not in (ViewType.TEXT, ViewType.INT):
                 raise ValueError(f"the key field {name} must be text or int")

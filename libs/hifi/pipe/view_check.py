@@ -1,4 +1,4 @@
-"""What a view may read: whether its pipe's masks, limits and order allow it. Pure but for the limits."""
+"""Checks of what a view reads: whether its pipe's masks, limits and order allow it. Pure but for the limits."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -57,20 +57,20 @@ def unordered(view: View, pipe: Pipe) -> str | None:
     (field,) = view.key
     if reason := _changed(field, view.from_.at, pipe):
         return reason
-    sent = field if view.from_.at is ViewedTopic.RAW else _sent_field(field, pipe)
-    if sent == path:
+    sent_field = field if view.from_.at is ViewedTopic.RAW else _sent_field(field, pipe)
+    if sent_field == path:
         return None
-    source = "" if sent == field else f", from which normalize sets {field}"
-    return f"the partition key of the pipe {pipe.pipe} is {path}, not {sent}{source}"
+    source = "" if sent_field == field else f", from which normalize sets {field}"
+    return f"the partition key of the pipe {pipe.pipe} is {path}, not {sent_field}{source}"
 
 
-def _changed(field: str, at: ViewedTopic, pipe: Pipe) -> str | None:
+def _changed(field: str, topic: ViewedTopic, pipe: Pipe) -> str | None:
     """Why a field may have other values than were sent; None: it has not."""
-    if at is ViewedTopic.RAW:
+    if topic is ViewedTopic.RAW:
         return None
     if pipe.normalize.function is not None:
         return f"a function of the pipe {pipe.pipe} may change {field}"
-    if at is ViewedTopic.ENRICHED and field in pipe.enrich.added():
+    if topic is ViewedTopic.ENRICHED and field in pipe.enrich.added():
         return f"enrich sets {field}, so it is not the partition key"
     rule = (pipe.normalize.fields or {}).get(field)
     if isinstance(rule, MapRule) and (
@@ -86,21 +86,21 @@ def _sent_field(field: str, pipe: Pipe) -> str:
     return (rule.from_ or field) if isinstance(rule, MapRule) else rule
 
 
-def _absent(name: str, at: ViewedTopic, pipe: Pipe) -> str | None:
+def _absent(name: str, topic: ViewedTopic, pipe: Pipe) -> str | None:
     """Why no event has a field there; None: events may have it."""
     normalize = pipe.normalize
-    if at is ViewedTopic.RAW or normalize.fields is None or normalize.keep == "all":
+    if topic is ViewedTopic.RAW or normalize.fields is None or normalize.keep == "all":
         return None
     names = {path.partition(".")[0] for path in normalize.fields}
-    if at is ViewedTopic.ENRICHED:
+    if topic is ViewedTopic.ENRICHED:
         names |= pipe.enrich.added()
     return None if name in names else f"the pipe {pipe.pipe} keeps mapped fields only, and {name} is none"
 
 
-def _masked_key(name: str, at: ViewedTopic, pipe: Pipe) -> str | None:
+def _masked_key(name: str, topic: ViewedTopic, pipe: Pipe) -> str | None:
     """Why a mask leaves nothing to name rows with; a hash names them as well as the value does."""
     masks = dict(pipe.source.mask.data) if pipe.source.mask else {}
-    if at is not ViewedTopic.RAW:
+    if topic is not ViewedTopic.RAW:
         masks |= pipe.normalize.mask
     mask = masks.get(name)
     if mask is None or isinstance(mask, KeyedHash):

@@ -72,11 +72,13 @@ def require_fields(watch: Sequence[WatchedField], declared_fields: Collection[st
     Raises:
         ValueError: a field is unknown, or watched twice.
     """
-    names = [watched.field for watched in watch]
-    if unknown := sorted(set(names) - set(declared_fields)):
-        raise ValueError(f"watch names {unknown}; declare them in `enrich.fields`, or add them in `enrich`")
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"watch has {repeated} more than once")
+    names = [watched_field.field for watched_field in watch]
+    if unknown_names := sorted(set(names) - set(declared_fields)):
+        raise ValueError(
+            f"watch names {unknown_names}; declare them in `enrich.fields`, or add them in `enrich`"
+        )
+    if repeated_names := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"watch has {repeated_names} more than once")
 
 
 def watch_id(watch: Sequence[WatchedField]) -> str:
@@ -85,10 +87,16 @@ def watch_id(watch: Sequence[WatchedField]) -> str:
     How many buckets or values are learned makes no difference: observe decides that when it compares.
     """
     fields = [
-        [watched.field, watched.bounds, watched.buckets is not None, _listed(watched)] for watched in watch
+        [
+            watched_field.field,
+            watched_field.bounds,
+            watched_field.buckets is not None,
+            _listed_values(watched_field),
+        ]
+        for watched_field in watch
     ]
     return hashlib.blake2b(orjson.dumps(fields), digest_size=4).hexdigest()
 
 
-def _listed(watched: WatchedField) -> list[str] | None:
-    return watched.values if isinstance(watched.values, list) else None
+def _listed_values(watched_field: WatchedField) -> list[str] | None:
+    return watched_field.values if isinstance(watched_field.values, list) else None

@@ -25,11 +25,11 @@ def fields(headers: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
     """
     values: dict[str, bytes] = {}
     for name, value in headers:
-        unpacked = _unpacked(name, value)
-        if unpacked is None:
+        unpacked_fields = _unpacked(name, value)
+        if unpacked_fields is None:
             values[name] = value
         else:
-            values.update(unpacked)
+            values.update(unpacked_fields)
     return values
 
 
@@ -53,22 +53,26 @@ def packed(values: Mapping[str, bytes]) -> Headers:
 
     Without all fields of the identity there is no header `hifi`: the record is not an event.
     """
-    unpacked = dict(values)
+    unpacked_fields = dict(values)
     headers: Headers = []
-    if all(name in unpacked for name in IDENTITY_FIELDS):
-        headers.append((IDENTITY, SEPARATOR.join([FORMAT_TEXT, *_taken(unpacked, _PACKED[IDENTITY])])))
-    if IN in unpacked:
-        headers.append((HOP, SEPARATOR.join(_taken(unpacked, HOP_FIELDS))))
-    if OUTCOME in unpacked:
-        headers.append((RECEIPT, pack_receipt(unpacked)))
-        unpacked = {name: value for name, value in unpacked.items() if name not in RECEIPT_FIELDS}
-    return headers + list(unpacked.items())
+    if all(name in unpacked_fields for name in IDENTITY_FIELDS):
+        headers.append(
+            (IDENTITY, SEPARATOR.join([FORMAT_TEXT, *_pop_texts(unpacked_fields, _PACKED[IDENTITY])]))
+        )
+    if IN in unpacked_fields:
+        headers.append((HOP, SEPARATOR.join(_pop_texts(unpacked_fields, HOP_FIELDS))))
+    if OUTCOME in unpacked_fields:
+        headers.append((RECEIPT, pack_receipt(unpacked_fields)))
+        unpacked_fields = {
+            name: value for name, value in unpacked_fields.items() if name not in RECEIPT_FIELDS
+        }
+    return headers + list(unpacked_fields.items())
 
 
-def _taken(unpacked: dict[str, bytes], names: Sequence[str]) -> list[bytes]:
+def _pop_texts(unpacked_fields: dict[str, bytes], names: Sequence[str]) -> list[bytes]:
     """The texts of fields in order up to the last that is there, removed from `unpacked`."""
-    last = max(place for place, name in enumerate(names) if name in unpacked)
-    return [unpacked.pop(name, b"") for name in names[: last + 1]]
+    last_index = max(index for index, name in enumerate(names) if name in unpacked_fields)
+    return [unpacked_fields.pop(name, b"") for name in names[: last_index + 1]]
 
 
 def number(values: Mapping[str, bytes], name: str, default: int | None = None) -> int:
@@ -95,16 +99,20 @@ def with_fields(headers: Iterable[tuple[str, bytes]], changes: Mapping[str, byte
         headers: of a record.
         changes: name of a header, or of a field of a packed one, to its value; None removes it.
     """
-    changed: dict[str, bytes] = {name: value for name, value in changes.items() if value is not None}
-    unchanged: Headers = []
+    changed_fields: dict[str, bytes] = {name: value for name, value in changes.items() if value is not None}
+    unchanged_headers: Headers = []
     for name, value in headers:
-        unpacked = _unpacked(name, value) if not changes.keys().isdisjoint(_PACKED.get(name, ())) else None
-        if unpacked is not None:
-            changed = {field: text for field, text in unpacked.items() if field not in changes} | changed
+        unpacked_fields = (
+            _unpacked(name, value) if not changes.keys().isdisjoint(_PACKED.get(name, ())) else None
+        )
+        if unpacked_fields is not None:
+            changed_fields = {
+                field: text for field, text in unpacked_fields.items() if field not in changes
+            } | changed_fields
         elif name not in changes:
-            unchanged.append((name, value))
-    merged = [*unchanged, *packed(changed)]
+            unchanged_headers.append((name, value))
+    merged_headers = [*unchanged_headers, *packed(changed_fields)]
     # The packed headers come first, in this order.
-    first = {name: (name, value) for name, value in merged if name in _PACKED}
-    head = [first[name] for name in _PACKED if name in first]
-    return head + [header for header in merged if header[0] not in first]
+    packed_headers = {name: (name, value) for name, value in merged_headers if name in _PACKED}
+    head = [packed_headers[name] for name in _PACKED if name in packed_headers]
+    return head + [header for header in merged_headers if header[0] not in packed_headers]

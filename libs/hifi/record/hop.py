@@ -23,7 +23,7 @@ STAMP_AT: Final = HOP_FIELDS.index(STAMP)
 
 
 class Hop(NamedTuple):
-    """What the service that wrote a record adds to it."""
+    """The fields that the service that wrote a record adds to it."""
 
     in_us: int
     """When that service fetched its input, microseconds since 1970 UTC."""
@@ -104,7 +104,7 @@ def _are_numbers_or_empty(texts: Sequence[bytes]) -> bool:
 
 
 def split_hop_unchecked(headers: Sequence[tuple[str, bytes]]) -> list[bytes]:
-    """The fields of the header of a record with two headers or more, for who counts records whatever these say.
+    """The fields of the header of a record with two headers or more, whatever they say, for a count of records.
 
     Returns:
         The fields as they are; a single empty one where the second header is another one.
@@ -130,8 +130,8 @@ def hop(headers: Sequence[tuple[str, bytes]]) -> Hop:
     texts = split_hop(hop_header(headers))
     count = len(texts)
     raw = int(texts[RAW_AT]) if count > RAW_AT and texts[RAW_AT] else -1
-    to = texts[TO_AT] if count > TO_AT else None
+    destinations = texts[TO_AT] if count > TO_AT else None
     watch = texts[WATCH_AT] if count > WATCH_AT else None
     index = int(texts[INDEX_AT]) if count > INDEX_AT and texts[INDEX_AT] else 0
     stamp_ms = int(texts[STAMP_AT]) if count > STAMP_AT and texts[STAMP_AT] else None
-    return _NEW(Hop, (int(texts[IN_AT]), raw, to, watch, index, stamp_ms))
+    return _NEW(Hop, (int(texts[IN_AT]), raw, destinations, watch, index, stamp_ms))

@@ -55,7 +55,7 @@ _BACKFILL_LENGTH: Final = len(_BACKFILL_ENDING)
 
 
 class Identity(NamedTuple):
-    """What ingest or collect adds to every event."""
+    """The fields that ingest or collect adds to every event."""
 
     pipe: str
     """Name of the pipe."""

@@ -62,6 +62,6 @@ class RawRecords:
             self._stem = identity_stem(prefix, minute, self._epoch)
             self._prefix, self._minute = prefix, minute
         identity = write_identity(self._stem, self.first_sequence + len(self.records), backfill)
-        packed = [identity, hop] if position is None else [identity, hop, position]
-        self.records.append(new_record(key, data, packed + headers))
+        packed_headers = [identity, hop] if position is None else [identity, hop, position]
+        self.records.append(new_record(key, data, packed_headers + headers))
         self.minutes.append(minute)

@@ -15,7 +15,7 @@ MAX_POSITION_DIGITS: Final = 20
 
 
 class SourcePosition(NamedTuple):
-    """Where an event was read from a source. It is the same, but for the run, each time the event is read."""
+    """The position of an event in a source. It is the same, but for the run, each time the event is read."""
 
     run: bytes
     """16 hex digits, random for each stretch in which one reader read the source partition without going back."""

@@ -37,8 +37,8 @@ _POSITION_FORM: Final = f"[^;]*;[0-9]{{1,{MAX_POSITION_DIGITS}}};[\\s\\S]*"
 
 def literal(text: str) -> str:
     """A SQL string literal with any content."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    escaped_text = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped_text}'"
 
 
 # Read.
@@ -79,13 +79,13 @@ def header_text(name: str) -> str:
     return f"cast(filter(headers, h -> h.key = {literal(name)})[0].value as string)"
 
 
-def _split(place: int, name: str, form: str | None, limit: int = -1) -> str:
-    at = f"headers[{place}]"
-    text = f"cast({at}.value as string)"
-    condition = f"{at}.key = {literal(name)}"
-    if form is not None:
-        whole_form = literal("\\A" + form + "\\z")
-        condition += f" and {text} rlike {whole_form}"
+def _split(index: int, name: str, pattern: str | None, limit: int = -1) -> str:
+    header_sql = f"headers[{index}]"
+    text = f"cast({header_sql}.value as string)"
+    condition = f"{header_sql}.key = {literal(name)}"
+    if pattern is not None:
+        whole_pattern = literal("\\A" + pattern + "\\z")
+        condition += f" and {text} rlike {whole_pattern}"
     return f"if({condition}, split({text}, ';', {limit}), null)"
 
 
@@ -97,19 +97,19 @@ def header(name: str, text: str) -> str:
     return f"named_struct('key', {literal(name)}, 'value', cast({text} as binary))"
 
 
-def hop_header(in_us: str, raw: str | None = None, to: str | None = None) -> str:
+def hop_header(in_us: str, raw: str | None = None, destinations: str | None = None) -> str:
     """SQL of the header `hifi_hop`.
 
     Args:
         in_us: SQL of the time when the input was fetched (bigint), see `hifi.record.hop.Hop`.
         raw: SQL of the offset in `raw` (bigint or string), null where it is unknown; None: it always is.
-        to: SQL of the fields `TO` and, after a semicolon, `WATCH`; None: the record is not on `enriched`.
+        destinations: SQL of the fields `TO` and, after a semicolon, `WATCH`; None: the record is not on `enriched`.
     """
     texts = [f"cast({in_us} as string)"]
     if raw is not None:
         texts += ["';'", f"coalesce(cast({raw} as string), '')"]
-    if to is not None:
-        texts += ["';'", to]
+    if destinations is not None:
+        texts += ["';'", destinations]
     return header(HOP, f"concat({', '.join(texts)})")
 
 

@@ -84,9 +84,9 @@ class Cache(Generic[T]):
             HifiError, OSError: from the loader; the old value is kept.
         """
         value = await self._loader()
-        different = self._loaded_s is not None and value != self._value
+        is_different = self._loaded_s is not None and value != self._value
         self._value, self._loaded_s = value, self._clock()
-        if different and self._changed is not None:
+        if is_different and self._changed is not None:
             self._changed(value)
 
     async def _refresh_periodically(self) -> None:

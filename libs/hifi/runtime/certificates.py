@@ -1,6 +1,6 @@
 """When the certificates of this process expire: those that it serves, those that it uses towards Kafka, the brokers'.
 
-Whoever uses a file names it here once. A file is read again at each look, so a renewal shows by itself.
+The user of a file names it here once. A file is read again at each look, so a renewal shows by itself.
 """
 
 import re
@@ -31,7 +31,7 @@ class Expiry(NamedTuple):
 
 
 class Dates(NamedTuple):
-    """What is read of a certificate."""
+    """The fields that are read of a certificate."""
 
     expires_s: float
     """Seconds since 1970 UTC."""
@@ -66,7 +66,7 @@ class CertificatesInUse:
         self._peers.setdefault(use, {})[address] = ssl.cert_time_to_seconds(expires)
 
     def expiries(self) -> dict[str, Expiry]:
-        """Use to what expires first. A file that cannot be read is left out: who uses it tells.
+        """Use to what expires first. A file that cannot be read is left out: its user reports it.
 
         Of a chain the first to expire counts, without a root at its end, which nobody reads. Of authorities the last
         one counts: while they are replaced, old and new ones are in one file.
@@ -74,8 +74,10 @@ class CertificatesInUse:
         expiries: dict[str, Expiry] = {}
         for use, file in self._chains.items():
             if chain := _dates(file):
-                ends = [dates.expires_s for at, dates in enumerate(chain) if not at or not dates.own_issuer]
-                expiries[use] = Expiry(min(ends), str(file))
+                chain_expiries_s = [
+                    dates.expires_s for index, dates in enumerate(chain) if not index or not dates.own_issuer
+                ]
+                expiries[use] = Expiry(min(chain_expiries_s), str(file))
         for use, file in self._authorities.items():
             if authorities := _dates(file):
                 expiries[use] = Expiry(max(dates.expires_s for dates in authorities), str(file))
@@ -99,8 +101,8 @@ def dates_of(certificate: bytes) -> Dates:
         ValueError: it is not one.
     """
     try:
-        [outer] = _values(certificate)
-        fields = list(_values(next(_values(outer.content)).content))
+        [certificate_value] = _values(certificate)
+        fields = list(_values(next(_values(certificate_value.content)).content))
         if fields[0].tag == _VERSION:
             del fields[0]
         _, _, issuer, validity, subject, *_ = fields
@@ -134,13 +136,13 @@ def _values(der: bytes) -> Iterator[_Value]:
         ValueError: one ends after the bytes do.
         IndexError: the bytes end within a head.
     """
-    at = 0
-    while at < len(der):
-        tag, length, start = der[at], der[at + 1], at + 2
+    position = 0
+    while position < len(der):
+        tag, length, start = der[position], der[position + 1], position + 2
         if length & _LONG:
             size = length & ~_LONG
             length, start = int.from_bytes(der[start : start + size]), start + size
-        at = start + length
-        if at > len(der):
+        position = start + length
+        if position > len(der):
             raise ValueError("it is cut off")
-        yield _Value(tag, der[start:at])
+        yield _Value(tag, der[start:position])

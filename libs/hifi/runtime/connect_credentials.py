@@ -34,16 +34,18 @@ def authorization(url: str) -> dict[str, str]:
         return {}
     try:
         lines = [line.split() for line in file.read_text().splitlines() if line.strip()]
-        by_origin = {_origin(declared): f"{user}:{password}" for declared, user, password in lines}
+        login_by_origin = {
+            _origin(declared_url): f"{user}:{password}" for declared_url, user, password in lines
+        }
     except (OSError, ValueError) as error:
         raise Misconfigured(
             f"HIFI_CONNECT_CREDENTIALS_FILE={file} needs lines `URL USER PASSWORD`: {type(error).__name__}"
         ) from None
-    login = by_origin.get(_origin(url))
+    login = login_by_origin.get(_origin(url))
     return {} if login is None else {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
 
 
 def _origin(url: str) -> tuple[str, str, int | None]:
     """Scheme, host and port."""
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname or "", parts.port
+    split_url = urlsplit(url)
+    return split_url.scheme, split_url.hostname or "", split_url.port

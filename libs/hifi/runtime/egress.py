@@ -41,7 +41,7 @@ AddressInfo: TypeAlias = tuple[Any, ...]
 
 
 class EgressKind(StrEnum):
-    """What a connection is for."""
+    """The purpose of a connection."""
 
     HTTP = "http"
     TOKEN = "token"  # noqa: S105 - not a secret
@@ -118,8 +118,8 @@ class Allowed:
         Raises:
             ValueError: it is none.
         """
-        before, has_kind, target = text.rpartition("=")
-        pipe, has_pipe, kind = before.rpartition("=")
+        prefix, has_kind, target = text.rpartition("=")
+        pipe, has_pipe, kind = prefix.rpartition("=")
         if has_kind and kind not in (*EgressKind, _ANY_KIND):
             raise ValueError(
                 f"{kind!r} of {text!r} is no kind; the kinds are {', '.join(EgressKind)} and {_ANY_KIND}, and a pipe "
@@ -187,38 +187,38 @@ def read_allowed(text: str) -> Iterator[Allowed]:
     Raises:
         ValueError: one is wrong.
     """
-    for part in text.split(","):
-        if entry := part.strip():
+    for entry_text in text.split(","):
+        if entry := entry_text.strip():
             yield Allowed.read(entry)
 
 
 class Egress:
     """Judges addresses for a pipe. Pure."""
 
-    def __init__(self, allowed: Sequence[Allowed] = (), pipe: str | None = None) -> None:
+    def __init__(self, entries: Sequence[Allowed] = (), pipe: str | None = None) -> None:
         """Judge by the entries that are for the pipe.
 
         Args:
-            allowed: entries, also those of other pipes.
+            entries: of the allowlist, also those of other pipes.
             pipe: name; None: what belongs to no pipe, so that only entries for all pipes hold.
         """
         self._pipe = pipe
-        self._declared = tuple(allowed)
-        self._allowed = tuple(entry for entry in self._declared if entry.is_for(pipe))
+        self._all_entries = tuple(entries)
+        self._entries = tuple(entry for entry in self._all_entries if entry.is_for(pipe))
 
     def for_pipe(self, pipe: str | None) -> "Egress":
         """The judge of another pipe."""
-        return Egress(self._declared, pipe)
+        return Egress(self._all_entries, pipe)
 
     def with_host(self, kind: EgressKind, url: str) -> "Egress":
         """The same with the host of a URL that the operator, not a pipe, names."""
         host, port = host_and_port(url)
-        return Egress((*self._declared, Allowed(kind, host, (), port)), self._pipe)
+        return Egress((*self._all_entries, Allowed(kind, host, (), port)), self._pipe)
 
     def particular(self, kind: EgressKind) -> tuple[Allowed, ...]:
         """The entries of a kind that hold for the pipe and not for all: pipes with the same ones may connect alike."""
         return tuple(
-            entry for entry in self._allowed if entry.pipe is not None and entry.kind in (None, kind)
+            entry for entry in self._entries if entry.pipe is not None and entry.kind in (None, kind)
         )
 
     def refusal(self, kind: EgressKind, host: str, address: str, port: int) -> str | None:
@@ -230,21 +230,23 @@ class Egress:
             address: to connect to.
             port: to connect to.
         """
-        for reached in reached_addresses(address):
-            if _is_public(reached) or any(entry.covers(kind, host, reached, port) for entry in self._allowed):
+        for reached_address in reached_addresses(address):
+            if _is_public(reached_address) or any(
+                entry.covers(kind, host, reached_address, port) for entry in self._entries
+            ):
                 continue
-            where = host if host == address else f"{host} ({address})"
+            endpoint = host if host == address else f"{host} ({address})"
             return (
-                f"{where}:{port} is {_sort_of(reached)}, to which pipes may not connect; if it is meant, have the "
-                f"operator add {self._entry(kind, _target(host, reached), port)} to {VARIABLE}"
+                f"{endpoint}:{port} is {_description(reached_address)}, to which pipes may not connect; if it is "
+                f"meant, have the operator add {self._entry(kind, _target(host, reached_address), port)} to {VARIABLE}"
             )
         return None
 
     def allows_host(self, kind: EgressKind, host: str, port: int) -> bool:
         """Whether an entry allows a name, whatever it resolves to."""
-        nowhere = ipaddress.IPv4Address(0)
+        no_address = ipaddress.IPv4Address(0)
         return any(
-            entry.host is not None and entry.covers(kind, host, nowhere, port) for entry in self._allowed
+            entry.host is not None and entry.covers(kind, host, no_address, port) for entry in self._entries
         )
 
     def literal_refusal(self, kind: EgressKind, host: str, port: int) -> str | None:
@@ -261,10 +263,10 @@ class Egress:
             EgressRefused: none is allowed.
         """
         refusals = [self.refusal(kind, host, info[4][0], port) for info in addresses]
-        usable = [info for info, reason in zip(addresses, refusals, strict=True) if reason is None]
-        if addresses and not usable:
+        usable_addresses = [info for info, reason in zip(addresses, refusals, strict=True) if reason is None]
+        if addresses and not usable_addresses:
             raise EgressRefused(refusals[0])
-        return usable
+        return usable_addresses
 
     async def addresses(self, kind: EgressKind, host: str, port: int) -> list[AddressInfo]:
         """Resolve a host, and return the addresses to which a connection may be made.
@@ -345,7 +347,7 @@ class Egress:
 
 
 def egress(pipe: str | None) -> Egress:
-    """What this process may connect to for a pipe, from its environment.
+    """The judge of this process's connections for a pipe, from its environment.
 
     Args:
         pipe: name; None: what belongs to no pipe, so that only entries for all pipes hold.
@@ -373,8 +375,8 @@ def pinned(host: str, port: int, addresses: Sequence[AddressInfo]) -> dict[str, 
 def host_and_port(url: str) -> tuple[str, int]:
     """Host, without brackets, and port of a URL; empty and 0 where it has none or is no URL."""
     try:
-        parts = urlsplit(url)
-        return parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme, 0)
+        split_url = urlsplit(url)
+        return split_url.hostname or "", split_url.port or {"https": 443, "http": 80}.get(split_url.scheme, 0)
     except ValueError:
         return "", 0
 
@@ -390,11 +392,11 @@ def reached_addresses(text: str) -> Iterator[Address]:
         yield address
         return
     bits = int(address)
-    embedded = [bits >> shift & 0xFFFFFFFF for network, shift in _EMBEDDING if address in network]
+    ipv4_numbers = [bits >> shift & 0xFFFFFFFF for network, shift in _EMBEDDING if address in network]
     if address in _TEREDO:
-        embedded += [bits >> 64 & 0xFFFFFFFF, ~bits & 0xFFFFFFFF]
-    if embedded and address not in (ipaddress.IPv6Address("::"), ipaddress.IPv6Address("::1")):
-        yield from map(ipaddress.IPv4Address, embedded)
+        ipv4_numbers += [bits >> 64 & 0xFFFFFFFF, ~bits & 0xFFFFFFFF]
+    if ipv4_numbers and address not in (ipaddress.IPv6Address("::"), ipaddress.IPv6Address("::1")):
+        yield from map(ipaddress.IPv4Address, ipv4_numbers)
     else:
         yield address
 
@@ -403,16 +405,19 @@ def _is_public(address: Address) -> bool:
     return address.is_global and not address.is_multicast and address not in _METADATA
 
 
-def _sort_of(address: Address) -> str:
+def _description(address: Address) -> str:
     if address in _METADATA:
         return "the metadata service of a cloud"
-    sorts = {
+    descriptions = {
         "a loopback address": address.is_loopback,
         "a link-local address": address.is_link_local,
         "a multicast address": address.is_multicast,
         "no address of a host": address.is_unspecified,
     }
-    return next((sort for sort, applies in sorts.items() if applies), "a private or reserved address")
+    return next(
+        (description for description, applies in descriptions.items() if applies),
+        "a private or reserved address",
+    )
 
 
 def _target(host: str, address: Address) -> str:
@@ -450,9 +455,9 @@ def _networks(host: str) -> tuple[Network, ...]:
 
 
 def _split_port(target: str) -> tuple[str, int | None]:
-    bracketed = re.fullmatch(r"\[([^\]]+)\](?::(\d{1,5}))?", target)
-    if bracketed:
-        return bracketed[1], int(bracketed[2]) if bracketed[2] else None
+    bracket_match = re.fullmatch(r"\[([^\]]+)\](?::(\d{1,5}))?", target)
+    if bracket_match:
+        return bracket_match[1], int(bracket_match[2]) if bracket_match[2] else None
     host, separator, port = target.rpartition(":")
     if separator and ":" not in host and port.isdigit():
         return host, int(port)

@@ -35,15 +35,15 @@ def proxy_url(kind: EgressKind, pipe: str | None) -> str:
         kind: of the connections.
         pipe: for which they are judged; None: none.
     """
-    with _starting:
-        return _started(kind, pipe)
+    with _start_lock:
+        return _started_url(kind, pipe)
 
 
-_starting: Final = threading.Lock()
+_start_lock: Final = threading.Lock()
 
 
 @functools.cache
-def _started(kind: EgressKind, pipe: str | None) -> str:
+def _started_url(kind: EgressKind, pipe: str | None) -> str:
     return asyncio.run_coroutine_threadsafe(_Proxy(kind, pipe).start(), _loop()).result()
 
 
@@ -85,7 +85,7 @@ class _Peer:
             await self.writer.drain()
 
 
-async def _last(client: _Peer) -> None:
+async def _read_to_end(client: _Peer) -> None:
     """Let a client read what it was sent before the connection is closed: what it still sends would reset it."""
     client.writer.write_eof()
     with suppress(TimeoutError):
@@ -112,7 +112,7 @@ class _Proxy:
             while isinstance(request := await client.event(), h11.Request):
                 await self._answer(client, request)
                 if client.state.our_state is not h11.DONE or client.state.their_state is not h11.DONE:
-                    await _last(client)
+                    await _read_to_end(client)
                     break
                 client.state.start_next_cycle()
         except (OSError, h11.ProtocolError):
@@ -126,13 +126,13 @@ class _Proxy:
                 async with self._connected(f"//{request.target.decode('latin-1')}") as streams:
                     await _tunnel(client, streams)
             else:
-                url, path = _split(request.target)
+                url, path = _split_target(request.target)
                 async with self._connected(url) as streams:
                     await _forward(client, request, path, _Peer(h11.CLIENT, streams))
-        except _Refused as refused:
-            content = f"{refused}\n".encode()
+        except _Refused as refusal:
+            content = f"{refusal}\n".encode()
             headers = [("content-length", str(len(content))), ("connection", "close")]
-            await client.send(h11.Response(status_code=refused.status, headers=headers))
+            await client.send(h11.Response(status_code=refusal.status, headers=headers))
             await client.send(h11.Data(data=content))
             await client.send(h11.EndOfMessage())
 
@@ -156,20 +156,20 @@ class _Proxy:
             writer.close()
 
 
-def _split(target: bytes) -> tuple[str, bytes]:
+def _split_target(target: bytes) -> tuple[str, bytes]:
     """URL of the server of an absolute target, and what follows it, unchanged: it is signed."""
-    scheme, separator, rest = target.partition(b"://")
+    scheme, separator, location = target.partition(b"://")
     if not separator or scheme.lower() != b"http":
         raise _Refused(400, "the target is no absolute `http://` URL")
-    authority, slash, path = rest.partition(b"/")
+    authority, slash, path = location.partition(b"/")
     return f"http://{authority.decode('latin-1')}", slash + path or b"/"
 
 
 async def _tunnel(client: _Peer, streams: Any) -> None:
     reader, writer = streams
     await client.send(h11.Response(status_code=200, headers=[]))
-    early, _ = client.state.trailing_data
-    writer.write(early)
+    early_data, _ = client.state.trailing_data
+    writer.write(early_data)
     await _until_one_ends(_copy(client.reader, writer), _copy(reader, client.writer))
 
 
@@ -187,12 +187,12 @@ async def _until_one_ends(*directions: Coroutine[Any, Any, None]) -> None:
     """
     tasks = [asyncio.create_task(direction) for direction in directions]
     try:
-        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        ended_tasks, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    for task in ended:
+    for task in ended_tasks:
         task.result()
 
 
@@ -204,14 +204,14 @@ async def _forward(client: _Peer, request: h11.Request, path: bytes, server: _Pe
 
 async def _upload(client: _Peer, server: _Peer) -> None:
     """Send the body on; ends when the client has gone."""
-    event, taken = None, True
+    event, is_server_open = None, True
     while not isinstance(event, h11.EndOfMessage):
         event = await client.event()
-        if taken:
+        if is_server_open:
             try:
                 await server.send(event)
             except OSError:
-                taken = False  # it has closed, perhaps after an answer
+                is_server_open = False  # it has closed, perhaps after an answer
     while content := await client.reader.read(_CHUNK_BYTES):
         client.state.receive_data(content)  # of the next request
 

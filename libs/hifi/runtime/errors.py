@@ -39,8 +39,8 @@ class RejectedEvents(Rejected):
     """
 
     def __init__(self, events: Mapping[int, Rejected]) -> None:
-        first = next(iter(events.values()))
-        super().__init__(first.reason, first.detail, first.pointer)
+        first_rejection = next(iter(events.values()))
+        super().__init__(first_rejection.reason, first_rejection.detail, first_rejection.pointer)
         self.events = events
 
 
@@ -56,7 +56,7 @@ class Retryable(HifiError):
 
 
 class Missing(Retryable):
-    """What is to be written to is not there (any more): try again until an operator has put it there.
+    """The target of a write is not there (any more): try again until an operator has put it there.
 
     Attributes:
         what: kind and name, such as `table public.orders`; alarms name it.

@@ -24,16 +24,16 @@ class Health:
         self.instance = instance
         self.state = "starting"
         """One of starting, running, standby, draining."""
-        self._waiting: dict[str, str] = {}
+        self._unmet_conditions: dict[str, str] = {}
         self._warnings: dict[str, str] = {}
 
     def block(self, condition: str, reason: str) -> None:
         """Make the service unready until `unblock`; the reason, one sentence, is shown on /readyz."""
-        self._waiting[condition] = reason
+        self._unmet_conditions[condition] = reason
 
     def unblock(self, condition: str) -> None:
         """The condition is met (again)."""
-        self._waiting.pop(condition, None)
+        self._unmet_conditions.pop(condition, None)
 
     def warn(self, subject: str, reason: str | None) -> None:
         """Show a warning about a subject on /readyz, which does not make the service unready; None removes it.
@@ -56,12 +56,12 @@ class Health:
     @property
     def waiting(self) -> dict[str, str]:
         """Reason by condition that is not met; empty when ready."""
-        return dict(self._waiting)
+        return dict(self._unmet_conditions)
 
     @property
     def ready(self) -> bool:
         """Whether all conditions are met and the service is not draining."""
-        return not self._waiting and self.state != "draining"
+        return not self._unmet_conditions and self.state != "draining"
 
     def app(self) -> Starlette:
         """The ASGI app of /healthz, /readyz and /metrics."""
@@ -86,7 +86,7 @@ class Health:
         return [Route("/healthz", healthz), Route("/readyz", readyz)]
 
     def _routes(self) -> list[Route]:
-        about = {
+        service_info = {
             "service": self.service,
             "instance": self.instance,
             "version": version(self.service),
@@ -96,19 +96,19 @@ class Health:
 
         async def healthz(_: Request) -> Response:
             """Respond with 200 as long as the process runs."""
-            return _json({"status": "alive", "state": self.state, **about})
+            return _json({"status": "alive", "state": self.state, **service_info})
 
         async def readyz(_: Request) -> Response:
             """Respond with 200 if ready, else with 503 and the conditions that are not met."""
-            ready = self.ready
+            is_ready = self.ready
             body = {
-                "status": "ready" if ready else "waiting",
+                "status": "ready" if is_ready else "waiting",
                 "state": self.state,
-                "waiting": self._waiting,
+                "waiting": self._unmet_conditions,
                 "warnings": self._warnings,
-                **about,
+                **service_info,
             }
-            return _json(body, 200 if ready else 503)
+            return _json(body, 200 if is_ready else 503)
 
         return [Route("/healthz", healthz), Route("/readyz", readyz)]
 

@@ -34,9 +34,9 @@ class Lifetime:
 
     def watch(self, task: "asyncio.Future[Any]") -> None:
         """Fail when a task or a future ends with an error."""
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_end)
 
-    def _ended(self, task: "asyncio.Future[Any]") -> None:
+    def _on_end(self, task: "asyncio.Future[Any]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
 
@@ -45,17 +45,17 @@ class Lifetime:
 
         What is awaited is cancelled at the stop. Its exception is raised here.
         """
-        working, stop = asyncio.ensure_future(work), asyncio.ensure_future(self.stopping.wait())
+        work_task, stop_task = asyncio.ensure_future(work), asyncio.ensure_future(self.stopping.wait())
         try:
-            await asyncio.wait({working, stop}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
+            await asyncio.wait({work_task, stop_task}, return_when=asyncio.FIRST_COMPLETED)
+            if not work_task.done():
                 return False
-            working.result()
+            work_task.result()
             return True
         finally:
-            for task in (working, stop):
+            for task in (work_task, stop_task):
                 task.cancel()
-            await asyncio.wait({working, stop})
+            await asyncio.wait({work_task, stop_task})
 
     async def sleep(self, seconds: float) -> None:
         """Sleep, at most until the stop."""

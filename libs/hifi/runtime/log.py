@@ -26,7 +26,7 @@ def configure(
         stream: None: standard error.
     """
     stream = stream or sys.stderr
-    shared: list[Any] = [
+    shared_processors: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -38,18 +38,20 @@ def configure(
         if as_json
         else structlog.dev.ConsoleRenderer()
     )
-    least = getattr(logging, level.upper())
+    lowest_level = getattr(logging, level.upper())
     structlog.configure(
-        processors=[*shared, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(least),
+        processors=[*shared_processors, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(lowest_level),
         logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service, instance=instance)
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
-    logging.basicConfig(handlers=[handler], level=max(least, logging.WARNING), force=True)
-    logging.getLogger("aiokafka_cooperative").setLevel(least)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared_processors)
+    )
+    logging.basicConfig(handlers=[handler], level=max(lowest_level, logging.WARNING), force=True)
+    logging.getLogger("aiokafka_cooperative").setLevel(lowest_level)
 
 
 def get(name: str) -> Any:

@@ -10,8 +10,8 @@ from hifi.runtime.errors import HifiError, Rejected
 READS: Final = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 )
-"""What a query does that changes nothing."""
-_FETCHED: Final = 500
+"""Actions of a query that changes nothing."""
+_FETCH_ROWS: Final = 500
 _TEXT_BYTES: Final = 64
 """Counted for a value that is not text."""
 
@@ -20,7 +20,7 @@ Permission = Callable[..., int]
 
 
 class Result(NamedTuple):
-    """What a query returns."""
+    """The result of a query."""
 
     columns: list[str]
     rows: list[tuple[Any, ...]]
@@ -80,7 +80,7 @@ def select(
     cursor = None
     try:
         cursor = database.execute(sql, values)
-        return _fetched(cursor, rows, result_bytes)
+        return _fetch(cursor, rows, result_bytes)
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError) as error:
         if time.monotonic() > end_s:
             raise QueryTooExpensive(f"the query takes longer than {within_s:g} s") from None
@@ -92,19 +92,19 @@ def select(
         database.set_authorizer(None)
 
 
-def _fetched(cursor: sqlite3.Cursor, most: int, most_bytes: int | None) -> Result:
+def _fetch(cursor: sqlite3.Cursor, max_rows: int, max_bytes: int | None) -> Result:
     if cursor.description is None:
         raise QueryRejected("this is no query: write one SELECT")
     columns = [column[0] for column in cursor.description]
-    fetched: list[tuple[Any, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     size = 0
-    while len(fetched) <= most and (batch := cursor.fetchmany(min(_FETCHED, most + 1 - len(fetched)))):
-        fetched += batch
-        if most_bytes is None:
+    while len(rows) <= max_rows and (batch := cursor.fetchmany(min(_FETCH_ROWS, max_rows + 1 - len(rows)))):
+        rows += batch
+        if max_bytes is None:
             continue
         size += sum(
             len(value) if isinstance(value, str | bytes) else _TEXT_BYTES for row in batch for value in row
         )
-        if size > most_bytes:
-            raise QueryTooExpensive(f"the result has more than {most_bytes:,} bytes")
-    return Result(columns, fetched[:most], len(fetched) > most)
+        if size > max_bytes:
+            raise QueryTooExpensive(f"the result has more than {max_bytes:,} bytes")
+    return Result(columns, rows[:max_rows], len(rows) > max_rows)

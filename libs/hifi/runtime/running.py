@@ -27,14 +27,16 @@ class StoppedBeforeStart(Exception):
 
 @contextlib.asynccontextmanager
 async def running(
-    lifetime: Lifetime, *clients: Client, beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
+    lifetime: Lifetime,
+    *clients: Client,
+    background_work: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
 ) -> AsyncIterator[None]:
     """Start clients in order, run the block, and stop them in reverse.
 
     Args:
         lifetime: its stop cancels a start; it gets the error of a task that fails, and stops then.
         clients: in the order of their start.
-        beside: each runs in a task from when all clients have started until the end of the block.
+        background_work: each runs in a task from when all clients have started until the end of the block.
 
     Raises:
         StoppedBeforeStart: the stop came first; what had started is stopped.
@@ -48,7 +50,7 @@ async def running(
             task: asyncio.Task[Any] | None = getattr(client, "task", None)
             if task is not None:
                 lifetime.watch(task)
-        for work in beside:
+        for work in background_work:
             task = asyncio.create_task(work())
             lifetime.watch(task)
             stack.push_async_callback(cancel, task)

@@ -40,7 +40,7 @@ def run(
     name: str,
     settings_type: type[S],
     main: Callable[[Service, S], Awaitable[None]],
-    beside: Callable[[Service, S], Coroutine[Any, Any, None]] | None = None,
+    background_work: Callable[[Service, S], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
     """Run a service until SIGTERM or SIGINT, then exit.
 
@@ -50,7 +50,7 @@ def run(
         name: of the service; its package is `hifi-<name>`.
         settings_type: read from the environment.
         main: blocks readiness before its first await, and returns when it has drained.
-        beside: runs from the start until main returns; the service fails with its error.
+        background_work: runs from the start until main returns; the service fails with its error.
     """
     if "--version" in sys.argv[1:]:
         print(f"hifi-{name} {version(name)}" + (f" ({commit()})" if commit() else ""))
@@ -60,7 +60,7 @@ def run(
         _reduce_garbage_collection()
         log.configure(name, settings.instance, format=settings.log_format, level=settings.log_level)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            status = runner.run(_run(name, settings, main, beside))
+            status = runner.run(_run(name, settings, main, background_work))
     except Misconfigured as error:
         print(f"hifi-{name}: {error}", file=sys.stderr)
         status = 2
@@ -78,14 +78,14 @@ async def _run(
     name: str,
     settings: S,
     main: Callable[[Service, S], Awaitable[None]],
-    beside: Callable[[Service, S], Coroutine[Any, Any, None]] | None,
+    background_work: Callable[[Service, S], Coroutine[Any, Any, None]] | None,
 ) -> int:
     service = Service(name, settings)
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, service.stop)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, service.stop)
     sock = listen(settings.host, settings.port)
-    work = asyncio.ensure_future(main(service, settings))
+    main_task = asyncio.ensure_future(main(service, settings))
     await asyncio.sleep(0)  # lets main block readiness, so that /readyz is never 200 too early
     async with serve(service.health.app(), sock, drain_s=1):
         logger.info(
@@ -94,20 +94,22 @@ async def _run(
             **settings.log_fields(),
             compiled=import_hook.in_use(),
         )
-        stop = asyncio.create_task(service.stopping.wait())
-        reports = None if beside is None else asyncio.create_task(beside(service, settings))
-        if reports is not None:
-            service.watch(reports)
-        await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop_task = asyncio.create_task(service.stopping.wait())
+        background_task = (
+            None if background_work is None else asyncio.create_task(background_work(service, settings))
+        )
+        if background_task is not None:
+            service.watch(background_task)
+        await asyncio.wait({main_task, stop_task}, return_when=asyncio.FIRST_COMPLETED)
         service.stop()
-        _, late = await asyncio.wait({work}, timeout=settings.drain_s)
-        await cancel(reports)
-        if late:
+        _, unfinished_tasks = await asyncio.wait({main_task}, timeout=settings.drain_s)
+        await cancel(background_task)
+        if unfinished_tasks:
             logger.error("drain-timed-out", bound_s=settings.drain_s)
-            work.cancel()
-            await asyncio.wait({work}, timeout=2)
+            main_task.cancel()
+            await asyncio.wait({main_task}, timeout=2)
             return 1
-        error = work.exception()
+        error = main_task.exception()
         if isinstance(error, StoppedBeforeStart):
             error = None
         if isinstance(error, Misconfigured):

@@ -113,14 +113,14 @@ def make_keys(file: Path) -> Path:
         Misconfigured: a file exists, or cannot be written.
     """
     key, public_file = Ed25519PrivateKey.generate(), file.with_name(f"{file.name}.pub")
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    private_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    public_pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     if public_file.exists():
         raise Misconfigured(f"{public_file} exists: remove it, or name another file")
-    for path, text, mode in ((file, private, 0o600), (public_file, public, 0o644)):
+    for path, text, mode in ((file, private_pem, 0o600), (public_file, public_pem, 0o644)):
         try:
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as opened:
-                opened.write(text)
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as output:
+                output.write(text)
         except FileExistsError:
             raise Misconfigured(f"{path} exists: a key is never replaced; name another file") from None
         except OSError as error:
@@ -173,8 +173,8 @@ def verify_envelope(content: bytes, name: str, key: Ed25519PublicKey) -> dict[st
         ValueError: it is no such envelope, has no signature, was changed, or was signed with another key.
     """
     try:
-        opened = json.loads(content)
-        document, signature = opened[name], opened["signature"]
+        envelope_json = json.loads(content)
+        document, signature = envelope_json[name], envelope_json["signature"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError(f"it is not the JSON of a signed {name}") from None
     if signature is None:
@@ -185,7 +185,7 @@ def verify_envelope(content: bytes, name: str, key: Ed25519PublicKey) -> dict[st
     if signature.get("public_key") != public_key:
         raise ValueError(f"it names another public key ({signature.get('public_key')}) than {public_key}")
     try:
-        is_canonical = canonical(opened) == content
+        is_canonical = canonical(envelope_json) == content
     except (ValueError, RecursionError):
         is_canonical = False
     if not is_canonical:

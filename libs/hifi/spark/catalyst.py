@@ -52,7 +52,7 @@ class SqlProblem(HifiError):
 
 @dataclass(frozen=True, slots=True)
 class SqlBudget:
-    """What the expressions of a pipe may use for one event, and its constants when they are compiled.
+    """The bounds of a pipe's expressions for one event, and of its constants when they are compiled.
 
     Attributes:
         cpu_s: CPU time, seconds.
@@ -100,7 +100,7 @@ class Catalyst:
         self._all_commands = getattr(self._session, "executePlan$default$2")()
         self._parser = self._session.sqlParser()
         self._input: DataFrame | None = None
-        self._refused: dict[str, str] | None = None
+        self._refused_classes: dict[str, str] | None = None
         self._classes: dict[str, JavaObject] = {}
 
     def parse(self, text: str) -> list[dict[str, Any]]:
@@ -120,7 +120,7 @@ class Catalyst:
 
     def refused_classes(self) -> dict[str, str]:
         """Name of each class of expressions that only functions make that are not allowed, to such a function."""
-        if self._refused is None:
+        if self._refused_classes is None:
             registry = self.spark._jsparkSession.sessionState().functionRegistry()  # noqa: SLF001
             names = registry.listFunction()
             classes: dict[str, list[str]] = {}
@@ -129,16 +129,18 @@ class Catalyst:
                 information = registry.lookupFunction(name).get()
                 expression_class = class_name({"class": information.getClassName()})
                 classes.setdefault(expression_class, []).append(name.funcName())
-            allowed = {name for name, functions in classes.items() if not FUNCTIONS.isdisjoint(functions)}
-            self._refused = {
+            allowed_classes = {
+                name for name, functions in classes.items() if not FUNCTIONS.isdisjoint(functions)
+            }
+            self._refused_classes = {
                 # a builder makes expressions of another class, which has its name
                 expression_class: functions[0]
                 for name, functions in classes.items()
-                if name not in allowed
+                if name not in allowed_classes
                 for expression_class in (name, name.removesuffix("Builder").removesuffix("Expression"))
-                if expression_class not in allowed
+                if expression_class not in allowed_classes
             }
-        return self._refused
+        return self._refused_classes
 
     def compile(self, steps: Steps) -> JavaObject:
         """Compile a query of one row to an expression that is bound to rows of `INPUT_COLUMNS`.
@@ -153,9 +155,9 @@ class Catalyst:
             for step in steps:
                 frame = frame.selectExpr(*step)
             self._require_single_row(frame)
-            exact = self._exact_arithmetic.exact(frame._jdf.queryExecution().analyzed())  # noqa: SLF001
-            optimized = self._session.executePlan(exact, self._all_commands).optimizedPlan()
-            projections = self._projections(self._budget.bounded(optimized, *self._limits))
+            exact_plan = self._exact_arithmetic.exact(frame._jdf.queryExecution().analyzed())  # noqa: SLF001
+            optimized_plan = self._session.executePlan(exact_plan, self._all_commands).optimizedPlan()
+            projections = self._projections(self._budget.bounded(optimized_plan, *self._limits))
         except PySparkException as error:
             raise SqlProblem(_HIDDEN.sub("", one_line(error)).replace("[, ", "[")) from None
         except Py4JJavaError as error:
@@ -164,8 +166,8 @@ class Catalyst:
         row: JavaObject | None = None
         for projection in projections[:-1]:
             row = self._evaluated(self._row(projection), row)
-        projected = self._bound(projections[-1]).head()
-        return self._evaluated(projected.child(), row)
+        result_expression = self._bound(projections[-1]).head()
+        return self._evaluated(result_expression.child(), row)
 
     def evaluate(self, steps: Steps) -> Any:
         """The value of a query of one row of nulls.
@@ -196,8 +198,8 @@ class Catalyst:
         """An expression of the value of a bound expression on the row that another one makes; None: on the input."""
         if row is None:
             return expression
-        returns = expression.dataType()
-        return self._invoke(self.constant(expression, EXPRESSION), "eval", returns, [row])
+        return_type = expression.dataType()
+        return self._invoke(self.constant(expression, EXPRESSION), "eval", return_type, [row])
 
     def row_function(self, frame: DataFrame) -> JavaObject:
         """A serializable Java function (`FUNCTION`) from a row of a frame's input to the row that the frame makes.
@@ -211,13 +213,13 @@ class Catalyst:
         deserializer = getattr(
             self.jvm.org.apache.spark.sql.catalyst.encoders, "ExpressionEncoder$Deserializer"
         )
-        first, *others = [
+        first_function, *later_functions = [
             deserializer(self._sequence([self._row(projection)]))
             for projection in self._projections(frame._jdf.queryExecution().optimizedPlan())  # noqa: SLF001
         ]
-        function = first
-        for other in others:
-            function = function.andThen(other)
+        function = first_function
+        for later_function in later_functions:
+            function = function.andThen(later_function)
         return function
 
     def generate_code(self, functions: Iterable[JavaObject], columns: int) -> None:
@@ -230,10 +232,10 @@ class Catalyst:
         nulls = self._expressions.GenericInternalRow(self.array([None] * columns))
         # The setting is that of a copy of the session: other threads change and read those of the session itself.
         session = self.spark._jsparkSession  # noqa: SLF001
-        copy = session.cloneSession()
-        copy.conf().set(CODE_GENERATION, ALWAYS)
+        session_copy = session.cloneSession()
+        session_copy.conf().set(CODE_GENERATION, ALWAYS)
         sessions = self.spark._get_j_spark_session_class(self.jvm)  # noqa: SLF001
-        sessions.setActiveSession(copy)
+        sessions.setActiveSession(session_copy)
         try:
             for function in functions:
                 function.apply(nulls)
@@ -271,20 +273,22 @@ class Catalyst:
 
     def overflowing(self, frame: DataFrame) -> list[tuple[str, str]]:
         """The arithmetic of a frame whose result may not fit its type: SQL and type of sums in int, and of products."""
-        analysed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
-        return [(sql, kind) for sql, kind in self._exact_arithmetic.overflowing(analysed)]
+        analysed_plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
+        return [(sql, kind) for sql, kind in self._exact_arithmetic.overflowing(analysed_plan)]
 
     def _without_constant_folding(self) -> SparkSession:
         """A copy of the session that leaves constants to `SqlBudget.bounded`, which bounds what they cost."""
-        copy = self.spark._jsparkSession.cloneSession()  # noqa: SLF001
-        copy.conf().set(_EXCLUDED_RULES, f"{copy.conf().get(_EXCLUDED_RULES)},{_CONSTANT_FOLDING}")
-        return SparkSession(self.spark.sparkContext, copy)
+        session_copy = self.spark._jsparkSession.cloneSession()  # noqa: SLF001
+        session_copy.conf().set(
+            _EXCLUDED_RULES, f"{session_copy.conf().get(_EXCLUDED_RULES)},{_CONSTANT_FOLDING}"
+        )
+        return SparkSession(self.spark.sparkContext, session_copy)
 
     def _require_single_row(self, frame: DataFrame) -> None:
-        analysed: JavaObject = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
-        if analysed.containsPattern(self._current_like):
+        analysed_plan: JavaObject = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
+        if analysed_plan.containsPattern(self._current_like):
             raise SqlProblem(f"it {READS_CLOCK}")
-        if not analysed.deterministic():
+        if not analysed_plan.deterministic():
             raise SqlProblem("its result differs each time, so a replayed event would get another one")
 
     def _projections(self, plan: JavaObject) -> list[JavaObject]:
@@ -350,23 +354,25 @@ class Catalyst:
     def _invoke(
         self, target: JavaObject, method: str, kind: JavaObject, arguments: Sequence[JavaObject]
     ) -> JavaObject:
-        none = self._sequence([])
-        return self._invocation(target, method, kind, self._sequence(arguments), none, True, True, False)
+        empty_sequence = self._sequence([])
+        return self._invocation(
+            target, method, kind, self._sequence(arguments), empty_sequence, True, True, False
+        )
 
     def call_static(self, cls: str, method: str, returns: str, *arguments: JavaObject) -> JavaObject:
         """An expression that calls a static method of a class; otherwise as `call`."""
-        none = self._sequence([])
-        nothing = self.jvm.scala.Option.apply(None)
+        empty_sequence = self._sequence([])
+        no_option = self.jvm.scala.Option.apply(None)
         return self._expressions.objects.StaticInvoke(
             self._class(cls),
             self._type(returns),
             method,
             self._sequence(arguments),
-            none,
+            empty_sequence,
             True,
             True,
             False,
-            nothing,
+            no_option,
         )
 
     def null_on_error(self, expression: JavaObject) -> JavaObject:
@@ -386,10 +392,10 @@ class Catalyst:
         return ClassicColumn(self._columns.column(expression))
 
     def _sequence(self, items: Sequence[JavaObject]) -> JavaObject:
-        collected = self._list()
+        java_list = self._list()
         for item in items:
-            collected.add(item)
-        return self._to_seq(collected)
+            java_list.add(item)
+        return self._to_seq(java_list)
 
     def _type(self, name: str | StructType) -> JavaObject:
         """A SQL type; the type of a Java class where the name contains a dot."""
@@ -424,9 +430,9 @@ def _classes(node: Any) -> Iterator[str]:
 def one_line(error: PySparkException) -> str:
     """Spark's error message in one line, without the plan and the advice on settings."""
     text = str(error.getMessage() or error).strip()
-    first = text.split("\n\n")[0].split("\n== SQL")[0].split(" SQLSTATE:")[0].split(";\n")[0]
-    first = " ".join(first.split()).strip()
+    summary = text.split("\n\n")[0].split("\n== SQL")[0].split(" SQLSTATE:")[0].split(";\n")[0]
+    summary = " ".join(summary.split()).strip()
     kind = error.getCondition() or ""
-    if isinstance(error, AnalysisException) and first.startswith("["):
-        first = first.partition("] ")[2]
-    return first.removeprefix(f"[{kind}] ") or type(error).__name__
+    if isinstance(error, AnalysisException) and summary.startswith("["):
+        summary = summary.partition("] ")[2]
+    return summary.removeprefix(f"[{kind}] ") or type(error).__name__

@@ -80,34 +80,36 @@ def _expressions(
 ) -> Iterator[tuple[YamlPath, str]]:
     enrich = pipe.enrich
     scope = StructType()
-    for name, declared in generator.field_types(enrich).items():
-        scope = scope.add(name, DataType.fromDDL(declared))
-    for name, derived in enrich.derive.items():
+    for name, sql_type in generator.field_types(enrich).items():
+        scope = scope.add(name, DataType.fromDDL(sql_type))
+    for name, derived_field in enrich.derive.items():
         kind: DataType = StringType()
         try:
-            kind = _derived(catalyst, scope, generator.derived_sql(derived))
-            notes += _overflows(catalyst, scope, generator.derived_sql(derived), ("enrich", "derive", name))
+            kind = _derived(catalyst, scope, generator.derived_sql(derived_field))
+            notes += _overflows(
+                catalyst, scope, generator.derived_sql(derived_field), ("enrich", "derive", name)
+            )
         except SqlProblem as problem:
             path: YamlPath = ("enrich", "derive", name)
-            yield (path if isinstance(derived, str) else (*path, "sql")), str(problem)
+            yield (path if isinstance(derived_field, str) else (*path, "sql")), str(problem)
         scope = scope.add(name, kind)
-    for name, returned in (enrich.udf.returns if enrich.udf else {}).items():
-        scope = scope.add(name, DataType.fromDDL(returned.value))
+    for name, return_type in (enrich.udf.returns if enrich.udf else {}).items():
+        scope = scope.add(name, DataType.fromDDL(return_type.value))
     conditions: list[tuple[YamlPath, str | None]] = [(("enrich", "filter"), enrich.filter)]
     conditions += [
         (("destinations", index, "when"), destination.when)
         for index, destination in enumerate(pipe.destinations)
     ]
-    valid = True
+    are_valid = True
     for path, text in conditions:
         try:
             if text:
                 _condition(catalyst, scope, text)
                 notes += _overflows(catalyst, scope, text, path)
         except SqlProblem as problem:
-            valid = False
+            are_valid = False
             yield path, str(problem)
-    if valid:
+    if are_valid:
         notes += _unrouted(catalyst, scope, pipe)
 
 
@@ -116,8 +118,8 @@ def _overflows(
 ) -> Iterator[tuple[YamlPath, str]]:
     frame = catalyst.pipe_frame(scope).select(F.expr(text))
     for sql, kind in catalyst.overflowing(frame):
-        wider = "declare its fields bigint" if kind == "int" else "cast a factor to decimal(38, 0)"
-        yield path, f"{sql} is null where it does not fit {kind}; {wider} if that can happen"
+        advice = "declare its fields bigint" if kind == "int" else "cast a factor to decimal(38, 0)"
+        yield path, f"{sql} is null where it does not fit {kind}; {advice} if that can happen"
 
 
 def _unrouted(catalyst: Catalyst, scope: StructType, pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:
@@ -127,12 +129,14 @@ def _unrouted(catalyst: Catalyst, scope: StructType, pipe: Pipe) -> Iterator[tup
     if len(texts) < max(len(conditions), 2):
         return
     nulls = [f"cast(null as {field.dataType.simpleString()}) AS `{field.name}`" for field in scope.fields]
-    met = " or ".join(f"coalesce(({text}\n), false)" for text in texts)
+    any_met = " or ".join(f"coalesce(({text}\n), false)" for text in texts)
     try:
-        reached = catalyst.evaluate(((*nulls, "1 AS `hifi.one`"), (f"({met}) AS `hifi.result`",)))
+        reaches_destination = catalyst.evaluate(
+            ((*nulls, "1 AS `hifi.one`"), (f"({any_met}) AS `hifi.result`",))
+        )
     except SqlProblem:  # such as an error that only a value causes
         return
-    if not reached:
+    if not reaches_destination:
         message = (
             "a comparison with null is neither true nor false, so an event whose fields are null or absent reaches no"
             " destination and ends as filtered; compare with `is distinct from` or `coalesce` to route it"

@@ -98,19 +98,22 @@ def generate_sql(pipe: Pipe) -> PipeSql:
     }
     left_out = left_out_sql(pipe)
     keys = tuple(_lookup_keys(pipe, positions, names, left_out) for names in waves)
-    derived = _derived(enrich, positions, left_out)
+    derived_query = _derived(enrich, positions, left_out)
     udf_args = typed_udf_args = None
     if enrich.udf:
-        passed = {name: f"`{name}`" for name in enrich.udf.args}
-        udf_args, typed_udf_args = derived.select(_json(passed)), derived.select(_struct(passed))
-        derived = _after_udf(enrich, derived)
+        arguments = {name: f"`{name}`" for name in enrich.udf.args}
+        udf_args, typed_udf_args = (
+            derived_query.select(_json(arguments)),
+            derived_query.select(_struct(arguments)),
+        )
+        derived_query = _after_udf(enrich, derived_query)
     fields = _fields(enrich, left_out)
-    fixed = None
+    fixed_destinations = None
     conditions = enrich.filter or any(destination.when for destination in pipe.destinations)
     if fields is None and not (enrich.added() or conditions or pipe.watch):
-        fixed = ",".join(destination.name for destination in pipe.destinations)
-    result = _result(pipe, derived, left_out)
-    return PipeSql(fields, keys, udf_args, typed_udf_args, result, fixed)
+        fixed_destinations = ",".join(destination.name for destination in pipe.destinations)
+    result = _result(pipe, derived_query, left_out)
+    return PipeSql(fields, keys, udf_args, typed_udf_args, result, fixed_destinations)
 
 
 def lookup_waves(enrich: Enrich) -> list[list[str]]:
@@ -126,14 +129,17 @@ def lookup_waves(enrich: Enrich) -> list[list[str]]:
     return waves
 
 
-def derived_sql(derived: str | DerivedField) -> str:
+def derived_sql(derived_field: str | DerivedField) -> str:
     """The expression of a derived field as the user wrote it."""
-    return derived if isinstance(derived, str) else derived.sql
+    return derived_field if isinstance(derived_field, str) else derived_field.sql
 
 
 def user_expressions(pipe: Pipe) -> list[tuple[str, str]]:
     """(path in the pipe, text) of every expression that the user wrote, in the order of evaluation."""
-    texts = [(f"enrich.derive.{name}", derived_sql(derived)) for name, derived in pipe.enrich.derive.items()]
+    texts = [
+        (f"enrich.derive.{name}", derived_sql(derived_field))
+        for name, derived_field in pipe.enrich.derive.items()
+    ]
     if pipe.enrich.filter:
         texts.append(("enrich.filter", pipe.enrich.filter))
     texts += [
@@ -179,17 +185,20 @@ def _lookup_keys(
 ) -> Steps:
     enrich = pipe.enrich
     wave = min(positions[name].wave for name in names)
-    earlier = {name: position for name, position in positions.items() if position.wave < wave}
-    query = _values(enrich, earlier, left_out)
+    earlier_positions = {name: position for name, position in positions.items() if position.wave < wave}
+    query = _values(enrich, earlier_positions, left_out)
     structs = []
     for number, name in enumerate(names):
         lookup = enrich.lookups[name]
-        parts = {
+        key_columns = {
             f"hifi.part{number}_{index}": _key_part(field, lookup.types.get(column, SqlType.STRING))
             for index, (field, column) in enumerate(lookup.key.items())
         }
-        query = query.extend(parts)
-        texts = [f"length(`{part}`), ':', `{part}`" if len(parts) > 1 else f"`{part}`" for part in parts]
+        query = query.extend(key_columns)
+        texts = [
+            f"length(`{key_column}`), ':', `{key_column}`" if len(key_columns) > 1 else f"`{key_column}`"
+            for key_column in key_columns
+        ]
         structs.append(
             f"named_struct('table', '{table_id(lookup, pipe.pipe)}', 'key', concat({', '.join(texts)}))"
         )
@@ -218,7 +227,7 @@ def _values(enrich: Enrich, positions: Mapping[str, RowPosition], left_out: Left
     if left_out is not None:
         names = list(enrich.fields)
         change = f"{FIELDS}[{_with_change(names).index(CHANGE)}]"
-        query = query.extend(left_out.marks(TEXT, change, names))
+        query = query.extend(left_out.change_columns(TEXT, change, names))
     return query.extend(values)
 
 
@@ -244,8 +253,8 @@ def _derived(enrich: Enrich, positions: Mapping[str, RowPosition], left_out: Lef
     """The values and the derived fields. An event fails in it where something required is missing."""
     checks = []
     if enrich.added():
-        why = "not-an-object: the data is not a JSON object, so no fields can be added to it"
-        checks.append((f"{FIELDS} is null", literal(why)))
+        not_an_object = "not-an-object: the data is not a JSON object, so no fields can be added to it"
+        checks.append((f"{FIELDS} is null", literal(not_an_object)))
     checks += [_null(name, left_out) for name in enrich.required if name in enrich.fields]
     for name, lookup in enrich.lookups.items():
         if lookup.miss == "dead-letter":
@@ -254,12 +263,12 @@ def _derived(enrich: Enrich, positions: Mapping[str, RowPosition], left_out: Lef
     checks += [_null(name, left_out) for name in enrich.required if name not in enrich.fields]
     query = _values(enrich, positions, left_out).fail(checks)
     query = query.extend_unless_failed(
-        {name: derived_sql(derived) for name, derived in enrich.derive.items()}
+        {name: derived_sql(derived_field) for name, derived_field in enrich.derive.items()}
     )
     return query.fail(
         _null(name, left_out)
-        for name, derived in enrich.derive.items()
-        if isinstance(derived, DerivedField) and derived.required
+        for name, derived_field in enrich.derive.items()
+        if isinstance(derived_field, DerivedField) and derived_field.required
     )
 
 
@@ -277,9 +286,9 @@ def _null(name: str, left_out: LeftOutSql | None) -> tuple[str, str]:
 def _after_udf(enrich: Enrich, query: RowQuery) -> RowQuery:
     """Add the fields that the UDF returned. The event fails where it returned nothing or failed."""
     assert enrich.udf is not None
-    nothing = literal("udf-failed: the function returned nothing for this event")
+    no_result = literal("udf-failed: the function returned nothing for this event")
     failure = f"concat('udf-failed: ', substring({RETURNED}, 2))"
-    query = query.fail([(f"{RETURNED} is null", nothing), (f"startswith({RETURNED}, '!')", failure)])
+    query = query.fail([(f"{RETURNED} is null", no_result), (f"startswith({RETURNED}, '!')", failure)])
     query = query.extend_unless_failed({"hifi.return": json_fields(RETURNED, list(enrich.udf.returns))})
     return query.extend(
         {
@@ -291,10 +300,10 @@ def _after_udf(enrich: Enrich, query: RowQuery) -> RowQuery:
 
 def _result(pipe: Pipe, query: RowQuery, left_out: LeftOutSql | None) -> Steps:
     """The query of `PipeSql.result`."""
-    added = {name: f"`{name}`" for name in _added_in_order(pipe.enrich)}
-    patch = _json(added) if added else "cast(null as string)"
-    if added and left_out is not None:
-        members = {name: _json({name: value}) for name, value in added.items()}
+    added_values = {name: f"`{name}`" for name in _added_in_order(pipe.enrich)}
+    patch = _json(added_values) if added_values else "cast(null as string)"
+    if added_values and left_out is not None:
+        members = {name: _json({name: value}) for name, value in added_values.items()}
         patch = left_out.without_unchanged(patch, members)
     conditions = {
         f"hifi.when{index}": destination.when
@@ -303,65 +312,71 @@ def _result(pipe: Pipe, query: RowQuery, left_out: LeftOutSql | None) -> Steps:
     }
     if pipe.enrich.filter:
         conditions["hifi.filter"] = pipe.enrich.filter
-    met = {name: f"({condition}\n)" for name, condition in conditions.items()}
+    condition_sql = {name: f"({condition}\n)" for name, condition in conditions.items()}
     if conditions and left_out is not None:
         query = query.extend_unless_failed(
             {name: left_out.condition(condition) for name, condition in conditions.items()}
         )
-        met = {name: f"coalesce(`{name}`, {LEFT_OUT})" for name in conditions}
-    to = _destinations(pipe, met)
+        condition_sql = {name: f"coalesce(`{name}`, {LEFT_OUT})" for name in conditions}
+    destinations = _destinations(pipe, condition_sql)
     if pipe.watch:
-        watched = {f"hifi.watched{index}": _watched_value(field) for index, field in enumerate(pipe.watch)}
-        query = query.extend_unless_failed({"hifi.to": to, **watched})
+        watched_columns = {
+            f"hifi.watched{index}": _watched_value(field) for index, field in enumerate(pipe.watch)
+        }
+        query = query.extend_unless_failed({"hifi.to": destinations, **watched_columns})
         buckets = ", ',', ".join(
-            _bucket(field, f"`{value}`") for value, field in zip(watched, pipe.watch, strict=True)
+            _bucket(field, f"`{value}`") for value, field in zip(watched_columns, pipe.watch, strict=True)
         )
-        to = f"if(`hifi.to` = '', '', concat(`hifi.to`, ';{watch_id(pipe.watch)}:', {buckets}))"
-    result_struct = f"named_struct('patch', {patch}, 'to', {to}, 'failure', cast(null as string))"
+        destinations = f"if(`hifi.to` = '', '', concat(`hifi.to`, ';{watch_id(pipe.watch)}:', {buckets}))"
+    result_struct = f"named_struct('patch', {patch}, 'to', {destinations}, 'failure', cast(null as string))"
     return query.select(result_struct, _failed(query.failure or "null"))
 
 
-def _destinations(pipe: Pipe, met: Mapping[str, str]) -> str:
+def _destinations(pipe: Pipe, condition_sql: Mapping[str, str]) -> str:
     """SQL of the names of the event's destinations, in declared order.
 
     Args:
         pipe: the pipe.
-        met: SQL of its conditions, `hifi.when<index>` and `hifi.filter`. One that is null is not met.
+        condition_sql: SQL of its conditions, `hifi.when<index>` and `hifi.filter`. One that is null is not met.
     """
     names = [
-        f"if({met[name]}, '{destination.name}', null)"
-        if (name := f"hifi.when{index}") in met
+        f"if({condition_sql[name]}, '{destination.name}', null)"
+        if (name := f"hifi.when{index}") in condition_sql
         else f"'{destination.name}'"
         for index, destination in enumerate(pipe.destinations)
     ]
-    chosen = f"concat_ws(',', {', '.join(names)})"
-    return f"if({met['hifi.filter']}, {chosen}, '')" if "hifi.filter" in met else chosen
+    destination_names = f"concat_ws(',', {', '.join(names)})"
+    return (
+        f"if({condition_sql['hifi.filter']}, {destination_names}, '')"
+        if "hifi.filter" in condition_sql
+        else destination_names
+    )
 
 
-def _watched_value(watched: WatchedField) -> str:
+def _watched_value(watched_field: WatchedField) -> str:
     """SQL of the value that decides the bucket of a watched field: a text or a number."""
-    if watched.values is not None:
-        return f"substring(cast(`{watched.field}` as string), 1, 64)"
-    return f"try_cast(`{watched.field}` as double)"
+    if watched_field.values is not None:
+        return f"substring(cast(`{watched_field.field}` as string), 1, 64)"
+    return f"try_cast(`{watched_field.field}` as double)"
 
 
-def _bucket(watched: WatchedField, value: str) -> str:
+def _bucket(watched_field: WatchedField, value: str) -> str:
     """SQL of the name of the bucket that a value of a watched field belongs to."""
-    if watched.values is not None:
+    if watched_field.values is not None:
         text = f"url_encode({value})"
-        if isinstance(watched.values, list):
-            listed = ", ".join(literal(listed_text) for listed_text in watched.values)
-            text = f"if({value} in ({listed}), {text}, '{OTHER}')"
+        if isinstance(watched_field.values, list):
+            listed_values = ", ".join(literal(listed_text) for listed_text in watched_field.values)
+            text = f"if({value} in ({listed_values}), {text}, '{OTHER}')"
         return f"if({value} is null, '{NOTHING}', {text})"
-    if watched.bounds is not None:
+    if watched_field.bounds is not None:
         cases = " ".join(
-            f"when {value} < {bound!r}D then '{number}'" for number, bound in enumerate(watched.bounds)
+            f"when {value} < {bound!r}D then '{number}'" for number, bound in enumerate(watched_field.bounds)
         )
-        number = f"case {cases} else '{len(watched.bounds)}' end"
+        number = f"case {cases} else '{len(watched_field.bounds)}' end"
     else:
-        bounded = f"greatest(least(abs({value}), {LARGEST!r}D), {SMALLEST!r}D)"
-        fine = f"cast(ceil(ln({bounded}) / ln({GROWTH!r}D)) as string)"
-        number = f"if({value} = 0, '0', concat(if({value} < 0, 'm', 'p'), {fine}))"
+        bounded_value = f"greatest(least(abs({value}), {LARGEST!r}D), {SMALLEST!r}D)"
+        fine_bucket = f"cast(ceil(ln({bounded_value}) / ln({GROWTH!r}D)) as string)"
+        number = f"if({value} = 0, '0', concat(if({value} < 0, 'm', 'p'), {fine_bucket}))"
     return f"if({value} is null or isnan({value}), '{NOTHING}', {number})"
 
 

@@ -38,8 +38,8 @@ def user_cache_folder() -> Path:
 
 def jar_folder() -> Path:
     """Folder of the jars: `HIFI_JARS` where set, else `jars` in the user's cache folder."""
-    chosen = os.environ.get("HIFI_JARS")
-    return Path(chosen) if chosen else user_cache_folder() / "jars"
+    folder = os.environ.get("HIFI_JARS")
+    return Path(folder) if folder else user_cache_folder() / "jars"
 
 
 @cache
@@ -77,9 +77,9 @@ def installed_jars(program: str) -> list[Path]:
     """
     jars = locked_jars(program)
     folder = jar_folder()
-    if missing := [jar.file_name for jar in jars if not is_installed(jar)]:
+    if missing_names := [jar.file_name for jar in jars if not is_installed(jar)]:
         raise Misconfigured(
-            f"{folder} lacks {', '.join(missing)}: run `python -m hifi_infra.java.jars` (package hifi-infra), or set "
-            "HIFI_JARS to the folder of the jars"
+            f"{folder} lacks {', '.join(missing_names)}: run `python -m hifi_infra.java.jars` (package hifi-infra), or "
+            "set HIFI_JARS to the folder of the jars"
         )
     return [folder / jar.file_name for jar in jars]

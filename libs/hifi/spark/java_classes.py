@@ -32,15 +32,15 @@ def load_functions(spark: SparkSession, *, local: bool) -> None:
         if not local:
             spark.sparkContext._jsc.addJar(str(jar))  # noqa: SLF001
     registry = spark._jsparkSession.sessionState().functionRegistry()  # noqa: SLF001
-    for name, made in ((JSON_FIELDS, "JsonFields"), (WHOLE_NUMBER, "WholeNumber")):
-        registry.createOrReplaceTempFunction(name, getattr(jvm.hifi, f"{made}$Function")(), "scala_udf")
+    for name, class_name in ((JSON_FIELDS, "JsonFields"), (WHOLE_NUMBER, "WholeNumber")):
+        registry.createOrReplaceTempFunction(name, getattr(jvm.hifi, f"{class_name}$Function")(), "scala_udf")
 
 
 def _compiled(spark: SparkSession, loader: Any) -> Path:
     """A jar of the classes."""
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
     jar = Path(tempfile.mkdtemp(dir=spark.conf.get("spark.local.dir"))) / "hifi-sql.jar"
-    with zipfile.ZipFile(jar, "w") as written:
+    with zipfile.ZipFile(jar, "w") as archive:
         parent = loader
         for source in _SOURCES:
             compiler = jvm.org.codehaus.janino.SimpleCompiler()
@@ -48,6 +48,6 @@ def _compiled(spark: SparkSession, loader: Any) -> Path:
             compiler.setTargetVersion(8)  # calls of static methods of interfaces
             compiler.cook(source.read_text())
             for name, code in compiler.getBytecodes().items():
-                written.writestr(f"{name.replace('.', '/')}.class", bytes(code))
+                archive.writestr(f"{name.replace('.', '/')}.class", bytes(code))
             parent = compiler.getClassLoader()
     return jar

@@ -30,9 +30,9 @@ class LeftOutSql:
 
     def __init__(self, pipe: Pipe) -> None:
         self._columns = _columns(pipe)
-        self._fields, self._opaque = _fields(pipe)
+        self._fields, self._opaque_fields = _fields(pipe)
 
-    def marks(self, text: str, change: str, fields: Sequence[str]) -> dict[str, str]:
+    def change_columns(self, text: str, change: str, fields: Sequence[str]) -> dict[str, str]:
         """The columns `LEFT_OUT`, `UNCHANGED` and what they and conditions need, name to SQL.
 
         Args:
@@ -40,10 +40,10 @@ class LeftOutSql:
             change: SQL of the member `change` (string).
             fields: names of the declared fields.
         """
-        absent = f"array_except({_array(fields)}, json_object_keys({text}))"
+        absent_sql = f"array_except({_array(fields)}, json_object_keys({text}))"
         return {
             "hifi.change": json_fields(change, ["op", "unchanged"]),
-            "hifi.absent": f"if(`hifi.change`[0] = 'delete', {absent}, null)",
+            "hifi.absent": f"if(`hifi.change`[0] = 'delete', {absent_sql}, null)",
             "hifi.left_out": f"if(`hifi.change`[0] = 'delete', coalesce(size({_ABSENT}) > 0, true), false)",
             "hifi.unchanged": "`hifi.change`[1]",
         }
@@ -54,27 +54,28 @@ class LeftOutSql:
         That is null by itself, unless the condition turns null into a value: then a part of it that reads such a field
         is null.
         """
-        whole = f"cast(({sql}\n) as boolean)"
-        parts = [[self._part(part) for part in conjuncts] for conjuncts in alternatives(sql)]
-        if all(unknown is None for conjuncts in parts for _, unknown in conjuncts):
-            return whole
-        judged = " or ".join(
+        whole_condition = f"cast(({sql}\n) as boolean)"
+        disjuncts = [[self._conjunct(conjunct) for conjunct in conjuncts] for conjuncts in alternatives(sql)]
+        if all(unknown_sql is None for conjuncts in disjuncts for _, unknown_sql in conjuncts):
+            return whole_condition
+        partial_condition = " or ".join(
             "("
             + " and ".join(
-                text if unknown is None else f"if({unknown}, null, {text})" for text, unknown in conjuncts
+                text if unknown_sql is None else f"if({unknown_sql}, null, {text})"
+                for text, unknown_sql in conjuncts
             )
             + ")"
-            for conjuncts in parts
+            for conjuncts in disjuncts
         )
-        return f"if({LEFT_OUT}, {judged}, {whole})"
+        return f"if({LEFT_OUT}, {partial_condition}, {whole_condition})"
 
-    def _part(self, sql: str) -> tuple[str, str | None]:
+    def _conjunct(self, sql: str) -> tuple[str, str | None]:
         """SQL of a part of a condition, and of whether it is unknown; None: it is null then by itself."""
         names = [name for name in self._fields if name in _words(sql)]
         fields = sorted(set[str]().union(*(self._fields[name] for name in names)))
-        is_null_then = passes_null_on(sql) and self._opaque.isdisjoint(names)
-        unknown = f"coalesce(arrays_overlap({_ABSENT}, {_array(fields)}), true)"
-        return f"cast(({sql}\n) as boolean)", None if is_null_then or not fields else unknown
+        is_null_then = passes_null_on(sql) and self._opaque_fields.isdisjoint(names)
+        unknown_sql = f"coalesce(arrays_overlap({_ABSENT}, {_array(fields)}), true)"
+        return f"cast(({sql}\n) as boolean)", None if is_null_then or not fields else unknown_sql
 
     def is_unchanged(self, names: Iterable[str]) -> str | None:
         """SQL of whether a field is computed from an unchanged column; None: these never are. It may be null.
@@ -91,15 +92,15 @@ class LeftOutSql:
 
     def excused(self, name: str) -> str:
         """SQL of whether a field may be null though it is required."""
-        unchanged = self.is_unchanged([name])
-        return LEFT_OUT if unchanged is None else f"({LEFT_OUT} or coalesce({unchanged}, false))"
+        unchanged_sql = self.is_unchanged([name])
+        return LEFT_OUT if unchanged_sql is None else f"({LEFT_OUT} or coalesce({unchanged_sql}, false))"
 
     def excused_miss(self, key: Sequence[str]) -> str:
         """SQL of whether no row may match a lookup: the event leaves out a part of its key."""
         is_null = " or ".join(f"`{name}` is null" for name in key)
-        unchanged = self.is_unchanged(key)
-        excuse = f"({LEFT_OUT} and ({is_null}))"
-        return excuse if unchanged is None else f"({excuse} or coalesce({unchanged}, false))"
+        unchanged_sql = self.is_unchanged(key)
+        excuse_sql = f"({LEFT_OUT} and ({is_null}))"
+        return excuse_sql if unchanged_sql is None else f"({excuse_sql} or coalesce({unchanged_sql}, false))"
 
     def without_unchanged(self, patch: str, members: Mapping[str, str]) -> str:
         """SQL of the added fields as a JSON object, without those computed from unchanged columns.
@@ -108,12 +109,16 @@ class LeftOutSql:
             patch: SQL of the object with all of them.
             members: added field to SQL of an object with it alone.
         """
-        parts = []
-        for name, alone in members.items():
-            part = f"substring({alone}, 2, length({alone}) - 2)"
-            unchanged = self.is_unchanged([name])
-            parts.append(part if unchanged is None else f"if({unchanged}, null, {part})")
-        return f"if({UNCHANGED} is null, {patch}, concat('{{', concat_ws(',', {', '.join(parts)}), '}}'))"
+        members_sql = []
+        for name, object_sql in members.items():
+            member_sql = f"substring({object_sql}, 2, length({object_sql}) - 2)"
+            unchanged_sql = self.is_unchanged([name])
+            members_sql.append(
+                member_sql if unchanged_sql is None else f"if({unchanged_sql}, null, {member_sql})"
+            )
+        return (
+            f"if({UNCHANGED} is null, {patch}, concat('{{', concat_ws(',', {', '.join(members_sql)}), '}}'))"
+        )
 
 
 def left_out_sql(pipe: Pipe) -> LeftOutSql | None:
@@ -132,35 +137,35 @@ def _words(sql: str) -> set[str]:
 def _columns(pipe: Pipe) -> dict[str, set[str]]:
     """Field, declared or added, to the columns that it is computed from."""
     enrich: Enrich = pipe.enrich
-    sent: dict[str, set[str]] = {}
+    sent_columns: dict[str, set[str]] = {}
     for target, rule in (pipe.normalize.fields or {}).items():
         source = (rule.from_ or target) if isinstance(rule, MapRule) else rule
-        sent.setdefault(target.partition(".")[0], set()).add(source.partition(".")[0])
-    return _made_of(enrich, {name: sent.get(name, {name}) for name in enrich.fields})
+        sent_columns.setdefault(target.partition(".")[0], set()).add(source.partition(".")[0])
+    return _sources_of(enrich, {name: sent_columns.get(name, {name}) for name in enrich.fields})
 
 
 def _fields(pipe: Pipe) -> tuple[dict[str, set[str]], set[str]]:
     """Field, declared or added, to the declared fields that it is made of; those that may be no null without these."""
     enrich = pipe.enrich
-    fields = _made_of(enrich, {name: {name} for name in enrich.fields})
-    opaque: set[str] = set(enrich.udf.returns) if enrich.udf is not None else set()
-    for name, derived in enrich.derive.items():
-        sql = derived if isinstance(derived, str) else derived.sql
-        if not passes_null_on(sql) or not opaque.isdisjoint(_words(sql)):
-            opaque.add(name)
-    return fields, opaque
+    fields = _sources_of(enrich, {name: {name} for name in enrich.fields})
+    opaque_fields: set[str] = set(enrich.udf.returns) if enrich.udf is not None else set()
+    for name, derived_field in enrich.derive.items():
+        sql = derived_field if isinstance(derived_field, str) else derived_field.sql
+        if not passes_null_on(sql) or not opaque_fields.isdisjoint(_words(sql)):
+            opaque_fields.add(name)
+    return fields, opaque_fields
 
 
-def _made_of(enrich: Enrich, declared: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Field, declared or added, to what all fields are made of that it is computed from, given that of the declared."""
-    made_of = dict(declared)
+def _sources_of(enrich: Enrich, declared_sources: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Field, declared or added, to the sources of all fields that it is computed from, given those of declared ones."""
+    sources = dict(declared_sources)
     for lookup in enrich.lookups.values():
-        key = set[str]().union(*(made_of[name] for name in lookup.key))
-        made_of |= dict.fromkeys(lookup.fields, key)
-    for name, derived in enrich.derive.items():
-        words = _words(derived if isinstance(derived, str) else derived.sql)
-        made_of[name] = set[str]().union(*(made_of[field] for field in made_of if field in words))
+        key = set[str]().union(*(sources[name] for name in lookup.key))
+        sources |= dict.fromkeys(lookup.fields, key)
+    for name, derived_field in enrich.derive.items():
+        words = _words(derived_field if isinstance(derived_field, str) else derived_field.sql)
+        sources[name] = set[str]().union(*(sources[field] for field in sources if field in words))
     if enrich.udf is not None:
-        arguments = set[str]().union(*(made_of[name] for name in enrich.udf.args))
-        made_of |= dict.fromkeys(enrich.udf.returns, arguments)
-    return made_of
+        arguments = set[str]().union(*(sources[name] for name in enrich.udf.args))
+        sources |= dict.fromkeys(enrich.udf.returns, arguments)
+    return sources

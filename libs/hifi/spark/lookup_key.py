@@ -26,8 +26,8 @@ def table_id(lookup: Lookup, pipe: str) -> str:
         include={"file", "sql", "key", "fields", "types", "refresh", "expire", "shrink"}
     )
     columns = "|".join([*lookup.key.values(), "", *lookup.fields.values()])
-    reach = "".join(map(repr, egress(pipe).particular(EgressKind.DATABASE))) if lookup.sql else ""
-    return hashlib.blake2b(f"{declaration}{columns}{reach}".encode(), digest_size=8).hexdigest()
+    egress_entries = "".join(map(repr, egress(pipe).particular(EgressKind.DATABASE))) if lookup.sql else ""
+    return hashlib.blake2b(f"{declaration}{columns}{egress_entries}".encode(), digest_size=8).hexdigest()
 
 
 def table_ids(pipe: Pipe) -> set[str]:
@@ -46,9 +46,9 @@ def key_parts(text: str, count: int) -> list[str]:
         return [text]
     parts = []
     while text:
-        length, _, rest = text.partition(":")
-        parts.append(rest[: int(length)])
-        text = rest[int(length) :]
+        length, _, remainder = text.partition(":")
+        parts.append(remainder[: int(length)])
+        text = remainder[int(length) :]
     return parts
 
 
@@ -146,13 +146,13 @@ def _date(value: Any) -> str:
 def _timestamp(value: Any) -> str:
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day, tzinfo=UTC)
-    moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+    instant = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    instant = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+    return instant.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def _microseconds(moment: datetime) -> int:
-    elapsed = moment - datetime(1970, 1, 1, tzinfo=UTC)
+def _microseconds(instant: datetime) -> int:
+    elapsed = instant - datetime(1970, 1, 1, tzinfo=UTC)
     return (elapsed.days * 86400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
 
 

@@ -40,8 +40,8 @@ def read_rows(lookup: Lookup, pipe: str) -> list[Mapping[str, Any]]:
         Misconfigured: the file is not allowed, or the file or table is missing, malformed, or lacks a column; the
             message says which and where.
     """
-    if lookup.file is not None and (refused := pipe_limits().refuse_lookup(lookup.file)):
-        raise Misconfigured(refused)
+    if lookup.file is not None and (refusal := pipe_limits().refuse_lookup(lookup.file)):
+        raise Misconfigured(refusal)
     source = _source(lookup)
     columns = {*lookup.key.values(), *lookup.fields.values()}
     try:
@@ -53,8 +53,8 @@ def read_rows(lookup: Lookup, pipe: str) -> list[Mapping[str, Any]]:
     except ImportError as error:
         raise Misconfigured(f"{source} needs a database driver that is not installed here: {error}") from None
     except (OSError, ValueError, csv.Error, ArrowException, sqlalchemy.exc.SQLAlchemyError) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise Misconfigured(f"{source} cannot be read: {first}") from None
+        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise Misconfigured(f"{source} cannot be read: {first_line}") from None
     if rows:
         _require(columns, rows[0], source)
     return rows
@@ -64,34 +64,34 @@ def _source(lookup: Lookup) -> str:
     return "the query of the SQL table" if lookup.sql else f"the file {lookup.file}"
 
 
-def _require(needed: set[str], columns: Iterable[str], source: str) -> None:
+def _require(required_columns: set[str], columns: Iterable[str], source: str) -> None:
     names = set(columns)
-    if missing := sorted(needed - names):
+    if missing_columns := sorted(required_columns - names):
         raise Misconfigured(
-            f"{source} has no column {', '.join(missing)}; it has {', '.join(sorted(map(str, names)))}"
+            f"{source} has no column {', '.join(missing_columns)}; it has {', '.join(sorted(map(str, names)))}"
         )
 
 
-def _file(path: Path, needed: set[str], source: str) -> Iterator[Mapping[str, Any]]:
+def _file(path: Path, required_columns: set[str], source: str) -> Iterator[Mapping[str, Any]]:
     match path.suffix:
         case ".csv":
-            return _csv(path, needed, source)
+            return _csv(path, required_columns, source)
         case ".parquet":
-            _require(needed, pq.read_schema(path).names, source)
-            return iter(pq.read_table(path, columns=sorted(needed)).to_pylist())
+            _require(required_columns, pq.read_schema(path).names, source)
+            return iter(pq.read_table(path, columns=sorted(required_columns)).to_pylist())
         case ".json":
             return _json(path)
         case _:
             return _lines(path)
 
 
-def _csv(path: Path, needed: set[str], source: str) -> Iterator[Mapping[str, Any]]:
+def _csv(path: Path, required_columns: set[str], source: str) -> Iterator[Mapping[str, Any]]:
     """Rows of a CSV file: every value is text, an empty one is null."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         if not reader.fieldnames:
             raise ValueError("it is empty; its first line must name the columns")
-        _require(needed, reader.fieldnames, source)
+        _require(required_columns, reader.fieldnames, source)
         for row in reader:
             if None in row or None in row.values():
                 raise ValueError(f"line {reader.line_num} does not have {len(reader.fieldnames)} values")
@@ -131,25 +131,27 @@ def _objects(lines: Iterable[bytes]) -> Iterator[Mapping[str, Any]]:
         yield _row(text, f"line {number}")
 
 
-def _row(text: bytes, place: str) -> dict[str, Any]:
+def _row(text: bytes, location: str) -> dict[str, Any]:
     """The members of an object in UTF-8: numbers, objects and lists as text as they are written."""
     try:
         return {name: _value(bytes(member)) for name, member in _OBJECT.decode(text).items()}
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"{place} is not JSON: {error}") from None
+        raise ValueError(f"{location} is not JSON: {error}") from None
 
 
 def _value(text: bytes) -> Any:
-    first = text[:1]
-    if first in b"{[":
+    first_byte = text[:1]
+    if first_byte in b"{[":
         return msgspec.json.format(text, indent=-1).decode()
-    return _ANY.decode(text) if first in b'"tfn' else text.decode()
+    return _ANY.decode(text) if first_byte in b'"tfn' else text.decode()
 
 
 def _sql(table: SqlTable, pipe: str) -> Iterator[Mapping[str, Any]]:
     url = sqlalchemy.make_url(table.url.read())
     url.get_dialect().import_dbapi()  # before the name is resolved: the driver may not be installed
-    engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool, connect_args=_judged(url, pipe))
+    engine = sqlalchemy.create_engine(
+        url, poolclass=sqlalchemy.NullPool, connect_args=_connection_arguments(url, pipe)
+    )
     try:
         with engine.connect() as connection:
             yield from (dict(row) for row in connection.execute(sqlalchemy.text(table.query)).mappings())
@@ -157,27 +159,27 @@ def _sql(table: SqlTable, pipe: str) -> Iterator[Mapping[str, Any]]:
         engine.dispose()
 
 
-def _judged(url: sqlalchemy.URL, pipe: str) -> dict[str, str]:
+def _connection_arguments(url: sqlalchemy.URL, pipe: str) -> dict[str, str]:
     """Further arguments of a connection: of libpq the judged addresses, so that it resolves no name.
 
     Raises:
         ValueError: it has an option that may name another server or a file.
         EgressRefused: the server may not be connected to, or the file may not be read.
     """
-    if unlisted := sorted(set(map(str.lower, url.query)) - _OPTIONS):
+    if unlisted_options := sorted(set(map(str.lower, url.query)) - _OPTIONS):
         raise ValueError(
-            f"the URL has the option {', '.join(unlisted)}; allowed are {', '.join(sorted(_OPTIONS))}"
+            f"the URL has the option {', '.join(unlisted_options)}; allowed are {', '.join(sorted(_OPTIONS))}"
         )
     if url.get_backend_name() == "sqlite":
         if reason := pipe_limits().refuse_lookup(Path(url.database or "")):
             raise EgressRefused(reason)
         return {}
-    judge, port = egress(pipe), url.port or _PORTS.get(url.get_backend_name(), 0)
+    pipe_egress, port = egress(pipe), url.port or _PORTS.get(url.get_backend_name(), 0)
     if not url.host:  # a socket of this machine
-        if reason := judge.refusal(EgressKind.DATABASE, "localhost", "127.0.0.1", port):
+        if reason := pipe_egress.refusal(EgressKind.DATABASE, "localhost", "127.0.0.1", port):
             raise EgressRefused(reason)
         return {}
     if not url.get_driver_name().startswith("psycopg"):
-        judge.require_fixed(EgressKind.DATABASE, url.host, port)
+        pipe_egress.require_fixed(EgressKind.DATABASE, url.host, port)
         return {}
-    return pinned(url.host, port, judge.addresses_blocking(EgressKind.DATABASE, url.host, port))
+    return pinned(url.host, port, pipe_egress.addresses_blocking(EgressKind.DATABASE, url.host, port))

@@ -1,4 +1,4 @@
-"""What a condition of Spark SQL is when some of its fields are unknown. Pure: it does not use Spark, nor a full parser.
+"""Truth of conditions of Spark SQL when fields are unknown. Pure: it does not use Spark, nor a full parser.
 
 SQL has three truth values, and null stands for an unknown field, as long as no function turns null into a value, such
 as `coalesce`. A condition is split at its outermost `or` and `and`, so that one part can be unknown and the others
@@ -51,14 +51,16 @@ def passes_null_on(sql: str) -> bool:
     False, too, for functions that are not listed here.
     """
     tokens = list(_tokens(sql))
-    for at, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         if token.kind == "word":
-            follows_bracket = at + 1 < len(tokens) and tokens[at + 1].text == "("
+            follows_bracket = index + 1 < len(tokens) and tokens[index + 1].text == "("
             if token.text in _NULL_AWARE_WORDS:
                 return False
             if follows_bracket and token.text not in _BEFORE_BRACKETS | _NULL_IN_NULL_OUT:
                 return False
-        elif token.text in _NULL_AWARE_SIGNS or (token.text == "(" and at and tokens[at - 1].kind == "name"):
+        elif token.text in _NULL_AWARE_SIGNS or (
+            token.text == "(" and index and tokens[index - 1].kind == "name"
+        ):
             return False
     return True
 
@@ -68,40 +70,40 @@ def alternatives(sql: str) -> list[list[str]]:
 
     A condition whose brackets do not match is one part.
     """
-    outermost = _outermost(list(_tokens(sql)))
-    if outermost is None:
+    outermost_words = _outermost(list(_tokens(sql)))
+    if outermost_words is None:
         return [[sql]]
-    parts, start, is_between = [[""]], 0, False
-    for token in outermost:
+    disjuncts, start, is_between = [[""]], 0, False
+    for token in outermost_words:
         if token.text == "between":
             is_between = True
         elif token.text == "and" and is_between:
             is_between = False
         elif token.text in ("and", "or"):
-            parts[-1][-1] = sql[start : token.start]
+            disjuncts[-1][-1] = sql[start : token.start]
             start = token.end
             if token.text == "and":
-                parts[-1].append("")
+                disjuncts[-1].append("")
             else:
-                parts.append([""])
-    parts[-1][-1] = sql[start:]
-    return parts
+                disjuncts.append([""])
+    disjuncts[-1][-1] = sql[start:]
+    return disjuncts
 
 
 def _outermost(tokens: list[_Token]) -> list[_Token] | None:
     """The words outside of all brackets and `case … end`; None: these do not match."""
     words: list[_Token] = []
-    opened: list[str] = []
+    closing_texts: list[str] = []
     for token in tokens:
         if token.text in _CLOSED_BY:
-            opened.append(_CLOSED_BY[token.text])
-        elif opened and token.text == opened[-1]:
-            opened.pop()
+            closing_texts.append(_CLOSED_BY[token.text])
+        elif closing_texts and token.text == closing_texts[-1]:
+            closing_texts.pop()
         elif token.text in (")", "]", "}"):
             return None
-        elif token.kind == "word" and not opened:
+        elif token.kind == "word" and not closing_texts:
             words.append(token)
-    return None if opened else words
+    return None if closing_texts else words
 
 
 def _tokens(sql: str) -> Iterator[_Token]:

@@ -145,7 +145,7 @@ _NODE_REASONS: Final[Mapping[str, str]] = {
 
 
 def violations(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What is not allowed in a parsed expression, one sentence each; empty when all is allowed.
+    """The reasons why a parsed expression is not allowed, one sentence each; empty: it is.
 
     Args:
         nodes: the expression as returned by `Catalyst.parse`.
@@ -155,7 +155,7 @@ def violations(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
     for node in nodes:
         kind = class_name(node)
         if kind == "UnresolvedFunction":
-            problems += _function(str(node["nameParts"]), int(node["num-children"]))
+            problems += _function_problems(str(node["nameParts"]), int(node["num-children"]))
         elif kind not in _OPERATORS:
             problems.append(_NODE_REASONS.get(kind, f"{kind} is not allowed in an expression"))
     return problems or list(dict.fromkeys(_costly_constants(_Node.read(iter(nodes)))))
@@ -188,10 +188,10 @@ class _Node:
     def is_constant(self) -> bool:
         """Whether it needs neither a field nor a variable of a lambda function around it."""
         lambdas = [node for node in self.nodes() if node.name == "LambdaFunction"]
-        declared = {variable.text for node in lambdas for variable in node.children[1:]}
+        lambda_variables = {variable.text for node in lambdas for variable in node.children[1:]}
         return all(
             node.name != "UnresolvedAttribute"
-            and (node.name != "UnresolvedNamedLambdaVariable" or node.text in declared)
+            and (node.name != "UnresolvedNamedLambdaVariable" or node.text in lambda_variables)
             for node in self.nodes()
         )
 
@@ -199,36 +199,43 @@ class _Node:
 def _costly_constants(root: _Node) -> Iterator[str]:
     """Constants that would cost time or memory before any event is there."""
     for node in root.nodes():
-        costly = (
+        is_costly = (
             (node.name in _GROWING and _is_large(node))
             or (
                 node.name in _LOOPS
-                and any(below.name in _GROWING | _LOOPS for below in list(node.nodes())[1:])
+                and any(descendant.name in _GROWING | _LOOPS for descendant in list(node.nodes())[1:])
             )
-            or (node.name in _REGEXES and any(_QUANTIFIERS & set(below.text) for below in node.nodes()))
+            or (
+                node.name in _REGEXES
+                and any(_QUANTIFIERS & set(descendant.text) for descendant in node.nodes())
+            )
         )
-        if costly and node.is_constant():
+        if is_costly and node.is_constant():
             yield f"the constant `{node.name.lower()}` may take too long or be too large; write its value itself"
 
 
 def _is_large(node: _Node) -> bool:
-    below = list(node.nodes())[1:]
+    descendants = list(node.nodes())[1:]
     numbers = [
-        int(number) for part in below for number in _NUMBER.findall(part.text) if part.name == "Literal"
+        int(number)
+        for descendant in descendants
+        for number in _NUMBER.findall(descendant.text)
+        if descendant.name == "Literal"
     ]
     return (
-        any(part.name in _GROWING | _LOOPS for part in below) or max(numbers, default=0) > _LARGEST_CONSTANT
+        any(descendant.name in _GROWING | _LOOPS for descendant in descendants)
+        or max(numbers, default=0) > _LARGEST_CONSTANT
     )
 
 
-def refused_nodes(nodes: Iterable[str], refused: Mapping[str, str]) -> list[str]:
-    """What is not allowed in an analysed expression, whatever its text calls it, one sentence each.
+def refused_nodes(nodes: Iterable[str], refused_functions: Mapping[str, str]) -> list[str]:
+    """The reasons why an analysed expression is not allowed, whatever its text says, one sentence each.
 
     Args:
         nodes: names of the classes in it.
-        refused: name of a class to the function that is not allowed, as returned by `Catalyst.refused_classes`.
+        refused_functions: name of a class to the function that is not allowed, from `Catalyst.refused_classes`.
     """
-    functions = dict.fromkeys(refused[name] for name in nodes if name in refused)
+    functions = dict.fromkeys(refused_functions[name] for name in nodes if name in refused_functions)
     return [_refusal(function) for function in functions]
 
 
@@ -237,13 +244,13 @@ def class_name(node: Mapping[str, Any]) -> str:
     return str(node["class"]).rpartition(".")[2].rstrip("$")
 
 
-def _function(name_parts: str, arguments: int) -> list[str]:
-    parts = [part.strip().strip('"`') for part in name_parts.strip("[]").split(",")]
-    name = parts[-1].lower()
+def _function_problems(name_parts: str, arguments: int) -> list[str]:
+    segments = [segment.strip().strip('"`') for segment in name_parts.strip("[]").split(",")]
+    name = segments[-1].lower()
     if name in _CLOCK_WITHOUT_ARGUMENTS and arguments == 0:
         return [f"the function `{name}` {READS_CLOCK}"]
-    if len(parts) > 1 and name in FUNCTIONS:
-        return [f"{'.'.join(parts)} is not allowed; write {name}"]
+    if len(segments) > 1 and name in FUNCTIONS:
+        return [f"{'.'.join(segments)} is not allowed; write {name}"]
     return [] if name in FUNCTIONS else [_refusal(name)]
 
 

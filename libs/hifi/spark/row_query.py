@@ -27,7 +27,7 @@ class RowQuery:
         query, step = self, dict[str, str]()
         for name, sql in columns.items():
             words = _words(sql)
-            if any(words >= _words(earlier) for earlier in step):
+            if any(words >= _words(earlier_name) for earlier_name in step):
                 query, step = _with_step(query, step), {}
             step[name] = sql
         return _with_step(query, step)
@@ -61,15 +61,15 @@ class RowQuery:
             result: SQL of the result.
             failed: SQL of it where the event has failed.
         """
-        chosen = result if self.failure is None else f"if({self.failure} is null, {result}, {failed})"
-        return (*self.steps, (f"{chosen} AS `hifi.result`",))
+        result_sql = result if self.failure is None else f"if({self.failure} is null, {result}, {failed})"
+        return (*self.steps, (f"{result_sql} AS `hifi.result`",))
 
 
 def _with_step(query: RowQuery, columns: Mapping[str, str]) -> RowQuery:
     if not columns:
         return query
-    added = (f"({sql}\n) AS `{name}`" for name, sql in columns.items())
-    return replace(query, steps=(*query.steps, ("*", *added)))
+    expressions = (f"({sql}\n) AS `{name}`" for name, sql in columns.items())
+    return replace(query, steps=(*query.steps, ("*", *expressions)))
 
 
 def _words(sql: str) -> set[str]:

@@ -134,8 +134,8 @@ def start_spark(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(app_name)
-    java = {_EXECUTOR_OPTIONS: executor_options(conf)}
-    for name, value in {**_TUNING, **settings, **conf, **java, **SEMANTICS}.items():
+    executor_settings = {_EXECUTOR_OPTIONS: executor_options(conf)}
+    for name, value in {**_TUNING, **settings, **conf, **executor_settings, **SEMANTICS}.items():
         builder = builder.config(name, value)
     if secret:
         # In a file: the settings of a session become arguments, which a process list shows.
@@ -155,14 +155,14 @@ def start_spark(
 @contextmanager
 def _public_variables() -> Iterator[None]:
     """Hide all variables but those that Spark needs, since the JVM and the workers that run UDFs inherit them."""
-    public = public_variables()
-    hidden = {name: value for name, value in os.environ.items() if name not in public}
-    for name in hidden:
+    public_names = public_variables()
+    hidden_variables = {name: value for name, value in os.environ.items() if name not in public_names}
+    for name in hidden_variables:
         del os.environ[name]
     try:
         yield
     finally:
-        os.environ.update(hidden)
+        os.environ.update(hidden_variables)
 
 
 class SparkExited(HifiError):
@@ -199,9 +199,9 @@ def stop_spark(spark: SparkSession, timeout_s: float = 10) -> None:
 @contextmanager
 def local_spark() -> Iterator[SparkSession]:
     """A small local session without Kafka, for checks. Uses the active session where there is one."""
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        yield running
+    active_session = SparkSession.getActiveSession()
+    if active_session is not None:
+        yield active_session
         return
     with scratch_folder() as scratch:
         spark = start_spark("local[1]", "hifi-check", scratch, INTERPRETED)
@@ -222,12 +222,12 @@ def scratch_folder(parent: str = "") -> Iterator[Path]:
         parent: the folder in which to make it; empty: /dev/shm, or the system's temporary folder.
     """
     memory = Path("/dev/shm")  # noqa: S108 - a fresh folder with a random name is made in it
-    within = Path(parent or (memory if os.access(memory, os.W_OK) else tempfile.gettempdir()))
-    for abandoned in within.glob(f"{_SCRATCH_PREFIX}*-*"):
-        owner = abandoned.name.removeprefix(_SCRATCH_PREFIX).partition("-")[0]
+    parent_folder = Path(parent or (memory if os.access(memory, os.W_OK) else tempfile.gettempdir()))
+    for abandoned_folder in parent_folder.glob(f"{_SCRATCH_PREFIX}*-*"):
+        owner = abandoned_folder.name.removeprefix(_SCRATCH_PREFIX).partition("-")[0]
         if owner.isdigit() and Path("/proc/self").exists() and not Path(f"/proc/{owner}").exists():
-            shutil.rmtree(abandoned, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH_PREFIX}{os.getpid()}-", dir=within))
+            shutil.rmtree(abandoned_folder, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH_PREFIX}{os.getpid()}-", dir=parent_folder))
     try:
         yield folder
     finally:

@@ -44,7 +44,7 @@ async def collect(service: Service, settings: CollectSettings) -> None:
         readers = SourceReaders(service, settings, registry, writer, owner, paces)
         reports = AckReports(reporter, producer, health)
         health.state = "running"
-        async with running(service, reports, beside=[owner.follow, paces.run]):
+        async with running(service, reports, background_work=[owner.follow, paces.run]):
             await readers.run()
 
 

@@ -49,7 +49,13 @@ async def deploy(service: Service, settings: DeploySettings) -> None:
             return _INTERVAL_S if await deployer.step() else _IDLE_S
 
         fatal_errors = (Overtaken, Misconfigured)
-        await take_steps(service, step, waits="deploying-waits", retry_s=_INTERVAL_S, ends=fatal_errors)
+        await take_steps(
+            service,
+            step,
+            waiting_event="deploying-waits",
+            retry_s=_INTERVAL_S,
+            fatal_errors=fatal_errors,
+        )
 
 
 def main() -> None:

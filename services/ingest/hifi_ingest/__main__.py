@@ -44,7 +44,7 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
                 service,
                 AckReports(context.reporter, producer, health),
                 KeyUsageReports(settings.kafka, topics.key_usage, context.key_usage, settings.instance),
-                beside=[
+                background_work=[
                     context.admission.adjust,
                     lambda: follow_backlog(settings, context, health),
                     lambda: share_quotas(settings, context),

@@ -47,7 +47,7 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
     options = ConsumerOptions([topics.raw], topics.group(SERVICE), gather_s=_GATHER_S, in_step=True)
     consumer = Consumer(service, settings, options, normalizer.step, normalizer.poisoned)
     beside = [pipes.retry_broken, pipes.report_masks, cache.sweep]
-    async with running(service, registry, check, producer, pipes, beside=beside):
+    async with running(service, registry, check, producer, pipes, background_work=beside):
         health.state = "running"
         await consumer.run()
 

@@ -33,7 +33,7 @@ async def retrier(service: Service, settings: RetrierSettings) -> None:
         )
         consumer = Consumer(service, settings, options, bringer.handle, bringer.handle_poison)
         health.state = "running"
-        async with running(service, beside=[lambda: parked.run(consumer.assigned)]):
+        async with running(service, background_work=[lambda: parked.run(consumer.assigned)]):
             await consumer.run()
 
 

@@ -49,7 +49,9 @@ async def roll_out(service: Service, settings: RolloutSettings) -> None:
             await reconciler.step()
             return _IDLE_S if declared.settled else _INTERVAL_S
 
-        await take_steps(service, step, waits="rollout-waits", retry_s=_INTERVAL_S, ends=(Overtaken,))
+        await take_steps(
+            service, step, waiting_event="rollout-waits", retry_s=_INTERVAL_S, fatal_errors=(Overtaken,)
+        )
 
 
 def main() -> None:

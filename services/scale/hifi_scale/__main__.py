@@ -38,7 +38,9 @@ async def scale(service: Service, settings: ScaleSettings) -> None:
             return MEASURE_S
 
         await service.sleep(MEASURE_S)
-        await take_steps(service, step, waits="scaling-waits", retry_s=MEASURE_S, ends=(Misconfigured,))
+        await take_steps(
+            service, step, waiting_event="scaling-waits", retry_s=MEASURE_S, fatal_errors=(Misconfigured,)
+        )
 
 
 def main() -> None:

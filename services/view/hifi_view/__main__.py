@@ -38,7 +38,7 @@ async def view(service: Service, settings: ViewSettings) -> None:
         await serving.enter_async_context(server.serve(app, sock, drain_s=2, certificate=certificate))
         scheme = "https" if certificate else "http"
         logger.info("views-served", url=f"{scheme}://{settings.view_host}:{sock.getsockname()[1]}/v1/views")
-        async with running(service, views, keys, registry, check, beside=[views.run]):
+        async with running(service, views, keys, registry, check, background_work=[views.run]):
             health.state = "running"
             await service.stopping.wait()
             await serving.aclose()

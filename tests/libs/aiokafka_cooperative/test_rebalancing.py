@@ -79,7 +79,7 @@ async def test_partitions_that_stay_never_stop(
         await g.balanced()
         paused = max(second.assigned)
         second.consumer.pause(paused)
-        states = {member: member.consumer._coordinator.held.states() for member in (first, second)}
+        states = {member: member.consumer._coordinator.held_assignment.states() for member in (first, second)}
         dropped = {member: dropped_fetches(member) for member in (first, second)}
 
         # A third one joins. The first one gives it a partition, and takes its time.
@@ -119,7 +119,7 @@ async def test_partitions_that_stay_never_stop(
         await g.balanced()
 
         for member in (first, second):
-            now = member.consumer._coordinator.held.states()
+            now = member.consumer._coordinator.held_assignment.states()
             assert len(now) == 3
             assert all(now[tp] is states[member][tp] for tp in now), "position, pause and all"
             assert dropped[member] == []
@@ -282,12 +282,14 @@ async def test_a_changed_subscription_takes_only_what_is_no_longer_wanted(group:
         member = await g.ours().start()
         await g.more_of(member, g.all)
         old, new = g.topics
-        states = member.consumer._coordinator.held.states()
+        states = member.consumer._coordinator.held_assignment.states()
         member.consumer.subscribe([new], listener=member)
         kept = {tp for tp in g.all if tp.topic == new}
         await until(lambda: member.assigned == kept, "the new assignment")
         assert member.told("revoked") == [g.all - kept]
-        assert all(state is states[tp] for tp, state in member.consumer._coordinator.held.states().items())
+        assert all(
+            state is states[tp] for tp, state in member.consumer._coordinator.held_assignment.states().items()
+        )
         await g.more_of(member, kept)
         member.consumer.subscribe([old, new], listener=member)
         await until(lambda: member.assigned == g.all, "all again")

@@ -43,6 +43,6 @@ def test_pipes_that_passed_are_not_checked_by_spark_again(
     folder.mkdir()
     (folder / "orders.yaml").write_text(PIPE.replace("normalize:", "slo: {p95: 2}\n# "))
     for _ in range(2):
-        assert check_folder(folder, "micro-batch", passed=passed)[1] == []
-    check_folder(folder, "real-time", passed=passed)
+        assert check_folder(folder, "micro-batch", passed_folder=passed)[1] == []
+    check_folder(folder, "real-time", passed_folder=passed)
     assert checked == [["micro-batch", "orders"], ["micro-batch"], ["real-time", "orders"]]

@@ -54,7 +54,7 @@ def test_the_first_end_of_a_step_counts():
 
 
 def test_only_the_newest_actions_are_remembered():
-    history = ActionHistory(kept=3)
+    history = ActionHistory(limit=3)
     for offset in range(5):
         history.put(begun(offset))
     assert [action.token for action in history.newest_first] == [4, 3, 2]

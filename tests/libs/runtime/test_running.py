@@ -110,7 +110,7 @@ async def test_the_service_ends_with_the_error_of_work_beside_it() -> None:
             ended.set()
 
     with pytest.raises(LookupError, match="beside"):
-        async with running(service, Part("a", events), beside=[forever, fail]), asyncio.timeout(5):
+        async with running(service, Part("a", events), background_work=[forever, fail]), asyncio.timeout(5):
             await service.stopping.wait()
     assert events == ["start a", "stop a"]
     assert ended.is_set(), "work beside the service is cancelled before the clients stop"
@@ -125,7 +125,7 @@ async def test_what_runs_beside_ends_before_the_clients() -> None:
         finally:
             events.append("end beside")
 
-    async with running(lifetime(), Part("a", events), beside=[beside]):
+    async with running(lifetime(), Part("a", events), background_work=[beside]):
         await asyncio.sleep(0)
     assert events == ["start a", "end beside", "stop a"]
 

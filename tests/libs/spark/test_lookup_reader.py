@@ -15,7 +15,7 @@ from sqlalchemy import make_url
 from hifi.pipe.model import Lookup
 from hifi.runtime.egress import EgressRefused
 from hifi.runtime.errors import Misconfigured
-from hifi.spark.lookup_reader import _judged, read_rows
+from hifi.spark.lookup_reader import _connection_arguments, read_rows
 
 CSV = 'code,name\nAA,"American, Inc."\nUA,\n'
 
@@ -183,4 +183,4 @@ def test_a_url_with_another_way_to_a_server_or_file_is_refused(
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", "")
     monkeypatch.setenv("HIFI_PIPES_LOOKUP_FOLDERS", str(tmp_path))
     with pytest.raises((EgressRefused, ValueError), match=reason):
-        _judged(make_url(url), "p")
+        _connection_arguments(make_url(url), "p")

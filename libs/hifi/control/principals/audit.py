@@ -12,7 +12,7 @@ from hifi.record.record import Record
 
 
 class AuditOutcome(StrEnum):
-    """What became of a change."""
+    """The outcome of a change."""
 
     ASKED = "asked"
     """It was asked for, and no outcome is recorded: the service ended before."""

@@ -74,10 +74,10 @@ class AuditLog:
             ) from error
         audited_state = after(changed_state)
         if audited_state is None:
-            ended = entry.ended(AuditOutcome.REFUSED, reason="somebody else changed it before")
+            ended_entry = entry.ended(AuditOutcome.REFUSED, reason="somebody else changed it before")
         else:
-            ended = entry.ended(AuditOutcome.DONE, audited_state)
-        await self._end(ended)
+            ended_entry = entry.ended(AuditOutcome.DONE, audited_state)
+        await self._end(ended_entry)
         return changed_state
 
     async def _end(self, entry: AuditEntry) -> None:

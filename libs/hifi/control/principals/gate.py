@@ -21,7 +21,7 @@ class PrincipalsCopy(Protocol):
 
     @property
     def principals(self) -> Principals:
-        """What was read last."""
+        """The principals that were read last."""
 
     @property
     def read(self) -> bool:
@@ -34,7 +34,7 @@ class PrincipalsCopy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a route needs.
+    """The requirement of a route.
 
     Attributes:
         role: of the principal.
@@ -58,14 +58,14 @@ class Gate:
         self._uses = uses or LastUses()
         self.sessions = Sessions(lambda: copy.principals)
 
-    def principal(self, request: Request, needs: Needs) -> Principal:
+    def principal(self, request: Request, requirement: Needs) -> Principal:
         """The principal of a request.
 
         Raises:
             Problem: 401, there is none; 403, it may not do this, or a page of another site may have sent the request;
                 503, the principals could not be read, or not lately.
         """
-        self.require_read(fresh=needs.fresh)
+        self.require_read(fresh=requirement.fresh)
         principals = self.senders(request)
         if not principals:
             raise Problem(
@@ -75,17 +75,17 @@ class Gate:
                 [("www-authenticate", "Bearer")],
                 title="Token required",
             )
-        principal = fitting(principals, needs.role, request.path_params.get("pipe"))
+        principal = fitting(principals, requirement.role, request.path_params.get("pipe"))
         if principals[0].token_sha256:
             self._uses.note(principals[0].name, now_us())
         if principal is not None:
             return principal
         name = principals[0].name
-        able = [principal for principal in principals if principal.role.includes(needs.role)]
-        if not able:
+        holders_of_role = [principal for principal in principals if principal.role.includes(requirement.role)]
+        if not holders_of_role:
             roles = ", ".join(principal.role.value for principal in principals)
-            raise Problem(403, f"{name} has the role {roles}; this needs the role {needs.role.value}.")
-        pipes = sorted({pipe for principal in able for pipe in principal.pipes})
+            raise Problem(403, f"{name} has the role {roles}; this needs the role {requirement.role.value}.")
+        pipes = sorted({pipe for principal in holders_of_role for pipe in principal.pipes})
         raise Problem(403, f"{name} may use the pipes {', '.join(pipes)} only.")
 
     def require_read(self, *, fresh: bool) -> None:

@@ -22,13 +22,13 @@ class ProviderSession:
     subject: str
     session_id: str = ""
 
-    def ends_with(self, ended: "ProviderSession") -> bool:
+    def ends_with(self, ended_session: "ProviderSession") -> bool:
         """Whether it has ended when the provider tells that another one has."""
-        if ended.subject and ended.subject != self.subject:
+        if ended_session.subject and ended_session.subject != self.subject:
             return False
-        if ended.session_id and self.session_id:
-            return ended.session_id == self.session_id
-        return bool(ended.subject)
+        if ended_session.session_id and self.session_id:
+            return ended_session.session_id == self.session_id
+        return bool(ended_session.subject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,14 @@ def fitting(principals: Sequence[Principal], role: Role, pipe: str | None) -> Pr
         role: that is needed.
         pipe: that it concerns; None: no certain one, so that the widest scope is taken before the highest role.
     """
-    able = [
+    candidates = [
         principal
         for principal in principals
         if principal.role.includes(role) and (pipe is None or principal.sees(pipe))
     ]
     ranks = list(Role)
     return max(
-        able,
+        candidates,
         key=lambda principal: (pipe is None and principal.sees_all, ranks.index(principal.role)),
         default=None,
     )

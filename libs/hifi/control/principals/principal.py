@@ -25,7 +25,7 @@ Moment = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class Role(StrEnum):
-    """What a principal may do; each role may do what the ones before may."""
+    """Rights of a principal; each role has those of the ones before, too."""
 
     VIEWER = "viewer"
     """Read everything in its scope but the data of events."""
@@ -36,10 +36,10 @@ class Role(StrEnum):
     ADMIN = "admin"
     """Check, declare, roll back and delete pipes."""
 
-    def includes(self, other: "Role") -> bool:
+    def includes(self, role: "Role") -> bool:
         """Whether this role may do what another one may."""
         order = list(Role)
-        return order.index(self) >= order.index(other)
+        return order.index(self) >= order.index(role)
 
 
 class PrincipalJson(TypedDict):
@@ -161,9 +161,9 @@ class Principals:
             ValueError: it is not the record of a principal.
         """
         name = (key or b"").decode("utf-8", "replace")
-        before = self._by_name.pop(name, None)
-        if before is not None:
-            self._by_hash.pop(before.token_sha256, None)
+        previous_principal = self._by_name.pop(name, None)
+        if previous_principal is not None:
+            self._by_hash.pop(previous_principal.token_sha256, None)
         if value is None:
             self.revoked.pop(name, None)
             return
@@ -173,9 +173,9 @@ class Principals:
         try:
             principal = _RECORD.validate_json(value, strict=True)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ValueError(f"not the record of a principal: {where}: {first['msg']}") from None
+            first_error = error.errors(include_url=False, include_input=False)[0]
+            location = ".".join(map(str, first_error["loc"]))
+            raise ValueError(f"not the record of a principal: {location}: {first_error['msg']}") from None
         if principal.name != name:
             raise ValueError(
                 f"not the record of a principal: its key is {name!r}, its name {principal.name!r}"
@@ -209,7 +209,7 @@ def new_token() -> str:
 
 
 def token_sha256(token: str) -> str:
-    """What is stored of a token. A plain hash suffices, since tokens are random."""
+    """The hash of a token, which is stored. A plain hash suffices, since tokens are random."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

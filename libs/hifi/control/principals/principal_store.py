@@ -108,8 +108,10 @@ async def create_principal(
         )
     token = token or new_token()
     principal = Principal(name, role, tuple(sorted(pipes)), token_sha256(token), expires_us, author, at_us)
-    before = (await read_principals(bootstrap, topics)).by_name.get(name)
-    entry = AuditEntry(author, "create", f"principal/{name}", at_us, before and before.json())
+    replaced_principal = (await read_principals(bootstrap, topics)).by_name.get(name)
+    entry = AuditEntry(
+        author, "create", f"principal/{name}", at_us, replaced_principal and replaced_principal.json()
+    )
     await _write(
         bootstrap, topics, principal.record(), entry, entry.ended(AuditOutcome.DONE, principal.json())
     )
@@ -137,10 +139,10 @@ async def revoke_principal(
         entry = AuditEntry(author, "revoke", f"principal/{name}", at_us)
         await _write(bootstrap, topics, person.record(), entry, entry.ended(AuditOutcome.DONE, person.json()))
         return
-    before = (await read_principals(bootstrap, topics)).by_name.get(name)
-    if before is None:
+    principal = (await read_principals(bootstrap, topics)).by_name.get(name)
+    if principal is None:
         raise Misconfigured(f"there is no principal {name}; `hifi principal list` lists those that exist")
-    entry = AuditEntry(author, "revoke", f"principal/{name}", at_us, before.json())
+    entry = AuditEntry(author, "revoke", f"principal/{name}", at_us, principal.json())
     await _write(bootstrap, topics, revocation(name), entry, entry.ended(AuditOutcome.DONE))
 
 
@@ -160,13 +162,13 @@ async def restore_person(
         Misconfigured: nobody of this name was revoked, or it is a principal, whose token does not come back.
         Retryable: Kafka does not answer.
     """
-    before = (await read_principals(bootstrap, topics)).revoked.get(name)
-    if before is None:
+    revoked_person = (await read_principals(bootstrap, topics)).revoked.get(name)
+    if revoked_person is None:
         raise Misconfigured(
             f"no person {name} was revoked, see `hifi principal list`; for a principal make a new token with "
             "`hifi principal create`"
         )
-    entry = AuditEntry(author, "restore", f"principal/{name}", at_us, before.json())
+    entry = AuditEntry(author, "restore", f"principal/{name}", at_us, revoked_person.json())
     await _write(bootstrap, topics, revocation(name), entry, entry.ended(AuditOutcome.DONE, {}))
 
 
@@ -181,18 +183,23 @@ async def audited(
     Raises:
         Retryable: the audit cannot be written; the block did not run.
     """
-    after: dict[str, Any] = {}
+    outcomes_by_subject: dict[str, Any] = {}
     async with _writing(bootstrap, topics.audit) as write:
         await write(entries)
         try:
-            yield after
+            yield outcomes_by_subject
         except Exception as error:
-            why = str(error) or repr(error)
+            reason = str(error) or repr(error)
             await write(
-                [entry.ended(AuditOutcome.REFUSED, after.get(entry.subject), why) for entry in entries]
+                [
+                    entry.ended(AuditOutcome.REFUSED, outcomes_by_subject.get(entry.subject), reason)
+                    for entry in entries
+                ]
             )
             raise
-        await write([entry.ended(AuditOutcome.DONE, after.get(entry.subject)) for entry in entries])
+        await write(
+            [entry.ended(AuditOutcome.DONE, outcomes_by_subject.get(entry.subject)) for entry in entries]
+        )
 
 
 @contextlib.asynccontextmanager
@@ -215,15 +222,19 @@ async def _writing(
 
 
 async def _write(
-    bootstrap: str, topics: PrincipalTopics, record: Record, asked: AuditEntry, done: AuditEntry
+    bootstrap: str,
+    topics: PrincipalTopics,
+    record: Record,
+    request_entry: AuditEntry,
+    outcome_entry: AuditEntry,
 ) -> None:
     async with _answering(bootstrap):
         await write_records(
             bootstrap,
             _CLIENT,
-            (topics.audit, [asked.record()]),
+            (topics.audit, [request_entry.record()]),
             (topics.principals, [record]),
-            (topics.audit, [done.record()]),
+            (topics.audit, [outcome_entry.record()]),
         )
 
 
@@ -234,5 +245,5 @@ async def _read(bootstrap: str, topic: str, take: Take) -> None:
 
 
 def _answering(bootstrap: str, topic: str | None = None) -> AbstractAsyncContextManager[None]:
-    missing = f", or has no topic {topic}, which the setup job creates" if topic else ""
-    return answering(f"the control plane's Kafka at {bootstrap} does not answer{missing}")
+    topic_hint = f", or has no topic {topic}, which the setup job creates" if topic else ""
+    return answering(f"the control plane's Kafka at {bootstrap} does not answer{topic_hint}")

@@ -26,32 +26,32 @@ _BYTES: Final = 32
 class _Secrets:
     """Random texts, each known for some time; only their hashes are kept."""
 
-    _kept: dict[bytes, tuple[float, str | Person]] = field(default_factory=dict)
+    _entries: dict[bytes, tuple[float, str | Person]] = field(default_factory=dict)
     """Hash of the text to the end of its time and its owner: hash of a principal's token, or a person; oldest first."""
 
     def add(self, owner: str | Person, ends_s: float) -> str:
         """A new text for a principal or a person."""
-        while len(self._kept) >= _MOST:
-            del self._kept[next(iter(self._kept))]
+        while len(self._entries) >= _MOST:
+            del self._entries[next(iter(self._entries))]
         text = secrets.token_urlsafe(_BYTES)
-        self._kept[_digest(text)] = (ends_s, owner)
+        self._entries[_digest(text)] = (ends_s, owner)
         return text
 
     def owner(self, text: str, now_s: float) -> str | Person | None:
         """Whose the text is; None: the text is unknown, or its time is over."""
-        ends_s, owner = self._kept.get(_digest(text), (0.0, ""))
+        ends_s, owner = self._entries.get(_digest(text), (0.0, ""))
         return owner if now_s < ends_s else None
 
     def forget(self, text: str) -> None:
         """Forget a text."""
-        self._kept.pop(_digest(text), None)
+        self._entries.pop(_digest(text), None)
 
     def forget_owners(self, belongs: Callable[[str | Person], bool]) -> int:
         """Forget the texts of some owners; returns how many."""
-        forgotten = [digest for digest, (_, owner) in self._kept.items() if belongs(owner)]
-        for digest in forgotten:
-            del self._kept[digest]
-        return len(forgotten)
+        digests = [digest for digest, (_, owner) in self._entries.items() if belongs(owner)]
+        for digest in digests:
+            del self._entries[digest]
+        return len(digests)
 
 
 class Sessions:
@@ -76,10 +76,10 @@ class Sessions:
         """End a session."""
         self._sessions.forget(session)
 
-    def end_at_provider(self, ended: ProviderSession) -> int:
+    def end_at_provider(self, ended_session: ProviderSession) -> int:
         """End the sessions whose person the provider has signed out; returns how many."""
         return self._sessions.forget_owners(
-            lambda owner: isinstance(owner, Person) and owner.at_provider.ends_with(ended)
+            lambda owner: isinstance(owner, Person) and owner.at_provider.ends_with(ended_session)
         )
 
     def is_of_person(self, session: str) -> bool:

@@ -83,31 +83,35 @@ class SignIn:
         ]
 
     def operations(
-        self, operations: Iterable[Operation], api: object, needs: Mapping[str, Needs]
+        self, operations: Iterable[Operation], api: object, requirements: Mapping[str, Needs]
     ) -> list[BaseRoute]:
         """A route of each operation of an API, whose handler is the method with its name."""
         return [
-            self.api(operation.path, operation.name, getattr(api, operation.name), needs, operation.method)
+            self.api(
+                operation.path, operation.name, getattr(api, operation.name), requirements, operation.method
+            )
             for operation in operations
         ]
 
-    def api(self, path: str, name: str, handler: Handler, needs: Mapping[str, Needs], method: str) -> Route:
+    def api(
+        self, path: str, name: str, handler: Handler, requirements: Mapping[str, Needs], method: str
+    ) -> Route:
         """A route of the API: others than principals of its role get 401 or 403."""
 
         async def guarded(request: Request) -> Response:
             """Handle the request as its principal."""
-            return await handler(request, self._gate.principal(request, needs[name]))
+            return await handler(request, self._gate.principal(request, requirements[name]))
 
-        assert name in needs
+        assert name in requirements
         return Route(path, guarded, methods=[method], name=name)
 
-    def page(self, path: str, name: str, handler: Handler, needs: Mapping[str, Needs]) -> Route:
-        """A route of a page: whoever is not signed in is sent to the page to sign in."""
+    def page(self, path: str, name: str, handler: Handler, requirements: Mapping[str, Needs]) -> Route:
+        """A route of a page: a browser that is not signed in is sent to the page to sign in."""
 
         async def guarded(request: Request) -> Response:
             """Show the page to its principal."""
             try:
-                principal = self._gate.principal(request, needs[name])
+                principal = self._gate.principal(request, requirements[name])
             except Problem as problem:
                 if problem.status == 401:
                     query = f"?{request.url.query}" if request.url.query else ""
@@ -117,7 +121,7 @@ class SignIn:
                 )
             return await handler(request, principal)
 
-        assert name in needs
+        assert name in requirements
         return Route(path, guarded, methods=["GET"], name=name)
 
     async def sign_in(self, request: Request) -> Response:
@@ -125,27 +129,28 @@ class SignIn:
         sign_out_url = None
         if self._login is not None and "signed-out" in request.query_params:
             sign_out_url = await self._login.sign_out_url(self._base(request) + PATH)
-        return self._page(_local(request.query_params.get("next", "/")), sign_out_url=sign_out_url)
+        return self._page(_local_path(request.query_params.get("next", "/")), sign_out_url=sign_out_url)
 
     async def sign_in_at_provider(self, request: Request) -> Response:
         """Send the browser to the provider."""
-        next_page = _local(request.query_params.get("next", "/"))
+        next_page = _local_path(request.query_params.get("next", "/"))
         if self._login is None:
             return self._page(next_page, "There is no provider with which to sign in.", 404)
-        base = self._base(request)
-        if urlsplit(base).netloc != request.headers["host"]:  # a cookie of another host would not come back
-            return RedirectResponse(base + self._provider_path(next_page), 303)
+        base_url = self._base(request)
+        # A cookie of another host would not come back.
+        if urlsplit(base_url).netloc != request.headers["host"]:
+            return RedirectResponse(base_url + self._provider_path(next_page), 303)
         try:
-            begun = await self._login.begin(base + CALLBACK_PATH, next_page)
+            started_sign_in = await self._login.begin(base_url + CALLBACK_PATH, next_page)
         except (Retryable, Misconfigured) as error:
             return self._no_provider(next_page, error)
-        response = RedirectResponse(begun.url, 303, {"cache-control": "no-store"})
+        response = RedirectResponse(started_sign_in.url, 303, {"cache-control": "no-store"})
         response.set_cookie(
             _pending_cookie(request),
-            begun.browser,
+            started_sign_in.browser,
             max_age=int(PENDING_S),
             path=PROVIDER_PATH,
-            secure=base.startswith("https:"),
+            secure=base_url.startswith("https:"),
             httponly=True,
             samesite="lax",
         )
@@ -157,10 +162,10 @@ class SignIn:
             return self._page("/", "There is no provider with which to sign in.", 404)
         try:
             self._gate.require_read(fresh=True)
-            ended = await self._login.end(
+            completed_sign_in = await self._login.end(
                 request.query_params, request.cookies.get(_pending_cookie(request), "")
             )
-            self._gate.require_not_revoked(ended.person)
+            self._gate.require_not_revoked(completed_sign_in.person)
         except Problem as problem:
             return self._page("/", problem.detail, problem.status)
         except (Retryable, Misconfigured) as error:
@@ -168,9 +173,9 @@ class SignIn:
         except SignInRefused as error:
             logger.warning("sign-in-refused", issuer=self._login.issuer, reason=str(error))
             return self._page("/", f"Not signed in: {error}.", error.status)
-        person = ended.person
+        person = completed_sign_in.person
         logger.info("signed-in", person=person.name, roles=[role.role.value for role in person.principals])
-        response = RedirectResponse(ended.next_page, 303)
+        response = RedirectResponse(completed_sign_in.next_page, 303)
         self._set_session(
             response,
             request,
@@ -183,11 +188,11 @@ class SignIn:
 
     async def provider_signs_out(self, request: Request) -> Response:
         """End the sessions of somebody whom the provider has signed out (OpenID Connect Back-Channel Logout 1.0)."""
-        fields, no_store = await _fields(request, _LOGOUT_BYTES), {"cache-control": "no-store"}
+        fields, no_store = await _form_fields(request, _LOGOUT_BYTES), {"cache-control": "no-store"}
         try:
             if self._login is None:
                 raise SignInRefused("there is no provider with which to sign in")
-            ended = self._gate.sessions.end_at_provider(
+            session_count = self._gate.sessions.end_at_provider(
                 await self._login.ended_session(fields.get("logout_token", ""))
             )
         except SignInRefused as error:
@@ -197,13 +202,13 @@ class SignIn:
         except (Retryable, Misconfigured) as error:
             logger.warning("sign-in-provider-unavailable", error=str(error))
             raise retry_later("The provider's keys cannot be read now. Try again.") from None
-        logger.info("signed-out-by-provider", sessions=ended)
+        logger.info("signed-out-by-provider", sessions=session_count)
         return Response(None, 200, no_store)
 
     async def sign_in_with(self, request: Request) -> Response:
         """Begin a session with a token, or with the code of a link."""
-        fields = await _fields(request)
-        next_page = _local(fields.get("next", "/"))
+        fields = await _form_fields(request)
+        next_page = _local_path(fields.get("next", "/"))
         try:
             self._gate.require_read(fresh=False)
         except Problem as problem:
@@ -212,12 +217,12 @@ class SignIn:
             return self._page(next_page, "The browser does not say from which page this comes.", 403)
         if code := fields.get("code", ""):
             principal = self._gate.sessions.redeem(code, now_us())
-            why = "The link was used before, or is older than an hour."
+            reason = "The link was used before, or is older than an hour."
         else:
             principal = self._gate.of_token(fields.get("token", "").strip())
-            why = "The token is unknown, has expired or was revoked."
+            reason = "The token is unknown, has expired or was revoked."
         if principal is None:
-            return self._page(next_page, why, 401)
+            return self._page(next_page, reason, 401)
         response = RedirectResponse(next_page, 303)
         self._set_session(
             response,
@@ -239,12 +244,12 @@ class SignIn:
         return response
 
     def _page(
-        self, next_page: str, why: str = "", status: int = 200, *, sign_out_url: str | None = None
+        self, next_page: str, reason: str = "", status: int = 200, *, sign_out_url: str | None = None
     ) -> Response:
         provider = None if self._login is None else urlsplit(self._login.issuer).netloc
         values = {
             "next": next_page,
-            "why": why,
+            "why": reason,
             "provider": provider,
             "provider_path": self._provider_path(next_page),
             "sign_out_url": sign_out_url,
@@ -285,14 +290,14 @@ def _pending_cookie(request: Request) -> str:
     return cookie_name(request).replace("session", "sign-in")
 
 
-def _local(target: str) -> str:
+def _local_path(target: str) -> str:
     """A path of this server; others are replaced by `/`, since a link could lead to another site."""
-    parts = urlsplit(target)
-    is_local = target.startswith("/") and not target.startswith(("//", "/\\")) and not parts.netloc
+    url = urlsplit(target)
+    is_local = target.startswith("/") and not target.startswith(("//", "/\\")) and not url.netloc
     return target if is_local and target.isprintable() else "/"
 
 
-async def _fields(request: Request, most_bytes: int = _BODY_BYTES) -> dict[str, str]:
+async def _form_fields(request: Request, most_bytes: int = _BODY_BYTES) -> dict[str, str]:
     """The fields of a form.
 
     Raises:

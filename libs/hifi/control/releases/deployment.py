@@ -92,18 +92,18 @@ def decode(value: bytes | None) -> Deployment:
         raise ValueError(f"not the record of a deployment: {error}") from None
 
 
-def unseen(desired_release: DesiredRelease, before: Deployment | None) -> Deployment:
+def unseen(desired_release: DesiredRelease, previous_deployment: Deployment | None) -> Deployment:
     """The deployment of a release that the deployer has not looked at yet.
 
     Args:
         desired_release: the release.
-        before: the deployment of the service before this one; None: there was none.
+        previous_deployment: the deployment of the service before this one; None: there was none.
     """
     return Deployment(
         desired_release.service,
         desired_release.number,
         desired_release.release,
-        INSTALLED if before is None else before.settled,
+        INSTALLED if previous_deployment is None else previous_deployment.settled,
         desired_release.author,
         DeploymentState.WAITING,
         "",
@@ -113,18 +113,18 @@ def unseen(desired_release: DesiredRelease, before: Deployment | None) -> Deploy
 
 
 def newest_deployments(
-    desired_releases: Mapping[str, DesiredRelease], newest: Mapping[str, Deployment]
+    desired_releases: Mapping[str, DesiredRelease], written_deployments: Mapping[str, Deployment]
 ) -> Mapping[str, Deployment]:
     """Service to how far its newest desired release is; `waiting` where the deployer has not seen it yet.
 
     Args:
         desired_releases: service to its newest desired release.
-        newest: service to the deployment that the deployer wrote last.
+        written_deployments: service to the deployment that the deployer wrote last.
     """
     return {
-        name: newest[name]
-        if name in newest and newest[name].number >= desired_release.number
-        else unseen(desired_release, newest.get(name))
+        name: written_deployments[name]
+        if name in written_deployments and written_deployments[name].number >= desired_release.number
+        else unseen(desired_release, written_deployments.get(name))
         for name, desired_release in sorted(desired_releases.items())
     }
 

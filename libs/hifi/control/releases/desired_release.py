@@ -15,7 +15,7 @@ DEPLOYABLE: Final = ("ingest", "normalize", "egest", "retrier", "observe")
 
 @dataclass(frozen=True, slots=True)
 class DesiredRelease:
-    """What is wanted of one service.
+    """The wanted release of one service.
 
     Attributes:
         service: its name.

@@ -38,10 +38,10 @@ class DeadLetter:
     headers: Headers
     replayed: bool = False
     """A replay of it has been written."""
-    facts: Mapping[str, bytes] = field(init=False, repr=False, compare=False)
+    header_fields: Mapping[str, bytes] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "facts", fields(self.headers))
+        object.__setattr__(self, "header_fields", fields(self.headers))
 
     @property
     def id(self) -> str:
@@ -58,7 +58,7 @@ class DeadLetter:
 
     def text(self, header: str) -> str:
         """A header, or a field of a packed one, as text; empty where it is missing."""
-        return self.facts.get(header, b"").decode("utf-8", "replace")
+        return self.header_fields.get(header, b"").decode("utf-8", "replace")
 
     @property
     def replays(self) -> int:
@@ -68,12 +68,12 @@ class DeadLetter:
     def count(self, header: str) -> int:
         """A header as a number; 0 if it is missing or no number, since a dead letter may be any record."""
         try:
-            return number(self.facts, header, 0)
+            return number(self.header_fields, header, 0)
         except NotAnEvent:
             return 0
 
     def summary(self) -> dict[str, Any]:
-        """What a list shows of it, for JSON; without the event's data."""
+        """The members that a list shows of it, for JSON; without the event's data."""
         return {
             "id": self.id,
             "dead_ms": self.dead_ms,

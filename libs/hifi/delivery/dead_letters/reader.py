@@ -110,12 +110,12 @@ async def _records(
 ) -> AsyncIterator[ConsumerRecord]:
     """Every record of the partitions from a time on, up to their present end."""
     ranges = await offset_ranges(consumer, tps, since_ms)
-    total, count = sum(map(len, ranges.values())), 0
+    total_records, read_records = sum(map(len, ranges.values())), 0
     async for records in read_ranges(consumer, ranges):
         for record in records:
-            count += 1
+            read_records += 1
             yield record
-        progress(count, total)
+        progress(read_records, total_records)
 
 
 async def _replayed(

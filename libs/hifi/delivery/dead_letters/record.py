@@ -16,7 +16,7 @@ def dead_letter(
     value: bytes | None,
     headers: Iterable[tuple[str, bytes]],
     service: str,
-    why: Rejected,
+    rejection: Rejected,
     fetched_us: int,
 ) -> Record:
     """The record for the topic `dead-letter`: the event as the service read it, with the reason. Counts it, too.
@@ -26,16 +26,16 @@ def dead_letter(
         value: of the record that was read.
         headers: of the record that was read.
         service: the service that refuses it; a replay goes to the input of this service.
-        why: the reason: code, sentence and JSON pointer.
+        rejection: the reason: code, sentence and JSON pointer.
         fetched_us: when the service fetched the record, microseconds since 1970 UTC.
     """
     headers = list(headers)
     pipe = fields(headers).get(PIPE, b"").decode("utf-8", "replace")
-    metrics.DEAD_LETTERS.labels(pipe, service, why.reason).inc()
+    metrics.DEAD_LETTERS.labels(pipe, service, rejection.reason).inc()
     changes: dict[str, bytes | None] = {
-        REASON: why.reason.encode(),
-        DETAIL: why.detail.encode()[:_DETAIL_BYTES],
-        POINTER: why.pointer.encode() or None,
+        REASON: rejection.reason.encode(),
+        DETAIL: rejection.detail.encode()[:_DETAIL_BYTES],
+        POINTER: rejection.pointer.encode() or None,
         SERVICE: service.encode(),
         IN: b"%d" % fetched_us,
     }

@@ -61,25 +61,25 @@ _NONE_HELD: Final[Mapping[str, str]] = {}
 _DROPPED: Final = (REASON, DETAIL, POINTER, PASS, ATTEMPT, STARTED, AMBIGUOUS, DUE, RETRY, SOURCE)
 
 
-def target(topics: Topics, letter: DeadLetter, current: PipeRevision | None) -> str:
+def target(topics: Topics, letter: DeadLetter, current_revision: PipeRevision | None) -> str:
     """The topic that a replay of the dead letter goes to.
 
     Args:
         topics: of the stream.
         letter: to replay.
-        current: the revision of its pipe that is in force; None: the pipe is not declared.
+        current_revision: the revision of its pipe that is in force; None: the pipe is not declared.
 
     Raises:
         Rejected: it cannot be replayed, with the reason.
     """
     try:
         identity(letter.headers)
-    except Rejected as why:
+    except Rejected as rejection:
         raise Rejected(
-            "not-replayable", f"{letter.id} is not an event that hifi accepted: {why.detail}"
+            "not-replayable", f"{letter.id} is not an event that hifi accepted: {rejection.detail}"
         ) from None
     service = letter.text(SERVICE)
-    if service in _OF_DESTINATION and DESTINATION not in letter.facts:
+    if service in _OF_DESTINATION and DESTINATION not in letter.header_fields:
         raise Rejected("not-replayable", f"{letter.id} names no destination")
     inputs = {
         "normalize": topics.raw,
@@ -95,7 +95,7 @@ def target(topics: Topics, letter: DeadLetter, current: PipeRevision | None) -> 
         )
     if service not in inputs:
         raise Rejected("not-replayable", f"{letter.id} does not say which service refused it")
-    if current is None:
+    if current_revision is None:
         raise Rejected(
             "not-replayable",
             f"{letter.id} belongs to the pipe {letter.text(PIPE)}, which is not declared any more: publish it with"
@@ -104,19 +104,23 @@ def target(topics: Topics, letter: DeadLetter, current: PipeRevision | None) -> 
     if service not in _OF_DESTINATION:
         return inputs[service]
     name = letter.text(DESTINATION)
-    destination = next((declared for declared in current.pipe.destinations if declared.name == name), None)
+    destination = next(
+        (candidate for candidate in current_revision.pipe.destinations if candidate.name == name), None
+    )
     if destination is None:
         raise Rejected(
             "not-replayable",
-            f"{letter.id} is for the destination {name}, which the pipe {current.pipe.pipe} does not declare any more:"
-            " declare it, publish the pipe with `hifi apply DIR`, then replay",
+            f"{letter.id} is for the destination {name}, which the pipe {current_revision.pipe.pipe} does not declare "
+            "any more: declare it, publish the pipe with `hifi apply DIR`, then replay",
         )
-    is_conditional = destination.when is not None or current.pipe.enrich.filter is not None
-    by_enrich = is_conditional or reader(destination) == "lake"  # lake reads no retries
-    return topics.normalized if by_enrich else inputs[service]
+    is_conditional = destination.when is not None or current_revision.pipe.enrich.filter is not None
+    goes_to_enrich = is_conditional or reader(destination) == "lake"  # lake reads no retries
+    return topics.normalized if goes_to_enrich else inputs[service]
 
 
-def replayed(letter: DeadLetter, current: PipeRevision, now_us: int, *, to_enrich: bool = False) -> Record:
+def replayed(
+    letter: DeadLetter, current_revision: PipeRevision, now_us: int, *, to_enrich: bool = False
+) -> Record:
     """The record that a replay writes: the event as the service read it, with attempts counted from 0.
 
     It is processed with the current revision of its pipe: the one that refused it may just have been rolled back. If it
@@ -127,33 +131,37 @@ def replayed(letter: DeadLetter, current: PipeRevision, now_us: int, *, to_enric
     """
     changes: dict[str, bytes | None] = dict.fromkeys(_DROPPED)
     changes |= {REPLAY: b"%d" % (letter.replays + 1), IN: b"%d" % now_us}
-    headers = with_revision(with_fields(letter.headers, changes), current.number, current.offset)
+    headers = with_revision(
+        with_fields(letter.headers, changes), current_revision.number, current_revision.offset
+    )
     value = letter.value
-    if to_enrich and DESTINATION in letter.facts:
-        value = _without(value, current.pipe.enrich.added())
+    if to_enrich and DESTINATION in letter.header_fields:
+        value = _without_members(value, current_revision.pipe.enrich.added())
     return Record(letter.key, value, headers)
 
 
-def _without(value: bytes | None, names: Collection[str]) -> bytes | None:
+def _without_members(value: bytes | None, names: Collection[str]) -> bytes | None:
     """A JSON object without the members of these names that enrich appended; the rest stays byte for byte."""
     if not value or not names:
         return value
-    text, names_left = value.rstrip(b" \t\r\n"), set(names)
+    text, remaining_names = value.rstrip(b" \t\r\n"), set(names)
     try:
-        while last := _last_member(text, names_left):
-            name, member = last
+        while last_member := _last_member(text, remaining_names):
+            name, member = last_member
             text = text[: -len(member)].removesuffix(b",") + b"}"
-            names_left.remove(name)
+            remaining_names.remove(name)
         members = object_members(text)
     except InvalidEvent:
         return value
-    if not names_left & members.keys():
+    if not remaining_names & members.keys():
         return text
     # Another revision appended them in between.
-    members_left = [
-        b"%b:%b" % (orjson.dumps(name), bytes(raw)) for name, raw in members.items() if name not in names_left
+    remaining_members = [
+        b"%b:%b" % (orjson.dumps(name), bytes(raw))
+        for name, raw in members.items()
+        if name not in remaining_names
     ]
-    return b"{%b}" % b",".join(members_left)
+    return b"{%b}" % b",".join(remaining_members)
 
 
 def _last_member(text: bytes, names: Collection[str]) -> tuple[str, bytes] | None:
@@ -170,18 +178,18 @@ def _last_member(text: bytes, names: Collection[str]) -> tuple[str, bytes] | Non
 async def replay(
     producer: Producer,
     topics: Topics,
-    some: Sequence[DeadLetter],
+    dead_letters: Sequence[DeadLetter],
     pipes: Mapping[str, PipeRevision],
-    held: Mapping[str, str] = _NONE_HELD,
+    held_pipes: Mapping[str, str] = _NONE_HELD,
 ) -> AsyncIterator[tuple[DeadLetter, str]]:
     """Replay dead letters in their order; Kafka acknowledges each before it is noted as replayed.
 
     Args:
         producer: started.
         topics: of the stream.
-        some: as `letters` returns them.
+        dead_letters: as `letters` returns them.
         pipes: name to the current revision, as the registry has it now.
-        held: name to reason of the pipes that are held.
+        held_pipes: name to reason of the pipes that are held.
 
     Yields:
         Each dead letter with the topic that it went to; empty if it had been replayed before.
@@ -189,44 +197,48 @@ async def replay(
     Raises:
         Rejected: some cannot be replayed; raised after all others were.
     """
-    refused: list[Rejected] = []
-    for (topic, partition), chunk in _chunks(topics, some, pipes, held, refused):
+    rejections: list[Rejected] = []
+    for (topic, partition), chunk in _chunks(topics, dead_letters, pipes, held_pipes, rejections):
         if topic:
-            with_data = await _with_data(producer.bootstrap, topics.raw, chunk, refused)
+            with_data = await _with_data(producer.bootstrap, topics.raw, chunk, rejections)
             to_enrich = topic == topics.normalized
             records = [
                 replayed(letter, pipes[letter.text(PIPE)], now_us(), to_enrich=to_enrich)
                 for letter in with_data
             ]
             await producer.send_and_wait(topic, partition, records)
-            note = orjson.dumps({"offsets": [letter.offset for letter in with_data]})
-            await producer.send_and_wait(topics.replays, partition, [Record(None, note, [])])
+            replayed_offsets = orjson.dumps({"offsets": [letter.offset for letter in with_data]})
+            await producer.send_and_wait(topics.replays, partition, [Record(None, replayed_offsets, [])])
             chunk = with_data  # noqa: PLW2901
         for letter in chunk:
             yield letter, topic
-    if refused:
-        more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
-        raise Rejected("not-replayable", refused[0].detail + more)
+    if rejections:
+        suffix = f", and {len(rejections) - 1} more" if len(rejections) > 1 else ""
+        raise Rejected("not-replayable", rejections[0].detail + suffix)
 
 
 async def _with_data(
-    bootstrap: str, raw: str, some: Sequence[DeadLetter], refused: list[Rejected]
+    bootstrap: str, raw_topic: str, dead_letters: Sequence[DeadLetter], rejections: list[Rejected]
 ) -> list[DeadLetter]:
     """Dead letters of one partition, with data and key from `raw` where withheld; those that are gone are refused."""
-    if not any(letter.withheld for letter in some):
-        return list(some)
+    if not any(letter.withheld for letter in dead_letters):
+        return list(dead_letters)
     letters = []
     async with topic_consumer(bootstrap) as consumer:
-        for letter in some:
+        for letter in dead_letters:
             if letter.withheld:
-                original = await _original(consumer, TopicPartition(raw, letter.partition), letter)
-                if original is None:
-                    why = f"{letter.id} has no data, and the topic {raw} does not have the event any more"
-                    refused.append(Rejected("not-replayable", why))
+                original_record = await _original(
+                    consumer, TopicPartition(raw_topic, letter.partition), letter
+                )
+                if original_record is None:
+                    reason = (
+                        f"{letter.id} has no data, and the topic {raw_topic} does not have the event any more"
+                    )
+                    rejections.append(Rejected("not-replayable", reason))
                     continue
                 headers = with_fields(letter.headers, {RAW: None})
                 letter = replace(  # noqa: PLW2901
-                    letter, key=original.key, value=original.value or b"", headers=headers
+                    letter, key=original_record.key, value=original_record.value or b"", headers=headers
                 )
             letters.append(letter)
     return letters
@@ -249,29 +261,29 @@ async def _original(
 
 def _chunks(
     topics: Topics,
-    some: Sequence[DeadLetter],
+    dead_letters: Sequence[DeadLetter],
     pipes: Mapping[str, PipeRevision],
-    held: Mapping[str, str],
-    refused: list[Rejected],
+    held_pipes: Mapping[str, str],
+    rejections: list[Rejected],
 ) -> Iterator[tuple[tuple[str, int], list[DeadLetter]]]:
     """Groups of neighbours that go to the same (topic, partition); topic empty: they were replayed before."""
 
-    def place(letter: DeadLetter) -> tuple[str, int] | None:
+    def target_partition(letter: DeadLetter) -> tuple[str, int] | None:
         if letter.replayed:
             return "", letter.partition
         pipe = letter.text(PIPE)
-        if pipe in held:
-            why = f"{letter.id} belongs to the pipe {pipe}, which is held: {held[pipe]}. {HELD_ADVICE}, then replay"
-            refused.append(Rejected("not-replayable", why))
+        if pipe in held_pipes:
+            reason = f"the pipe {pipe}, which is held: {held_pipes[pipe]}. {HELD_ADVICE}, then replay"
+            rejections.append(Rejected("not-replayable", f"{letter.id} belongs to {reason}"))
             return None
         try:
             return target(topics, letter, pipes.get(pipe)), letter.partition
-        except Rejected as why:
-            refused.append(why)
+        except Rejected as rejection:
+            rejections.append(rejection)
             return None
 
-    for where, neighbours in groupby(some, place):
+    for topic_partition, neighbours in groupby(dead_letters, target_partition):
         letters = list(neighbours)
-        if where is not None:
+        if topic_partition is not None:
             for start in range(0, len(letters), CHUNK):
-                yield where, letters[start : start + CHUNK]
+                yield topic_partition, letters[start : start + CHUNK]

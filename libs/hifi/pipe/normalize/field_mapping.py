@@ -31,7 +31,7 @@ class _Field:
     reason: str
     """Of the dead letter if a value cannot be converted."""
     expected: str
-    """What a value must be, for the message."""
+    """Description of a value that can be converted, for the message."""
     default: Any
     """Frozen: an event that opens it must not change the default of the next event."""
     required: bool
@@ -64,27 +64,27 @@ class _Field:
 
 
 def field_mapper(
-    declared: Normalize, leaves_out: LeavesOut | None = None
+    normalize: Normalize, leaves_out: LeavesOut | None = None
 ) -> Callable[[LazyObject], LazyObject]:
     """A function that maps the fields of an event. All values are read before any field is set.
 
     Args:
-        declared: rules of the pipe.
+        normalize: rules of the pipe.
         leaves_out: whether an event leaves out a member, which is neither required nor has its default then.
 
     Raises:
         Misconfigured: a rule names a time zone that does not exist.
     """
-    fields = [_field(target, rule, leaves_out) for target, rule in (declared.fields or {}).items()]
-    keep_all = declared.keep == "all"
+    fields = [_field(target, rule, leaves_out) for target, rule in (normalize.fields or {}).items()]
+    keep_all = normalize.keep == "all"
 
     def apply(root: LazyObject) -> LazyObject:
         values = [(field.target, field.value(root)) for field in fields]
-        mapped = root if keep_all else {}
+        result = root if keep_all else {}
         for target, value in values:
             if value is not MISSING:
-                put(mapped, target, value)
-        return mapped
+                put(result, target, value)
+        return result
 
     return apply
 

@@ -38,27 +38,27 @@ def validator(schema: dict[str, Any], leaves_out: LeavesOut | None = None) -> Ca
         Misconfigured: not a JSON Schema, or with a remote `$ref`.
     """
     try:
-        ordinary = jsonschema_rs.validator_for(schema, mask=_MASK, offline=True)
+        ordinary_validator = jsonschema_rs.validator_for(schema, mask=_MASK, offline=True)
     except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
         raise Misconfigured(f"not a usable JSON Schema: {str(error).splitlines()[0]}") from None
 
     @cache
-    def exact() -> jsonschema_rs.Validator:
+    def exact_validator() -> jsonschema_rs.Validator:
         keywords: dict[str, Any] = {"multipleOf": _MultipleOf}
         return jsonschema_rs.validator_for(schema, mask=_MASK, offline=True, keywords=keywords)
 
     def validate(data: bytes) -> None:
         if _LONG_NUMBER.search(data):
-            instance, compiled = _exact(data), exact()
+            instance, chosen_validator = _exact_json(data), exact_validator()
         else:
-            instance, compiled = decode(data), ordinary
-        if compiled.is_valid(instance):
+            instance, chosen_validator = decode(data), ordinary_validator
+        if chosen_validator.is_valid(instance):
             return
         try:
-            invalid = compiled.iter_errors(instance)
+            errors = chosen_validator.iter_errors(instance)
             if leaves_out is not None:
-                invalid = (error for error in invalid if not _is_left_out(error, instance, leaves_out))
-            error = next(iter(invalid), None)
+                errors = (error for error in errors if not _is_left_out(error, instance, leaves_out))
+            error = next(iter(errors), None)
         except ValueError:  # the error would have the number as int
             raise Rejected("schema", f"{_MASK}, with a number of over 4,300 digits, is not valid") from None
         if error is None:
@@ -80,32 +80,32 @@ class _MultipleOf:
         """Raises ValueError if a number is no multiple."""
         if not isinstance(instance, int | float | Decimal) or isinstance(instance, bool):
             return
-        digits, exponent = _parts(instance)
-        divisor_digits, divisor_exponent = _parts(self._divisor)
+        digits, exponent = _digits_and_exponent(instance)
+        divisor_digits, divisor_exponent = _digits_and_exponent(self._divisor)
         divisor, zeros = int(divisor_digits), exponent - divisor_exponent
         if digits and (zeros < 0 or _remainder(digits, divisor) * pow(10, zeros, divisor) % divisor):
             raise ValueError(f"{_MASK} is not a multiple of {self._divisor}")
 
 
-def _parts(number: float | Decimal) -> tuple[str, int]:
+def _digits_and_exponent(number: float | Decimal) -> tuple[str, int]:
     """The digits of a number without zeros at their end, empty for 0, and the exponent of ten that they are times."""
     _, digits, exponent = Decimal(repr(number) if isinstance(number, float) else number).as_tuple()
     assert isinstance(exponent, int)  # JSON has no infinity
     text = "".join(map(str, digits))
-    significant = text.rstrip("0")
-    return significant, exponent + len(text) - len(significant)
+    significant_digits = text.rstrip("0")
+    return significant_digits, exponent + len(text) - len(significant_digits)
 
 
 def _remainder(digits: str, divisor: int) -> int:
     """The remainder of a whole number, in a time that is linear in its digits."""
     remainder = 0
     for start in range(0, len(digits), _DIGITS):
-        part = digits[start : start + _DIGITS]
-        remainder = (remainder * 10 ** len(part) + int(part)) % divisor
+        digit_group = digits[start : start + _DIGITS]
+        remainder = (remainder * 10 ** len(digit_group) + int(digit_group)) % divisor
     return remainder
 
 
-def _exact(data: bytes) -> Any:
+def _exact_json(data: bytes) -> Any:
     """As `decode`, with every digit."""
     try:
         return exact_json.loads(data)
@@ -126,7 +126,7 @@ def _is_left_out(error: jsonschema_rs.ValidationError, data: Any, leaves_out: Le
         return leaves_out(data, kind.property)
     if isinstance(kind, _Kind.AnyOf | _Kind.OneOfNotValid):
         return any(
-            all(_is_left_out(inner, data, leaves_out) for inner in alternative)
+            all(_is_left_out(inner_error, data, leaves_out) for inner_error in alternative)
             for alternative in kind.context
         )
     if isinstance(kind, _Kind.Not):

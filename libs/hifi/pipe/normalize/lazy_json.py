@@ -146,10 +146,10 @@ def _opened_elements(value: Raw) -> list[Any]:
     """The elements of an array, with objects and arrays opened."""
     elements: list[Any] = []
     for element in _ARRAY.decode(value):
-        first = bytes(element)[:1]
-        if first == b"{":
+        first_byte = bytes(element)[:1]
+        if first_byte == b"{":
             elements.append(_OBJECT.decode(element))
-        elif first == b"[":
+        elif first_byte == b"[":
             elements.append(_opened_elements(element))
         else:
             elements.append(element)

@@ -35,15 +35,15 @@ def is_of_changes(pipe: Pipe) -> bool:
 
 
 def notes_on_changes(pipe: Pipe) -> Iterator[str]:
-    """What the author of a pipe of changes should know of its rules on columns."""
+    """Notes for the author of a pipe of changes on its rules on columns."""
     if not is_of_changes(pipe):
         return
-    declared = pipe.normalize
+    normalize = pipe.normalize
     rules = [
-        *(["schema"] if declared.json_schema is not None else []),
+        *(["schema"] if normalize.json_schema is not None else []),
         *(
             f"fields.{target}"
-            for target, rule in (declared.fields or {}).items()
+            for target, rule in (normalize.fields or {}).items()
             if not isinstance(rule, str) and (rule.required or rule.default is not None)
         ),
     ]
@@ -59,23 +59,23 @@ def notes_on_changes(pipe: Pipe) -> Iterator[str]:
             "that leaves long values as they are does not meet a condition that they make null; with REPLICA IDENTITY "
             "FULL changes carry all columns"
         )
-    if unhashed := [path for path, mask in declared.mask.items() if not isinstance(mask, KeyedHash)]:
+    if unhashed_paths := [path for path, mask in normalize.mask.items() if not isinstance(mask, KeyedHash)]:
         yield (
-            f"{pipe.pipe}: normalize.mask: {', '.join(unhashed)}: columns of a primary key have to be hashed; changes "
-            "of a table whose key has one that is dropped or redacted become dead letters (mask-unavailable)"
+            f"{pipe.pipe}: normalize.mask: {', '.join(unhashed_paths)}: columns of a primary key have to be hashed; "
+            "changes of a table whose key has one that is dropped or redacted become dead letters (mask-unavailable)"
         )
 
 
 def _rules_of_enrich(pipe: Pipe) -> Iterator[str]:
-    """Where rules on columns are declared, beside `normalize`."""
+    """The sections with rules on columns, beside `normalize`."""
     enrich = pipe.enrich
     if enrich.required:
         yield "enrich.required"
     yield from (
         f"enrich.lookups.{name}" for name, lookup in enrich.lookups.items() if lookup.miss == "dead-letter"
     )
-    for name, derived in enrich.derive.items():
-        if not isinstance(derived, str) and derived.required:
+    for name, derived_field in enrich.derive.items():
+        if not isinstance(derived_field, str) and derived_field.required:
             yield f"enrich.derive.{name}"
     if enrich.filter:
         yield "enrich.filter"

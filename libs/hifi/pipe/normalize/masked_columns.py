@@ -1,4 +1,4 @@
-"""Where else an event has the value of a masked column: `change` has the row before, and the key. Pure."""
+"""The copies of the value of a masked column in an event: `change` has the row before, and the key. Pure."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -23,13 +23,13 @@ def masked_copies(pipe: Pipe) -> Mapping[str, list[str]]:
     """Masked path to the further paths of the same column; empty: the source has no such."""
     if not is_of_changes(pipe):
         return {}
-    declared = pipe.normalize
-    places = [*_COPIES]
-    for target, source in mapped_paths(declared):
-        places += [target + copy[len(source) :] for copy in _COPIES if f"{copy}.".startswith(f"{source}.")]
+    normalize = pipe.normalize
+    prefixes = [*_COPIES]
+    for target, source in mapped_paths(normalize):
+        prefixes += [target + copy[len(source) :] for copy in _COPIES if f"{copy}.".startswith(f"{source}.")]
     return {
-        path: [f"{place}.{sent}" for place in places for sent in sent_paths(declared, path)]
-        for path in declared.mask
+        path: [f"{prefix}.{sent_path}" for prefix in prefixes for sent_path in sent_paths(normalize, path)]
+        for path in normalize.mask
     }
 
 
@@ -42,14 +42,14 @@ def record_key_masker(pipe: Pipe) -> Callable[[bytes | None], bytes | None] | No
     Raises:
         MaskUnavailable: the key of a hash cannot be read.
     """
-    declared = pipe.normalize
-    if not is_of_changes(pipe) or not declared.mask:
+    normalize = pipe.normalize
+    if not is_of_changes(pipe) or not normalize.mask:
         return None
     masks: dict[str, Mask] = {
-        sent: mask for path, mask in declared.mask.items() for sent in sent_paths(declared, path)
+        sent_path: mask for path, mask in normalize.mask.items() for sent_path in sent_paths(normalize, path)
     }
-    hashes = Masker({path: mask for path, mask in masks.items() if isinstance(mask, KeyedHash)})
-    others = Masker({path: mask for path, mask in masks.items() if not isinstance(mask, KeyedHash)})
+    hash_masker = Masker({path: mask for path, mask in masks.items() if isinstance(mask, KeyedHash)})
+    unhashed_masker = Masker({path: mask for path, mask in masks.items() if not isinstance(mask, KeyedHash)})
 
     def mask_key(key: bytes | None) -> bytes | None:
         if not key or key[:1] != b"{":  # a table without a primary key: its name, or the id of the event
@@ -58,8 +58,8 @@ def record_key_masker(pipe: Pipe) -> Callable[[bytes | None], bytes | None] | No
             columns = open_object(key)
         except Rejected:
             return key
-        if others.apply(columns):
+        if unhashed_masker.apply(columns):
             raise Rejected(MASK_UNAVAILABLE, _HASH_IT, "/change/key")
-        return encode(columns) if hashes.apply(columns) else key
+        return encode(columns) if hash_masker.apply(columns) else key
 
     return mask_key

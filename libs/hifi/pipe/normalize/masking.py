@@ -40,10 +40,10 @@ class Masker:
             MaskUnavailable: the key of a hash cannot be read.
         """
         self._masks = [
-            ([_MaskedPath(way) for way in (path, *copies.get(path, ()))], replacement(mask))
+            ([_MaskedPath(masked_path) for masked_path in (path, *copies.get(path, ()))], replacement(mask))
             for path, mask in masks.items()
         ]
-        self._unmet = set(masks)
+        self._unmet_paths = set(masks)
         self._events = 0
 
     def apply(self, root: LazyObject) -> bool:
@@ -62,39 +62,39 @@ class Masker:
                     parent[key] = replace(parent[key])
             if fields:
                 is_met = True
-                self._unmet.discard(paths[0].text)
+                self._unmet_paths.discard(paths[0].text)
         self._events += 1
         return is_met
 
     def never_met(self) -> list[str]:
         """The paths whose mask met no field in all events so far; empty before 1,000 events."""
-        return sorted(self._unmet) if self._unmet and self._events >= UNMET_AFTER else []
+        return sorted(self._unmet_paths) if self._unmet_paths and self._events >= UNMET_AFTER else []
 
 
 class _MaskedPath:
     """All ways to split a dotted path into keys."""
 
     def __init__(self, text: str) -> None:
-        parts = key_path(text)
+        segments = key_path(text)
         self.text = text
-        self._depth = len(parts)
-        self._is_index = [part == "*" or part.isdecimal() for part in parts]
+        self._depth = len(segments)
+        self._is_index = [segment == "*" or segment.isdecimal() for segment in segments]
         self._keys = [
-            [(".".join(parts[start:end]), end) for end in range(start + 1, len(parts) + 1)]
-            for start in range(len(parts))
+            [(".".join(segments[start:end]), end) for end in range(start + 1, len(segments) + 1)]
+            for start in range(len(segments))
         ]
-        """For each part: the keys that begin with it, and the part after each of them."""
+        """For each segment: the keys that begin with it, and the index of the segment after each of them."""
         self._first_keys = [keys[:1] for keys in self._keys]
-        self._below = [".".join(parts[start:]) + "." for start in range(len(parts))]
+        self._prefixes = [".".join(segments[start:]) + "." for start in range(len(segments))]
 
     def collect(
         self, parent: LazyObject, start: int, dotted: bool, fields: list[tuple[LazyObject, str]]
     ) -> None:
-        """Add the object and key of each value that the path from the part `start` on names.
+        """Add the object and key of each value that the path from the segment `start` on names.
 
         Args:
             parent: object to look into.
-            start: index of a part.
+            start: index of a segment.
             dotted: whether a key of the object has a dot.
             fields: to add to.
         """
@@ -114,8 +114,8 @@ class _MaskedPath:
                 else:
                     self._collect_in(elements, end, fields)
         if dotted:
-            below = self._below[start]
-            fields += [(parent, key) for key in parent if key.startswith(below)]
+            prefix = self._prefixes[start]
+            fields += [(parent, key) for key in parent if key.startswith(prefix)]
 
     def _collect_in(self, elements: list[Any], start: int, fields: list[tuple[LazyObject, str]]) -> None:
         for element in elements:
@@ -148,23 +148,23 @@ def replacement(mask: Mask) -> Callable[[Any], Any] | None:
         key = mask.hash.read()
     except Misconfigured as error:
         raise MaskUnavailable(f"the key of a mask cannot be read: {error}") from None
-    keyed = hmac.new(key.encode(), digestmod="sha256")
-    return lambda value: value if is_null(value) else _keyed_hash(keyed, value)
+    keyed_hmac = hmac.new(key.encode(), digestmod="sha256")
+    return lambda value: value if is_null(value) else _keyed_hash(keyed_hmac, value)
 
 
-def _keyed_hash(keyed: hmac.HMAC, value: Any) -> str:
+def _keyed_hash(keyed_hmac: hmac.HMAC, value: Any) -> str:
     """HMAC-SHA256 (RFC 2104) of a value, lower-case hex; equal values have equal hashes however they were written.
 
     Args:
-        keyed: initialized with the key; it is copied, since preparing the key takes longer than hashing a short value.
+        keyed_hmac: initialized with the key; it is copied, since preparing a key takes longer than one short hash.
         value: slice or value.
 
     Raises:
         Rejected: `not-json`, a number has an exponent of more than 18 digits, or the value is nested too deeply.
     """
-    hashed = keyed.copy()
-    hashed.update(_canonical(bytes(value) if isinstance(value, Raw) else encode(value)))
-    return hashed.hexdigest()
+    value_hmac = keyed_hmac.copy()
+    value_hmac.update(_canonical(bytes(value) if isinstance(value, Raw) else encode(value)))
+    return value_hmac.hexdigest()
 
 
 def _canonical(text: bytes) -> bytes:
@@ -174,38 +174,38 @@ def _canonical(text: bytes) -> bytes:
     and after the point, else with an exponent; an object or array as JSON without white space, with sorted names and
     numbers in that form.
     """
-    first = text[:1]
-    if first == b'"':
+    first_byte = text[:1]
+    if first_byte == b'"':
         return _STRING.decode(text).encode()
-    if first in b"tf":
+    if first_byte in b"tf":
         return text
-    parts: list[str] = []
+    chunks: list[str] = []
     try:
-        _add_canonical(exact_json.loads(text), parts)
+        _add_canonical(exact_json.loads(text), chunks)
     except (ValueError, RecursionError):
         raise Rejected(
             "not-json", "a value to hash has a number out of range or is nested too deeply"
         ) from None
-    return "".join(parts).encode()
+    return "".join(chunks).encode()
 
 
-def _add_canonical(value: Any, parts: list[str]) -> None:
+def _add_canonical(value: Any, chunks: list[str]) -> None:
     if isinstance(value, dict):
-        parts.append("{")
+        chunks.append("{")
         for index, name in enumerate(sorted(value)):
-            parts += ("," if index else "", encode(name).decode(), ":")
-            _add_canonical(value[name], parts)
-        parts.append("}")
+            chunks += ("," if index else "", encode(name).decode(), ":")
+            _add_canonical(value[name], chunks)
+        chunks.append("}")
     elif isinstance(value, list):
-        parts.append("[")
+        chunks.append("[")
         for index, element in enumerate(value):
-            parts.append("," if index else "")
-            _add_canonical(element, parts)
-        parts.append("]")
+            chunks.append("," if index else "")
+            _add_canonical(element, chunks)
+        chunks.append("]")
     elif isinstance(value, int | Decimal) and not isinstance(value, bool):
-        parts.append(canonical_number(value))
+        chunks.append(canonical_number(value))
     else:
-        parts.append(encode(value).decode())
+        chunks.append(encode(value).decode())
 
 
 def canonical_number(number: int | Decimal) -> str:
@@ -215,16 +215,16 @@ def canonical_number(number: int | Decimal) -> str:
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)  # JSON has no infinity
     text = "".join(map(str, digits)).lstrip("0")
-    significant = text.rstrip("0")
-    if not significant:
+    significant_digits = text.rstrip("0")
+    if not significant_digits:
         return "0"
-    exponent += len(text) - len(significant)
-    point = len(significant) + exponent
+    exponent += len(text) - len(significant_digits)
+    point = len(significant_digits) + exponent
     minus = "-" if sign else ""
     if not -_PLAIN_DIGITS < point <= _PLAIN_DIGITS or -exponent > _PLAIN_DIGITS:
-        return f"{minus}{significant}e{exponent}"
+        return f"{minus}{significant_digits}e{exponent}"
     if exponent >= 0:
-        return minus + significant + "0" * exponent
+        return minus + significant_digits + "0" * exponent
     if point > 0:
-        return f"{minus}{significant[:point]}.{significant[point:]}"
-    return f"{minus}0.{'0' * -point}{significant}"
+        return f"{minus}{significant_digits[:point]}.{significant_digits[point:]}"
+    return f"{minus}0.{'0' * -point}{significant_digits}"

@@ -89,27 +89,27 @@ def compile_pipe(pipe: Pipe) -> NormalizeProgram:
     Raises:
         Misconfigured: a schema, secret, function or time zone of the pipe cannot be used.
     """
-    declared = pipe.normalize
+    normalize = pipe.normalize
     for _, reason in normalize_refusals(pipe, pipe_limits()):
         raise MaskUnavailable(reason)
-    unjudged = leaves_out(pipe)
+    is_left_out = leaves_out(pipe)
     steps: list[Callable[[bytes], bytes]] = []
-    if declared.json_schema is not None:
-        steps.append(_validate(validator(_schema(declared.json_schema), unjudged)))
+    if normalize.json_schema is not None:
+        steps.append(_validate(validator(_schema(normalize.json_schema), is_left_out)))
     prepared = len(steps)
-    if declared.function is not None:
-        require_function(declared.function)
+    if normalize.function is not None:
+        require_function(normalize.function)
     changes: list[Callable[[LazyObject], LazyObject]] = []
-    if declared.fields is not None:
-        changes.append(field_mapper(declared, unjudged))
-    masker = Masker(declared.mask, masked_copies(pipe)) if declared.mask else None
+    if normalize.fields is not None:
+        changes.append(field_mapper(normalize, is_left_out))
+    masker = Masker(normalize.mask, masked_copies(pipe)) if normalize.mask else None
     if masker is not None:
         changes.append(_in_place(masker.apply))
     if changes:
         steps.append(_change(changes, frozenset(pipe.enrich.added())))
-    elif added := pipe.enrich.added():
-        steps.append(_remove(frozenset(added)))
-    return NormalizeProgram(tuple(steps), declared.function, prepared, masker, record_key_masker(pipe))
+    elif added_names := pipe.enrich.added():
+        steps.append(_remove(frozenset(added_names)))
+    return NormalizeProgram(tuple(steps), normalize.function, prepared, masker, record_key_masker(pipe))
 
 
 def _validate(validate: Callable[[bytes], None]) -> Callable[[bytes], bytes]:
@@ -129,7 +129,7 @@ def _in_place(change: Callable[[LazyObject], object]) -> Callable[[LazyObject], 
 
 
 def _change(
-    changes: list[Callable[[LazyObject], LazyObject]], removed: frozenset[str]
+    changes: list[Callable[[LazyObject], LazyObject]], removed_names: frozenset[str]
 ) -> Callable[[bytes], bytes]:
     """Apply changes, and remove the fields that enrich adds."""
 
@@ -137,19 +137,19 @@ def _change(
         root = open_object(data)
         for change in changes:
             root = change(root)
-        for name in removed.intersection(root):
+        for name in removed_names.intersection(root):
             del root[name]
         return encode(root)
 
     return step
 
 
-def _remove(removed: frozenset[str]) -> Callable[[bytes], bytes]:
+def _remove(removed_names: frozenset[str]) -> Callable[[bytes], bytes]:
     """Remove the fields that enrich adds; data without them stays byte for byte."""
 
     def step(data: bytes) -> bytes:
         root = open_object(data)
-        names_present = removed.intersection(root)
+        names_present = removed_names.intersection(root)
         if not names_present:
             return data
         for name in names_present:
@@ -159,7 +159,7 @@ def _remove(removed: frozenset[str]) -> Callable[[bytes], bytes]:
     return step
 
 
-def _schema(declared: dict[str, Any] | Path) -> dict[str, Any]:
-    if isinstance(declared, dict):
-        return declared
-    raise Misconfigured(f"the schema {declared} is a file; a published pipe has its schema in it")
+def _schema(schema: dict[str, Any] | Path) -> dict[str, Any]:
+    if isinstance(schema, dict):
+        return schema
+    raise Misconfigured(f"the schema {schema} is a file; a published pipe has its schema in it")

@@ -34,50 +34,50 @@ def time_reader(rule: TimeRule) -> Converter:
         return lambda value: format_time(_since_1970(_text(value), per_second))
     # A local time that a zone skips or has twice is read as RFC 5545 (3.3.5) says: with the offset before the change.
     zone = _zone(rule.zone)
-    read = parse_iso8601 if rule.format == "iso8601" else _by_format(rule.format, zone)
+    parse = parse_iso8601 if rule.format == "iso8601" else _by_format(rule.format, zone)
 
     def convert(value: Any) -> str:
-        moment = read(_text(value))
-        return format_time(moment if moment.tzinfo else moment.replace(tzinfo=zone))
+        instant = parse(_text(value))
+        return format_time(instant if instant.tzinfo else instant.replace(tzinfo=zone))
 
     return convert
 
 
-def format_time(moment: datetime) -> str:
+def format_time(instant: datetime) -> str:
     """RFC 3339 in UTC with microseconds, `Z` at the end.
 
     Raises:
         ValueError: the moment is before the year 1 or after the year 9999 in UTC.
     """
     try:
-        moment = moment.astimezone(UTC)
+        instant = instant.astimezone(UTC)
     except OverflowError:
         raise ValueError("out of range") from None
-    return moment.isoformat("T", "microseconds").removesuffix("+00:00") + "Z"
+    return instant.isoformat("T", "microseconds").removesuffix("+00:00") + "Z"
 
 
-def _by_format(declared: str, zone: tzinfo) -> Callable[[str], datetime]:
+def _by_format(time_format: str, zone: tzinfo) -> Callable[[str], datetime]:
     """A function like `strptime` for one format. Simple formats are read five times faster, already in the zone."""
 
     def strptime(text: str) -> datetime:
-        return datetime.strptime(text, declared)  # noqa: DTZ007 - the caller adds the zone
+        return datetime.strptime(text, time_format)  # noqa: DTZ007 - the caller adds the zone
 
-    fields = declared[1::3] if _SIMPLE.fullmatch(declared) else ""
-    present = "".join(sorted(fields, key=_ORDER.index))
-    if len(present) < len("Ymd") or not _ORDER.startswith(present):
+    directives = time_format[1::3] if _SIMPLE.fullmatch(time_format) else ""
+    letters = "".join(sorted(directives, key=_ORDER.index))
+    if len(letters) < len("Ymd") or not _ORDER.startswith(letters):
         return strptime
-    digits = re.sub(
-        "%(.)", lambda directive: r"(\d{4})" if directive[1] == "Y" else r"(\d\d?)", re.escape(declared)
+    pattern_text = re.sub(
+        "%(.)", lambda directive: r"(\d{4})" if directive[1] == "Y" else r"(\d\d?)", re.escape(time_format)
     )
-    pattern = re.compile(digits, re.ASCII)
-    groups = [fields.index(letter) + 1 for letter in present]
-    absent = (0,) * (len(_ORDER) - len(present))
+    pattern = re.compile(pattern_text, re.ASCII)
+    groups = [directives.index(letter) + 1 for letter in letters]
+    padding = (0,) * (len(_ORDER) - len(letters))
 
     def simple(text: str) -> datetime:
         match = pattern.fullmatch(text)
         if match is None:
             return strptime(text)
-        year, month, day, hour, minute, second = (*map(int, match.group(*groups)), *absent)
+        year, month, day, hour, minute, second = (*map(int, match.group(*groups)), *padding)
         return datetime(year, month, day, hour, minute, second, tzinfo=zone)
 
     return simple

@@ -21,21 +21,21 @@ class UnmetMasks:
         """
         self._health = health
         self._section = section
-        self._shown: dict[str, list[str]] = {}
+        self._warned_paths: dict[str, list[str]] = {}
 
     def report(self, pipe: str, paths: Sequence[str]) -> None:
         """Show the masks of a pipe that met no field in 1,000 events and more; none: remove the warning."""
-        if not paths and pipe not in self._shown:
+        if not paths and pipe not in self._warned_paths:
             return
-        if self._shown.get(pipe) == paths:
+        if self._warned_paths.get(pipe) == paths:
             return
         subject = f"{self._section} of {pipe}"
         metrics.UNMET_MASKS.labels(pipe).set(len(paths))
         if not paths:
-            del self._shown[pipe]
+            del self._warned_paths[pipe]
             self._health.warn(subject, None)
             return
-        self._shown[pipe] = list(paths)
+        self._warned_paths[pipe] = list(paths)
         self._health.warn(
             subject,
             f"{', '.join(paths)} met no field in {UNMET_AFTER:,} events: check how the field is written, also upper"

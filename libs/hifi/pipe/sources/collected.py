@@ -1,4 +1,4 @@
-"""What the declarations of all sources that collect reads have in common."""
+"""The keys that the declarations of all sources that collect reads have in common."""
 
 from collections.abc import Sequence
 from enum import StrEnum

@@ -25,7 +25,7 @@ Warn: TypeAlias = Callable[[str, str | None], None]
 
 
 class SourceContext(NamedTuple):
-    """What a kind may want to know of the source and of collect.
+    """The names and limits of a source and of collect, for a kind.
 
     Attributes:
         stream: name.
@@ -43,7 +43,7 @@ class SourceContext(NamedTuple):
 
 
 class SourceTurn(ABC):
-    """What a source may do while this instance reads it."""
+    """The operations of a source while this instance reads it."""
 
     @property
     @abstractmethod
@@ -122,7 +122,7 @@ class PolledSource(ABC):
 
 
 class Held(NamedTuple):
-    """What a source keeps for hifi until it is read.
+    """The data that a source keeps for hifi until it is read.
 
     Attributes:
         bytes: how much; 0: nothing, or it is not known.
@@ -147,7 +147,7 @@ class TopicEvents(ABC):
 
     @property
     def notice(self) -> str:
-        """What a person should know of the rows of the source, such as that they may be incomplete; empty: nothing."""
+        """A note for people on the rows of the source, such as that they may be incomplete; empty: there is none."""
         return ""
 
     @abstractmethod

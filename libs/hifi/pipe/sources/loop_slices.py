@@ -11,4 +11,4 @@ _EVENTS: Final = 250
 
 def loop_slices(events: Sequence[T]) -> Iterator[Sequence[T]]:
     """The slices of a sequence, in order; after each comes `await asyncio.sleep(0)`."""
-    return (events[at : at + _EVENTS] for at in range(0, len(events), _EVENTS))
+    return (events[start : start + _EVENTS] for start in range(0, len(events), _EVENTS))

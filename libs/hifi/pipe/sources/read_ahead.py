@@ -15,16 +15,16 @@ async def read_ahead(batches: AsyncGenerator[T, None]) -> AsyncGenerator[T, None
     Args:
         batches: an error of it is raised here, after the batches before it. It is closed at the end.
     """
-    making = asyncio.create_task(_next(batches))
+    next_batch = asyncio.create_task(_next(batches))
     try:
-        while (batch := await making) is not None:
-            making = asyncio.create_task(_next(batches))
+        while (batch := await next_batch) is not None:
+            next_batch = asyncio.create_task(_next(batches))
             yield batch
     finally:
-        making.cancel()
-        await asyncio.wait({making})
-        if not making.cancelled():
-            making.exception()  # the caller has ended otherwise
+        next_batch.cancel()
+        await asyncio.wait({next_batch})
+        if not next_batch.cancelled():
+            next_batch.exception()  # the caller has ended otherwise
         await batches.aclose()
 
 

@@ -11,8 +11,8 @@ _END_MS: Final = 253_402_300_800_000
 
 def rfc3339(time_ms: int) -> bytes:
     """A time in milliseconds since 1970 UTC as RFC 3339."""
-    second, rest_ms = divmod(time_ms, 1000)
-    return b"%b.%03dZ" % (_whole_second(second), rest_ms)
+    second, fraction_ms = divmod(time_ms, 1000)
+    return b"%b.%03dZ" % (_whole_second(second), fraction_ms)
 
 
 def rfc3339_or_none(time_ms: int | None) -> bytes | None:

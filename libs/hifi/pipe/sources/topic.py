@@ -1,4 +1,4 @@
-"""What the declarations of sources that are read from a Kafka topic have in common."""
+"""The keys that the declarations of sources with a Kafka topic have in common."""
 
 from typing import Annotated, Self
 

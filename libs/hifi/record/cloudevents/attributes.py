@@ -94,10 +94,10 @@ def check_lengths(values: Mapping[str, bytes]) -> None:
     """
     if len(values["id"]) > MAX_ID_BYTES or max(map(len, values.values())) > MAX_ATTRIBUTE_BYTES:
         for name, value in values.items():
-            most = MAX_ID_BYTES if name == "id" else MAX_ATTRIBUTE_BYTES
-            if len(value) > most:
-                detail = f"{_shown(name)} has {len(value)} bytes; the limit is {most}"
-                raise InvalidEvent(detail, f"/{_shown(name)}", _UNPROCESSABLE)
+            limit_bytes = MAX_ID_BYTES if name == "id" else MAX_ATTRIBUTE_BYTES
+            if len(value) > limit_bytes:
+                detail = f"{_safe_name(name)} has {len(value)} bytes; the limit is {limit_bytes}"
+                raise InvalidEvent(detail, f"/{_safe_name(name)}", _UNPROCESSABLE)
 
 
 def encode_text(name: str, value: str) -> bytes:
@@ -108,7 +108,7 @@ def encode_text(name: str, value: str) -> bytes:
     """
     if _FORBIDDEN.search(value):
         raise InvalidEvent(
-            f"{_shown(name)} contains a control character or a noncharacter", f"/{_shown(name)}"
+            f"{_safe_name(name)} contains a control character or a noncharacter", f"/{_safe_name(name)}"
         )
     return value.encode()
 
@@ -118,8 +118,8 @@ def _header(name: str) -> str:
     # An error is not cached, so no name in the cache is longer than 128 characters.
     if name in _RESERVED or not _NAME.fullmatch(name):
         raise InvalidEvent(
-            f"{_shown(name)} is not an attribute name: only lower-case letters and digits are allowed",
-            f"/{_shown(name)}",
+            f"{_safe_name(name)} is not an attribute name: only lower-case letters and digits are allowed",
+            f"/{_safe_name(name)}",
         )
     return CE_PREFIX + name
 
@@ -135,12 +135,12 @@ def _is_short_uri_like(value: bytes) -> bool:
 
 
 def _missing(values: Mapping[str, bytes]) -> str:
-    absent = [name for name in REQUIRED if name not in values]
-    if not absent:
+    absent_names = [name for name in REQUIRED if name not in values]
+    if not absent_names:
         return f"{' and '.join(name for name in REQUIRED if not values[name])} must not be empty"
-    return f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} missing"
+    return f"{' and '.join(absent_names)} {'is' if len(absent_names) == 1 else 'are'} missing"
 
 
-def _shown(name: str) -> str:
+def _safe_name(name: str) -> str:
     """A name chosen by the sender, safe to include in a message."""
     return re.sub(r"[^a-zA-Z0-9_-]", "?", name[:40])

@@ -182,12 +182,12 @@ def event(members: json_slices.Members, limits: DecodeLimits, *, clean: bool) ->
 
 def _data(members: json_slices.Members, values: dict[str, bytes], limits: DecodeLimits) -> bytes:
     """The data of an event. Sets `datacontenttype` in `values` if data has no declared type."""
-    encoded = members.get("data_base64")
+    base64_slice = members.get("data_base64")
     data = members.get("data")
-    if encoded is not None and bytes(encoded) != b"null":
+    if base64_slice is not None and bytes(base64_slice) != b"null":
         if data is not None:
             raise InvalidEvent("an event may have either data or data_base64", "/data_base64")
-        content = _base64(bytes(encoded))
+        content = _base64(bytes(base64_slice))
         check_size(len(content), limits)
         return _checked(content, values, limits)
     if data is None:
@@ -202,10 +202,14 @@ def _data(members: json_slices.Members, values: dict[str, bytes], limits: Decode
 
 def _value(name: str, slice_: bytes) -> bytes | None:
     """The canonical text of an attribute's JSON value; None if the attribute is null, which means absent."""
-    first = slice_[:1]
-    if first == b'"':
-        inner = slice_[1:-1]
-        return inner if json_slices.is_unescaped(inner) else encode_text(name, json_slices.decode(slice_))
+    first_byte = slice_[:1]
+    if first_byte == b'"':
+        string_content = slice_[1:-1]
+        return (
+            string_content
+            if json_slices.is_unescaped(string_content)
+            else encode_text(name, json_slices.decode(slice_))
+        )
     if slice_ == b"null":
         return None
     if name not in _STRING_ATTRIBUTES:

@@ -20,7 +20,7 @@ _ANY: Final = msgspec.json.Decoder()
 _STRING: Final = re.compile(rb'"[^"]*"')
 """A string of a text without escapes."""
 _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
-_NOT_MARKS: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _OPEN: Final = ord("[")
 _FLAT_PASSES: Final = 4
 """Levels of nesting that are removed with the speed of bytes.replace; most data has no more."""
@@ -122,16 +122,16 @@ def is_within_depth(text: bytes, max_depth: int) -> bool:
     """Whether valid JSON nests arrays and objects at most `max_depth` deep; the time is linear in its size."""
     if text.count(b"{") + text.count(b"[") <= max_depth:
         return True
-    marks = _STRING.sub(b"", without_escapes(text).translate(_BRACKETS, _NOT_MARKS))
+    brackets = _STRING.sub(b"", without_escapes(text).translate(_BRACKETS, _NOT_BRACKETS))
     passes = min(_FLAT_PASSES, max_depth)
     for _ in range(passes):
-        if not marks:
+        if not brackets:
             return True
-        marks = marks.replace(b"[]", b"")
-    most, depth = max_depth - passes, 0
-    for mark in marks:
-        if mark == _OPEN:
-            if depth >= most:
+        brackets = brackets.replace(b"[]", b"")
+    max_open, depth = max_depth - passes, 0
+    for bracket in brackets:
+        if bracket == _OPEN:
+            if depth >= max_open:
                 return False
             depth += 1
         else:

@@ -46,10 +46,10 @@ def parse_iso8601(text: str) -> datetime:
     """
     if text.endswith("z"):
         text = f"{text[:-1]}Z"
-    leap = _LEAP_SECOND.fullmatch(text) if "60" in text else None
-    if leap is not None:
+    leap_match = _LEAP_SECOND.fullmatch(text) if "60" in text else None
+    if leap_match is not None:
         try:
-            return datetime.fromisoformat(f"{leap[1]}59{leap[2]}") + timedelta(seconds=1)
+            return datetime.fromisoformat(f"{leap_match[1]}59{leap_match[2]}") + timedelta(seconds=1)
         except OverflowError:
             raise ValueError("out of range") from None
     return datetime.fromisoformat(text)
@@ -85,14 +85,14 @@ def format_us(time_us: int) -> bytes:
 @lru_cache(maxsize=8)
 def _second(seconds: int) -> bytes:
     """A timestamp without fraction and zone; cached, since requests follow each other within a second."""
-    moment = _EPOCH + timedelta(seconds=seconds)
+    whole_second = _EPOCH + timedelta(seconds=seconds)
     # strftime's %Y does not pad years below 1000.
-    return f"{moment.year:04}-{moment:%m-%dT%H:%M:%S}".encode()
+    return f"{whole_second.year:04}-{whole_second:%m-%dT%H:%M:%S}".encode()
 
 
 @lru_cache(maxsize=4096)
 def _minute_us(day: bytes, minute: bytes, zone: bytes) -> int:
     """Start of a minute; cached, since events sent together share it."""
     offset = "+00:00" if zone in b"Zz" else zone.decode()
-    moment = datetime.fromisoformat(f"{day.decode()}T{minute.decode()}:00{offset}")
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    minute_start = datetime.fromisoformat(f"{day.decode()}T{minute.decode()}:00{offset}")
+    return (minute_start - _EPOCH) // timedelta(microseconds=1)

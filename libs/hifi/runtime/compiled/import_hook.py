@@ -52,8 +52,8 @@ class CompiledModuleFinder:
 
         try:
             with open(f"{self.folder}/{SOURCES}", encoding="utf-8") as lines:
-                expected = [line.rstrip("\n").split(" ", 1) for line in lines]
-            for checksum, path in expected:
+                source_checksums = [line.rstrip("\n").split(" ", 1) for line in lines]
+            for checksum, path in source_checksums:
                 with open(_installed(path), "rb") as source:
                     if sha256(source.read()).hexdigest() != checksum:
                         return False

@@ -117,7 +117,7 @@ class ConsolePages:
         return HTMLResponse(self.rendered(template, {**values, **frame}), status, headers=self.headers)
 
     def rendered(self, template: str, values: Mapping[str, Any]) -> str:
-        """What a template makes of values."""
+        """The text that a template makes of values."""
         return self._templates.get_template(template).render(values)
 
     def static(self, name: str) -> Response:

@@ -54,15 +54,15 @@ class _Acceptor:
         self._make_protocol = make_protocol
         self._tls = tls
         self._handshakes = handshakes
-        self._opening: set[asyncio.Task[None]] = set()
-        self._pause: asyncio.TimerHandle | None = None
+        self._opening_tasks: set[asyncio.Task[None]] = set()
+        self._pause_timer: asyncio.TimerHandle | None = None
 
     def resume(self) -> None:
         self._loop.add_reader(self._listener, self._accept)
 
     def stop(self) -> None:
-        if self._pause is not None:
-            self._pause.cancel()
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
         self._loop.remove_reader(self._listener)
 
     def _accept(self) -> None:
@@ -75,16 +75,16 @@ class _Acceptor:
                 continue
             except OSError:
                 self._loop.remove_reader(self._listener)
-                self._pause = self._loop.call_later(_PAUSE_S, self.resume)
+                self._pause_timer = self._loop.call_later(_PAUSE_S, self.resume)
                 return
-            if self._tls is not None and len(self._opening) >= self._handshakes:
+            if self._tls is not None and len(self._opening_tasks) >= self._handshakes:
                 connection.close()
                 continue
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             task = self._loop.create_task(self._open(connection))
-            self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
+            self._opening_tasks.add(task)
+            task.add_done_callback(self._opening_tasks.discard)
 
     async def _open(self, connection: socket.socket) -> None:
         try:

@@ -18,7 +18,7 @@ class JoinedWrites:
         """Pass everything but writes and the end of the connection on to `transport`."""
         self._transport = transport
         self._loop = loop
-        self._pending: list[bytes] = []
+        self._pending_writes: list[bytes] = []
         self._pending_bytes = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -27,9 +27,9 @@ class JoinedWrites:
 
     def write(self, data: bytes) -> None:
         """Write at the end of this turn."""
-        if not self._pending:
+        if not self._pending_writes:
             self._loop.call_soon(self._flush)
-        self._pending.append(data)
+        self._pending_writes.append(data)
         self._pending_bytes += len(data)
         if self._pending_bytes > _MOST_BYTES:
             self._flush()
@@ -41,7 +41,7 @@ class JoinedWrites:
 
     def abort(self) -> None:
         """Close the connection at once."""
-        self._pending.clear()
+        self._pending_writes.clear()
         self._pending_bytes = 0
         self._transport.abort()
 
@@ -50,6 +50,6 @@ class JoinedWrites:
         return self._transport.is_closing()
 
     def _flush(self) -> None:
-        if self._pending:
-            data, self._pending, self._pending_bytes = b"".join(self._pending), [], 0
+        if self._pending_writes:
+            data, self._pending_writes, self._pending_bytes = b"".join(self._pending_writes), [], 0
             self._transport.write(data)

@@ -142,12 +142,12 @@ class LimitedConnection(HttpToolsProtocol):
 
     def sweep(self, now_s: float) -> None:
         """Close the connection if a time limit has passed; `now_s` is the event loop's clock."""
-        closing = self.transport.is_closing()
-        if self._deadline_s is not None and now_s > self._deadline_s and not closing:
+        is_closing = self.transport.is_closing()
+        if self._deadline_s is not None and now_s > self._deadline_s and not is_closing:
             self._refuse(
                 408, f"the request's {'headers' if self._in_headers else 'body'} were not received in time"
             )
-        if not closing and not self.flow.write_paused:
+        if not is_closing and not self.flow.write_paused:
             self._unread_since_s = None
         elif self._unread_since_s is None:
             self._unread_since_s = now_s
@@ -178,11 +178,11 @@ class LimitedConnection(HttpToolsProtocol):
         if self.parser.get_method() == b"CONNECT":
             self._refuse(400, "this server is not a proxy")
             return b""
-        dropped = {b"upgrade", b"connection", b"http2-settings"}
+        dropped_names = {b"upgrade", b"connection", b"http2-settings"}
         lines = [
             b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
         ]
-        lines += [b"%s: %s" % header for header in self.headers if header[0] not in dropped]
+        lines += [b"%s: %s" % header for header in self.headers if header[0] not in dropped_names]
         if any(name == b"connection" and b"close" in value.lower() for name, value in self.headers):
             lines.append(b"connection: close")
         return b"\r\n".join([*lines, b"", b""])
@@ -193,16 +193,16 @@ class LimitedConnection(HttpToolsProtocol):
             return
         self._refused = True
         self._deadline_s = None
-        running = self._running
-        if running and self._in_headers:
+        is_running = self._running
+        if is_running and self._in_headers:
             # The client would take this response for that of the request still being processed.
             self.cycle.keep_alive = False
             return
-        if self._in_headers or (running and not self.cycle.response_started and not self.pipeline):
+        if self._in_headers or (is_running and not self.cycle.response_started and not self.pipeline):
             answer = problem.Problem(status, detail, headers).parts()
             self.transport.write(_response(answer, [(b"connection", b"close")]))
             self.on_refused(status)
-        if running:
+        if is_running:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.close()
@@ -214,9 +214,9 @@ class LimitedConnection(HttpToolsProtocol):
         return cycle is not None and not cycle.response_complete
 
 
-def _response(answer: problem.ResponseParts, more: Iterable[tuple[bytes, bytes]]) -> bytes:
+def _response(answer: problem.ResponseParts, extra_headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     status, body, headers = answer
-    lines = [b"%s: %s\r\n" % header for header in (*headers, *more)]
+    lines = [b"%s: %s\r\n" % header for header in (*headers, *extra_headers)]
     return b"".join([STATUS_LINE[status], *lines, b"content-length: %d\r\n\r\n" % len(body), body])
 
 
@@ -246,8 +246,8 @@ async def sweep(connections: Iterable[LimitedConnection]) -> None:
 
 def raise_open_files_limit() -> int:
     """Raise this process's soft limit of open files as far as allowed, and return how many connections fit in it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
-    if soft < limit:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    return max(soft, limit) - _RESERVED_FILES
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = _MAX_OPEN_FILES if hard_limit == resource.RLIM_INFINITY else min(hard_limit, _MAX_OPEN_FILES)
+    if soft_limit < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard_limit))
+    return max(soft_limit, limit) - _RESERVED_FILES

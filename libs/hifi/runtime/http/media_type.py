@@ -20,13 +20,13 @@ _CACHED_BYTES: Final = 256
 T = TypeVar("T")
 
 
-def _cached(read: Callable[[bytes], T]) -> Callable[[bytes], T]:
+def _cached(function: Callable[[bytes], T]) -> Callable[[bytes], T]:
     """Cache the results for short values."""
-    cached = lru_cache(maxsize=4096)(read)
+    cached_function = lru_cache(maxsize=4096)(function)
 
-    @wraps(read)
+    @wraps(function)
     def call(content_type: bytes) -> T:
-        return cached(content_type) if len(content_type) <= _CACHED_BYTES else read(content_type)
+        return cached_function(content_type) if len(content_type) <= _CACHED_BYTES else function(content_type)
 
     return call
 
@@ -49,7 +49,7 @@ def is_json(content_type: bytes) -> bool:
 def is_utf8(content_type: bytes) -> bool:
     """Whether a Content-Type leaves the text as UTF-8: no `charset` parameter, or UTF-8 or its subset US-ASCII."""
     return all(
-        (quoted or plain).lower() in _UTF8
-        for name, quoted, plain in _PARAMETER.findall(content_type)
+        (quoted_charset or plain_charset).lower() in _UTF8
+        for name, quoted_charset, plain_charset in _PARAMETER.findall(content_type)
         if name.lower() == b"charset"
     )

@@ -42,7 +42,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class ApiDescription:
-    """What the OpenAPI document says besides the operations.
+    """The texts of the OpenAPI document besides those of the operations.
 
     Attributes:
         title: name of the API.
@@ -85,10 +85,10 @@ class Schemas:
         inputs = [
             (repr(kind), mode, TypeAdapter(kind)) for mode, kinds in modes for kind in dict.fromkeys(kinds)
         ]
-        self._schemas, shared = TypeAdapter.json_schemas(
+        self._schemas, shared_schemas = TypeAdapter.json_schemas(
             inputs, ref_template=f"{_SCHEMAS}{{model}}", schema_generator=_SchemaGenerator
         )
-        self.components: dict[str, Any] = shared.get("$defs", {})
+        self.components: dict[str, Any] = shared_schemas.get("$defs", {})
         """Name to schema."""
         problem_name = self.answer(problem)["$ref"].removeprefix(_SCHEMAS)
         self.components["Problem"] = self.components.pop(problem_name)
@@ -134,7 +134,7 @@ def json_response(body: object, status: int = 200, headers: Mapping[str, str] | 
 
 
 def _operation(operation: Operation, api: ApiDescription, schemas: Schemas) -> dict[str, Any]:
-    path_names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
+    path_names = [segment[1:-1] for segment in operation.path.split("/") if segment.startswith("{")]
     parameters: list[dict[str, Any]] = [
         {
             "name": name,
@@ -151,7 +151,7 @@ def _operation(operation: Operation, api: ApiDescription, schemas: Schemas) -> d
     ]
     answer = {} if operation.answer is None else schemas.answer(operation.answer)
     problem = {MEDIA_TYPE: {"schema": PROBLEM}}
-    described: dict[str, Any] = {
+    operation_json: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "parameters": parameters,
@@ -168,10 +168,10 @@ def _operation(operation: Operation, api: ApiDescription, schemas: Schemas) -> d
         },
     }
     if operation.secured:
-        described["security"] = [{api.security: []}]
+        operation_json["security"] = [{api.security: []}]
     if operation.body is not None:
-        described["requestBody"] = {
+        operation_json["requestBody"] = {
             "required": True,
             "content": {"application/json": {"schema": schemas.body(operation.body)}},
         }
-    return described
+    return operation_json

@@ -101,12 +101,12 @@ async def serve(
         timeout_graceful_shutdown=int(drain_s) or 1,
     )
     server = _Server(config)
-    task = asyncio.create_task(server.serve(sockets=[]))
-    beside = [asyncio.create_task(sweep(server.server_state.connections))]  # type: ignore[arg-type]
+    server_task = asyncio.create_task(server.serve(sockets=[]))
+    background_tasks = [asyncio.create_task(sweep(server.server_state.connections))]  # type: ignore[arg-type]
     if certificate is not None:
-        beside.append(asyncio.create_task(certificate.follow()))
+        background_tasks.append(asyncio.create_task(certificate.follow()))
     try:
-        while not server.started and not task.done():
+        while not server.started and not server_task.done():
             await asyncio.sleep(0.005)
         tls = None if certificate is None else (lambda: certificate.context)
         with accepting(sock, server.new_connection, tls, limits.connections):
@@ -114,6 +114,6 @@ async def serve(
     finally:
         sock.close()
         server.should_exit = True
-        await task
-        for other in beside:
-            other.cancel()
+        await server_task
+        for background_task in background_tasks:
+            background_task.cancel()

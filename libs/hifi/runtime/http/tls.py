@@ -44,13 +44,13 @@ class ServerCertificate:
         self.key: Final = key
         self._health = health
         IN_USE.use_chain(SERVER, chain)
-        self._version = self._files()
+        self._version = self._file_states()
         self.context: ssl.SSLContext = self._read()
         """For new connections."""
 
     def refresh(self) -> None:
         """Read the files again if they have changed. A pair that cannot be used is left out with a warning."""
-        version = self._files()
+        version = self._file_states()
         if version == self._version:
             return
         self._version = version
@@ -69,8 +69,8 @@ class ServerCertificate:
             await asyncio.sleep(_LOOK_S)
             self.refresh()
 
-    def _files(self) -> tuple[tuple[int, int, int], ...]:
-        """What changes with the contents of the files, also behind the links that Kubernetes makes for secrets."""
+    def _file_states(self) -> tuple[tuple[int, int, int], ...]:
+        """State of each file, which changes with its content, also behind the links of Kubernetes' secrets."""
         states = []
         for file in (self.chain, self.key):
             try:

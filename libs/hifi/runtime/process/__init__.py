@@ -1,1 +1,1 @@
-"""CPU time, and what processes with users' code get."""
+"""CPU time, and limits of processes with users' code."""

@@ -20,5 +20,5 @@ def thread_cpu_time() -> CpuTime:
     Raises:
         OSError, ValueError: the kernel does not publish it (Linux does, in `schedstat`).
     """
-    ran, waited, _ = _SCHEDSTAT.read_text("ascii").split()
-    return CpuTime(int(ran), int(waited))
+    ran_ns, waited_ns, _ = _SCHEDSTAT.read_text("ascii").split()
+    return CpuTime(int(ran_ns), int(waited_ns))

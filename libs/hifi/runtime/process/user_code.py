@@ -1,4 +1,4 @@
-"""What processes get that run users' functions: few variables, and bounded memory."""
+"""Limits of processes that run users' functions: few variables, and bounded memory."""
 
 import os
 import resource
@@ -28,6 +28,6 @@ def limit_memory(above_bytes: int) -> None:
     """Limit what this process may allocate beyond what it has now; further allocations raise MemoryError."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit_bytes = pages * resource.getpagesize() + above_bytes
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if soft == resource.RLIM_INFINITY or limit_bytes < soft:
-        resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, hard))
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
+    if soft_limit == resource.RLIM_INFINITY or limit_bytes < soft_limit:
+        resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, hard_limit))

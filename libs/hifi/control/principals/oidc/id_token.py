@@ -42,7 +42,7 @@ def verified_claims(
         SignInRefused: it is not valid.
     """
     try:
-        expected = {
+        expected_claims = {
             "iss": issuer,
             "aud": client_id,
             "sub": None,
@@ -50,7 +50,7 @@ def verified_claims(
             "iat": None,
             "nonce": nonce,
         }
-        claims = _validated(token, keys, now_s, expected).claims
+        claims = _validated(token, keys, now_s, expected_claims).claims
     except ExpiredTokenError:
         raise SignInRefused(
             "the id token has expired by the clock of this machine; compare it with the provider's"
@@ -86,12 +86,12 @@ def ended_session(
         SignInRefused: it is not valid.
     """
     try:
-        expected = {"iss": issuer, "aud": client_id, "exp": None, "iat": None, "jti": None}
-        decoded = _validated(token, keys, now_s, expected)
-        claims = decoded.claims
+        expected_claims = {"iss": issuer, "aud": client_id, "exp": None, "iat": None, "jti": None}
+        decoded_token = _validated(token, keys, now_s, expected_claims)
+        claims = decoded_token.claims
     except (JoseError, ValueError, TypeError, KeyError) as error:
         raise SignInRefused(f"the logout token is not valid: {error}") from None
-    if str(decoded.header.get("typ", "JWT")).lower() not in _LOGOUT_TYPES:
+    if str(decoded_token.header.get("typ", "JWT")).lower() not in _LOGOUT_TYPES:
         raise SignInRefused("the token is of another type than a logout token")
     events = claims.get("events")
     if not isinstance(events, dict) or not isinstance(events.get(_LOGOUT_EVENT), dict):
@@ -105,7 +105,7 @@ def ended_session(
 
 
 def _validated(
-    token: str, keys: Mapping[str, Any], now_s: int, expected: Mapping[str, str | None]
+    token: str, keys: Mapping[str, Any], now_s: int, expected_claims: Mapping[str, str | None]
 ) -> jwt.Token:
     """Check signature, times and claims.
 
@@ -113,23 +113,23 @@ def _validated(
         token: as somebody sent it.
         keys: JSON Web Key Set of the provider.
         now_s: seconds since 1970 UTC.
-        expected: claims that it must have, and their values; None: any.
+        expected_claims: claims that it must have, and their values; None: any.
 
     Raises:
         JoseError, ValueError, TypeError, KeyError: it is not valid.
     """
-    decoded = jwt.decode(token, _signing_keys(keys), algorithms=ALGORITHMS)
+    decoded_token = jwt.decode(token, _signing_keys(keys), algorithms=ALGORITHMS)
     options: dict[str, jwt.ClaimsOption] = {
         name: {"essential": True} if value is None else {"essential": True, "value": value}
-        for name, value in expected.items()
+        for name, value in expected_claims.items()
     }
-    jwt.JWTClaimsRegistry(now_s, LEEWAY_S, **options).validate(decoded.claims)
-    return decoded
+    jwt.JWTClaimsRegistry(now_s, LEEWAY_S, **options).validate(decoded_token.claims)
+    return decoded_token
 
 
 def _signing_keys(keys: Mapping[str, Any]) -> jwk.KeySet:
     """The public keys for signatures; those of unknown kinds are left out."""
-    usable = []
+    signing_keys = []
     for key in keys["keys"]:
         if (
             isinstance(key, dict)
@@ -137,9 +137,9 @@ def _signing_keys(keys: Mapping[str, Any]) -> jwk.KeySet:
             and key.get("use", "sig") == "sig"
         ):
             try:
-                usable.append(jwk.import_key(key))
+                signing_keys.append(jwk.import_key(key))
             except (JoseError, ValueError):
                 continue
-    if not usable:
+    if not signing_keys:
         raise ValueError("the provider has no key for signatures")
-    return jwk.KeySet(usable)
+    return jwk.KeySet(signing_keys)

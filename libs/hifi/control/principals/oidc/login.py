@@ -26,7 +26,7 @@ _MOST: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class _Pending:
+class _PendingSignIn:
     """A sign-in that has begun."""
 
     browser: str
@@ -38,16 +38,16 @@ class _Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """Where to send the browser, and the secret by which it is known when it comes back."""
+class StartedSignIn:
+    """The URL to which the browser is sent, and the secret by which it is known when it comes back."""
 
     url: str
     browser: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """Who has signed in, and the page to go to."""
+class CompletedSignIn:
+    """The person who has signed in, and the page to go to."""
 
     person: Person
     next_page: str
@@ -64,7 +64,7 @@ class OidcLogin:
     def __init__(self, settings: OidcSettings, provider: "Provider") -> None:
         self._settings = settings
         self._provider = provider
-        self._pending: dict[str, _Pending] = {}
+        self._pending_by_state: dict[str, _PendingSignIn] = {}
         """By `state`, oldest first."""
 
     @property
@@ -72,7 +72,7 @@ class OidcLogin:
         """The provider's URL."""
         return self._settings.issuer
 
-    async def begin(self, redirect_uri: str, next_page: str) -> Begun:
+    async def begin(self, redirect_uri: str, next_page: str) -> StartedSignIn:
         """Begin a sign-in.
 
         Args:
@@ -85,14 +85,14 @@ class OidcLogin:
         state, nonce, verifier, browser = (secrets.token_urlsafe(32) for _ in range(4))
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         url = await self._provider.authorization_url(redirect_uri, state, nonce, challenge)
-        while len(self._pending) >= _MOST:
-            del self._pending[next(iter(self._pending))]
-        self._pending[state] = _Pending(
+        while len(self._pending_by_state) >= _MOST:
+            del self._pending_by_state[next(iter(self._pending_by_state))]
+        self._pending_by_state[state] = _PendingSignIn(
             browser, nonce, verifier, redirect_uri, next_page, monotonic_s() + PENDING_S
         )
-        return Begun(url, browser)
+        return StartedSignIn(url, browser)
 
-    async def end(self, parameters: Mapping[str, str], browser: str) -> Ended:
+    async def end(self, parameters: Mapping[str, str], browser: str) -> CompletedSignIn:
         """End a sign-in with the answer that the browser brings.
 
         Args:
@@ -105,11 +105,11 @@ class OidcLogin:
             Misconfigured: the provider refuses the client.
             Retryable: the provider does not answer.
         """
-        pending = self._pending.pop(parameters.get("state", ""), None)
+        sign_in = self._pending_by_state.pop(parameters.get("state", ""), None)
         if (
-            pending is None
-            or pending.ends_s <= monotonic_s()
-            or not secrets.compare_digest(pending.browser, browser)
+            sign_in is None
+            or sign_in.ends_s <= monotonic_s()
+            or not secrets.compare_digest(sign_in.browser, browser)
         ):
             raise SignInRefused("this browser began no such sign-in, or more than ten minutes ago")
         metadata = await self._provider.metadata()
@@ -121,12 +121,12 @@ class OidcLogin:
                 f"the provider answers {parameters['error']}: {parameters.get('error_description', '')}"
             )
         claims = await self._provider.claims(
-            parameters.get("code", ""), pending.redirect_uri, pending.verifier, pending.nonce
+            parameters.get("code", ""), sign_in.redirect_uri, sign_in.verifier, sign_in.nonce
         )
-        return Ended(self._person(claims), pending.next_page)
+        return CompletedSignIn(self._person(claims), sign_in.next_page)
 
     async def sign_out_url(self, return_to: str) -> str | None:
-        """Where to sign out of the provider; None: it has no such page, or does not answer."""
+        """The URL to sign out of the provider; None: it has no such page, or does not answer."""
         try:
             return await self._provider.sign_out_url(return_to)
         except HifiError:

@@ -43,9 +43,9 @@ class Provider:
         self._settings = settings
         self._egress = egress(None).with_host(EgressKind.OIDC, settings.issuer)
         self._metadata: dict[str, Any] = {}
-        self._read_s = 0.0
-        self._reading = asyncio.Lock()
-        self._ending = asyncio.Lock()
+        self._metadata_read_s = 0.0
+        self._metadata_lock = asyncio.Lock()
+        self._logout_lock = asyncio.Lock()
 
     async def metadata(self) -> Mapping[str, Any]:
         """The provider's discovery document (OpenID Connect Discovery 1.0).
@@ -53,10 +53,10 @@ class Provider:
         Raises:
             Retryable: the provider does not answer, or not as one.
         """
-        async with self._reading:
-            if not self._metadata or monotonic_s() - self._read_s > _METADATA_S:
+        async with self._metadata_lock:
+            if not self._metadata or monotonic_s() - self._metadata_read_s > _METADATA_S:
                 self._metadata = await self._discover()
-                self._read_s = monotonic_s()
+                self._metadata_read_s = monotonic_s()
         return self._metadata
 
     async def _discover(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Provider:
         return document
 
     async def authorization_url(self, redirect_uri: str, state: str, nonce: str, challenge: str) -> str:
-        """Where a browser is sent to sign in.
+        """The URL to which a browser is sent to sign in.
 
         Args:
             redirect_uri: where the provider sends it back to.
@@ -102,7 +102,7 @@ class Provider:
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{query}"
 
     async def sign_out_url(self, return_to: str) -> str | None:
-        """Where a browser is sent to sign out of the provider, too; None: the provider has no such page.
+        """The URL to which a browser is sent to sign out of the provider, too; None: there is no such page.
 
         Raises:
             Retryable: the provider does not answer.
@@ -114,7 +114,7 @@ class Provider:
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{query}"
 
     async def claims(self, code: str, redirect_uri: str, verifier: str, nonce: str) -> dict[str, Any]:
-        """What the provider says of the person who signed in; claims that the id token lacks are asked for.
+        """The provider's claims about the person who signed in; those that the id token lacks are requested.
 
         Args:
             code: from the provider's answer to the browser.
@@ -149,7 +149,7 @@ class Provider:
             SignInRefused: the token is not valid.
             Retryable: the provider does not answer.
         """
-        async with self._ending:
+        async with self._logout_lock:
             keys = await self._keys(await self.metadata())
         settings = self._settings
         return ended_session(token, keys, settings.issuer, settings.client_id, now_us() // MICROSECONDS)
@@ -164,7 +164,7 @@ class Provider:
         self, metadata: Mapping[str, Any], code: str, redirect_uri: str, verifier: str
     ) -> dict[str, Any]:
         secret, client_id = self._settings.read_client_secret(), self._settings.client_id
-        form = {
+        form_fields = {
             "grant_type": "authorization_code",
             "code": code,
             "redirect_uri": redirect_uri,
@@ -173,11 +173,11 @@ class Provider:
         headers = {}
         methods = metadata.get("token_endpoint_auth_methods_supported") or [_BASIC]
         if secret and _BASIC in methods:
-            pair = f"{quote_plus(client_id)}:{quote_plus(secret)}".encode()
-            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+            credentials = f"{quote_plus(client_id)}:{quote_plus(secret)}".encode()
+            headers["Authorization"] = f"Basic {base64.b64encode(credentials).decode()}"
         else:
-            form |= {"client_id": client_id, **({"client_secret": secret} if secret else {})}
-        status, answer = await self._request("POST", metadata["token_endpoint"], form, headers)
+            form_fields |= {"client_id": client_id, **({"client_secret": secret} if secret else {})}
+        status, answer = await self._request("POST", metadata["token_endpoint"], form_fields, headers)
         if status == 200:
             return answer
         reason = f"{answer.get('error', status)}: {answer.get('error_description', '')}"
@@ -188,18 +188,18 @@ class Provider:
     async def _user_info(
         self, metadata: Mapping[str, Any], access_token: str, claims: dict[str, Any]
     ) -> dict[str, Any]:
-        status, further = await self._request(
+        status, user_info = await self._request(
             "GET", metadata["userinfo_endpoint"], headers={"Authorization": f"Bearer {access_token}"}
         )
-        if status != 200 or not secrets.compare_digest(str(further.get("sub", "")), claims["sub"]):
+        if status != 200 or not secrets.compare_digest(str(user_info.get("sub", "")), claims["sub"]):
             raise SignInRefused(f"the provider says nothing more of the person: status {status}")
-        return {**further, **claims}
+        return {**user_info, **claims}
 
     async def _request(
         self,
         method: str,
         url: str,
-        form: Mapping[str, str] | None = None,
+        form_fields: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, dict[str, Any]]:
         """Status and JSON object of an answer; an answer without one is empty.
@@ -214,7 +214,7 @@ class Provider:
                 session.request(
                     method,
                     url,
-                    data=form,
+                    data=form_fields,
                     headers={"Accept": "application/json", **(headers or {})},
                     ssl=self._tls(),
                     allow_redirects=False,

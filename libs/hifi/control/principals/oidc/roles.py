@@ -14,8 +14,8 @@ def claim(claims: Mapping[str, Any], name: str) -> Any:
     if name in claims:
         return claims[name]
     value: Any = claims
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+    for key in name.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
@@ -64,8 +64,8 @@ def principals_of(
         if grant.group in memberships:
             pipes.setdefault(grant.role, set()).add(grant.pipe)
     return tuple(
-        Principal(name, role, _limits(declared), "", expires_us, author, at_us)
-        for role, declared in pipes.items()
+        Principal(name, role, _limits(pipe_names), "", expires_us, author, at_us)
+        for role, pipe_names in pipes.items()
     )
 
 

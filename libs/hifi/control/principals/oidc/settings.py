@@ -39,8 +39,8 @@ class RoleGrant:
             ValueError: it is something else.
         """
         scope, separator, group = text.partition("=")
-        role, limited, pipe = scope.partition("/")
-        if role not in list(Role) or not separator or not group or (limited and not pipe):
+        role, slash, pipe = scope.partition("/")
+        if role not in list(Role) or not separator or not group or (slash and not pipe):
             raise ValueError(f"{text!r} is not ROLE=GROUP or ROLE/PIPE=GROUP with one of {', '.join(Role)}")
         return cls(Role(role), pipe or None, group)
 
@@ -48,7 +48,7 @@ class RoleGrant:
 def _read_roles(value: object) -> object:
     if not isinstance(value, str):
         return value
-    return tuple(RoleGrant.read(part.strip()) for part in value.split(",") if part.strip())
+    return tuple(RoleGrant.read(grant_text.strip()) for grant_text in value.split(",") if grant_text.strip())
 
 
 class OidcSettings(BaseSettings):
