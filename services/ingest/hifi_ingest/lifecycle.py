@@ -26,21 +26,21 @@ async def serve_requests(app: App, settings: IngestSettings, health: Health) -> 
         request_s=settings.ingest_body_timeout_s,
         connections=settings.ingest_max_connections,
     )
-    sock = server.listen(settings.ingest_host, settings.ingest_port, shared=True)
+    listen_socket = server.listen(settings.ingest_host, settings.ingest_port, shared=True)
     drain_s = settings.drain_s / 2
     certificate = server_certificate(
         settings.ingest_tls_certificate_file, settings.ingest_tls_key_file, health
     )
     async with server.serve(
         app,
-        sock,
+        listen_socket,
         drain_s=drain_s,
         limits=limits,
         on_refused=app.count,
         gate=app.refuse,
         certificate=certificate,
     ):
-        logger.info("ingest-listening", host=settings.ingest_host, port=sock.getsockname()[1])
+        logger.info("ingest-listening", host=settings.ingest_host, port=listen_socket.getsockname()[1])
         yield
 
 

@@ -1,7 +1,7 @@
 """Decode the usual batch of CloudEvents in one pass: ASCII, JSON data, no extension but the partition key. Pure.
 
-Takes a third of the time of `cloudevents`, which decodes every batch and says what is wrong with a bad one. This module
-returns None for what it does not decode, and never decides that a batch is bad.
+It takes a third of the time of `cloudevents`, which decodes every batch and describes the errors of a bad one. This
+module returns None for a batch that it does not decode, and never decides that a batch is bad.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ def decode(events: Sequence[CleanEvent], limits: DecodeLimits) -> list[DecodedEv
         events: of `clean_events`.
         limits: of each event.
     """
-    decoded, most_bytes, max_depth = [], limits.event_bytes, limits.depth
+    decoded_events, max_bytes, max_depth = [], limits.event_bytes, limits.depth
     for event in events:
         identifier, source = event.id.encode(), event.source.encode()
         if not is_uri_like(source) or event.type == RESERVED_TYPE:
@@ -89,7 +89,7 @@ def decode(events: Sequence[CleanEvent], limits: DecodeLimits) -> list[DecodedEv
             headers.append(_JSON)
         if len(identifier) > MAX_ID_BYTES or any(len(value) > MAX_ATTRIBUTE_BYTES for _, value in headers):
             return None
-        if len(data) > most_bytes or not json_slices.is_within_depth(data, max_depth):
+        if len(data) > max_bytes or not json_slices.is_within_depth(data, max_depth):
             return None
-        decoded.append(DecodedEvent(source, identifier, key, headers, data, time_us))
-    return decoded
+        decoded_events.append(DecodedEvent(source, identifier, key, headers, data, time_us))
+    return decoded_events

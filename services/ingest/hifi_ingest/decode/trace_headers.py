@@ -34,7 +34,7 @@ def trace_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 
 def with_trace(events: Sequence[DecodedEvent], trace: Headers) -> list[DecodedEvent]:
-    """Events with the trace of their request; an event's own trace is kept.
+    """Events with the trace of their request; an event that has a trace keeps it.
 
     Args:
         events: of one request.
