@@ -17,8 +17,8 @@ def load_function(path: str) -> Callable[[bytes], bytes]:
     """Import `module:function` and wrap it as a function from JSON to JSON.
 
     The function takes the data as a dict and returns the new data as a dict; numbers that it passes on keep their
-    digits. Any error that it raises makes the event a
-    dead letter, with the type and line of the error; its message is left out because it may quote values.
+    digits. Any error that it raises makes the event a dead letter, with the type and line of the error; its message is
+    left out because it may quote values.
 
     Args:
         path: `module:function`.
@@ -42,14 +42,14 @@ def load_function(path: str) -> Callable[[bytes], bytes]:
         if not isinstance(result, dict):
             raise Rejected(_FAILED, f"{path} returned {type(result).__name__} instead of a dict")
         try:
-            text = _ENCODER.encode(result)
+            result_json = _ENCODER.encode(result)
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
             raise Rejected(
                 _FAILED, f"{path} returned a value that is not JSON ({type(error).__name__})"
             ) from None
-        if b"null" in text and exact_json.has_non_finite(result):
+        if b"null" in result_json and exact_json.has_non_finite(result):
             raise Rejected(_FAILED, f"{path} returned NaN or infinity, which is not JSON")
-        return text
+        return result_json
 
     return call
 
