@@ -1,7 +1,7 @@
 """The accepted times of the events of a source partition, kept with the committed position. Pure.
 
-The times are written down before the events are: the next reader, which reads some of them again, gives its copies the
-same accepted time, so that they count in the same minute.
+The times are committed before the events are written: the next reader, which reads some events again, gives its copies
+the same accepted time, so that they count in the same minute.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,20 +38,20 @@ class AcceptedTimes:
         """Accepted time of an event, microseconds since 1970 UTC; None: it has none yet."""
         return next((span.accepted_us for span in self._spans if position < span.end), None)
 
-    def of(self, positions: Iterable[int], default: int) -> list[int]:
+    def of(self, positions: Iterable[int], default_us: int) -> list[int]:
         """Accepted times of events, microseconds since 1970 UTC.
 
         Args:
             positions: of the events, ascending.
-            default: time of events that have none yet.
+            default_us: time of events that have none yet.
         """
-        spans, times = iter(self._spans), []
+        spans, times_us = iter(self._spans), []
         end, accepted_us = next(spans, _NEVER)
         for position in positions:
             while end >= 0 and position >= end:
                 end, accepted_us = next(spans, _NEVER)
-            times.append(accepted_us if end >= 0 else default)
-        return times
+            times_us.append(accepted_us if end >= 0 else default_us)
+        return times_us
 
     def extend(self, end: int, accepted_us: int) -> None:
         """Give an accepted time to all events before a position that have none."""

@@ -1,6 +1,6 @@
 """ingest: HTTP requests > events > topic `raw`. Answers 202 only after Kafka has acknowledged every event.
 
-Every second it reports on the topic `accepted` what it acknowledged to senders.
+Every second it reports on the topic `accepted` the events that it acknowledged to senders.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
         settings.kafka, settings.instance, buffer_bytes=buffer_bytes, in_step=True, health=health
     )
     async with contextlib.AsyncExitStack() as server_stack:
-        # Requests are refused, with a reason, until everything has started.
+        # Requests are refused, with a reason, until all parts have started.
         await server_stack.enter_async_context(serve_requests(app, settings, health))
         async with running(service, registry, topic_check, issued_keys, keys, producer):
             context = IngestContext(settings, registry, keys, producer, health)

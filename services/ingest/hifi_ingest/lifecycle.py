@@ -1,4 +1,4 @@
-"""The API of ingest and the work beside it: follow the backlog, share quotas."""
+"""The API of ingest and its background tasks: follow the backlog, share quotas."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -45,7 +45,7 @@ async def serve_requests(app: App, settings: IngestSettings, health: Health) -> 
 
 
 async def follow_backlog(settings: IngestSettings, context: IngestContext, health: Health) -> None:
-    """Limit what is accepted by the lag of the stages behind ingest, until cancelled."""
+    """Limit the accepted events by the lag of the stages behind ingest, until cancelled."""
     if not settings.ingest_max_backlog_s:
         return
     await BacklogMonitor(

@@ -99,9 +99,9 @@ class CompiledPipes:
                 `mask-unavailable`, its masks cannot be applied, so its data must not be passed on or kept;
                 `pipe-unreadable`, its masks are not known, likewise.
         """
-        unreadable = self._registry.unreadable(name, revision)
-        if unreadable is not None:
-            raise Rejected(PIPE_UNREADABLE, f"the pipe {name} is held: {unreadable}{_DATA_IN_RAW}")
+        unreadable_reason = self._registry.unreadable(name, revision)
+        if unreadable_reason is not None:
+            raise Rejected(PIPE_UNREADABLE, f"the pipe {name} is held: {unreadable_reason}{_DATA_IN_RAW}")
         pipe_revision = self._registry.of_revision(name, revision)
         if pipe_revision is None:
             raise Rejected("pipe-deleted", f"the pipe {name} was deleted")

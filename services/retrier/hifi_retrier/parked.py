@@ -106,7 +106,7 @@ class ParkedDeliveries:
     async def handle(self, assigned: AssignedPartition, batch: Batch) -> None:
         """Record the first offsets of parked destinations' deliveries; bring other deliveries back at once."""
         await self._destinations.refresh()
-        parked = await self._partition(assigned)
+        parked_partition = await self._partition(assigned)
         if not assigned.active:
             assigned.abandon()
             return
@@ -120,15 +120,15 @@ class ParkedDeliveries:
             except NotAnEvent as rejection:
                 dead_letters.append(_dead_letter(record, rejection, fetched_us))
                 continue
-            parked.newest_s[name] = monotonic_s()
-            if name in parked.first_offsets:
+            parked_partition.newest_s[name] = monotonic_s()
+            if name in parked_partition.first_offsets:
                 continue
             if self._destinations.states.get(name).state is DestinationState.ACTIVE:
                 resumed_records.append(_resumed(record, fetched_us))
             else:
-                parked.first_offsets[name] = record.offset
+                parked_partition.first_offsets[name] = record.offset
                 position_records.append(position_record(name, assigned.partition, record.offset))
-        parked.handled_end = batch[-1].offset + 1
+        parked_partition.handled_end = batch[-1].offset + 1
         await self._write(
             assigned.partition,
             resumed_records=resumed_records,
@@ -147,21 +147,25 @@ class ParkedDeliveries:
             while True:
                 await asyncio.sleep(_CHECK_S)
                 try:
-                    partitions = [
-                        await self._partition(partition)
-                        for partition in list(assigned.values())
-                        if partition.topic == self._topics.parked
+                    parked_partitions = [
+                        await self._partition(assigned_partition)
+                        for assigned_partition in list(assigned.values())
+                        if assigned_partition.topic == self._topics.parked
                     ]
-                    for parked in partitions:
-                        self._start_drains(parked)
+                    for parked_partition in parked_partitions:
+                        self._start_drains(parked_partition)
                     if monotonic_s() >= self._next_expiry_s and any(
-                        parked.first_offsets for parked in partitions
+                        parked_partition.first_offsets for parked_partition in parked_partitions
                     ):
-                        await self._start_expiry(partitions)
+                        await self._start_expiry(parked_partitions)
                 except (KafkaError, OSError) as error:
                     logger.warning("parked-unreadable", error=repr(error))
         finally:
-            tasks = [task for parked in self._partitions.values() for task in parked.tasks.values()]
+            tasks = [
+                task
+                for parked_partition in self._partitions.values()
+                for task in parked_partition.tasks.values()
+            ]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -170,31 +174,37 @@ class ParkedDeliveries:
                     await asyncio.wait_for(self._admin.close(), _CLOSE_S)
 
     async def _partition(self, assigned: AssignedPartition) -> _ParkedPartition:
-        parked = self._partitions.get(assigned.partition)
-        if parked is None or parked.assigned is not assigned:
-            if parked is not None:
-                await asyncio.gather(*parked.tasks.values(), return_exceptions=True)
+        parked_partition = self._partitions.get(assigned.partition)
+        if parked_partition is None or parked_partition.assigned is not assigned:
+            if parked_partition is not None:
+                await asyncio.gather(*parked_partition.tasks.values(), return_exceptions=True)
             await self._destinations.refresh()
             first_offsets = self._destinations.states.positions(assigned.partition)
-            parked = self._partitions[assigned.partition] = _ParkedPartition(assigned, first_offsets)
-        return parked
+            parked_partition = self._partitions[assigned.partition] = _ParkedPartition(
+                assigned, first_offsets
+            )
+        return parked_partition
 
-    def _start_drains(self, parked: _ParkedPartition) -> None:
-        if not parked.assigned.active:
+    def _start_drains(self, parked_partition: _ParkedPartition) -> None:
+        if not parked_partition.assigned.active:
             return
-        for name in list(parked.first_offsets):
-            if name in parked.tasks:
+        for name in list(parked_partition.first_offsets):
+            if name in parked_partition.tasks:
                 continue
             change = self._destinations.states.get(name)
             if now_us() - change.at_us < _SETTLE_US:
                 continue
-            if change.state is DestinationState.PARKED and not self._probe_due(parked, name, change):
+            if change.state is DestinationState.PARKED and not self._probe_due(
+                parked_partition, name, change
+            ):
                 continue
-            task = parked.tasks[name] = asyncio.create_task(self._drain(parked, name, change))
-            task.add_done_callback(partial(_forget, parked.tasks, name))
+            task = parked_partition.tasks[name] = asyncio.create_task(
+                self._drain(parked_partition, name, change)
+            )
+            task.add_done_callback(partial(_forget, parked_partition.tasks, name))
 
-    async def _start_expiry(self, partitions: Sequence[_ParkedPartition]) -> None:
-        """Begin to make dead letters of deliveries that Kafka would delete soon, whatever their destination's state."""
+    async def _start_expiry(self, parked_partitions: Sequence[_ParkedPartition]) -> None:
+        """Start to make dead letters of deliveries that Kafka would delete soon, in any state of their destination."""
         topic_retention_ms = await retention_ms(await self._started_admin(), self._topics.parked)
         if topic_retention_ms is None:
             topic_retention_ms = PARKED_RETENTION_MS
@@ -204,76 +214,94 @@ class ParkedDeliveries:
         self._next_expiry_s = monotonic_s() + min(_EXPIRY_CHECK_S, topic_retention_ms / 20_000)
         oldest_ms = now_us() // 1000 - int(topic_retention_ms * _KEPT_SHARE)
         topic_partitions = [
-            TopicPartition(self._topics.parked, parked.assigned.partition) for parked in partitions
+            TopicPartition(self._topics.parked, parked_partition.assigned.partition)
+            for parked_partition in parked_partitions
         ]
         async with self._read_lock, topic_consumer(self._bootstrap) as consumer:
             ranges = await offset_ranges(consumer, topic_partitions, oldest_ms)
-        for parked, topic_partition in zip(partitions, topic_partitions, strict=True):
-            end_offset = min(ranges[topic_partition].start, parked.handled_end)
-            for name, first_offset in list(parked.first_offsets.items()):
-                if first_offset < end_offset and name not in parked.tasks and parked.assigned.active:
-                    task = parked.tasks[name] = asyncio.create_task(
-                        self._expire(parked, name, end_offset, topic_retention_ms)
+        for parked_partition, topic_partition in zip(parked_partitions, topic_partitions, strict=True):
+            end_offset = min(ranges[topic_partition].start, parked_partition.handled_end)
+            for name, first_offset in list(parked_partition.first_offsets.items()):
+                if (
+                    first_offset < end_offset
+                    and name not in parked_partition.tasks
+                    and parked_partition.assigned.active
+                ):
+                    task = parked_partition.tasks[name] = asyncio.create_task(
+                        self._expire(parked_partition, name, end_offset, topic_retention_ms)
                     )
-                    task.add_done_callback(partial(_forget, parked.tasks, name))
+                    task.add_done_callback(partial(_forget, parked_partition.tasks, name))
 
     async def _expire(
-        self, parked: _ParkedPartition, name: DestinationName, end_offset: int, topic_retention_ms: int
+        self,
+        parked_partition: _ParkedPartition,
+        name: DestinationName,
+        end_offset: int,
+        topic_retention_ms: int,
     ) -> None:
         """Make dead letters of a destination's deliveries below an offset."""
-        days = f"{topic_retention_ms / 86_400_000:g}"
+        retention_days = f"{topic_retention_ms / 86_400_000:g}"
         rejection = Rejected(
-            "expired", f"it was parked for {_KEPT_SHARE:.0%} of the {days} days that Kafka keeps it"
+            "expired", f"it was parked for {_KEPT_SHARE:.0%} of the {retention_days} days that Kafka keeps it"
         )
-        partition, expired_count = parked.assigned.partition, 0
+        partition, expired_count = parked_partition.assigned.partition, 0
         try:
-            while parked.first_offsets.get(name, end_offset) < end_offset:
-                deliveries, next_offset = await self._read(parked, name, CHUNK, end_offset)
-                parked.assigned.ensure_active()
+            while parked_partition.first_offsets.get(name, end_offset) < end_offset:
+                deliveries, next_offset = await self._read(parked_partition, name, CHUNK, end_offset)
+                parked_partition.assigned.ensure_active()
                 fetched_us = now_us()
                 await self._write(
                     partition,
                     dead_letters=[_dead_letter(record, rejection, fetched_us) for record in deliveries],
                 )
                 expired_count += len(deliveries)
-                parked.assigned.ensure_active()
-                await self._advance(parked, name, next_offset)
+                parked_partition.assigned.ensure_active()
+                await self._advance(parked_partition, name, next_offset)
         except (Fenced, KafkaError, OSError) as error:
             logger.warning("expiry-interrupted", partition=partition, error=repr(error), **name._asdict())
         if expired_count:
             logger.warning("parked-expired", partition=partition, deliveries=expired_count, **name._asdict())
 
-    async def _advance(self, parked: _ParkedPartition, name: DestinationName, next_offset: int) -> None:
+    async def _advance(
+        self, parked_partition: _ParkedPartition, name: DestinationName, next_offset: int
+    ) -> None:
         """Record that every delivery of a destination below an offset was handled."""
-        partition = parked.assigned.partition
+        partition = parked_partition.assigned.partition
         if (
-            next_offset >= parked.handled_end
+            next_offset >= parked_partition.handled_end
         ):  # no await before `first_offsets` changes: `handle` must see the same
-            del parked.first_offsets[name]
+            del parked_partition.first_offsets[name]
             await self._write(partition, position_records=[position_record(name, partition, None)])
         else:
-            parked.first_offsets[name] = next_offset
+            parked_partition.first_offsets[name] = next_offset
             await self._write(partition, position_records=[position_record(name, partition, next_offset)])
 
-    def _probe_due(self, parked: _ParkedPartition, name: DestinationName, change: StateChange) -> bool:
+    def _probe_due(
+        self, parked_partition: _ParkedPartition, name: DestinationName, change: StateChange
+    ) -> bool:
         if change.by != EGEST:
             return False
         now_s = monotonic_s()
-        if now_s - parked.probed_s.setdefault(name, now_s) < self._probe_s:
+        if now_s - parked_partition.probed_s.setdefault(name, now_s) < self._probe_s:
             return False
-        parked.probed_s[name] = now_s
+        parked_partition.probed_s[name] = now_s
         return True
 
-    async def _drain(self, parked: _ParkedPartition, name: DestinationName, change: StateChange) -> None:
+    async def _drain(
+        self, parked_partition: _ParkedPartition, name: DestinationName, change: StateChange
+    ) -> None:
         """Bring back or expire the deliveries of a destination, as long as its state does not change."""
         limit = 1 if change.state is DestinationState.PARKED else CHUNK
-        partition = parked.assigned.partition
+        partition = parked_partition.assigned.partition
         moved_count = 0
         try:
-            while name in parked.first_offsets and self._destinations.states.get(name).state is change.state:
+            while (
+                name in parked_partition.first_offsets
+                and self._destinations.states.get(name).state is change.state
+            ):
                 start_s = monotonic_s()
-                deliveries, next_offset = await self._read(parked, name, limit)
-                parked.assigned.ensure_active()
+                deliveries, next_offset = await self._read(parked_partition, name, limit)
+                parked_partition.assigned.ensure_active()
                 fetched_us = now_us()
                 if change.state is DestinationState.EXPIRING:
                     await self._write(
@@ -284,13 +312,13 @@ class ParkedDeliveries:
                         partition, resumed_records=[_resumed(record, fetched_us) for record in deliveries]
                     )
                 moved_count += len(deliveries)
-                parked.assigned.ensure_active()
-                await self._advance(parked, name, next_offset)
+                parked_partition.assigned.ensure_active()
+                await self._advance(parked_partition, name, next_offset)
                 if change.state is DestinationState.PARKED:
                     break
                 if deliveries and change.state is DestinationState.ACTIVE:
-                    await self._wait_for_egest(parked.assigned)
-                    if parked.newest_s.get(name, 0.0) > start_s:
+                    await self._wait_for_egest(parked_partition.assigned)
+                    if parked_partition.newest_s.get(name, 0.0) > start_s:
                         await asyncio.sleep(
                             REFRESH_S
                         )  # it is parked again: egest does not know the state yet
@@ -307,22 +335,26 @@ class ParkedDeliveries:
             )
 
     async def _read(
-        self, parked: _ParkedPartition, name: DestinationName, limit: int, end_offset: int | None = None
+        self,
+        parked_partition: _ParkedPartition,
+        name: DestinationName,
+        limit: int,
+        end_offset: int | None = None,
     ) -> tuple[list[ConsumerRecord], int]:
         """The next deliveries of a destination, and the offset after the last record that was read.
 
         Args:
-            parked: the partition.
+            parked_partition: the partition.
             name: of the destination.
             limit: largest number of deliveries.
             end_offset: offset before which they are read; None: the end of the records that were handled.
         """
-        topic_partition = TopicPartition(self._topics.parked, parked.assigned.partition)
+        topic_partition = TopicPartition(self._topics.parked, parked_partition.assigned.partition)
         deliveries: list[ConsumerRecord] = []
         async with self._read_lock, topic_consumer(self._bootstrap) as consumer:
             existing_offsets = (await offset_ranges(consumer, [topic_partition]))[topic_partition]
-            first_offset = parked.first_offsets[name]
-            if existing_offsets.start > first_offset:  # observe knows which deliveries were among them
+            first_offset = parked_partition.first_offsets[name]
+            if existing_offsets.start > first_offset:  # observe accounts for the deliveries among them
                 logger.error(
                     "offsets-lost",
                     topic=topic_partition.topic,
@@ -332,7 +364,7 @@ class ParkedDeliveries:
                 )
             offsets = range(
                 max(existing_offsets.start, first_offset),
-                parked.handled_end if end_offset is None else end_offset,
+                parked_partition.handled_end if end_offset is None else end_offset,
             )
             async for records in read_ranges(consumer, {topic_partition: offsets}, max_records=CHUNK):
                 for record in records:
@@ -401,16 +433,16 @@ def _name(record: ConsumerRecord) -> DestinationName:
 
 def _resumed(record: ConsumerRecord, fetched_us: int) -> Record:
     """The record for `retry-out`: with one more pass; its limits `max_attempts` and `max_age` begin anew."""
-    passes = number(fields(record.headers), PASS, 0) + 1
-    changes = {
-        PASS: b"%d" % passes,
+    pass_number = number(fields(record.headers), PASS, 0) + 1
+    field_changes = {
+        PASS: b"%d" % pass_number,
         IN: b"%d" % fetched_us,
         ATTEMPT: None,
         STARTED: None,
         DUE: None,
         RETRY: b"parked/%d" % record.offset,
     }
-    return Record(record.key, record.value, with_fields(record.headers, changes))
+    return Record(record.key, record.value, with_fields(record.headers, field_changes))
 
 
 def _expired(record: ConsumerRecord, fetched_us: int) -> Record:

@@ -47,7 +47,7 @@ class Retrier:
         self._round_interval_s = round_interval_s(topics.tiers)
 
     async def handle(self, assigned: AssignedPartition, batch: Batch) -> None:
-        """Bring records back as they become due; those that are not due at a revocation stay in the topic."""
+        """Bring records back as they become due; records that are not due at a revocation stay in the topic."""
         if assigned.topic == self._topics.parked:
             await self._parked.handle(assigned, batch)
             return
@@ -113,12 +113,12 @@ def _due_again(record: ConsumerRecord, tier: Tier, fetched_us: int) -> Record:
     delivery_fields = fields(record.headers)
     if DESTINATION not in delivery_fields:
         raise NotAnEvent(f"the header {DESTINATION} is missing")
-    changes = {
+    field_changes = {
         PASS: b"%d" % (number(delivery_fields, PASS, 0) + 1),
         RETRY: f"{tier.name}:{record.offset}".encode(),
         IN: b"%d" % fetched_us,
     }
-    return Record(record.key, record.value, with_fields(record.headers, changes))
+    return Record(record.key, record.value, with_fields(record.headers, field_changes))
 
 
 async def _wait_until(wake_s: float, assigned: AssignedPartition) -> bool:

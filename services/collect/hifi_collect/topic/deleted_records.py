@@ -1,6 +1,6 @@
 """Report records that Kafka deleted, by retention or by command, before collect read them.
 
-The consumer knows which they are: those between the offset up to which it has fetched everything and the one to which
+The consumer reports them: the records between the offset up to which it has fetched all records and the offset to which
 its position was reset. Records that were compacted, records of aborted transactions and the markers of transactions are
 fetched like others, so they are no loss.
 """

@@ -1,4 +1,4 @@
-"""Spark SQL that every record needs, whatever its pipe: its revision, and the record that is written. Pure.
+"""Spark SQL that records of every pipe need: the revision, and the record that is written. Pure.
 
 Each text is one flat expression over the columns of the plan, which generated code covers. The columns `identity` and
 `hop` are those of `hifi.record.spark_sql`.
@@ -107,9 +107,9 @@ def output_value() -> str:
 def output_headers() -> str:
     """SQL of the headers to write, from `to`. Only the headers of dead letters and of replayed events are filtered."""
     event_headers = "slice(headers, 3, size(headers))"
-    attributes = f"if({_REPLAYED}, {_filtered(event_headers, DESTINATION)}, {event_headers})"
-    hop = hop_header("fetched", hop_field(RAW), "to")
-    enriched_headers = f"concat(array(headers[0], {hop}), {attributes})"
+    attribute_headers = f"if({_REPLAYED}, {_filtered(event_headers, DESTINATION)}, {event_headers})"
+    hop_sql = hop_header("fetched", hop_field(RAW), "to")
+    enriched_headers = f"concat(array(headers[0], {hop_sql}), {attribute_headers})"
     return f"if(failure is null, {enriched_headers}, {_dead_letter_headers(event_headers)})"
 
 
@@ -120,14 +120,14 @@ def output_topic(enriched: str, dead_letter: str) -> str:
 
 def _dead_letter_headers(event_headers: str) -> str:
     identity_header = "slice(headers, 1, if(is_event, 1, 0))"
-    attributes = _filtered(f"if(is_event, {event_headers}, headers)", SERVICE)
-    hop = f"if(is_event, {hop_header('fetched', hop_field(RAW))}, {hop_header('fetched')})"
+    attribute_headers = _filtered(f"if(is_event, {event_headers}, headers)", SERVICE)
+    hop_sql = f"if(is_event, {hop_header('fetched', hop_field(RAW))}, {hop_header('fetched')})"
     failure_headers = [
         header(REASON, "substring_index(failure, ': ', 1)"),
         header(DETAIL, "substring(failure, locate(': ', failure) + 2, 1000)"),
         header(SERVICE, "'enrich'"),
     ]
-    return f"concat({identity_header}, array({hop}), {attributes}, array({', '.join(failure_headers)}))"
+    return f"concat({identity_header}, array({hop_sql}), {attribute_headers}, array({', '.join(failure_headers)}))"
 
 
 def _filtered(headers: str, *further_names: str) -> str:

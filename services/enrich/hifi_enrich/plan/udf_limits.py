@@ -35,7 +35,7 @@ class UdfLimits:
     Attributes:
         deadline_s: longest time of a call, seconds; a call has many events, and is repeated event by event if it
             takes longer.
-        memory_bytes: that a worker may allocate above what it has when it first calls a function.
+        memory_bytes: that a worker may allocate in addition to its memory before the first call of a function.
     """
 
     deadline_s: float = 5.0

@@ -83,10 +83,12 @@ class PoisonQuarantine:
         """
         end_offsets = await self._offsets.end()
         quarantined_records = 0
-        for partition, first in sorted(start.offsets.items()):
-            end = min(end_offsets[partition], first + self._settings.enrich_max_offsets_per_trigger)
+        for partition, first_offset in sorted(start.offsets.items()):
+            end_offset = min(
+                end_offsets[partition], first_offset + self._settings.enrich_max_offsets_per_trigger
+            )
             failed_end = unfinished_trial(start.notes.get(partition, ""))
-            full_range = OffsetRange(partition, first, end)
+            full_range = OffsetRange(partition, first_offset, end_offset)
             quarantined_records += await write_around_poison(
                 full_range, self._try_range, self._quarantine, failed_end
             )

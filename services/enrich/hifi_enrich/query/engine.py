@@ -218,10 +218,10 @@ class SparkEngine:
         self._warm_up_end.clear()
         topic = self._topics.enrich_warm_up
         async with GroupOffsets(self._settings.kafka, topic, topic, self.partitions) as offsets:
-            end = await offsets.end()
+            end_offsets = await offsets.end()
         async with asyncio.timeout(WARM_UP_TIMEOUT_S):
             await self._write_warm_up_records()
-        warm_up_task = asyncio.ensure_future(asyncio.to_thread(self._run_warm_up, end))
+        warm_up_task = asyncio.ensure_future(asyncio.to_thread(self._run_warm_up, end_offsets))
         finished_tasks, _ = await asyncio.wait({warm_up_task}, timeout=WARM_UP_TIMEOUT_S)
         if not finished_tasks:
             await asyncio.to_thread(self._session.sparkContext.cancelAllJobs)
@@ -269,16 +269,16 @@ class SparkEngine:
 
     async def tasks_end(self) -> bool:
         """Whether all tasks end within some seconds. One in a regular expression, for example, cannot be stopped."""
-        end_s = monotonic_s() + _TASKS_TIMEOUT_S
+        deadline_s = monotonic_s() + _TASKS_TIMEOUT_S
         while await asyncio.to_thread(self._running_tasks):
-            if monotonic_s() >= end_s:
+            if monotonic_s() >= deadline_s:
                 return False
             await asyncio.sleep(_POLL_S)
         return True
 
     def _running_tasks(self) -> int:
-        executors = self._session.sparkContext.statusTracker().getExecutorInfos()
-        return sum(executor.numRunningTasks for executor in executors)
+        executor_infos = self._session.sparkContext.statusTracker().getExecutorInfos()
+        return sum(executor_info.numRunningTasks for executor_info in executor_infos)
 
     async def destroy_unused(self) -> None:
         """Free the broadcasts of replaced plans. Call it when no query uses them."""
@@ -330,8 +330,8 @@ class SparkEngine:
     def _wait_for_tasks(self, query: QueryRun) -> None:
         """Wait until the tasks of a real-time batch run; before that the first events would wait for them."""
         tracker = self._session.sparkContext.statusTracker()
-        end_s = monotonic_s() + _TASKS_TIMEOUT_S
-        while query.active and not tracker.getActiveStageIds() and monotonic_s() < end_s:
+        deadline_s = monotonic_s() + _TASKS_TIMEOUT_S
+        while query.active and not tracker.getActiveStageIds() and monotonic_s() < deadline_s:
             time.sleep(_POLL_S)
 
     def _write_range(self, start: PartitionOffsets, end: PartitionOffsets) -> None:

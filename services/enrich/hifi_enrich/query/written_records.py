@@ -59,17 +59,13 @@ async def _skip_written(consumer: Any, topics: Topics, offsets: dict[int, int]) 
     """Move the offsets, partition by partition; the moved offsets are right even if the search is cancelled."""
     partitions = [TopicPartition(topics.normalized, partition) for partition in offsets]
     end_offsets = await consumer.end_offsets(partitions)
-    first_ranges = {
-        topic_partition: range(offsets[topic_partition.partition], offsets[topic_partition.partition] + 1)
-        for topic_partition in partitions
-    }
-    unread_ranges = {
-        topic_partition: records
-        for topic_partition, records in first_ranges.items()
-        if records.start < end_offsets[topic_partition]
-    }
+    first_ranges: dict[TopicPartition, range] = {}
+    for topic_partition in partitions:
+        offset = offsets[topic_partition.partition]
+        if offset < end_offsets[topic_partition]:
+            first_ranges[topic_partition] = range(offset, offset + 1)
     start_ms_by_partition: dict[int, int] = {}
-    async for records in read_ranges(consumer, unread_ranges):
+    async for records in read_ranges(consumer, first_ranges):
         start_ms_by_partition |= {record.partition: record.timestamp - _CLOCK_SKEW_MS for record in records}
     written_by_partition = await _count_written(consumer, topics, start_ms_by_partition)
     unread_ranges = {
@@ -77,7 +73,7 @@ async def _skip_written(consumer: Any, topics: Topics, offsets: dict[int, int]) 
             offsets[topic_partition.partition],
             min(end_offsets[topic_partition], offsets[topic_partition.partition] + identity_counts.total()),
         )
-        for topic_partition in unread_ranges
+        for topic_partition in first_ranges
         if (identity_counts := written_by_partition.get(topic_partition.partition, Counter()))
     }
     finished_partitions: set[int] = set()

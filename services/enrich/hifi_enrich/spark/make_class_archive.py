@@ -64,8 +64,8 @@ def make_archive() -> Path:
     # In the same file system, so that the archive gets its name only when it is complete.
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder, scratch_folder() as scratch:
         unfinished_archive = Path(folder) / archive.name
-        options = f"-XX:ArchiveClassesAtExit={unfinished_archive} {QUIET}"
-        spark = start_session("local[2]", settings, jars, scratch, options)
+        java_options = f"-XX:ArchiveClassesAtExit={unfinished_archive} {QUIET}"
+        spark = start_session("local[2]", settings, jars, scratch, java_options)
         _load_classes(spark, scratch)
         stop_spark(spark, timeout_s=120)
         unfinished_archive.rename(archive)
@@ -96,15 +96,15 @@ def _load_classes(spark: SparkSession, scratch: Path) -> None:
         "kafka.request.timeout.ms": "400",
         "kafka.max.block.ms": "500",
     }
-    options = {**_NO_BROKER, **timeouts, "assign": '{"none":[0]}', "fetchOffset.numRetries": "0"}
-    for attempt in (
+    read_options = {**_NO_BROKER, **timeouts, "assign": '{"none":[0]}', "fetchOffset.numRetries": "0"}
+    for kafka_call in (
         lambda: frame.write.format("kafka").options(**_NO_BROKER, **timeouts).save(),
-        lambda: spark.read.format("kafka").options(**options).load().collect(),
+        lambda: spark.read.format("kafka").options(**read_options).load().collect(),
     ):
         with contextlib.suppress(
             PySparkException, Py4JError
         ):  # no broker listens there, but the classes are loaded
-            attempt()
+            kafka_call()
 
 
 if __name__ == "__main__":

@@ -250,16 +250,16 @@ class QueryRunner:
     async def _recover(self, error: str) -> None:
         """Recover from the failure of a query before the next run."""
         self.raise_if_spark_exited()
-        offset = newer_offset(error)
-        if offset is not None:
+        pipes_offset = newer_offset(error)
+        if pipes_offset is not None:
             metrics.QUERY_RESTARTS.labels("newer-pipe-revision").inc()
-            await self._wait_for_revision(offset)
+            await self._wait_for_revision(pipes_offset)
             return
         metrics.QUERY_RESTARTS.labels("failed").inc()
-        kafka_failed = is_kafka_failure(error)
-        self._failures += 0 if kafka_failed else 1
+        is_kafka_error = is_kafka_failure(error)
+        self._failures += 0 if is_kafka_error else 1
         logger.error("query-failed", error=error[:2000], failures=self._failures)
-        if self._failures > 0 or kafka_failed:
+        if self._failures > 0 or is_kafka_error:
             first_line = error.splitlines()[0][:300]
             self._status.waiting(f"the query failed and is being restarted: {first_line}")
             await self._back_off(self._failures)

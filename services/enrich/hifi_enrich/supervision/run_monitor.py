@@ -61,15 +61,15 @@ class RunMonitor:
         self._timeouts_s = timeouts_s
         self._stall_s = stall_s
         self._last_progress_s = monotonic_s()
-        self._reason: StopReason | None = None
+        self._stop_reason: StopReason | None = None
         self._requested_s = 0.0
         self._wake = asyncio.Event()
         self._progressed = False
 
     def request_stop(self, reason: StopReason) -> None:
         """Stop the run as soon as the reason allows. The loss of leadership overrides an earlier reason."""
-        if self._reason is None or reason is StopReason.LEADERSHIP_LOST:
-            self._reason, self._requested_s = reason, monotonic_s()
+        if self._stop_reason is None or reason is StopReason.LEADERSHIP_LOST:
+            self._stop_reason, self._requested_s = reason, monotonic_s()
             self._wake.set()
 
     async def run(self) -> RunResult:
@@ -81,7 +81,7 @@ class RunMonitor:
                 error = await asyncio.to_thread(self._query.error)
                 await self._stop()
                 return RunResult(error or "the query ended without an error", self._progressed)
-            if self._reason is not None and await self._may_stop(finished_batch):
+            if self._stop_reason is not None and await self._may_stop(finished_batch):
                 await self._stop()
                 return RunResult(None, self._progressed)
             if await self._stalled(finished_batch):
@@ -96,9 +96,13 @@ class RunMonitor:
 
     async def _may_stop(self, finished_batch: FinishedBatch | None) -> bool:
         """Whether the run may stop now: right after the end of a batch, stopping repeats no record."""
-        if self._reason is None or self._reason is StopReason.LEADERSHIP_LOST or finished_batch is not None:
+        if (
+            self._stop_reason is None
+            or self._stop_reason is StopReason.LEADERSHIP_LOST
+            or finished_batch is not None
+        ):
             return True
-        if monotonic_s() - self._requested_s >= self._timeouts_s[self._reason]:
+        if monotonic_s() - self._requested_s >= self._timeouts_s[self._stop_reason]:
             return True
         return await asyncio.to_thread(lambda: self._query.idle)
 
@@ -115,7 +119,7 @@ class RunMonitor:
         return True
 
     async def _pause(self) -> None:
-        if self._reason is not None:
+        if self._stop_reason is not None:
             await asyncio.sleep(_POLL_BEFORE_STOP_S)
             return
         try:
@@ -132,5 +136,5 @@ class RunMonitor:
             return
         self._progressed = True
         metrics.BATCH_SECONDS.observe(finished_batch.duration_ms / 1000)
-        if self._reason is not StopReason.LEADERSHIP_LOST:
+        if self._stop_reason is not StopReason.LEADERSHIP_LOST:
             await self._commit(finished_batch)

@@ -3,7 +3,7 @@
 A stage is overloaded when it works, is later than its bound, and does not catch up. One that stands still is not: it is
 down, and Kafka keeps the events until it is back. docs/decisions/admission.md has the reasons.
 
-What is accepted is shared by the pipes (max-min): a pipe that offers less than its fair share is not limited.
+The pipes share the accepted rate (max-min): a pipe that offers less than its fair share is not limited.
 """
 
 import math
@@ -15,7 +15,7 @@ from hifi.runtime.token_bucket import TokenBucket
 from hifi_ingest.admission.demand import Demand, fair_share
 
 _SHARE: Final = 0.8
-"""Share of what the stage completes that is accepted while it is late; the rest reduces the backlog."""
+"""Part of a late stage's completed rate that is accepted; the remaining part reduces the backlog."""
 _LEAST_SHARE: Final = 0.05
 _GROWTH: Final = 1.03
 """Growth of the limit with each reading while no stage is late."""
@@ -23,7 +23,7 @@ _EXIT: Final = 0.5
 """The backlog is reduced to this share of the bound."""
 _BURST_S: Final = 0.5
 _UNUSED: Final = 2.0
-"""The limit is removed when it exceeds what is accepted by this factor."""
+"""The limit is removed when it exceeds the accepted rate by this factor."""
 _PERIOD_S: Final = 0.5
 """Time over which the demand of the pipes is counted, seconds."""
 
@@ -34,7 +34,7 @@ class _PipeShares:
     def __init__(self, rate_per_s: float) -> None:
         self.rate_per_s = rate_per_s
         self._pipes: dict[str, tuple[Demand, TokenBucket]] = {}
-        self._period_s = -math.inf
+        self._period_start_s = -math.inf
 
     def wait_s(self, now_s: float, pipe: str) -> float:
         """Seconds until the pipe's share is available; 0: now."""
@@ -51,7 +51,7 @@ class _PipeShares:
         self._share_of(now_s, pipe)[0].add_unread()
 
     def _share_of(self, now_s: float, pipe: str) -> tuple[Demand, TokenBucket]:
-        if now_s - self._period_s >= _PERIOD_S:
+        if now_s - self._period_start_s >= _PERIOD_S:
             self._update_shares(now_s)
         pipe_share = self._pipes.get(pipe)
         if pipe_share is None:
@@ -60,7 +60,7 @@ class _PipeShares:
         return pipe_share
 
     def _update_shares(self, now_s: float) -> None:
-        span_s, self._period_s = now_s - self._period_s, now_s
+        span_s, self._period_start_s = now_s - self._period_start_s, now_s
         for demand, _ in self._pipes.values():
             demand.end_period(span_s)
         share = fair_share(self.rate_per_s, [demand.per_s for demand, _ in self._pipes.values()])
@@ -144,9 +144,9 @@ class BacklogLimit:
 
 
 def _rate_per_s(stage: StageReading, accepted: int) -> float:
-    """The events per second that this process may accept while a stage is late: its share of what the stage completes.
+    """The events per second that this process may accept while a stage is late: its share of the completed events.
 
-    Other processes of ingest accept the rest.
+    Other processes of ingest accept the remaining events.
     """
     share = min(1.0, max(_LEAST_SHARE, accepted / stage.arrived)) if stage.arrived > 0 else 1.0
     return max(1.0, stage.completed / stage.span_s * share * _SHARE) if stage.span_s else math.inf

@@ -62,13 +62,17 @@ class QuotaExchange:
             report: Mapping[str, Any] = orjson.loads(value or b"{}")
             if report.get("service", "ingest") != "ingest":
                 return  # another way into the stream: it has no quotas
-            process, demand, closed = str(report["epoch"]), report.get("demand") or {}, report.get("closed")
+            process, demand, has_closed = (
+                str(report["epoch"]),
+                report.get("demand") or {},
+                report.get("closed"),
+            )
             if process == self._own_epoch:
                 return
-            if closed:
+            if has_closed:
                 self._quotas.forget(process)
             else:
-                rates = {str(name): float(per_s) for name, per_s in demand.items()}
-                self._quotas.hear(process, rates, now_s)
+                rates_per_s = {str(name): float(per_s) for name, per_s in demand.items()}
+                self._quotas.hear(process, rates_per_s, now_s)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             logger.warning("quota-report-invalid", error=repr(error))

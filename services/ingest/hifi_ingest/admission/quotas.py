@@ -1,7 +1,7 @@
 """Limit the events and bytes per second of each pipe and write key, over all processes of ingest. Pure.
 
-Each process enforces its share of a quota, in proportion to what its senders offer. Every second it reports what they
-offer, and adjusts its shares by the reports of the others. docs/decisions/quotas.md has the reasons.
+Each process enforces its share of a quota, in proportion to the demand of its senders. Every second it reports that
+demand, and adjusts its shares by the reports of the other processes. docs/decisions/quotas.md has the reasons.
 """
 
 import math
@@ -89,8 +89,8 @@ class QuotaLimit:
         self._level -= amount
 
     def _fill(self, now_s: float) -> None:
-        burst = max(1.0, self._share_per_s * _BURST_S)
-        self._level = min(burst, self._level + (now_s - self._filled_s) * self._share_per_s)
+        burst_amount = max(1.0, self._share_per_s * _BURST_S)
+        self._level = min(burst_amount, self._level + (now_s - self._filled_s) * self._share_per_s)
         self._filled_s = now_s
 
 
@@ -127,7 +127,7 @@ class Quotas:
         Args:
             default_events_per_s: of pipes that declare no quota; 0: no limit.
         """
-        self._default = Quota(events=default_events_per_s) if default_events_per_s else None
+        self._default_quota = Quota(events=default_events_per_s) if default_events_per_s else None
         self._limits: dict[str, QuotaLimit] = {}
         self._reports: dict[str, tuple[float, Mapping[str, float]]] = {}
         self._last_report_s = -math.inf
@@ -154,7 +154,7 @@ class Quotas:
             now_s: monotonic, seconds.
             cap_per_s: of a new pipe, events per second; None: it has none.
         """
-        quota = quota or self._default
+        quota = quota or self._default_quota
         if quota is None and key is None and cap_per_s is None:
             return ()
         limits = [] if quota is None else list(self._limits_of(pipe, "pipe", quota, now_s))
@@ -170,11 +170,11 @@ class Quotas:
         Raises:
             QuotaExceeded: 429 with Retry-After.
         """
-        waits = [limit.wait_s(now_s) for limit in limits]
-        if any(waits):
+        waits_s = [limit.wait_s(now_s) for limit in limits]
+        if any(waits_s):
             for limit in limits:
                 limit.demand.add_unread()
-            raise _refused(pipe, limits, waits)
+            raise _longest_refusal(pipe, limits, waits_s)
 
     def take(
         self, pipe: str, limits: Sequence[QuotaLimit], events: int, size_bytes: int, now_s: float
@@ -191,15 +191,15 @@ class Quotas:
         Raises:
             QuotaExceeded: 429 with Retry-After.
         """
-        waits = [limit.wait_s(now_s) for limit in limits]
-        refused = any(waits)
+        waits_s = [limit.wait_s(now_s) for limit in limits]
+        is_refused = any(waits_s)
         for limit in limits:
             amount = events if limit.unit == "events" else size_bytes
             limit.demand.add(amount)
-            if not refused:
+            if not is_refused:
                 limit.take(amount)
-        if refused:
-            raise _refused(pipe, limits, waits)
+        if is_refused:
+            raise _longest_refusal(pipe, limits, waits_s)
 
     def report(self, now_s: float) -> dict[str, float]:
         """End a period: return the demand at this process, by quota, and forget quotas that nobody uses.
@@ -253,7 +253,7 @@ class Quotas:
         limit.set_share(now_s, other_demand_per_s, len(self._reports) + 1)
 
 
-def _refused(pipe: str, limits: Sequence[QuotaLimit], waits: Sequence[float]) -> QuotaExceeded:
+def _longest_refusal(pipe: str, limits: Sequence[QuotaLimit], waits_s: Sequence[float]) -> QuotaExceeded:
     """The refusal of the quota with the longest wait."""
-    wait_s = max(waits)
-    return QuotaExceeded(pipe, limits[waits.index(wait_s)], wait_s)
+    wait_s = max(waits_s)
+    return QuotaExceeded(pipe, limits[waits_s.index(wait_s)], wait_s)

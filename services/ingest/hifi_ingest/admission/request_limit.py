@@ -2,7 +2,7 @@
 
 A queue that empties within the bound is welcome, as it absorbs a burst. One that stays only makes every answer late, so
 the limit follows the shortest time of a period, as CoDel does (RFC 8289), and not the mean. Once that exceeds the
-bound, the limit becomes at once what is answered within the bound (Little's law).
+bound, the limit becomes at once the number of answers within the bound (Little's law).
 
 The limit is shared by the pipes that have requests in progress (max-min): a pipe below its fair share is let in also
 when the limit is reached, so all pipes together have less than twice the limit.
@@ -69,8 +69,8 @@ class RequestLimit:
         if not self.bound_s or (self.in_progress < self._limit and now_s - self._tick_due_s <= self.bound_s):
             return False
         pipe_requests = self._requests_by_pipe.get(pipe, 0)
-        pipes = len(self._requests_by_pipe) + (not pipe_requests)
-        return pipe_requests >= min(self._limit, self.in_progress) / pipes
+        pipe_count = len(self._requests_by_pipe) + (not pipe_requests)
+        return pipe_requests >= min(self._limit, self.in_progress) / pipe_count
 
     def begin(self, pipe: str) -> None:
         """The body of a request was received."""
@@ -78,20 +78,20 @@ class RequestLimit:
         self._requests_by_pipe[pipe] = self._requests_by_pipe.get(pipe, 0) + 1
         self._peak = max(self._peak, self.in_progress)
 
-    def end(self, pipe: str, took_s: float | None) -> None:
+    def end(self, pipe: str, duration_s: float | None) -> None:
         """A request was answered.
 
         Args:
             pipe: of the request.
-            took_s: seconds until the answer; None: it was an error, whose time says nothing.
+            duration_s: seconds until the answer; None: it was an error, whose time says nothing.
         """
         self.in_progress -= 1
-        remaining = self._requests_by_pipe.pop(pipe) - 1
-        if remaining:
-            self._requests_by_pipe[pipe] = remaining
-        if took_s is not None:
+        remaining_requests = self._requests_by_pipe.pop(pipe) - 1
+        if remaining_requests:
+            self._requests_by_pipe[pipe] = remaining_requests
+        if duration_s is not None:
             self._answered += 1
-            self._shortest_s = min(self._shortest_s, took_s)
+            self._shortest_s = min(self._shortest_s, duration_s)
 
     def tick(self, now_s: float) -> None:
         """Adjust the limit; call every `TICK_S` seconds, as punctually as the event loop can."""

@@ -75,14 +75,14 @@ def line_numbers(body: bytes, indexes: Iterable[int]) -> dict[int, int]:
         Index of a line to its number in the body.
     """
     index_set = set(indexes)
-    numbers: dict[int, int] = {}
+    numbers_by_index: dict[int, int] = {}
     line_number, counted_bytes = 1, 0
     for index, match in enumerate(islice(_LINE.finditer(body), max(index_set, default=-1) + 1)):
         line_number += body.count(b"\n", counted_bytes, match.start())
         counted_bytes = match.start()
         if index in index_set:
-            numbers[index] = line_number
-    return numbers
+            numbers_by_index[index] = line_number
+    return numbers_by_index
 
 
 def check_object(element: bytes, limits: DecodeLimits, *, valid_json: bool) -> None:
@@ -167,7 +167,7 @@ class PlainJsonDecoder:
                 raise self._id.invalid("which is the event id in this pipe, is missing or empty")
             return event_id
         if idempotency_key is not None:
-            # Without a key, the digest would tell what was masked.
+            # Without a key, the digest would reveal masked values.
             digest = hmac.digest(write_key if self._masks_data else b"", element, "sha256")
             return f"{idempotency_key}-{index}-{digest.hex()[:16]}".encode()
         return str(uuid7()).encode()
@@ -252,5 +252,5 @@ class _DeclaredField:
 
 def _member_decoder(name: str) -> Any:
     """Decodes one member of an object as a slice, and skips the others."""
-    member = msgspec.defstruct("Member", [("value", Raw, Raw())], rename={"value": name}, gc=False)
-    return msgspec.json.Decoder(member)
+    member_type = msgspec.defstruct("Member", [("value", Raw, Raw())], rename={"value": name}, gc=False)
+    return msgspec.json.Decoder(member_type)

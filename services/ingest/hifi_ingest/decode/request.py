@@ -240,12 +240,12 @@ async def _decode_plain_json(
             await _check_shape(request, limits, is_batch=True, has_members=False)
         elements = _split(lambda: plain_json.objects(request.body))
     value = next((value for name, value in request.headers if name == b"idempotency-key"), None)
-    key = None if value is None else plain_json.idempotency_key(value)
+    idempotency_key = None if value is None else plain_json.idempotency_key(value)
 
     def decode(index: int) -> DecodedEvent:
         element = elements[index]
         plain_json.check_object(element, limits, valid_json=not is_json_lines)
-        return decoder.decode(element, index, key, request.accepted_us, request.write_key)
+        return decoder.decode(element, index, idempotency_key, request.accepted_us, request.write_key)
 
     return await _decode_each(len(elements), decode, request, limits, is_json_lines=is_json_lines)
 

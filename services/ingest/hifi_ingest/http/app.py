@@ -35,7 +35,7 @@ _CHALLENGE: Final = ("www-authenticate", 'Bearer realm="hifi", Basic realm="hifi
 _PREFLIGHT_S: Final = 600
 _HEADER_NAMES: Final = re.compile(rb"[A-Za-z0-9, -]{0,1000}")
 _PAUSED_RETRY_S: Final = 10
-"""When the sender of a paused pipe should try again, seconds."""
+"""Time after which the sender of a paused pipe should try again, seconds."""
 _ADMITTED: Final = "admitted"
 """Key of `_Admitted` in the state of a request."""
 _PAGE_ERRORS: Final = {
@@ -200,7 +200,7 @@ class App:
             raise Problem(405, "send events by POST", [("allow", "POST")])
         gate_admitted = scope.get("state", {}).get(_ADMITTED)
         admitted = gate_admitted or self._admit(scope, pipe_name)
-        context, headers, pipe, masker, limits, key = admitted
+        context, headers, pipe, masker, limits, key_id = admitted
         name, quotas, admission = pipe.pipe.pipe, context.quotas, context.admission
         if gate_admitted is not None:
             admission.requests.end(name, None)  # it does not count while its body is received
@@ -208,7 +208,7 @@ class App:
         try:
             body = await reader.read(headers, receive)
             admission.requests.begin(name)
-            in_us, took_s = now_us(), None
+            in_us, duration_s = now_us(), None
             try:
                 body = await reader.decompress(headers, body)
                 accepted_us = now_us()
@@ -225,13 +225,13 @@ class App:
                     quotas.take(name, limits, len(events), len(body), monotonic_s())
                 if masker is not None:
                     events = await mask_events(events, masker, request.write_key)
-                await context.acceptor.accept(pipe, events, in_us, accepted_us, key)
-                took_s = (now_us() - in_us) / MICROSECONDS
+                await context.acceptor.accept(pipe, events, in_us, accepted_us, key_id)
+                duration_s = (now_us() - in_us) / MICROSECONDS
             finally:
-                admission.requests.end(name, took_s)
+                admission.requests.end(name, duration_s)
         finally:
             reader.release()
-        metrics.INGEST_SECONDS.observe(took_s)
+        metrics.INGEST_SECONDS.observe(duration_s)
         admission.accepted(name, len(events))
         context.accepted_events(name).inc(len(events))
         return _accepted([event.id for event in events])
@@ -301,7 +301,7 @@ def _pipe_name(path: str) -> tuple[bool, str | None]:
 def _authorized_pipe(
     context: IngestContext, headers: Mapping[bytes, bytes], pipe_name: str | None
 ) -> tuple[PipeRevision, Grant]:
-    """The pipe that the request writes to, and what its key may do there.
+    """The pipe that the request writes to, and the permissions of its key there.
 
     The response never reveals pipes that the key may not write to: without a valid key it is always 401, and with one
     any other pipe is 404, whether it exists or not. While a pipe is held whose keys may not be known, 503 takes the

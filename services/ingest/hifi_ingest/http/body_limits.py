@@ -61,7 +61,7 @@ class BodyReader:
             raise Problem(415, "the content coding must be gzip or zstd", [("accept-encoding", "gzip, zstd")])
         length = headers.get(b"content-length")
         if length is None and b"transfer-encoding" not in headers:
-            # RFC 9112, section 6.3: such a request has no body. What the client sent as one is no request either.
+            # RFC 9112, section 6.3: such a request has no body, and the bytes that follow are no request either.
             raise Problem(
                 411,
                 "the request needs Content-Length or Transfer-Encoding: chunked",

@@ -81,11 +81,11 @@ class WriteKeys:
         if key is None:
             return _NO_PIPES
         digest = hashlib.sha256(key).hexdigest()
-        declared = self._cache.get().get(digest, _NO_PIPES)
+        declared_pipes = self._cache.get().get(digest, _NO_PIPES)
         issued_key = self._issued.of_hash(digest)
-        if issued_key is None or issued_key.pipe in declared:
-            return declared
-        return {**declared, issued_key.pipe: Grant(issued_key.id, origins=issued_key.origins)}
+        if issued_key is None or issued_key.pipe in declared_pipes:
+            return declared_pipes
+        return {**declared_pipes, issued_key.pipe: Grant(issued_key.id, origins=issued_key.origins)}
 
     def allows_origin(self, origin: bytes) -> bool:
         """Whether a page of an origin may send with any key."""

@@ -30,7 +30,7 @@ _PARSED: Final = {
     "replay": f"nullif({header_text(REPLAY)}, '0')",
     "refused_by": header_text(SERVICE),
     WORK: "if(replay is null, seq, concat(seq, '~', replay))",
-    # A replay that re-entered at enrich has its old offset in `raw`: only its identity tells whether it is a copy.
+    # A replay that re-entered at enrich has its old offset in `raw`: only its identity shows whether it is a copy.
     "ranked": "raw >= 0 and (replay is null or coalesce(refused_by, '') = 'normalize')",
 }
 _DELIVERY_COLUMNS: Final = (

@@ -25,12 +25,12 @@ _ORDERED: Final = {SqlType.INT, SqlType.BIGINT, SqlType.STRING}
 """Types of a key whose range is compared with the statistics of data files."""
 
 
-def newest_by_key(rows: DataFrame, declared: LakeTable, types: Mapping[str, str]) -> DataFrame:
+def newest_by_key(rows: DataFrame, table: LakeTable, types: Mapping[str, str]) -> DataFrame:
     """The last row of each key, with all columns of the table and `DELETES`: the result of the batch for the key.
 
     Args:
         rows: of the batch.
-        declared: the table.
+        table: the table.
         types: all columns that the table has, and their Spark SQL types.
     """
     row_columns = set(rows.select(f"{ROW}.*").columns)
@@ -39,17 +39,17 @@ def newest_by_key(rows: DataFrame, declared: LakeTable, types: Mapping[str, str]
         for name, kind in types.items()
     ]
     complete_rows = rows.withColumn(ROW, sql.expr(f"struct({', '.join(columns)})"))
-    key_columns = [sql.col(f"{ROW}.`{name}`").alias(name) for name in declared.settings.key]
+    key_columns = [sql.col(f"{ROW}.`{name}`").alias(name) for name in table.settings.key]
     newest_row = sql.max_by(sql.struct(ROW, DELETES), sql.col(f"{ROW}.`{OFFSET}`")).alias(_NEW)
     return complete_rows.groupBy(*key_columns).agg(newest_row).select(f"`{_NEW}`.*")
 
 
-def affected_files(newest: DataFrame, declared: LakeTable, files: StoredFiles) -> list[DataFile]:
+def affected_files(newest: DataFrame, table: LakeTable, files: StoredFiles) -> list[DataFile]:
     """The data files of the table with a row of one of the keys."""
-    candidate_files = files.matching(_key_range(newest, declared))
+    candidate_files = files.matching(_key_range(newest, table))
     if not candidate_files:
         return []
-    key_names = list(declared.settings.key)
+    key_names = list(table.settings.key)
     key_rows = newest.select(*(sql.col(f"{ROW}.`{name}`").alias(name) for name in key_names))
     rows = files.read(candidate_files).select(*key_names, sql.col("_metadata.file_name").alias(_FILE))
     file_rows = rows.join(sql.broadcast(key_rows), key_names, "left_semi").select(_FILE).distinct().collect()
@@ -57,15 +57,15 @@ def affected_files(newest: DataFrame, declared: LakeTable, files: StoredFiles) -
     return [candidate for candidate in candidate_files if files.name_of(candidate) in file_names]
 
 
-def merged(newest: DataFrame, stored_rows: DataFrame, declared: LakeTable) -> DataFrame:
+def merged(newest: DataFrame, stored_rows: DataFrame, table: LakeTable) -> DataFrame:
     """The rows that replace the affected files.
 
     Args:
         newest: as `newest_by_key` returns it.
         stored_rows: rows of the affected files.
-        declared: the table.
+        table: the table.
     """
-    key_names = list(declared.settings.key)
+    key_names = list(table.settings.key)
     changes = newest.select(*(sql.col(f"{ROW}.`{name}`").alias(name) for name in key_names), ROW, DELETES)
     joined_rows = stored_rows.select(*key_names, sql.struct("*").alias("old")).join(
         changes, key_names, "full_outer"
@@ -81,10 +81,10 @@ def merged(newest: DataFrame, stored_rows: DataFrame, declared: LakeTable) -> Da
     )
 
 
-def _key_range(newest: DataFrame, declared: LakeTable) -> BooleanExpression:
-    """A filter that excludes files whose statistics show that they have none of the keys."""
-    key_name = declared.settings.key[0]
-    if declared.columns.get(key_name) not in _ORDERED:
+def _key_range(newest: DataFrame, table: LakeTable) -> BooleanExpression:
+    """A filter that excludes files which, by their statistics, have none of the keys."""
+    key_name = table.settings.key[0]
+    if table.columns.get(key_name) not in _ORDERED:
         return AlwaysTrue()
     column = f"{ROW}.`{key_name}`"
     lowest_key, highest_key = newest.agg(sql.min(column), sql.max(column)).collect()[0]

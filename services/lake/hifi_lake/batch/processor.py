@@ -135,13 +135,17 @@ class BatchProcessor:
     def _deliveries(self, records: DataFrame) -> DataFrame:
         """The deliveries to tables, cached, once the pipes that the events need are known."""
         while True:
-            names = self._stream.names()
+            table_names = self._stream.names()
             observation = Observation()
-            parsed = parse(records).observe(observation, sql.max("revision_offset").alias("revision_offset"))
-            delivery_rows = deliveries(parsed, sorted(names)).persist(StorageLevel.MEMORY_AND_DISK)
+            parsed_records = parse(records).observe(
+                observation, sql.max("revision_offset").alias("revision_offset")
+            )
+            delivery_rows = deliveries(parsed_records, sorted(table_names)).persist(
+                StorageLevel.MEMORY_AND_DISK
+            )
             delivery_rows.count()
             self._stream.require_offset(int(observation.get.get("revision_offset") or -1))
-            if names == self._stream.names():
+            if table_names == self._stream.names():
                 return delivery_rows
             delivery_rows.unpersist()
 
@@ -176,17 +180,17 @@ class BatchProcessor:
         self._batch_counts[name] = self._batch_counts.get(name, 0) + 1
 
     def _table_writer(self, name: TableName) -> TableWriter:
-        """The writer of a table as it is declared now."""
-        declared = self._stream.table(name)
+        """The writer of a table by its present declaration."""
+        table = self._stream.table(name)
         writer = self._writers.get(name)
-        if writer is None or writer.declared != declared:
+        if writer is None or writer.table != table:
             writer = TableWriter(
-                declared,
+                table,
                 self._stream.log(),
                 self._settings,
                 self._spark,
                 self._scratch,
-                partial(self._stream.settled_until, declared),
+                partial(self._stream.settled_until, table),
             )
             self._writers[name] = writer
         return writer

@@ -25,39 +25,39 @@ _DATA: Final = "hifi data"
 _TEXT: Final = "cast(value as string)"
 
 
-def with_rows(deliveries: DataFrame, declared: LakeTable, log: str) -> DataFrame:
+def with_rows(deliveries: DataFrame, table: LakeTable, log_identity: str) -> DataFrame:
     """Deliveries of a table with the columns `ROW`, `DELETES` and `REFUSAL`.
 
     A value that does not fit its type is null, as in `enrich.fields`.
 
     Args:
         deliveries: of the table.
-        declared: the table.
-        log: identity of the stream's log.
+        table: the table.
+        log_identity: identity of the stream's log.
     """
-    parsed_deliveries = deliveries.withColumn(_DATA, sql.expr(json_fields(_TEXT, list(declared.columns))))
+    parsed_deliveries = deliveries.withColumn(_DATA, sql.expr(json_fields(_TEXT, list(table.columns))))
     columns = {
         name: stored_text(f"`{_DATA}`[{index}]", kind)
-        for index, (name, kind) in enumerate(declared.columns.items())
+        for index, (name, kind) in enumerate(table.columns.items())
     }
-    for name, attribute in declared.settings.attributes.items():
+    for name, attribute in table.settings.attributes.items():
         header_name = literal(CE_PREFIX + attribute)
         columns[name] = f"cast(filter(headers, h -> h.key = {header_name})[0].value as string)"
     columns |= {ACCEPTED: "timestamp_micros(accepted_us)", SEQ: "seq"}
-    columns |= {LOG: literal(log), PARTITION: "partition", OFFSET: "raw"}
+    columns |= {LOG: literal(log_identity), PARTITION: "partition", OFFSET: "raw"}
     row_columns = ", ".join(f"{expression} as `{name}`" for name, expression in columns.items())
     return (
         parsed_deliveries.withColumn(ROW, sql.expr(f"struct({row_columns})"))
-        .withColumn(DELETES, sql.expr(_deletes(declared.settings.delete_when)))
-        .withColumn(REFUSAL, sql.expr(_refusal(declared)))
+        .withColumn(DELETES, sql.expr(_deletes(table.settings.delete_when)))
+        .withColumn(REFUSAL, sql.expr(_refusal(table)))
         .drop(_DATA)
     )
 
 
-def _refusal(declared: LakeTable) -> str:
+def _refusal(table: LakeTable) -> str:
     cases = [f"when not coalesce(startswith(ltrim(' \\t\\r\\n', {_TEXT}), '{{'), false) then '{NOT_JSON}'"]
-    if declared.settings.key:
-        is_key_missing = " or ".join(f"{ROW}.`{name}` is null" for name in declared.settings.key)
+    if table.settings.key:
+        is_key_missing = " or ".join(f"{ROW}.`{name}` is null" for name in table.settings.key)
         cases.append(f"when {is_key_missing} then '{NO_KEY}'")
     return f"case {' '.join(cases)} end"
 

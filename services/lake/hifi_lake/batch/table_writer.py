@@ -32,8 +32,8 @@ class TableWriter:
 
     def __init__(
         self,
-        declared: LakeTable,
-        log: str,
+        table: LakeTable,
+        log_identity: str,
         settings: LakeSettings,
         spark: SparkSession,
         scratch: Path,
@@ -42,8 +42,8 @@ class TableWriter:
         """Open the table, take it over, and delete the files that a killed instance left behind.
 
         Args:
-            declared: the table.
-            log: identity of the stream's log.
+            table: the table.
+            log_identity: identity of the stream's log.
             settings: of the service.
             spark: session.
             scratch: folder for temporary files.
@@ -53,14 +53,14 @@ class TableWriter:
             Misconfigured: see `open_table`.
             Retryable: other writers commit all the time.
         """
-        self.declared: Final = declared
-        self._log = log
+        self.table: Final = table
+        self._log = log_identity
         self._settings = settings
         writer_id = uuid4().hex
         self._commits: Final = TableCommits(
-            open_table(declared), log, writer_id, settings.lake_commit_attempts, settled_until
+            open_table(table), log_identity, writer_id, settings.lake_commit_attempts, settled_until
         )
-        self._store = FileStore(self._commits.table, log, writer_id, scratch)
+        self._store = FileStore(self._commits.table, log_identity, writer_id, scratch)
         self._files = StoredFiles(spark, self._commits, self._store, settings.lake_file_rows)
         deleted_files = self._store.delete_unreferenced()
         logger.info("table-taken-over", table=self._commits.name, deleted_files=deleted_files)
@@ -80,7 +80,7 @@ class TableWriter:
             start: partition to the offset of the first record of the batch.
         """
         first_deliveries = without_copies(deliveries, self._commits.progress_at(start))
-        rows = with_rows(first_deliveries, self.declared, self._log)
+        rows = with_rows(first_deliveries, self.table, self._log)
         is_new = sql.expr(beyond(self.progress))
         replayed_seqs = [
             str(row.seq) for row in rows.filter(is_new & ~sql.col("ranked")).select("seq").collect()
@@ -112,13 +112,13 @@ class TableWriter:
         new_rows = rows.filter(is_new)
         highest_raws = {counts.partition: counts.raw for counts in partition_counts if counts.new}
         progress = self.progress.advanced(end, highest_raws)
-        if self.declared.settings.mode == "append":
+        if self.table.settings.mode == "append":
             self._commits.append(self._files.write(new_rows.select(f"{ROW}.*"), new_count), progress)
         else:
             self._merge(new_rows, new_count, progress)
         commit_seconds = monotonic_s() - started_s
         metrics.LAKE_COMMIT_SECONDS.observe(commit_seconds)
-        metrics.LAKE_ROWS.labels(self.declared.pipe, self.declared.destination).inc(new_count)
+        metrics.LAKE_ROWS.labels(self.table.pipe, self.table.destination).inc(new_count)
         logger.info(
             "table-committed", table=self._commits.name, events=new_count, seconds=round(commit_seconds, 3)
         )
@@ -156,12 +156,10 @@ class TableWriter:
             )
 
     def _merge(self, new_rows: DataFrame, new_count: int, progress: TableProgress) -> None:
-        newest = newest_by_key(new_rows, self.declared, self._files.types).persist(
-            StorageLevel.MEMORY_AND_DISK
-        )
+        newest = newest_by_key(new_rows, self.table, self._files.types).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            replaced_files = affected_files(newest, self.declared, self._files)
-            rows = merged(newest, self._files.read(replaced_files), self.declared)
+            replaced_files = affected_files(newest, self.table, self._files)
+            rows = merged(newest, self._files.read(replaced_files), self.table)
             new_files = self._files.write(rows, new_count + sum(file.record_count for file in replaced_files))
             self._commits.replace(replaced_files, new_files, progress)
         finally:

@@ -121,7 +121,7 @@ class QuerySupervisor:
             self._spark, self._settings, self._settings.topics, self._stream, self._scratch
         )
 
-        def handle(records: DataFrame, batch_start: StartOffsets, batch_end: Mapping[int, int]) -> None:
+        def handle_batch(records: DataFrame, batch_start: StartOffsets, batch_end: Mapping[int, int]) -> None:
             processor.process(records, batch_start, batch_end, offsets)
             self._finished_batches += 1
             processor.maintain()
@@ -135,7 +135,7 @@ class QuerySupervisor:
                 self._settings.topics.enriched,
                 start,
                 checkpoint,
-                handle,
+                handle_batch,
             )
         except Exception as error:  # noqa: BLE001 - Spark's errors, and any other that the end of the JVM causes
             return str(error)

@@ -30,11 +30,11 @@ def load_function(path: str) -> Callable[[bytes], bytes]:
     module_name = path.partition(":")[0]
 
     def call(data: bytes) -> bytes:
-        value = _decoded(data)
-        if not isinstance(value, dict):
+        event_data = _decoded(data)
+        if not isinstance(event_data, dict):
             raise Rejected("not-an-object", "the data is JSON, but not an object")
         try:
-            result = function(value)
+            result = function(event_data)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of the user's code rejects the event
             raise Rejected(
                 _FAILED, f"{path} raised {type(error).__name__}{_line(error, module_name)}"
@@ -56,12 +56,12 @@ def load_function(path: str) -> Callable[[bytes], bytes]:
 
 def _line(error: BaseException, module: str) -> str:
     """The line of the user's module where an error was raised."""
-    lines = [
-        number
-        for frame, number in traceback.walk_tb(error.__traceback__)
+    line_numbers = [
+        line_number
+        for frame, line_number in traceback.walk_tb(error.__traceback__)
         if frame.f_globals.get("__name__") == module
     ]
-    return f" at line {lines[-1]}" if lines else ""
+    return f" at line {line_numbers[-1]}" if line_numbers else ""
 
 
 def _decoded(data: bytes) -> Any:

@@ -2,7 +2,7 @@
 
     python -m hifi_normalize.functions.worker MODULE:FUNCTION BYTES
 
-BYTES is the memory that it may allocate above what it has at the start. Output of the function goes to the
+BYTES is the memory that it may allocate in addition to its memory at the start. Output of the function goes to the
 standard error of normalize.
 """
 

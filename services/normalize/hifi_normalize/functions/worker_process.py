@@ -30,7 +30,7 @@ class WorkerProcess:
 
     Args:
         path: `module:function`.
-        memory_bytes: that it may allocate above what it has at the start.
+        memory_bytes: that it may allocate in addition to its memory at the start.
     """
 
     def __init__(self, path: str, memory_bytes: int) -> None:

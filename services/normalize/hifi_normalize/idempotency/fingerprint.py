@@ -44,7 +44,7 @@ def fingerprint(record: ConsumerRecord, event: Identity, *, declares_id: bool) -
         event: the identity that ingest gave it.
         declares_id: whether the pipe takes the id of plain JSON from the data, so that ingest generates no ids.
     """
-    source, time, event_id = b"", b"", None
+    source, event_time, event_id = b"", b"", None
     compared_values: list[bytes] = []
     for name, value in record.headers:
         if name == "ce_id":
@@ -52,7 +52,7 @@ def fingerprint(record: ConsumerRecord, event: Identity, *, declares_id: bool) -
         elif name == "ce_source":
             source = value
         elif name == TIME:
-            time = value
+            event_time = value
         elif (compared_name := _compared_name(name)) is not None:
             compared_values.append(compared_name + value)
         elif name == REPLAY:
@@ -61,16 +61,16 @@ def fingerprint(record: ConsumerRecord, event: Identity, *, declares_id: bool) -
         len(event_id) == _UUID_LENGTH and not declares_id and _is_generated(source, event_id, event.pipe)
     ):
         return None
-    if time and not (_is_plain_json(source, event.pipe) and time == format_us(event.accepted_us)):
-        compared_values.append(time)
+    if event_time and not (_is_plain_json(source, event.pipe) and event_time == format_us(event.accepted_us)):
+        compared_values.append(event_time)
     compared_values.sort()
     compared_values.append(record.value or b"")
     key_values = b"%b\0%b\0%b" % (event.pipe.encode(), source, event_id)
-    key, data = _DIGESTS.unpack(
+    key_digest, data_digest = _DIGESTS.unpack(
         blake2b(key_values, digest_size=8).digest()
         + blake2b(b"\0".join(compared_values), digest_size=8).digest()
     )
-    return Fingerprint(key, data, crc32(event.seq), record.timestamp, record.offset)
+    return Fingerprint(key_digest, data_digest, crc32(event.seq), record.timestamp, record.offset)
 
 
 @lru_cache(maxsize=4096)

@@ -48,7 +48,7 @@ class FingerprintWindow:
         """Fingerprints up to this time were removed early."""
 
     def __len__(self) -> int:
-        return sum(len(content) for _, content in self._buckets)
+        return sum(len(packed_by_key) for _, packed_by_key in self._buckets)
 
     @property
     def oldest_ms(self) -> int | None:
@@ -91,9 +91,9 @@ class FingerprintWindow:
         """Remove the oldest bucket before its time, and return the number of its fingerprints."""
         if not self._buckets:
             return 0
-        start_ms, content = self._buckets.pop(0)
+        start_ms, packed_by_key = self._buckets.pop(0)
         self._shortened_ms = start_ms + self._bucket_ms
-        return len(content)
+        return len(packed_by_key)
 
     def covered_ms(self, now_ms: int) -> int:
         """Time before `now_ms` for which all fingerprints are kept, milliseconds: the window unless shortened."""
@@ -114,8 +114,8 @@ class FingerprintWindow:
 
     def _find(self, key: int, at_ms: int) -> int | None:
         """The newest fingerprint under a key, if it is in the window."""
-        for _, content in reversed(self._buckets):
-            packed = content.get(key)
+        for _, packed_by_key in reversed(self._buckets):
+            packed = packed_by_key.get(key)
             if packed is not None:
                 age_ms = at_ms - (packed >> _OFFSET_BITS & (1 << _TIME_BITS) - 1)
                 return packed if age_ms <= self._window_ms else None

@@ -1,6 +1,6 @@
 """Recognize copies of source events in a partition of `raw` by the highest position of each source partition. Pure.
 
-A reader of a source that starts again goes back to what it committed, and writes events to `raw` that are there
+A reader of a source that starts again goes back to its committed position, and writes events to `raw` that are there
 already. It begins a new run. In the order of `raw`, an event is a copy exactly when its position is not above the
 highest one before the run of its reader began.
 

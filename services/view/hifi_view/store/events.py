@@ -92,7 +92,7 @@ class EventReader:
         self._is_raw = view.from_.at is ViewedTopic.RAW
         self._orders_by_time = view.order == "time"
         self._columns = list(view.columns.items())
-        self._texts = [name for name, kind in self._columns if kind is ViewType.TEXT]
+        self._text_columns = [name for name, kind in self._columns if kind is ViewType.TEXT]
         self._key_fields = len(view.key)
 
     def read(self, headers: Headers, value: bytes | None, partition: int, offset: int) -> Read:
@@ -122,7 +122,7 @@ class EventReader:
         time_us = _time_us(headers, accepted_us) if self._orders_by_time else 0
         position = EventPosition(time_us, partition, raw_offset, record_hop.event_index)
         data = _object(value)
-        if data is not None and any(isinstance(data.get(name), float) for name in self._texts):
+        if data is not None and any(isinstance(data.get(name), float) for name in self._text_columns):
             data = exact_json.loads(value)  # perhaps a whole number of more than 64 bits
         return self._row(data, position, accepted_us, event_identity)
 

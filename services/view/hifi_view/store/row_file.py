@@ -89,10 +89,10 @@ class RowFile:
         )
         self._database = self._open()
         self.inode = path.stat().st_ino
-        meta = dict(self._database.execute("SELECT name, value FROM hifi_meta"))
-        self.build: str = meta["build"]
+        metadata = dict(self._database.execute("SELECT name, value FROM hifi_meta"))
+        self.build: str = metadata["build"]
         """Name of this file, in which changes are numbered."""
-        self.change = int(meta["change"])
+        self.change = int(metadata["change"])
         """Number of the last change. It is kept beside the rows, of which the newest one may have expired."""
         count_cursor = self._database.execute(f"SELECT count(*) FROM {self._table}")  # noqa: S608 - as above
         self.rows: int = count_cursor.fetchone()[0]
@@ -120,15 +120,15 @@ class RowFile:
         database = self._database
         shown_positions = self._positions_of(keys_of(partition_reads))
         batch_plan = plan(partition_reads, shown_positions, expired_before_us)
-        change = self.change
+        change_number = self.change
         database.execute("BEGIN IMMEDIATE")
         try:
             rows = []
             for event in batch_plan.rows.values():
-                change += 1
-                rows.append((*event.values, *event.position, event.accepted_us, change))
+                change_number += 1
+                rows.append((*event.values, *event.position, event.accepted_us, change_number))
             database.executemany(self._replace_row, rows)
-            database.execute("UPDATE hifi_meta SET value = ? WHERE name = 'change'", (str(change),))
+            database.execute("UPDATE hifi_meta SET value = ? WHERE name = 'change'", (str(change_number),))
             for partition_read, account in batch_plan.accounts:
                 database.execute(
                     "INSERT OR REPLACE INTO hifi_offsets VALUES (?, ?)",
@@ -149,7 +149,7 @@ class RowFile:
             if database.in_transaction:
                 database.execute("ROLLBACK")
             raise
-        self.change = change
+        self.change = change_number
         self.rows += len(batch_plan.rows.keys() - shown_positions.keys())
         return batch_plan
 
@@ -166,9 +166,11 @@ class RowFile:
 
     def used_bytes(self) -> int:
         """Size of the file in bytes, without free pages and the journal."""
-        pragma = self._database.execute
-        pages = pragma("PRAGMA page_count").fetchone()[0] - pragma("PRAGMA freelist_count").fetchone()[0]
-        return int(pages) * int(pragma("PRAGMA page_size").fetchone()[0])
+        execute = self._database.execute
+        page_count = (
+            execute("PRAGMA page_count").fetchone()[0] - execute("PRAGMA freelist_count").fetchone()[0]
+        )
+        return int(page_count) * int(execute("PRAGMA page_size").fetchone()[0])
 
     def _positions_of(self, keys: Iterable[Key]) -> Mapping[Key, EventPosition]:
         shown_positions = {}

@@ -110,8 +110,10 @@ class RowQueries:
         placeholders = ", ".join("?" * len(view.key))
         self._select_one = f"{self._select} WHERE ({self._key}) = ({placeholders})"
         self._after_key = f"({self._key}) > ({placeholders})"
-        changes = f"SELECT hifi_change FROM {self._table} WHERE hifi_change > ? ORDER BY hifi_change LIMIT ?"  # noqa: S608 - as above
-        self._last_change = f"SELECT max(hifi_change) FROM ({changes})"  # noqa: S608 - as above
+        changes_sql = (
+            f"SELECT hifi_change FROM {self._table} WHERE hifi_change > ? ORDER BY hifi_change LIMIT ?"  # noqa: S608 - as above
+        )
+        self._last_change = f"SELECT max(hifi_change) FROM ({changes_sql})"  # noqa: S608 - as above
 
     def row(self, database: sqlite3.Connection, key: Key) -> dict[str, Any] | None:
         """The row of a key; None: there is none."""

@@ -188,12 +188,12 @@ class ViewApi:
         """GET rows by filters, in the order of their keys."""
         declaration, query = view.followed.view, request.query_params
         conditions = parameters.filters(declaration, query.multi_items())
-        after = parameters.after_key(declaration, query.get(parameters.AFTER))
+        after_key = parameters.after_key(declaration, query.get(parameters.AFTER))
         max_rows = parameters.limit(query.get(parameters.LIMIT), self._settings.view_sql_rows)
         timeout_s = self._settings.view_sql_s
         try:
             rows, next_key = await view.reads.rows.read(
-                lambda database: view.queries.rows(database, conditions, after, max_rows, timeout_s)
+                lambda database: view.queries.rows(database, conditions, after_key, max_rows, timeout_s)
             )
         except QueryTooExpensive as error:
             raise Problem(422, f"{_sentence(error)}; ask for fewer rows.") from None
