@@ -1,7 +1,7 @@
 """collect: sources of pipes > events > topic `raw`. Commits a position only after Kafka has acknowledged its event.
 
-Every second it reports on the topic `accepted` what it wrote, and how far each source is. The backfill of a source
-has a rate of its own.
+Every second it reports on the topic `accepted` the records that it wrote and the progress of each source. The backfill
+of a source has a rate of its own.
 """
 
 from typing import Final
@@ -27,7 +27,7 @@ async def collect(service: Service, settings: CollectSettings) -> None:
     """Read all sources until the service stops."""
     topics, health = settings.topics, service.health
     registry = PipeRegistry(settings.kafka, topics, health, ("source",))
-    check = TopicCheck(settings.kafka, [topics.raw, topics.accepted], registry.partition_count, health)
+    topic_check = TopicCheck(settings.kafka, [topics.raw, topics.accepted], registry.partition_count, health)
     producer = Producer(
         settings.kafka,
         settings.instance,
@@ -35,7 +35,7 @@ async def collect(service: Service, settings: CollectSettings) -> None:
         in_step=True,
         health=health,
     )
-    async with running(service, registry, check, producer):
+    async with running(service, registry, topic_check, producer):
         partitions = registry.partition_count()
         paces = BackfillController(settings, partitions)
         reporter = AckReporter(producer, topics.accepted, partitions, service=SERVICE, sources=paces.reports)

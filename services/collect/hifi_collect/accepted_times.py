@@ -1,7 +1,7 @@
-"""When the events of a source partition were accepted, kept with the committed position. Pure.
+"""The accepted times of the events of a source partition, kept with the committed position. Pure.
 
-The times are written down before the events are: the next reader, which reads some of them again, gives its copies the
-same accepted time, so that they count in the same minute.
+The times are committed before the events are written: the next reader, which reads some events again, gives its copies
+the same accepted time, so that they count in the same minute.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ _FORMAT: Final = "1"
 
 
 class AcceptedSpan(NamedTuple):
-    """Events that were accepted at one time: those from the end of the span before."""
+    """Events that were accepted at one time, from the end of the previous span on."""
 
     end: int
     """Position after the last one."""
@@ -26,30 +26,32 @@ class AcceptedTimes:
     """The accepted times of events whose positions are not committed yet, in the order of their positions."""
 
     def __init__(self, text: str = "") -> None:
-        """Read what `text_from` has written; anything else is no span."""
-        version, _, spans = text.partition(";")
+        """Read the text of `text_from`; any other text has no spans."""
+        version, _, spans_text = text.partition(";")
         self._spans: list[AcceptedSpan] = []
         if version == _FORMAT:
-            self._spans += [AcceptedSpan(*map(int, span.split(":"))) for span in spans.split(",") if span]
+            self._spans += [
+                AcceptedSpan(*map(int, span.split(":"))) for span in spans_text.split(",") if span
+            ]
 
     def at(self, position: int) -> int | None:
         """Accepted time of an event, microseconds since 1970 UTC; None: it has none yet."""
         return next((span.accepted_us for span in self._spans if position < span.end), None)
 
-    def of(self, positions: Iterable[int], default: int) -> list[int]:
+    def of(self, positions: Iterable[int], default_us: int) -> list[int]:
         """Accepted times of events, microseconds since 1970 UTC.
 
         Args:
             positions: of the events, ascending.
-            default: time of those that have none yet.
+            default_us: time of events that have none yet.
         """
-        spans, times = iter(self._spans), []
+        spans, times_us = iter(self._spans), []
         end, accepted_us = next(spans, _NEVER)
         for position in positions:
             while end >= 0 and position >= end:
                 end, accepted_us = next(spans, _NEVER)
-            times.append(accepted_us if end >= 0 else default)
-        return times
+            times_us.append(accepted_us if end >= 0 else default_us)
+        return times_us
 
     def extend(self, end: int, accepted_us: int) -> None:
         """Give an accepted time to all events before a position that have none."""
@@ -57,11 +59,13 @@ class AcceptedTimes:
 
     def forget(self, position: int) -> None:
         """Drop the times of events before a position, which are committed."""
-        self._spans = list(self._from(position))
+        self._spans = list(self._spans_after(position))
 
     def text_from(self, position: int) -> str:
         """The times of the events from a position on, for the metadata of a commit."""
-        return f"{_FORMAT};" + ",".join(f"{span.end}:{span.accepted_us}" for span in self._from(position))
+        return f"{_FORMAT};" + ",".join(
+            f"{span.end}:{span.accepted_us}" for span in self._spans_after(position)
+        )
 
-    def _from(self, position: int) -> Iterator[AcceptedSpan]:
+    def _spans_after(self, position: int) -> Iterator[AcceptedSpan]:
         return (span for span in self._spans if span.end > position)

@@ -21,48 +21,48 @@ def raw_records(
     events: Sequence[SourceEvent],
     accepted_us: Sequence[int],
     source: bytes,
-    run: bytes,
+    reader_run: bytes,
     in_us: int,
     partitions: Sequence[PartitionAcks],
     tolerance_us: int,
 ) -> dict[int, RawRecords]:
-    """The records of events, by partition of `raw`. The sequences of the partitions stay as they are.
+    """The records of events, by partition of `raw`. The sequences of the partitions do not change.
 
     Args:
         pipe: that the events belong to.
         events: in the order of their positions.
         accepted_us: their accepted times, microseconds since 1970 UTC.
         source: name of the source partition.
-        run: see `SourcePosition.run`.
-        in_us: when they were read, microseconds since 1970 UTC.
+        reader_run: see `SourcePosition.run`.
+        in_us: time at which the events were read, microseconds since 1970 UTC.
         partitions: of `raw`.
         tolerance_us: see `minute_of`.
     """
-    hop, count, rollout = write_first_hop(in_us), len(partitions), pipe.rollout
-    by_partition: dict[int, RawRecords] = {}
-    prefix = prefix_of_next = b""
+    hop, partition_count, rollout = write_first_hop(in_us), len(partitions), pipe.rollout
+    records_by_partition: dict[int, RawRecords] = {}
+    prefix = next_prefix = b""
     prefix_us = -1
-    for event, at_us in zip(events, accepted_us, strict=True):
+    for event, event_accepted_us in zip(events, accepted_us, strict=True):
         key = event.key
-        partition = partition_of(key, count)
-        records = by_partition.get(partition)
+        partition = partition_of(key, partition_count)
+        records = records_by_partition.get(partition)
         if records is None:
             acks = partitions[partition]
-            records = by_partition[partition] = RawRecords(acks.epoch, acks.next_sequence)
-        if at_us != prefix_us:  # events that follow each other were mostly accepted together
-            prefix_us, prefix = at_us, _prefix(pipe, at_us)
-            prefix_of_next = b"" if rollout is None else _prefix(rollout.next, at_us)
+            records = records_by_partition[partition] = RawRecords(acks.epoch, acks.next_sequence)
+        if event_accepted_us != prefix_us:  # events that follow each other were mostly accepted together
+            prefix_us, prefix = event_accepted_us, _prefix(pipe, event_accepted_us)
+            next_prefix = b"" if rollout is None else _prefix(rollout.next, event_accepted_us)
         records.add(
             key,
             event.data,
             event.headers,
-            prefix if rollout is None or not rollout.gets(key) else prefix_of_next,
-            minute_of(event.time_us, at_us, tolerance_us),
+            prefix if rollout is None or not rollout.gets(key) else next_prefix,
+            minute_of(event.time_us, event_accepted_us, tolerance_us),
             hop,
-            position_header(run, event.position, source),
+            position_header(reader_run, event.position, source),
             event.backfill,
         )
-    return by_partition
+    return records_by_partition
 
 
 def _prefix(revision: PipeRevision, accepted_us: int) -> bytes:
@@ -70,7 +70,7 @@ def _prefix(revision: PipeRevision, accepted_us: int) -> bytes:
 
 
 def minute_of(time_us: int | None, accepted_us: int, tolerance_us: int) -> int:
-    """The minute that an event counts in: that of its own time, or of its accepted time if they differ too much.
+    """The minute in which an event counts: of its own time, or of its accepted time if they differ too much.
 
     Args:
         time_us: the event's own time, microseconds since 1970 UTC; None: it has none.

@@ -24,7 +24,7 @@ class RawWriter:
         Args:
             producer: to the stream.
             topic: `raw`.
-            reporter: is told what Kafka has acknowledged.
+            reporter: gets the records that Kafka has acknowledged.
             tolerance_s: largest difference between an event's own time and its accepted time, seconds, with which it
                 counts in the minute of its own time.
         """
@@ -40,20 +40,20 @@ class RawWriter:
         events: Sequence[SourceEvent],
         accepted_us: Sequence[int],
         source: bytes,
-        run: bytes,
+        reader_run: bytes,
         in_us: int,
         *,
         at_once: bool = False,
     ) -> asyncio.Future[Any]:
-        """Queue events, as soon as there is room for them. What is queued after them is written after them.
+        """Queue events as soon as there is room for them. Events of later calls are written after them.
 
         Args:
             pipe: that they belong to.
             events: at least one, in the order of their positions.
             accepted_us: their accepted times, microseconds since 1970 UTC.
             source: name of the source partition.
-            run: see `SourcePosition.run`.
-            in_us: when they were read, microseconds since 1970 UTC.
+            reader_run: see `SourcePosition.run`.
+            in_us: time at which the events were read, microseconds since 1970 UTC.
             at_once: see `Producer.send`.
 
         Returns:
@@ -63,26 +63,28 @@ class RawWriter:
             Overloaded: the producer was stopped.
         """
         name = pipe.pipe.pipe
-        by_partition = raw_records(
-            pipe, events, accepted_us, source, run, in_us, self._partitions, self._tolerance_us
+        records_by_partition = raw_records(
+            pipe, events, accepted_us, source, reader_run, in_us, self._partitions, self._tolerance_us
         )
-        for partition, raw in by_partition.items():
-            self._partitions[partition].next_sequence += len(raw.records)
-        acknowledged = []
-        for partition, raw in by_partition.items():
+        for partition, partition_records in records_by_partition.items():
+            self._partitions[partition].next_sequence += len(partition_records.records)
+        acknowledgements = []
+        for partition, partition_records in records_by_partition.items():
             sending = await self._producer.send_when_room(
-                self._topic, partition, raw.records, at_once=at_once
+                self._topic, partition, partition_records.records, at_once=at_once
             )
-            report = partial(_report, name, self._partitions[partition], raw)
+            report = partial(_report, name, self._partitions[partition], partition_records)
             sending.acknowledged.add_done_callback(report)
-            acknowledged.append(sending.acknowledged)
-        backfill = sum(event.backfill for event in events)
-        metrics.COLLECTED.labels(name, "backfill").inc(backfill)
-        metrics.COLLECTED.labels(name, "live").inc(len(events) - backfill)
-        return asyncio.gather(*acknowledged)
+            acknowledgements.append(sending.acknowledged)
+        backfill_count = sum(event.backfill for event in events)
+        metrics.COLLECTED.labels(name, "backfill").inc(backfill_count)
+        metrics.COLLECTED.labels(name, "live").inc(len(events) - backfill_count)
+        return asyncio.gather(*acknowledgements)
 
 
-def _report(pipe: str, acks: PartitionAcks, written: RawRecords, ended: asyncio.Future[None]) -> None:
+def _report(
+    pipe: str, acks: PartitionAcks, partition_records: RawRecords, acknowledgement: asyncio.Future[None]
+) -> None:
     """Report records that Kafka has acknowledged."""
-    if not ended.cancelled() and ended.exception() is None:
-        acks.add_in_order(pipe, written.minutes, written.first_sequence)
+    if not acknowledgement.cancelled() and acknowledgement.exception() is None:
+        acks.add_in_order(pipe, partition_records.minutes, partition_records.first_sequence)

@@ -1,7 +1,7 @@
-"""Tells whether this collect reads the sources: of two colours the one with the larger share of the requests does.
+"""Decides whether this collect reads the sources: of two colours, the one with the larger share of requests reads them.
 
-The next reader goes on where the last one stopped: for topics that is kept in the source's own Kafka, in one consumer
-group of both colours, and for tables and objects in the control plane's Kafka.
+The next reader goes on from the last position. It is kept for topics in the source's own Kafka, in one consumer group
+of both colours, and for tables and objects in the control plane's Kafka.
 """
 
 from collections.abc import Callable
@@ -43,18 +43,18 @@ class SourceOwner:
         return self._colours is not None and self._colours.source_reader == self._settings.colour
 
     async def follow(self) -> None:
-        """Follow the record until cancelled; while Kafka is away what was read last holds."""
+        """Follow the record until cancelled; while Kafka is away the last record holds."""
         if not self._settings.colours:
             return
         topic = ControlTopics(self._settings.colours).colours
         follower = TopicFollower(
-            self._settings.control_bootstrap, self._settings.instance, {topic: self._take}
+            self._settings.control_bootstrap, self._settings.instance, {topic: self._take_record}
         )
         await follower.keep_up(_FOLLOW_S)
 
-    def _take(self, _: bytes | None, value: bytes | None, __: int) -> None:
-        before, self._colours = self.reads, decode(value)
-        if self.reads != before:
+    def _take_record(self, _: bytes | None, value: bytes | None, __: int) -> None:
+        previous_reads, self._colours = self.reads, decode(value)
+        if self.reads != previous_reads:
             logger.info("source-owner-changed", reads=self.reads)
             self.on_change()
         self._warn()

@@ -70,7 +70,7 @@ class _RunningReader(Lifetime):
         """Waits until it has ended; None: it goes on."""
 
     async def end(self) -> None:
-        """Stop reading, and wait until what was read is written and committed."""
+        """Stop reading, and wait until the events that were read are written and committed."""
         self.stopping.set()
         if self.task is not None:
             await asyncio.wait([self.task])
@@ -96,7 +96,7 @@ class SourceReaders:
             settings: of the service.
             registry: of the pipes, started.
             writer: to `raw`.
-            owner: tells whether sources are read here.
+            owner: decides whether sources are read here.
             paces: of the sources.
         """
         self._lifetime = lifetime
@@ -114,29 +114,29 @@ class SourceReaders:
         """Start and end readers as pipes change until the stop; then end all."""
         while not self._lifetime.stopping.is_set():
             self._changed.clear()
-            self._adjust(self._declared())
+            self._update_readers(self._declared_sources())
             await self._lifetime.unless_stopped(self._changed.wait())
-        self._adjust({})
+        self._update_readers({})
         await asyncio.gather(
             *(reader.ending for reader in self._running.values() if reader.ending is not None)
         )
 
-    def _declared(self) -> dict[str, CollectedSource]:
-        """Pipe to the source to read now. That of a pipe that is paused or held is read on later from where it is."""
+    def _declared_sources(self) -> dict[str, CollectedSource]:
+        """Pipe to the source to read now. The source of a paused or held pipe is read on later from its position."""
         if not self._owner.reads:
             return {}
         registry = self._registry
-        running = [published.pipe for published in registry.all() if not published.paused]
-        pipes = [pipe for pipe in running if registry.held(pipe.pipe) is None]
+        active_pipes = [revision.pipe for revision in registry.all() if not revision.paused]
+        pipes = [pipe for pipe in active_pipes if registry.held(pipe.pipe) is None]
         return {pipe.pipe: pipe.source for pipe in pipes if isinstance(pipe.source, CollectedSource)}
 
-    def _adjust(self, declared: dict[str, CollectedSource]) -> None:
-        """Begin and end readers. One that takes long to end holds up only the next reader of its pipe."""
+    def _update_readers(self, declared_sources: dict[str, CollectedSource]) -> None:
+        """Start and end readers. A reader that takes long to end delays only the next reader of its pipe."""
         for name, reader in self._running.items():
-            if reader.ending is None and declared.get(name) != reader.source:
+            if reader.ending is None and declared_sources.get(name) != reader.source:
                 reader.ending = asyncio.create_task(self._end(name, reader))
-        for name in sorted(declared.keys() - self._running.keys()):
-            reader = self._running[name] = _RunningReader(self._lifetime.health, name, declared[name])
+        for name in sorted(declared_sources.keys() - self._running.keys()):
+            reader = self._running[name] = _RunningReader(self._lifetime.health, name, declared_sources[name])
             reader.task = asyncio.create_task(self._read(reader, name))
             logger.info("source-begun", pipe=name)
 
@@ -147,7 +147,7 @@ class SourceReaders:
         self._changed.set()
 
     async def _read(self, reader: _RunningReader, pipe: str) -> None:
-        """Read a source until it ends, however often its settings cannot be used."""
+        """Read a source until it ends; unusable settings are tried again."""
         while not reader.stopping.is_set():
             try:
                 await self._read_once(reader, pipe)
@@ -171,41 +171,41 @@ class SourceReaders:
             settings.collect_temp,
             settings.collect_reader_bytes,
         )
-        opened = installed_source_kind(source.kind).open(source, context)
-        if isinstance(opened, PolledSource):
+        opened_source = installed_source_kind(source.kind).open(source, context)
+        if isinstance(opened_source, PolledSource):
             with self._paces.reading(pipe, source.backfill) as pace:
                 await PolledReader(
-                    reader, settings, pipe, source, opened, self._registry, self._writer, pace
+                    reader, settings, pipe, source, opened_source, self._registry, self._writer, pace
                 ).run()
             return
         if not isinstance(source, TopicSource):
             raise Misconfigured(f"the declaration of the kind {source.kind!r} names no topic")
-        if await self._provide_topic(reader, opened):
-            watching = asyncio.create_task(opened.watch_topic(reader.health.warn))
+        if await self._provide_topic(reader, opened_source):
+            watch_task = asyncio.create_task(opened_source.watch_topic(reader.health.warn))
             try:
-                await self._read_topic(reader, pipe, source, opened)
+                await self._read_topic(reader, pipe, source, opened_source)
             finally:
-                watching.cancel()
-                await opened.close()
+                watch_task.cancel()
+                await opened_source.close()
 
     def _require_own_topic(self, pipe: str, source: CollectedSource) -> None:
-        """Check that no pipe that was published before has the topic of a source written.
+        """Check that no pipe that was published before writes the topic of a source.
 
         Raises:
-            Misconfigured: one has.
+            Misconfigured: such a pipe exists.
         """
-        offsets = {published.pipe.pipe: published.offset for published in self._registry.all()}
-        earlier = {
-            published.pipe.pipe: published.pipe.source
-            for published in self._registry.all()
-            if published.offset < offsets.get(pipe, 0)
+        offsets = {revision.pipe.pipe: revision.offset for revision in self._registry.all()}
+        earlier_sources = {
+            revision.pipe.pipe: revision.pipe.source
+            for revision in self._registry.all()
+            if revision.offset < offsets.get(pipe, 0)
         }
-        if refusal := topic_refusal(source, earlier):
+        if refusal := topic_refusal(source, earlier_sources):
             raise Misconfigured(refusal)
 
     @staticmethod
     async def _provide_topic(reader: _RunningReader, events: TopicEvents) -> bool:
-        """Have the topic written; False: the reader has to end."""
+        """Start what writes the topic; False: the reader has to end."""
         while not reader.stopping.is_set():
             try:
                 await events.provide_topic()
@@ -222,18 +222,20 @@ class SourceReaders:
         health = reader.health
         identities: list[TopicIdentity] = []
 
-        async def ask() -> None:
+        async def request_identity() -> None:
             """Ask for the ids of the topic once."""
             identities.append(await topic_identity(source.bootstrap, source.topic, source.security, pipe))
 
-        asking = connect(ask, lambda error: health.warn("topic", f"it cannot be read: {error!r}"))
-        if await reader.unless_stopped(asking):
+        identity_request = connect(
+            request_identity, lambda error: health.warn("topic", f"it cannot be read: {error!r}")
+        )
+        if await reader.unless_stopped(identity_request):
             health.warn("topic", None)
             health.warn("settings", None)
             with self._paces.reading(pipe, source.backfill) as pace:
                 pace.held = lambda: events.held
                 pace.notice = lambda: events.notice
-                topic = KafkaTopicReader(
+                topic_reader = KafkaTopicReader(
                     reader,
                     self._settings,
                     pipe,
@@ -244,4 +246,4 @@ class SourceReaders:
                     self._writer,
                     pace,
                 )
-                await topic.run()
+                await topic_reader.run()

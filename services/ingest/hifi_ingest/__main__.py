@@ -1,6 +1,6 @@
 """ingest: HTTP requests > events > topic `raw`. Answers 202 only after Kafka has acknowledged every event.
 
-Every second it reports on the topic `accepted` what it acknowledged to senders.
+Every second it reports on the topic `accepted` the events that it acknowledged to senders.
 """
 
 import contextlib
@@ -26,17 +26,17 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
     topics, health = settings.topics, service.health
     app = App(health)
     registry = PipeRegistry(settings.kafka, topics, health, ("source",))
-    check = TopicCheck(settings.kafka, [topics.raw, topics.accepted], registry.partition_count, health)
-    issued = FollowedKeys(settings.kafka, topics, health)
-    keys = WriteKeys(registry, issued, health, settings.ingest_keys_refresh_s)
+    topic_check = TopicCheck(settings.kafka, [topics.raw, topics.accepted], registry.partition_count, health)
+    issued_keys = FollowedKeys(settings.kafka, topics, health)
+    keys = WriteKeys(registry, issued_keys, health, settings.ingest_keys_refresh_s)
     buffer_bytes = settings.ingest_buffer_bytes
     producer = Producer(
         settings.kafka, settings.instance, buffer_bytes=buffer_bytes, in_step=True, health=health
     )
-    async with contextlib.AsyncExitStack() as serving:
-        # Requests are refused, with a reason, until everything has started.
-        await serving.enter_async_context(serve_requests(app, settings, health))
-        async with running(service, registry, check, issued, keys, producer):
+    async with contextlib.AsyncExitStack() as server_stack:
+        # Requests are refused, with a reason, until all parts have started.
+        await server_stack.enter_async_context(serve_requests(app, settings, health))
+        async with running(service, registry, topic_check, issued_keys, keys, producer):
             context = IngestContext(settings, registry, keys, producer, health)
             app.open(context)
             health.state = "running"
@@ -48,11 +48,13 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
                     context.admission.adjust,
                     lambda: follow_backlog(settings, context, health),
                     lambda: share_quotas(settings, context),
-                    issued.report_uses,
+                    issued_keys.report_uses,
                 ],
             ):
                 await service.stopping.wait()
-                await serving.aclose()  # finishes running requests while Kafka can still acknowledge them
+                await (
+                    server_stack.aclose()
+                )  # finishes running requests while Kafka can still acknowledge them
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ class Accepted(TypedDict):
 
 
 class AckOutcome(StrEnum):
-    """Result for one event of a request that was not accepted as a whole."""
+    """The result of one event of a request that was not accepted as a whole."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -54,7 +54,7 @@ class AckOutcome(StrEnum):
 
 
 class EventProblem(TypedDict):
-    """What is wrong with one event of a request, or what became of it."""
+    """The error of one event of a request, or its outcome."""
 
     index: Annotated[int, Field(description="Index of the event in the request, from 0.")]
     line: NotRequired[
@@ -91,27 +91,30 @@ class RefusalDetails(ProblemDetails, RefusalMembers):
 
 
 def refusal(
-    invalid: Mapping[int, InvalidEvent], total: int, lines: Mapping[int, int] | None = None
+    invalid_events: Mapping[int, InvalidEvent], event_count: int, lines: Mapping[int, int] | None = None
 ) -> Problem:
     """The error response for a request with invalid events. None of its events is accepted.
 
     Args:
-        invalid: index of the event in the request to its error.
-        total: events in the request.
+        invalid_events: index of the event in the request to its error.
+        event_count: events in the request.
         lines: index of the event to its line; None: the request is not JSON lines.
     """
-    listed = [_event_problem(index, error) for index, error in sorted(invalid.items())[:MAX_LISTED]]
+    event_problems = [
+        _event_problem(index, error) for index, error in sorted(invalid_events.items())[:MAX_LISTED]
+    ]
     if lines is not None:
-        for problem in listed:
+        for problem in event_problems:
             problem["line"] = lines[problem["index"]]
-    statuses = {error.status for error in invalid.values()}
+    statuses = {error.status for error in invalid_events.values()}
     status = statuses.pop() if len(statuses) == 1 else 400
-    if total == 1:
-        detail = f"the event was refused: {listed[0]['detail']}"
+    if event_count == 1:
+        detail = f"the event was refused: {event_problems[0]['detail']}"
     else:
-        more = f" (the first {MAX_LISTED} are listed)" if len(invalid) > MAX_LISTED else ""
-        detail = f"{len(invalid)} of {total} events are invalid{more}; no event of the request was accepted"
-    members: RefusalMembers = {"bad": len(invalid), "events": listed}
+        truncation = f" (the first {MAX_LISTED} are listed)" if len(invalid_events) > MAX_LISTED else ""
+        invalid_share = f"{len(invalid_events)} of {event_count} events are invalid"
+        detail = f"{invalid_share}{truncation}; no event of the request was accepted"
+    members: RefusalMembers = {"bad": len(invalid_events), "events": event_problems}
     return Problem(status, detail, members=members)
 
 

@@ -1,4 +1,4 @@
-"""The API of ingest and the work beside it: follow the backlog, share quotas."""
+"""The API of ingest and its background tasks: follow the backlog, share quotas."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -26,26 +26,26 @@ async def serve_requests(app: App, settings: IngestSettings, health: Health) -> 
         request_s=settings.ingest_body_timeout_s,
         connections=settings.ingest_max_connections,
     )
-    sock = server.listen(settings.ingest_host, settings.ingest_port, shared=True)
+    listen_socket = server.listen(settings.ingest_host, settings.ingest_port, shared=True)
     drain_s = settings.drain_s / 2
     certificate = server_certificate(
         settings.ingest_tls_certificate_file, settings.ingest_tls_key_file, health
     )
     async with server.serve(
         app,
-        sock,
+        listen_socket,
         drain_s=drain_s,
         limits=limits,
         on_refused=app.count,
         gate=app.refuse,
         certificate=certificate,
     ):
-        logger.info("ingest-listening", host=settings.ingest_host, port=sock.getsockname()[1])
+        logger.info("ingest-listening", host=settings.ingest_host, port=listen_socket.getsockname()[1])
         yield
 
 
 async def follow_backlog(settings: IngestSettings, context: IngestContext, health: Health) -> None:
-    """Limit what is accepted by the lag of the stages behind ingest, until cancelled."""
+    """Limit the accepted events by the lag of the stages behind ingest, until cancelled."""
     if not settings.ingest_max_backlog_s:
         return
     await BacklogMonitor(

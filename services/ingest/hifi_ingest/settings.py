@@ -10,7 +10,7 @@ MIB = 1024 * 1024
 
 
 class IngestSettings(ServiceSettings, EventTimeSettings):
-    """Where ingest accepts events, and its limits."""
+    """Addresses and limits of ingest."""
 
     ingest_host: str = Field("127.0.0.1", description="Address for events.")
     ingest_port: int = Field(

@@ -1,4 +1,4 @@
-"""What the batches of the query need of the stream: tables, pipes, receipts and offsets.
+"""The stream for the batches of the query: tables, pipes, receipts and offsets.
 
 The batches run in a thread of Spark's; the stream is reached through the event loop of the service.
 """
@@ -57,10 +57,10 @@ class LakeStream:
             bootstrap: of Kafka.
             topics: of the stream.
             registry: of the pipes, started.
-            log: identity of the stream's log; raises `Misconfigured` where Kafka does not say it.
-            election: says whether this instance may still write.
+            log: returns the identity of the stream's log; raises `Misconfigured` if Kafka does not report it.
+            election: decides whether this instance may still write.
             health: shows tables whose declaration is wrong, and revisions of pipes that do not arrive.
-            watermarks: of the stream, for tables that state theirs.
+            watermarks: of the stream, for tables that state their watermark.
         """
         self._bootstrap = bootstrap
         self._topics = topics
@@ -77,16 +77,16 @@ class LakeStream:
 
         A table that is no longer declared still gets the events that were routed to it before.
         """
-        declared = {
+        declared_tables = {
             (revision.pipe.pipe, destination.name)
             for revision in self._registry.in_use()
             for destination in revision.pipe.destinations
             if reader(destination) == "lake"
         }
-        return declared | self._tables.keys()
+        return declared_tables | self._tables.keys()
 
     def table(self, name: TableName) -> LakeTable:
-        """A table as the current revision of its pipe declares it, else as it was declared last.
+        """A table as the current revision of its pipe declares it, else as its last declaration does.
 
         Raises:
             Misconfigured: the declaration is wrong, or the stream has two colours.
@@ -107,11 +107,11 @@ class LakeStream:
         return self._tables[name]
 
     def is_held(self, pipe: str) -> bool:
-        """Whether the declaration of a pipe cannot be read; nothing may be written as it was declared before."""
+        """Whether the declaration of a pipe cannot be read; nothing may be written by an earlier declaration."""
         return self._registry.unreadable(pipe) is not None
 
     def settled_until(self, table: LakeTable) -> str | None:
-        """The watermark of a table that states it; None: it does not, or the watermark is unknown."""
+        """The watermark of a table; None: the table does not state it, or it is unknown."""
         if not table.settings.watermark:
             return None
         self._loop.call_soon_threadsafe(self._watermarks.follow)
@@ -121,7 +121,7 @@ class LakeStream:
         """Wait until the topic of the pipes has been read to an offset.
 
         Raises:
-            Retryable: it does not arrive.
+            Retryable: the offset does not arrive.
         """
         if offset > self._registry.offset and not self._call(
             self._registry.wait_for_offset(offset, _REVISION_TIMEOUT_S)
@@ -145,51 +145,58 @@ class LakeStream:
         """
         return self._call(self._read_recorded(floors))
 
-    def commit(self, offsets: GroupOffsets, end: Mapping[int, int], notes: Mapping[int, str]) -> None:
-        """Commit the offsets of the group, with notes by partition."""
+    def commit(
+        self, offsets: GroupOffsets, end_offsets: Mapping[int, int], metadata: Mapping[int, str]
+    ) -> None:
+        """Commit the offsets of the group, with metadata by partition."""
         self.require_leadership()
-        self._call(offsets.commit(end, notes))
+        self._call(offsets.commit(end_offsets, metadata))
 
     def warn(self, name: TableName, reason: str | None) -> None:
-        """Show on /readyz why a table cannot be written; None: it can."""
+        """Show on /readyz the reason why a table cannot be written; None: it can be written."""
         self._loop.call_soon_threadsafe(self._health.warn, "/".join(name), reason)
 
     async def _receipts_end(self) -> dict[int, int]:
         async with topic_consumer(self._bootstrap) as consumer:
-            ends = await consumer.end_offsets(self._receipts())
-        return {part.partition: offset for part, offset in ends.items()}
+            end_offsets = await consumer.end_offsets(self._receipt_partitions())
+        return {topic_partition.partition: offset for topic_partition, offset in end_offsets.items()}
 
     async def _read_recorded(self, floors: Mapping[int, int]) -> list[Recorded]:
-        recorded: list[Recorded] = []
-        names = self.names()
+        recorded_deliveries: list[Recorded] = []
+        table_names = self.names()
         async with topic_consumer(self._bootstrap) as consumer:
-            existing_ranges = await offset_ranges(consumer, self._receipts())
+            existing_ranges = await offset_ranges(consumer, self._receipt_partitions())
             ranges = {
-                part: range(max(offsets.start, floors.get(part.partition, 0)), offsets.stop)
-                for part, offsets in existing_ranges.items()
+                topic_partition: range(
+                    max(existing_range.start, floors.get(topic_partition.partition, 0)), existing_range.stop
+                )
+                for topic_partition, existing_range in existing_ranges.items()
             }
             async for records in read_ranges(consumer, ranges):
-                receipts = (_recorded(record) for record in records)
-                recorded += [receipt for receipt in receipts if receipt is not None and receipt[:2] in names]
-        return recorded
+                receipts = (_recorded_delivery(record) for record in records)
+                recorded_deliveries += [
+                    receipt for receipt in receipts if receipt is not None and receipt[:2] in table_names
+                ]
+        return recorded_deliveries
 
-    def _receipts(self) -> list[TopicPartition]:
+    def _receipt_partitions(self) -> list[TopicPartition]:
         return [
-            TopicPartition(self._topics.receipts, number) for number in range(self._registry.partitions or 1)
+            TopicPartition(self._topics.receipts, partition)
+            for partition in range(self._registry.partitions or 1)
         ]
 
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_CALL_TIMEOUT_S)
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_CALL_TIMEOUT_S)
 
 
-def _recorded(record: Any) -> Recorded | None:
-    """What a receipt is for; None: for no delivery of a record of `enriched`."""
+def _recorded_delivery(record: Any) -> Recorded | None:
+    """The delivery of a receipt; None: it is for no delivery of a record of `enriched`."""
     try:
         pipe = identity(record.headers).pipe
     except NotAnEvent:
         return None
-    values = fields(record.headers)
-    source = parse_source(values.get(SOURCE, b""))
+    header_fields = fields(record.headers)
+    source = parse_source(header_fields.get(SOURCE, b""))
     if source is None or source[0] != b"enriched":
         return None
-    return pipe, values.get(DESTINATION, b"").decode(), record.partition, source[1]
+    return pipe, header_fields.get(DESTINATION, b"").decode(), record.partition, source[1]

@@ -28,8 +28,14 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
     registry = PipeRegistry(settings.kafka, topics, health, ("normalize",))
     runner = FunctionRunner(settings.function_limits, health)
     pipes = CompiledPipes(registry, health, settings.normalize_broken_retry_s, runner)
-    written = [topics.normalized, topics.dead_letter, topics.receipts, topics.ids, topics.source_positions]
-    check = TopicCheck(settings.kafka, [topics.raw, *written], registry.partition_count, health)
+    output_topics = [
+        topics.normalized,
+        topics.dead_letter,
+        topics.receipts,
+        topics.ids,
+        topics.source_positions,
+    ]
+    topic_check = TopicCheck(settings.kafka, [topics.raw, *output_topics], registry.partition_count, health)
     buffer_bytes = settings.normalize_buffer_bytes
     producer = Producer(settings.kafka, settings.instance, buffer_bytes=buffer_bytes, health=health)
     cache = IdempotencyCache(
@@ -46,8 +52,8 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
     )
     options = ConsumerOptions([topics.raw], topics.group(SERVICE), gather_s=_GATHER_S, in_step=True)
     consumer = Consumer(service, settings, options, normalizer.step, normalizer.poisoned)
-    beside = [pipes.retry_broken, pipes.report_masks, cache.sweep]
-    async with running(service, registry, check, producer, pipes, background_work=beside):
+    background_tasks = [pipes.retry_broken, pipes.report_masks, cache.sweep]
+    async with running(service, registry, topic_check, producer, pipes, background_work=background_tasks):
         health.state = "running"
         await consumer.run()
 

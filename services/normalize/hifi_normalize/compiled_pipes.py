@@ -5,7 +5,7 @@ one with further masks.
 """
 
 import asyncio
-from typing import Final
+from typing import Final, NamedTuple
 
 from hifi.pipe.mask import MASK_UNAVAILABLE
 from hifi.pipe.normalize.program import NormalizeProgram, compile_pipe
@@ -19,11 +19,26 @@ from hifi_normalize.functions.function_runner import FunctionRunner, PipeFunctio
 
 _REPORT_S: Final = 5.0
 _STRENGTH: Final = {"redact": 1, "drop": 2}
-"""Masks by how little they leave; a hash leaves which values are equal, and with its key, which they are."""
+"""Strength of masks: 2 leaves nothing, 1 the presence of a value. A hash, 0, shows which values are equal."""
 
 _DATA_IN_RAW: Final = "; the data is in the topic raw only, at the offset hifi_raw"
 
 logger = log.get(__name__)
+
+
+class _UsableRevision(NamedTuple):
+    """A revision that was compiled."""
+
+    revision: PipeRevision
+    program: NormalizeProgram
+
+
+class _BrokenRevision(NamedTuple):
+    """A revision that cannot be compiled."""
+
+    offset: int
+    """Of the revision in the topic `pipes`."""
+    error: str
 
 
 class CompiledPipes:
@@ -36,8 +51,8 @@ class CompiledPipes:
         self._runner = runner
         self._health = health
         self._retry_s = retry_s
-        self._usable: dict[str, tuple[PipeRevision, NormalizeProgram]] = {}
-        self._broken: dict[str, tuple[int, str]] = {}
+        self._usable: dict[str, _UsableRevision] = {}
+        self._broken: dict[str, _BrokenRevision] = {}
         self._unmasked: set[str] = set()
         """Broken pipes whose masks cannot be applied."""
         self._unmet = UnmetMasks(health, "normalize.mask")
@@ -55,9 +70,9 @@ class CompiledPipes:
         """Compile broken revisions again every `retry_s` seconds until cancelled: a missing secret may appear."""
         while True:
             await asyncio.sleep(self._retry_s)
-            for published in self._registry.in_use():
-                if published.key in self._broken:
-                    self._compile(published)
+            for pipe_revision in self._registry.in_use():
+                if pipe_revision.key in self._broken:
+                    self._compile(pipe_revision)
 
     async def report_masks(self) -> None:
         """Show the masks that never met a field, until cancelled."""
@@ -67,104 +82,112 @@ class CompiledPipes:
                 self._unmet.report(key, [] if program.masker is None else program.masker.never_met())
 
     def function(self, name: str, revision: int) -> tuple[PipeFunction | None, NormalizeProgram]:
-        """The program that `get` returns, and its function; None: it has none. Raises what `get` raises."""
+        """The function of the revision of an event, None if it has none, and the program that `get` returns.
+
+        Raises:
+            Rejected: see `get`.
+        """
         program = self.get(name, revision)
-        published = self._registry.of_revision(name, revision)
-        return None if published is None else _function(self._usable[published.key]), program
+        pipe_revision = self._registry.of_revision(name, revision)
+        return None if pipe_revision is None else _function(self._usable[pipe_revision.key]), program
 
     def get(self, name: str, revision: int) -> NormalizeProgram:
         """The program of the revision of an event, if it is in use, else of the current one or the last usable one.
 
         Raises:
             Rejected: `pipe-deleted`, the pipe is not published; `pipe-broken`, none of its revisions could be used;
-                `mask-unavailable`, its masks cannot be applied, so that its data must not be passed on or kept;
+                `mask-unavailable`, its masks cannot be applied, so its data must not be passed on or kept;
                 `pipe-unreadable`, its masks are not known, likewise.
         """
-        unreadable = self._registry.unreadable(name, revision)
-        if unreadable is not None:
-            raise Rejected(PIPE_UNREADABLE, f"the pipe {name} is held: {unreadable}{_DATA_IN_RAW}")
-        published = self._registry.of_revision(name, revision)
-        if published is None:
+        unreadable_reason = self._registry.unreadable(name, revision)
+        if unreadable_reason is not None:
+            raise Rejected(PIPE_UNREADABLE, f"the pipe {name} is held: {unreadable_reason}{_DATA_IN_RAW}")
+        pipe_revision = self._registry.of_revision(name, revision)
+        if pipe_revision is None:
             raise Rejected("pipe-deleted", f"the pipe {name} was deleted")
-        key = published.key
+        key = pipe_revision.key
         usable = self._usable.get(key)
-        if usable is None or (usable[0].offset != published.offset and key not in self._broken):
-            self._compile(published)
+        if usable is None or (usable.revision.offset != pipe_revision.offset and key not in self._broken):
+            self._compile(pipe_revision)
             usable = self._usable.get(key)
         if usable is None:
-            why = f"the pipe {name} cannot be used: {self._broken[key][1]}"
+            detail = f"the pipe {name} cannot be used: {self._broken[key].error}"
             if key in self._unmasked:
-                raise Rejected(MASK_UNAVAILABLE, f"{why}{_DATA_IN_RAW}")
-            raise Rejected("pipe-broken", why)
-        return usable[1]
+                raise Rejected(MASK_UNAVAILABLE, f"{detail}{_DATA_IN_RAW}")
+            raise Rejected("pipe-broken", detail)
+        return usable.program
 
     def _refresh(self) -> None:
-        keys = set()
-        for published in self._registry.in_use():
-            key = published.key
-            keys.add(key)
+        keys_in_use = set()
+        for pipe_revision in self._registry.in_use():
+            key = pipe_revision.key
+            keys_in_use.add(key)
             usable = self._usable.get(key)
-            tried = {usable[0].offset if usable else -1, self._broken.get(key, (-1,))[0]}
-            if published.offset not in tried:
-                self._compile(published)
-        for key in (self._usable.keys() | self._broken.keys()) - keys:
+            broken = self._broken.get(key)
+            tried_offsets = {usable.revision.offset if usable else -1, broken.offset if broken else -1}
+            if pipe_revision.offset not in tried_offsets:
+                self._compile(pipe_revision)
+        for key in (self._usable.keys() | self._broken.keys()) - keys_in_use:
             self._usable.pop(key, None)
             self._broken.pop(key, None)
             self._unmasked.discard(key)
             self._health.warn(_subject(key), None)
             self._unmet.report(key, [])
         self._runner.keep(
-            [
-                function
-                for revision_and_program in self._usable.values()
-                if (function := _function(revision_and_program)) is not None
-            ]
+            [function for usable in self._usable.values() if (function := _function(usable)) is not None]
         )
 
-    def _compile(self, published: PipeRevision) -> None:
-        key, offset = published.key, published.offset
+    def _compile(self, pipe_revision: PipeRevision) -> None:
+        key, offset = pipe_revision.key, pipe_revision.offset
         try:
-            program = compile_pipe(published.pipe)
+            program = compile_pipe(pipe_revision.pipe)
         except Misconfigured as error:
-            self._keep_usable(published, error)
+            self._keep_usable(pipe_revision, error)
             return
-        self._usable[key] = (published, program)
+        self._usable[key] = _UsableRevision(pipe_revision, program)
         self._broken.pop(key, None)
         self._unmasked.discard(key)
         self._health.warn(_subject(key), None)
-        logger.info("pipe-compiled", pipe=published.pipe.pipe, offset=offset, revision=published.number)
+        logger.info(
+            "pipe-compiled", pipe=pipe_revision.pipe.pipe, offset=offset, revision=pipe_revision.number
+        )
 
-    def _keep_usable(self, published: PipeRevision, cause: Misconfigured) -> None:
+    def _keep_usable(self, pipe_revision: PipeRevision, error: Misconfigured) -> None:
         """Keep the last usable revision of a pipe if it masks as much; log and warn once for each error."""
-        key, offset, error = published.key, published.offset, str(cause)
+        key, offset, error_text = pipe_revision.key, pipe_revision.offset, str(error)
         usable = self._usable.get(key)
-        if isinstance(cause, MaskUnavailable) or (usable and not _masks_as_much(usable[0], published)):
+        if isinstance(error, MaskUnavailable) or (
+            usable and not _masks_as_much(usable.revision, pipe_revision)
+        ):
             self._usable.pop(key, None)
             self._unmasked.add(key)
-        kept_offset = self._usable[key][0].offset if key in self._usable else None
-        if self._broken.get(key) != (offset, error):
-            logger.error("pipe-broken", pipe=key, offset=offset, error=error, kept=kept_offset)
-        self._broken[key] = (offset, error)
+        usable_offset = self._usable[key].revision.offset if key in self._usable else None
+        broken = _BrokenRevision(offset, error_text)
+        if self._broken.get(key) != broken:
+            logger.error("pipe-broken", pipe=key, offset=offset, error=error_text, kept=usable_offset)
+        self._broken[key] = broken
         effect = (
             "its events go to the dead letters"
-            if kept_offset is None
-            else f"the one at offset {kept_offset} stays in use"
+            if usable_offset is None
+            else f"the one at offset {usable_offset} stays in use"
         )
-        self._health.warn(_subject(key), f"the revision at offset {offset} cannot be used, {effect}: {error}")
+        self._health.warn(
+            _subject(key), f"the revision at offset {offset} cannot be used, {effect}: {error_text}"
+        )
 
 
-def _function(usable: tuple[PipeRevision, NormalizeProgram]) -> PipeFunction | None:
+def _function(usable: _UsableRevision) -> PipeFunction | None:
     revision, program = usable
     return None if program.function is None else PipeFunction(revision.key, revision.offset, program.function)
 
 
-def _masks_as_much(kept: PipeRevision, published: PipeRevision) -> bool:
-    """Whether a revision masks each field that another masks, in the same way or so that less is left."""
-    masks = kept.pipe.normalize.mask
+def _masks_as_much(usable_revision: PipeRevision, pipe_revision: PipeRevision) -> bool:
+    """Whether the usable revision masks each field that another revision masks, in the same way or more strongly."""
+    masks = usable_revision.pipe.normalize.mask
     return all(
         path in masks
         and (masks[path] == mask or _STRENGTH.get(str(masks[path]), 0) > _STRENGTH.get(str(mask), 0))
-        for path, mask in published.pipe.normalize.mask.items()
+        for path, mask in pipe_revision.pipe.normalize.mask.items()
     )
 
 

@@ -47,7 +47,7 @@ class NormalizeSettings(ServiceSettings):
 
     @property
     def function_limits(self) -> FunctionLimits:
-        """What the functions of pipes may take."""
+        """Limits of the functions of pipes."""
         return FunctionLimits(
             self.normalize_function_deadline_s,
             self.normalize_function_mean_s,

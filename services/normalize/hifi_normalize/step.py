@@ -1,6 +1,6 @@
 """Normalize a batch of `raw`: each event becomes a record on `normalized`, a dead letter or a receipt.
 
-Outputs go to the partition of the event. An event that its client sent before gets the receipt `duplicate`.
+Outputs go to the partition of the event. An event that its client sends again gets the receipt `duplicate`.
 """
 
 import asyncio
@@ -60,9 +60,9 @@ SERVICE: Final = "normalize"
 _PACKED: Final = 2
 """Headers in front of those of the event itself: `hifi` and `hifi_hop`."""
 _REFUSED_AT: Final = 3
-"""Place of the header `hifi_refused`, after `hifi_position`."""
+"""Index of the header `hifi_refused`, after `hifi_position`."""
 _UNMASKED_AT: Final = 2
-"""Place of the header `hifi_unmasked`."""
+"""Index of the header `hifi_unmasked`."""
 _REVISION_POLL_S: Final = 0.5
 _NO_ANSWERS: Final[Mapping[int, FunctionAnswer]] = {}
 _NO_PROGRAM: Final = NormalizeProgram(())
@@ -72,20 +72,20 @@ logger = log.get(__name__)
 
 @dataclass(slots=True)
 class _Outputs:
-    """Records to write for a part of a batch, in order."""
+    """Records to write for consecutive records of a batch, in order."""
 
     normalized: list[Record] = field(default_factory=list)
     dead_letters: list[Record] = field(default_factory=list)
     receipts: list[Record] = field(default_factory=list)
 
     def by_topic(self, topics: Topics) -> list[tuple[str, list[Record]]]:
-        """The topics that get records, with these."""
-        written = (
+        """The topics that get records, with their records."""
+        topic_records = (
             (topics.normalized, self.normalized),
             (topics.dead_letter, self.dead_letters),
             (topics.receipts, self.receipts),
         )
-        return [(topic, records) for topic, records in written if records]
+        return [(topic, records) for topic, records in topic_records if records]
 
 
 class Normalizer:
@@ -123,39 +123,39 @@ class Normalizer:
         fingerprints = self._cache.opened(assigned)
         if fingerprints is None:
             return self._wait_and_normalize(assigned, batch, fetched_us, outputs, 0)
-        end = self._normalize(fingerprints, batch, 0, outputs, fetched_us)
-        written = outputs.by_topic(self._topics)
-        if end < len(batch) or len(written) != 1:
-            return self._wait_and_normalize(assigned, batch, fetched_us, outputs, end)
-        [(topic, records)] = written
+        end_index = self._normalize(fingerprints, batch, 0, outputs, fetched_us)
+        topic_records = outputs.by_topic(self._topics)
+        if end_index < len(batch) or len(topic_records) != 1:
+            return self._wait_and_normalize(assigned, batch, fetched_us, outputs, end_index)
+        [(topic, records)] = topic_records
         try:
             sending = self._producer.send(topic, assigned.partition, records)
         except Overloaded:
-            return self._wait_and_normalize(assigned, batch, fetched_us, outputs, end)
+            return self._wait_and_normalize(assigned, batch, fetched_us, outputs, end_index)
         complete = partial(self._cache.complete_through, assigned, fingerprints)
         assigned.complete_when(sending.acknowledged, batch[-1].offset, complete)
         return None
 
     async def _wait_and_normalize(
-        self, assigned: AssignedPartition, batch: Batch, fetched_us: int, outputs: _Outputs, at: int
+        self, assigned: AssignedPartition, batch: Batch, fetched_us: int, outputs: _Outputs, index: int
     ) -> None:
-        """Write `outputs`, which the records before `at` have, then normalize the rest, with waits."""
+        """Write `outputs`, those of the records before `index`, then normalize the remaining records, with waits."""
         fingerprints = await self._cache.open(assigned, batch[0])
         await assigned.outputs_acknowledged()  # those of earlier batches: offsets are completed in order
         answers: dict[int, FunctionAnswer] = {}
         while True:
-            at = self._normalize(fingerprints, batch, at, outputs, fetched_us, answers)
+            index = self._normalize(fingerprints, batch, index, outputs, fetched_us, answers)
             await self._write(assigned, outputs)
-            if at:
-                self._cache.complete_through(assigned, fingerprints, batch[at - 1].offset)
-            if at == len(batch):
+            if index:
+                self._cache.complete_through(assigned, fingerprints, batch[index - 1].offset)
+            if index == len(batch):
                 return
             outputs = _Outputs()
-            revision_offset = identity(batch[at].headers).revision_offset
+            revision_offset = identity(batch[index].headers).revision_offset
             if revision_offset > self._registry.offset:
                 await self._wait_for_revision(assigned, revision_offset)
             else:
-                answers = await self._call_functions(batch, at)
+                answers = await self._call_functions(batch, index)
 
     def _normalize(
         self,
@@ -177,30 +177,32 @@ class Normalizer:
             answers: of functions, by offset.
 
         Returns:
-            The index of the record for which the registry is behind or a function must be called; the batch's length:
-            there is none.
+            The index of the record for which the registry is behind or a function must be called; without such a
+            record, the length of the batch.
         """
-        for at in range(start, len(batch)):
-            record = batch[at]
+        for index in range(start, len(batch)):
+            record = batch[index]
             headers = record.headers
             try:
                 event = identity(headers)
                 hop_header(headers)
                 if event.revision_offset > self._registry.offset:
-                    return at
-                first = self._first_copy(fingerprints, record, event)
-                if first is not None:
+                    return index
+                first_copy = self._first_copy(fingerprints, record, event)
+                if first_copy is not None:
                     key = self._receipt_key(record, event)
-                    outputs.receipts.append(_duplicate_receipt(record, key, first, fetched_us))
+                    outputs.receipts.append(_duplicate_receipt(record, key, first_copy, fetched_us))
                     continue
-                record = _as_passed_on(record, event, reuses_id=fingerprints.reused_id_at == record.offset)
+                record = _publishable_record(
+                    record, event, reuses_id=fingerprints.reused_id_offset == record.offset
+                )
                 headers = record.headers
                 if len(headers) > _REFUSED_AT and headers[_REFUSED_AT][0] == REFUSED:
                     raise Rejected(*parse_refusal(headers[_REFUSED_AT][1]))
                 program, key, value = self._pipes.get(event.pipe, event.revision), record.key, record.value
                 if program.function is not None:
                     if record.offset not in answers:
-                        return at
+                        return index
                     value = answers[record.offset].finish()
                 elif program.steps:
                     value = program.run(value, _header(record, CONTENT_TYPE))
@@ -208,12 +210,12 @@ class Normalizer:
                     key = program.mask_key(key)
                 hop = write_hop(fetched_us, record.offset)
                 outputs.normalized.append(Record(key, value, [headers[0], hop, *headers[_PACKED:]]))
-            except Rejected as why:
-                outputs.dead_letters.append(_dead_letter(record, why, fetched_us))
+            except Rejected as rejection:
+                outputs.dead_letters.append(_dead_letter(record, rejection, fetched_us))
         return len(batch)
 
     async def _call_functions(self, batch: Batch, start: int) -> dict[int, FunctionAnswer]:
-        """Call the functions of the records from `start` on whose pipes have one; the answers by offset."""
+        """Call the functions of the pipes of the records from `start` on; return the answers by offset."""
         calls: dict[PipeFunction, list[FunctionCall]] = {}
         answers: dict[int, FunctionAnswer] = {}
         for record in batch[start:]:
@@ -227,17 +229,17 @@ class Normalizer:
                 if function is not None:
                     data = program.prepare(record.value, _header(record, CONTENT_TYPE))
                     calls.setdefault(function, []).append(FunctionCall(record.offset, program, data))
-            except Rejected as why:
-                answers[record.offset] = FunctionAnswer(_NO_PROGRAM, why)
+            except Rejected as rejection:
+                answers[record.offset] = FunctionAnswer(_NO_PROGRAM, rejection)
         return answers | await call_all(self._runner, calls)
 
     async def poisoned(self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception) -> None:
         """Write a dead letter for a record on which `step` failed repeatedly."""
-        why = Rejected(
+        rejection = Rejected(
             "normalize-failed",
             f"normalize failed on this event ({type(error).__name__}); see its log for the cause",
         )
-        await self._write(assigned, _Outputs(dead_letters=[_dead_letter(record, why, now_us())]))
+        await self._write(assigned, _Outputs(dead_letters=[_dead_letter(record, rejection, now_us())]))
         assigned.complete(record.offset)
 
     def _first_copy(
@@ -246,20 +248,20 @@ class Normalizer:
         record: ConsumerRecord,
         event: Identity,
     ) -> bytes | None:
-        """The field `hifi_first` of an event that its client sent, or its source gave, before; None: it is new.
+        """The field `hifi_first` of an event that its client or its source repeats; None: it is new.
 
         It is the offset in `raw` of the first copy, or empty for an event of a source.
         """
         pipe = event.pipe
         position = source_position(record.headers)
         if position is not None:
-            first = self._source_copy(fingerprints, record, pipe, position)
-            if first is not None or not has_sender_id(record.headers, position):
-                return first
-        published = self._registry.get(pipe)
-        if published is None or not self._cache.enabled:
+            first_copy = self._source_copy(fingerprints, record, pipe, position)
+            if first_copy is not None or not has_sender_id(record.headers, position):
+                return first_copy
+        pipe_revision = self._registry.get(pipe)
+        if pipe_revision is None or not self._cache.enabled:
             return None
-        event_fingerprint = fingerprint(record, event, declares_id=published.pipe.source.id is not None)
+        event_fingerprint = fingerprint(record, event, declares_id=pipe_revision.pipe.source.id is not None)
         if event_fingerprint is None:
             return None
         repetition, first_offset = self._cache.check(fingerprints, event_fingerprint)
@@ -271,14 +273,13 @@ class Normalizer:
                 self._reusing_ids.add(pipe)
                 logger.warning("id-reused", pipe=pipe, partition=record.partition, offset=record.offset)
         if repetition is not Repetition.REPEATED or position is not None:
-            return (
-                None  # each record of a source is an event; a receiver knows those with one id and equal data
-            )
+            # Each record of a source is an event; a receiver recognizes records with one id and equal data.
+            return None
         metrics.CLIENT_RETRIES.labels(pipe).inc()
         return b"%d" % first_offset
 
     def _receipt_key(self, record: ConsumerRecord, event: Identity) -> bytes | None:
-        """The key of a record as `normalized` has it; None, too, where its masks cannot be applied."""
+        """The key of a record on `normalized`; None also if its masks cannot be applied."""
         try:
             mask_key = self._pipes.get(event.pipe, event.revision).mask_key
             return record.key if mask_key is None else mask_key(record.key)
@@ -318,30 +319,30 @@ class Normalizer:
                 self._health.warn(subject, None)
                 assigned.abandon()
                 raise Fenced(f"{subject} was revoked while it waited for offset {offset} of the topic pipes")
-            before_s, waited_s = waited_s, waited_s + _REVISION_POLL_S
-            if before_s < self._pipe_wait_s <= waited_s:
-                read_to = self._registry.offset
+            previous_wait_s, waited_s = waited_s, waited_s + _REVISION_POLL_S
+            if previous_wait_s < self._pipe_wait_s <= waited_s:
+                read_offset = self._registry.offset
                 logger.error(
-                    "pipe-revision-missing", partition=assigned.partition, offset=offset, read_to=read_to
+                    "pipe-revision-missing", partition=assigned.partition, offset=offset, read_to=read_offset
                 )
                 self._health.warn(
-                    subject, f"waits for offset {offset} of the topic pipes; it has read to {read_to}"
+                    subject, f"waits for offset {offset} of the topic pipes; it has read to {read_offset}"
                 )
         self._health.warn(subject, None)
 
 
-def _as_passed_on(record: ConsumerRecord, event: Identity, *, reuses_id: bool) -> ConsumerRecord:
-    """A record of `raw` without `hifi_unmasked`, and with an id of its own if another event had the event's id.
+def _publishable_record(record: ConsumerRecord, event: Identity, *, reuses_id: bool) -> ConsumerRecord:
+    """A record of `raw` without `hifi_unmasked`, and with a new id if another event had the event's id.
 
-    That id is `<id>~<hifi_seq>`, of an event of a source `<id>~<position>.<partition>`, so that no receiver takes the
-    event for the other one.
+    The new id is `<id>~<hifi_seq>`, or `<id>~<position>.<partition>` for an event of a source, so that receivers can
+    distinguish the two events.
     """
     headers = record.headers
     is_masked = len(headers) > _UNMASKED_AT and headers[_UNMASKED_AT][0] == UNMASKED
     if not (reuses_id or is_masked):
         return record
     position = source_position(headers)
-    passed_on: Headers = [
+    output_headers: Headers = [
         (
             name,
             (b"%b~%b" % (value, event.seq) if position is None else other_id(value, position))
@@ -351,39 +352,41 @@ def _as_passed_on(record: ConsumerRecord, event: Identity, *, reuses_id: bool) -
         for name, value in headers
         if name != UNMASKED
     ]
-    return replace(record, headers=passed_on)
+    return replace(record, headers=output_headers)
 
 
-def _dead_letter(record: ConsumerRecord, why: Rejected, fetched_us: int) -> Record:
+def _dead_letter(record: ConsumerRecord, rejection: Rejected, fetched_us: int) -> Record:
     key, value, headers = record.key, record.value, record.headers
-    if why.reason in (MASK_UNAVAILABLE, PIPE_UNREADABLE):
+    if rejection.reason in (MASK_UNAVAILABLE, PIPE_UNREADABLE):
         key, value, headers = None, None, with_fields(headers, {RAW: b"%d" % record.offset})
-    return dead_letter(key, value, headers, SERVICE, why, fetched_us)
+    return dead_letter(key, value, headers, SERVICE, rejection, fetched_us)
 
 
 def _header(record: ConsumerRecord, header_name: str) -> bytes | None:
-    """A header of the event itself; None: it has none of that name."""
+    """The value of a header of the event; None: it has none of that name."""
     for name, value in record.headers:
         if name == header_name:
             return bytes(value)
     return None
 
 
-def _duplicate_receipt(record: ConsumerRecord, key: bytes | None, first: bytes, fetched_us: int) -> Record:
-    """The receipt of an event whose first copy, at offset `first` unless that is empty, is delivered instead.
+def _duplicate_receipt(
+    record: ConsumerRecord, key: bytes | None, first_copy: bytes, fetched_us: int
+) -> Record:
+    """The receipt of an event whose first copy, at offset `first_copy` unless that is empty, is delivered instead.
 
     Args:
-        record: the event, as `raw` has it.
+        record: of the event, from `raw`.
         key: of the record, masked.
-        first: see `_first_copy`.
+        first_copy: see `_first_copy`.
         fetched_us: when the batch was fetched, microseconds since 1970 UTC.
     """
     headers = [
         record.headers[0],
         write_hop(fetched_us, record.offset),
-        (RECEIPT, pack_receipt({OUTCOME: b"duplicate", FIRST: first, RELEASE: THIS_RELEASE})),
+        (RECEIPT, pack_receipt({OUTCOME: b"duplicate", FIRST: first_copy, RELEASE: THIS_RELEASE})),
     ]
-    trace = _header(record, TRACEPARENT)
-    if trace is not None:
-        headers.append((TRACEPARENT, trace))
+    traceparent = _header(record, TRACEPARENT)
+    if traceparent is not None:
+        headers.append((TRACEPARENT, traceparent))
     return Record(key, None, headers)

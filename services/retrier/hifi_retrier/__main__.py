@@ -21,7 +21,7 @@ async def retrier(service: Service, settings: RetrierSettings) -> None:
     tiers = RetryTiers(settings.kafka, topics, health)
     parked = ParkedDeliveries(settings.kafka, topics, destinations, producer, settings.retrier_probe_s)
     async with running(service, producer, destinations, tiers):
-        bringer = Retrier(topics, tiers.by_topic, producer, parked)
+        handlers = Retrier(topics, tiers.by_topic, producer, parked)
         options = ConsumerOptions(
             [*tiers.by_topic, topics.parked],
             topics.group(SERVICE),
@@ -31,7 +31,7 @@ async def retrier(service: Service, settings: RetrierSettings) -> None:
             partition_fetch_bytes=128 * 1024,
             gather_s=round_interval_s(topics.tiers),
         )
-        consumer = Consumer(service, settings, options, bringer.handle, bringer.handle_poison)
+        consumer = Consumer(service, settings, options, handlers.handle, handlers.handle_poison)
         health.state = "running"
         async with running(service, background_work=[lambda: parked.run(consumer.assigned)]):
             await consumer.run()

@@ -1,4 +1,4 @@
-"""When a waiting delivery is due, and in which round it is brought back. Pure."""
+"""The due time of a waiting delivery, and the round that brings it back. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _ROUNDS_A_DELAY: Final = 20
 
 
 def due_s(appended_ms: int, delay_s: float, now_us: int, monotonic_s: float) -> float:
-    """The moment on the monotonic clock at which a record is due: its append time plus the tier's delay.
+    """The time on the monotonic clock at which a record is due: its append time plus the tier's delay.
 
     It is at most the delay from now. So if the wall clock of this machine or of the broker was set back, a record waits
     for its delay once more at most.
@@ -21,7 +21,7 @@ def due_s(appended_ms: int, delay_s: float, now_us: int, monotonic_s: float) -> 
         appended_ms: Kafka's append time of the record, milliseconds since 1970 UTC.
         delay_s: of the tier, seconds.
         now_us: wall time at the fetch, microseconds since 1970 UTC.
-        monotonic_s: the monotonic clock at the same moment, seconds.
+        monotonic_s: the monotonic clock at the same time, seconds.
     """
     wait_s = appended_ms / 1000 + delay_s - now_us / MICROSECONDS
     return monotonic_s + min(max(0.0, wait_s), delay_s)
@@ -37,7 +37,7 @@ def round_interval_s(tiers: Sequence[Tier]) -> float:
 
 
 def next_round_s(due_s: float, now_s: float, interval_s: float) -> float:
-    """The first round that is not before `due_s`; records that are late already wait for no round.
+    """The first round that is not before `due_s`; overdue records wait for no round.
 
     Args:
         due_s: on the monotonic clock, seconds.

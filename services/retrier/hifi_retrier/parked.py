@@ -1,10 +1,10 @@
 """Bring parked deliveries back when their destination is resumed, or make dead letters of them.
 
-The retrier reads `parked` once as it is written and notes, for each destination and partition, where its deliveries
-begin. When the destination is active again, they are read from there, without those that others parked before, and
-go to `retry-out` in small chunks: the next chunk follows when egest has committed past the last one. So they come
-back at the rate of the destination, and few are copied if it fails again. Progress is kept on the topic `destinations`
-after Kafka has acknowledged a chunk: a retrier that dies repeats one chunk at most, which egest drops as copies.
+The retrier reads `parked` once as it is written and records, for each destination and partition, the first offset of
+its deliveries. When the destination is active again, they are read from that offset and go to `retry-out` in small
+chunks: the next chunk follows when egest has committed past the last one. So they come back at the rate of the
+destination, and few are copied if it fails again. Progress is kept on the topic `destinations` after Kafka has
+acknowledged a chunk: a retrier that dies repeats one chunk at most, which egest drops as copies.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _KEPT_SHARE: Final = 0.9
 """Share of the topic's retention after which a parked delivery becomes a dead letter: 27 of 30 days."""
 _CLOSE_S: Final = 5.0
 _SETTLE_US: Final = round(2 * REFRESH_S * MICROSECONDS)
-"""Time after a change until every instance of egest knows it; what comes back earlier would be parked once more."""
+"""Time after a change until every instance of egest knows it; earlier deliveries would be parked once more."""
 
 logger = log.get(__name__)
 
@@ -63,10 +63,10 @@ class _ParkedPartition:
         self.assigned = assigned
         self.first_offsets = first_offsets
         """Destination to the first offset that may hold a delivery of it."""
-        self.through = assigned.committed or 0
-        """Offset before which every record was decided upon."""
+        self.handled_end = assigned.committed or 0
+        """Offset before which every record was handled."""
         self.newest_s: dict[DestinationName, float] = {}
-        """When a delivery of a destination was last read, monotonic seconds."""
+        """Time of the last read of a delivery of a destination, monotonic seconds."""
         self.probed_s: dict[DestinationName, float] = {}
         self.tasks: dict[DestinationName, asyncio.Task[None]] = {}
 
@@ -89,8 +89,8 @@ class ParkedDeliveries:
             topics: of the stream.
             destinations: started before the first batch.
             producer: started before the first batch.
-            probe_s: time between two parked deliveries of a partition that are brought back to see whether the
-                destination works again, seconds. Without them nothing would tell if no new events came.
+            probe_s: time between two parked deliveries of a partition that are brought back to test whether the
+                destination works again, seconds. Without them its recovery would show only with new events.
         """
         self._bootstrap = bootstrap
         self._topics = topics
@@ -98,42 +98,47 @@ class ParkedDeliveries:
         self._producer = producer
         self._probe_s = probe_s
         self._partitions: dict[int, _ParkedPartition] = {}
-        self._reading = asyncio.Lock()
-        self._connecting = asyncio.Lock()
+        self._read_lock = asyncio.Lock()
+        self._connect_lock = asyncio.Lock()
         self._admin: Any = None
         self._next_expiry_s = 0.0
 
     async def handle(self, assigned: AssignedPartition, batch: Batch) -> None:
-        """Note where the deliveries of parked destinations begin; bring the others back at once."""
+        """Record the first offsets of parked destinations' deliveries; bring other deliveries back at once."""
         await self._destinations.refresh()
-        parked = await self._partition(assigned)
+        parked_partition = await self._partition(assigned)
         if not assigned.active:
             assigned.abandon()
             return
         fetched_us = now_us()
-        positions: list[Record] = []
-        back: list[Record] = []
-        refused: list[Record] = []
+        position_records: list[Record] = []
+        resumed_records: list[Record] = []
+        dead_letters: list[Record] = []
         for record in batch:
             try:
                 name = _name(record)
-            except NotAnEvent as why:
-                refused.append(_letter(record, why, fetched_us))
+            except NotAnEvent as rejection:
+                dead_letters.append(_dead_letter(record, rejection, fetched_us))
                 continue
-            parked.newest_s[name] = monotonic_s()
-            if name in parked.first_offsets:
+            parked_partition.newest_s[name] = monotonic_s()
+            if name in parked_partition.first_offsets:
                 continue
             if self._destinations.states.get(name).state is DestinationState.ACTIVE:
-                back.append(_resumed(record, fetched_us))
+                resumed_records.append(_resumed(record, fetched_us))
             else:
-                parked.first_offsets[name] = record.offset
-                positions.append(position_record(name, assigned.partition, record.offset))
-        parked.through = batch[-1].offset + 1
-        await self._write(assigned.partition, back=back, letters=refused, positions=positions)
+                parked_partition.first_offsets[name] = record.offset
+                position_records.append(position_record(name, assigned.partition, record.offset))
+        parked_partition.handled_end = batch[-1].offset + 1
+        await self._write(
+            assigned.partition,
+            resumed_records=resumed_records,
+            dead_letters=dead_letters,
+            position_records=position_records,
+        )
         assigned.complete_through(batch[-1].offset)
 
     async def run(self, assigned: Mapping[TopicPartition, AssignedPartition]) -> None:
-        """Bring back what was resumed, until cancelled.
+        """Bring back the deliveries of resumed destinations, until cancelled.
 
         Args:
             assigned: the partitions of all topics that are assigned now; it changes.
@@ -142,21 +147,25 @@ class ParkedDeliveries:
             while True:
                 await asyncio.sleep(_CHECK_S)
                 try:
-                    partitions = [
-                        await self._partition(partition)
-                        for partition in list(assigned.values())
-                        if partition.topic == self._topics.parked
+                    parked_partitions = [
+                        await self._partition(assigned_partition)
+                        for assigned_partition in list(assigned.values())
+                        if assigned_partition.topic == self._topics.parked
                     ]
-                    for parked in partitions:
-                        self._start_drains(parked)
+                    for parked_partition in parked_partitions:
+                        self._start_drains(parked_partition)
                     if monotonic_s() >= self._next_expiry_s and any(
-                        parked.first_offsets for parked in partitions
+                        parked_partition.first_offsets for parked_partition in parked_partitions
                     ):
-                        await self._start_expiry(partitions)
+                        await self._start_expiry(parked_partitions)
                 except (KafkaError, OSError) as error:
                     logger.warning("parked-unreadable", error=repr(error))
         finally:
-            tasks = [task for parked in self._partitions.values() for task in parked.tasks.values()]
+            tasks = [
+                task
+                for parked_partition in self._partitions.values()
+                for task in parked_partition.tasks.values()
+            ]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -165,155 +174,199 @@ class ParkedDeliveries:
                     await asyncio.wait_for(self._admin.close(), _CLOSE_S)
 
     async def _partition(self, assigned: AssignedPartition) -> _ParkedPartition:
-        parked = self._partitions.get(assigned.partition)
-        if parked is None or parked.assigned is not assigned:
-            if parked is not None:
-                await asyncio.gather(*parked.tasks.values(), return_exceptions=True)
+        parked_partition = self._partitions.get(assigned.partition)
+        if parked_partition is None or parked_partition.assigned is not assigned:
+            if parked_partition is not None:
+                await asyncio.gather(*parked_partition.tasks.values(), return_exceptions=True)
             await self._destinations.refresh()
             first_offsets = self._destinations.states.positions(assigned.partition)
-            parked = self._partitions[assigned.partition] = _ParkedPartition(assigned, first_offsets)
-        return parked
+            parked_partition = self._partitions[assigned.partition] = _ParkedPartition(
+                assigned, first_offsets
+            )
+        return parked_partition
 
-    def _start_drains(self, parked: _ParkedPartition) -> None:
-        if not parked.assigned.active:
+    def _start_drains(self, parked_partition: _ParkedPartition) -> None:
+        if not parked_partition.assigned.active:
             return
-        for name in list(parked.first_offsets):
-            if name in parked.tasks:
+        for name in list(parked_partition.first_offsets):
+            if name in parked_partition.tasks:
                 continue
             change = self._destinations.states.get(name)
             if now_us() - change.at_us < _SETTLE_US:
                 continue
-            if change.state is DestinationState.PARKED and not self._probe_due(parked, name, change):
+            if change.state is DestinationState.PARKED and not self._probe_due(
+                parked_partition, name, change
+            ):
                 continue
-            task = parked.tasks[name] = asyncio.create_task(self._drain(parked, name, change))
-            task.add_done_callback(partial(_forget, parked.tasks, name))
+            task = parked_partition.tasks[name] = asyncio.create_task(
+                self._drain(parked_partition, name, change)
+            )
+            task.add_done_callback(partial(_forget, parked_partition.tasks, name))
 
-    async def _start_expiry(self, partitions: Sequence[_ParkedPartition]) -> None:
-        """Begin to make dead letters of deliveries that Kafka would delete soon, whatever their destination's state."""
-        kept_ms = await retention_ms(await self._started_admin(), self._topics.parked)
-        if kept_ms is None:
-            kept_ms = PARKED_RETENTION_MS
-        if kept_ms < 0:
+    async def _start_expiry(self, parked_partitions: Sequence[_ParkedPartition]) -> None:
+        """Start to make dead letters of deliveries that Kafka would delete soon, in any state of their destination."""
+        topic_retention_ms = await retention_ms(await self._started_admin(), self._topics.parked)
+        if topic_retention_ms is None:
+            topic_retention_ms = PARKED_RETENTION_MS
+        if topic_retention_ms < 0:
             self._next_expiry_s = monotonic_s() + _EXPIRY_CHECK_S
             return
-        self._next_expiry_s = monotonic_s() + min(_EXPIRY_CHECK_S, kept_ms / 20_000)
-        oldest_ms = now_us() // 1000 - int(kept_ms * _KEPT_SHARE)
-        tps = [TopicPartition(self._topics.parked, parked.assigned.partition) for parked in partitions]
-        async with self._reading, topic_consumer(self._bootstrap) as consumer:
-            ranges = await offset_ranges(consumer, tps, oldest_ms)
-        for parked, tp in zip(partitions, tps, strict=True):
-            end = min(ranges[tp].start, parked.through)
-            for name, first in list(parked.first_offsets.items()):
-                if first < end and name not in parked.tasks and parked.assigned.active:
-                    task = parked.tasks[name] = asyncio.create_task(self._expire(parked, name, end, kept_ms))
-                    task.add_done_callback(partial(_forget, parked.tasks, name))
+        self._next_expiry_s = monotonic_s() + min(_EXPIRY_CHECK_S, topic_retention_ms / 20_000)
+        oldest_ms = now_us() // 1000 - int(topic_retention_ms * _KEPT_SHARE)
+        topic_partitions = [
+            TopicPartition(self._topics.parked, parked_partition.assigned.partition)
+            for parked_partition in parked_partitions
+        ]
+        async with self._read_lock, topic_consumer(self._bootstrap) as consumer:
+            ranges = await offset_ranges(consumer, topic_partitions, oldest_ms)
+        for parked_partition, topic_partition in zip(parked_partitions, topic_partitions, strict=True):
+            end_offset = min(ranges[topic_partition].start, parked_partition.handled_end)
+            for name, first_offset in list(parked_partition.first_offsets.items()):
+                if (
+                    first_offset < end_offset
+                    and name not in parked_partition.tasks
+                    and parked_partition.assigned.active
+                ):
+                    task = parked_partition.tasks[name] = asyncio.create_task(
+                        self._expire(parked_partition, name, end_offset, topic_retention_ms)
+                    )
+                    task.add_done_callback(partial(_forget, parked_partition.tasks, name))
 
-    async def _expire(self, parked: _ParkedPartition, name: DestinationName, end: int, kept_ms: int) -> None:
+    async def _expire(
+        self,
+        parked_partition: _ParkedPartition,
+        name: DestinationName,
+        end_offset: int,
+        topic_retention_ms: int,
+    ) -> None:
         """Make dead letters of a destination's deliveries below an offset."""
-        days = f"{kept_ms / 86_400_000:g}"
-        why = Rejected(
-            "expired", f"it was parked for {_KEPT_SHARE:.0%} of the {days} days that Kafka keeps it"
+        retention_days = f"{topic_retention_ms / 86_400_000:g}"
+        rejection = Rejected(
+            "expired", f"it was parked for {_KEPT_SHARE:.0%} of the {retention_days} days that Kafka keeps it"
         )
-        partition, expired = parked.assigned.partition, 0
+        partition, expired_count = parked_partition.assigned.partition, 0
         try:
-            while parked.first_offsets.get(name, end) < end:
-                deliveries, next_offset = await self._read(parked, name, CHUNK, end)
-                parked.assigned.ensure_active()
+            while parked_partition.first_offsets.get(name, end_offset) < end_offset:
+                deliveries, next_offset = await self._read(parked_partition, name, CHUNK, end_offset)
+                parked_partition.assigned.ensure_active()
                 fetched_us = now_us()
                 await self._write(
-                    partition, letters=[_letter(record, why, fetched_us) for record in deliveries]
+                    partition,
+                    dead_letters=[_dead_letter(record, rejection, fetched_us) for record in deliveries],
                 )
-                expired += len(deliveries)
-                parked.assigned.ensure_active()
-                await self._advance(parked, name, next_offset)
+                expired_count += len(deliveries)
+                parked_partition.assigned.ensure_active()
+                await self._advance(parked_partition, name, next_offset)
         except (Fenced, KafkaError, OSError) as error:
             logger.warning("expiry-interrupted", partition=partition, error=repr(error), **name._asdict())
-        if expired:
-            logger.warning("parked-expired", partition=partition, deliveries=expired, **name._asdict())
+        if expired_count:
+            logger.warning("parked-expired", partition=partition, deliveries=expired_count, **name._asdict())
 
-    async def _advance(self, parked: _ParkedPartition, name: DestinationName, next_offset: int) -> None:
-        """Note that every delivery of a destination below an offset was dealt with."""
-        partition = parked.assigned.partition
+    async def _advance(
+        self, parked_partition: _ParkedPartition, name: DestinationName, next_offset: int
+    ) -> None:
+        """Record that every delivery of a destination below an offset was handled."""
+        partition = parked_partition.assigned.partition
         if (
-            next_offset >= parked.through
+            next_offset >= parked_partition.handled_end
         ):  # no await before `first_offsets` changes: `handle` must see the same
-            del parked.first_offsets[name]
-            await self._write(partition, positions=[position_record(name, partition, None)])
+            del parked_partition.first_offsets[name]
+            await self._write(partition, position_records=[position_record(name, partition, None)])
         else:
-            parked.first_offsets[name] = next_offset
-            await self._write(partition, positions=[position_record(name, partition, next_offset)])
+            parked_partition.first_offsets[name] = next_offset
+            await self._write(partition, position_records=[position_record(name, partition, next_offset)])
 
-    def _probe_due(self, parked: _ParkedPartition, name: DestinationName, change: StateChange) -> bool:
+    def _probe_due(
+        self, parked_partition: _ParkedPartition, name: DestinationName, change: StateChange
+    ) -> bool:
         if change.by != EGEST:
             return False
         now_s = monotonic_s()
-        if now_s - parked.probed_s.setdefault(name, now_s) < self._probe_s:
+        if now_s - parked_partition.probed_s.setdefault(name, now_s) < self._probe_s:
             return False
-        parked.probed_s[name] = now_s
+        parked_partition.probed_s[name] = now_s
         return True
 
-    async def _drain(self, parked: _ParkedPartition, name: DestinationName, change: StateChange) -> None:
-        """Bring back or expire the deliveries of a destination, as long as its state stays the same."""
+    async def _drain(
+        self, parked_partition: _ParkedPartition, name: DestinationName, change: StateChange
+    ) -> None:
+        """Bring back or expire the deliveries of a destination, as long as its state does not change."""
         limit = 1 if change.state is DestinationState.PARKED else CHUNK
-        partition = parked.assigned.partition
-        moved = 0
+        partition = parked_partition.assigned.partition
+        moved_count = 0
         try:
-            while name in parked.first_offsets and self._destinations.states.get(name).state is change.state:
-                began_s = monotonic_s()
-                deliveries, next_offset = await self._read(parked, name, limit)
-                parked.assigned.ensure_active()
+            while (
+                name in parked_partition.first_offsets
+                and self._destinations.states.get(name).state is change.state
+            ):
+                start_s = monotonic_s()
+                deliveries, next_offset = await self._read(parked_partition, name, limit)
+                parked_partition.assigned.ensure_active()
                 fetched_us = now_us()
                 if change.state is DestinationState.EXPIRING:
                     await self._write(
-                        partition, letters=[_expired(record, fetched_us) for record in deliveries]
+                        partition, dead_letters=[_expired(record, fetched_us) for record in deliveries]
                     )
                 else:
-                    await self._write(partition, back=[_resumed(record, fetched_us) for record in deliveries])
-                moved += len(deliveries)
-                parked.assigned.ensure_active()
-                await self._advance(parked, name, next_offset)
+                    await self._write(
+                        partition, resumed_records=[_resumed(record, fetched_us) for record in deliveries]
+                    )
+                moved_count += len(deliveries)
+                parked_partition.assigned.ensure_active()
+                await self._advance(parked_partition, name, next_offset)
                 if change.state is DestinationState.PARKED:
                     break
                 if deliveries and change.state is DestinationState.ACTIVE:
-                    await self._wait_for_egest(parked.assigned)
-                    if parked.newest_s.get(name, 0.0) > began_s:
+                    await self._wait_for_egest(parked_partition.assigned)
+                    if parked_partition.newest_s.get(name, 0.0) > start_s:
                         await asyncio.sleep(
                             REFRESH_S
                         )  # it is parked again: egest does not know the state yet
         except (Fenced, KafkaError, OSError) as error:
             logger.warning("drain-interrupted", partition=partition, error=repr(error), **name._asdict())
             await asyncio.sleep(_CHECK_S)
-        if moved:
+        if moved_count:
             logger.info(
-                "parked-moved", state=change.state, partition=partition, deliveries=moved, **name._asdict()
+                "parked-moved",
+                state=change.state,
+                partition=partition,
+                deliveries=moved_count,
+                **name._asdict(),
             )
 
     async def _read(
-        self, parked: _ParkedPartition, name: DestinationName, limit: int, end: int | None = None
+        self,
+        parked_partition: _ParkedPartition,
+        name: DestinationName,
+        limit: int,
+        end_offset: int | None = None,
     ) -> tuple[list[ConsumerRecord], int]:
-        """The next deliveries of a destination, and the offset after the last record that was read for them.
+        """The next deliveries of a destination, and the offset after the last record that was read.
 
         Args:
-            parked: the partition.
+            parked_partition: the partition.
             name: of the destination.
             limit: largest number of deliveries.
-            end: offset before which they are read; None: all that were decided upon.
+            end_offset: offset before which they are read; None: the end of the records that were handled.
         """
-        tp = TopicPartition(self._topics.parked, parked.assigned.partition)
+        topic_partition = TopicPartition(self._topics.parked, parked_partition.assigned.partition)
         deliveries: list[ConsumerRecord] = []
-        async with self._reading, topic_consumer(self._bootstrap) as consumer:
-            existing_offsets = (await offset_ranges(consumer, [tp]))[tp]
-            first = parked.first_offsets[name]
-            if existing_offsets.start > first:  # observe knows which deliveries were among them
+        async with self._read_lock, topic_consumer(self._bootstrap) as consumer:
+            existing_offsets = (await offset_ranges(consumer, [topic_partition]))[topic_partition]
+            first_offset = parked_partition.first_offsets[name]
+            if existing_offsets.start > first_offset:  # observe accounts for the deliveries among them
                 logger.error(
                     "offsets-lost",
-                    topic=tp.topic,
-                    partition=tp.partition,
-                    first=first,
+                    topic=topic_partition.topic,
+                    partition=topic_partition.partition,
+                    first=first_offset,
                     last=existing_offsets.start - 1,
                 )
-            offsets = range(max(existing_offsets.start, first), parked.through if end is None else end)
-            async for records in read_ranges(consumer, {tp: offsets}, max_records=CHUNK):
+            offsets = range(
+                max(existing_offsets.start, first_offset),
+                parked_partition.handled_end if end_offset is None else end_offset,
+            )
+            async for records in read_ranges(consumer, {topic_partition: offsets}, max_records=CHUNK):
                 for record in records:
                     with contextlib.suppress(NotAnEvent):
                         if _name(record) == name:
@@ -323,19 +376,22 @@ class ParkedDeliveries:
         return deliveries, max(offsets.start, offsets.stop)
 
     async def _wait_for_egest(self, assigned: AssignedPartition) -> None:
-        """Wait until egest has committed past everything that `retry-out` holds now."""
-        tp = TopicPartition(self._topics.retry_out, assigned.partition)
-        async with self._reading, topic_consumer(self._bootstrap) as consumer:
-            end = (await consumer.end_offsets([tp]))[tp]
+        """Wait until egest has committed past the present end of `retry-out`."""
+        topic_partition = TopicPartition(self._topics.retry_out, assigned.partition)
+        async with self._read_lock, topic_consumer(self._bootstrap) as consumer:
+            end_offset = (await consumer.end_offsets([topic_partition]))[topic_partition]
         admin = await self._started_admin()
         while assigned.active:
-            committed = await admin.list_consumer_group_offsets(self._topics.group("egest"))
-            if tp in committed and committed[tp].offset >= end:
+            committed_offsets = await admin.list_consumer_group_offsets(self._topics.group("egest"))
+            if (
+                topic_partition in committed_offsets
+                and committed_offsets[topic_partition].offset >= end_offset
+            ):
                 return
             await asyncio.sleep(_PACE_S)
 
     async def _started_admin(self) -> Any:
-        async with self._connecting:
+        async with self._connect_lock:
             if self._admin is None:
                 admin = AIOKafkaAdminClient(**client_options(self._bootstrap))
                 await admin.start()
@@ -346,19 +402,19 @@ class ParkedDeliveries:
         self,
         partition: int,
         *,
-        back: Sequence[Record] = (),
-        letters: Sequence[Record] = (),
-        positions: Sequence[Record] = (),
+        resumed_records: Sequence[Record] = (),
+        dead_letters: Sequence[Record] = (),
+        position_records: Sequence[Record] = (),
     ) -> None:
         outputs = [
-            (self._topics.retry_out, partition, back),
-            (self._topics.dead_letter, partition, letters),
-            (self._topics.destinations, 0, positions),
+            (self._topics.retry_out, partition, resumed_records),
+            (self._topics.dead_letter, partition, dead_letters),
+            (self._topics.destinations, 0, position_records),
         ]
         await asyncio.gather(
             *(
-                self._producer.send_and_wait(topic, number, records)
-                for topic, number, records in outputs
+                self._producer.send_and_wait(topic, output_partition, records)
+                for topic, output_partition, records in outputs
                 if records
             )
         )
@@ -377,21 +433,21 @@ def _name(record: ConsumerRecord) -> DestinationName:
 
 def _resumed(record: ConsumerRecord, fetched_us: int) -> Record:
     """The record for `retry-out`: with one more pass; its limits `max_attempts` and `max_age` begin anew."""
-    passes = number(fields(record.headers), PASS, 0) + 1
-    changes = {
-        PASS: b"%d" % passes,
+    pass_number = number(fields(record.headers), PASS, 0) + 1
+    field_changes = {
+        PASS: b"%d" % pass_number,
         IN: b"%d" % fetched_us,
         ATTEMPT: None,
         STARTED: None,
         DUE: None,
         RETRY: b"parked/%d" % record.offset,
     }
-    return Record(record.key, record.value, with_fields(record.headers, changes))
+    return Record(record.key, record.value, with_fields(record.headers, field_changes))
 
 
 def _expired(record: ConsumerRecord, fetched_us: int) -> Record:
-    return _letter(record, Rejected("expired", "an operator expired the parked deliveries"), fetched_us)
+    return _dead_letter(record, Rejected("expired", "an operator expired the parked deliveries"), fetched_us)
 
 
-def _letter(record: ConsumerRecord, why: Rejected, fetched_us: int) -> Record:
-    return dead_letter(record.key, record.value, record.headers, "retrier", why, fetched_us)
+def _dead_letter(record: ConsumerRecord, rejection: Rejected, fetched_us: int) -> Record:
+    return dead_letter(record.key, record.value, record.headers, "retrier", rejection, fetched_us)

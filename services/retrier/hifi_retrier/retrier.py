@@ -36,7 +36,7 @@ class Retrier:
 
         Args:
             topics: of the stream.
-            tiers: by the name of the retry topic, configured ones and others that exist.
+            tiers: by the name of the retry topic, of configured tiers and of other topics that exist.
             producer: to `retry-out` and the dead letters.
             parked: handles the topic `parked`.
         """
@@ -47,79 +47,82 @@ class Retrier:
         self._round_interval_s = round_interval_s(topics.tiers)
 
     async def handle(self, assigned: AssignedPartition, batch: Batch) -> None:
-        """Bring records back as they become due; those that are not due at a revocation stay in the topic."""
+        """Bring records back as they become due; records that are not due at a revocation stay in the topic."""
         if assigned.topic == self._topics.parked:
             await self._parked.handle(assigned, batch)
             return
         tier = self._tiers[assigned.topic]
         fetched_us, fetched_s = now_us(), monotonic_s()
-        times = [due_s(record.timestamp, tier.delay_s, fetched_us, fetched_s) for record in batch]
-        start = 0
-        while start < len(batch):
-            wake_s = next_round_s(times[start], monotonic_s(), self._round_interval_s)
+        due_times_s = [due_s(record.timestamp, tier.delay_s, fetched_us, fetched_s) for record in batch]
+        start_index = 0
+        while start_index < len(batch):
+            wake_s = next_round_s(due_times_s[start_index], monotonic_s(), self._round_interval_s)
             if not await _wait_until(wake_s, assigned):
                 assigned.abandon()
                 return
             now_s = monotonic_s()
-            end = next((at for at in range(start + 1, len(batch)) if times[at] > now_s), len(batch))
-            await self._bring_back(assigned, tier, batch[start:end], fetched_us)
-            start = end
+            end_index = next(
+                (index for index in range(start_index + 1, len(batch)) if due_times_s[index] > now_s),
+                len(batch),
+            )
+            await self._bring_back(assigned, tier, batch[start_index:end_index], fetched_us)
+            start_index = end_index
 
     async def handle_poison(
         self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception
     ) -> None:
         """Write a dead letter for a record on which `handle` failed repeatedly."""
-        why = Rejected(
+        rejection = Rejected(
             "retrier-failed", f"the retrier failed on this event ({type(error).__name__}); see its log"
         )
-        letter = dead_letter(record.key, record.value, record.headers, SERVICE, why, now_us())
-        await self._producer.send_and_wait(self._topics.dead_letter, assigned.partition, [letter])
+        letter_record = dead_letter(record.key, record.value, record.headers, SERVICE, rejection, now_us())
+        await self._producer.send_and_wait(self._topics.dead_letter, assigned.partition, [letter_record])
         assigned.complete(record.offset)
 
     async def _bring_back(
         self, assigned: AssignedPartition, tier: Tier, records: Sequence[ConsumerRecord], fetched_us: int
     ) -> None:
-        due: list[Record] = []
-        refused: list[Record] = []
+        due_records: list[Record] = []
+        dead_letters: list[Record] = []
         for record in records:
             try:
-                due.append(_due_again(record, tier, fetched_us))
-            except NotAnEvent as why:
-                refused.append(
-                    dead_letter(record.key, record.value, record.headers, SERVICE, why, fetched_us)
+                due_records.append(_due_again(record, tier, fetched_us))
+            except NotAnEvent as rejection:
+                dead_letters.append(
+                    dead_letter(record.key, record.value, record.headers, SERVICE, rejection, fetched_us)
                 )
         assigned.ensure_active()
-        outputs = [(self._topics.retry_out, due), (self._topics.dead_letter, refused)]
+        outputs = [(self._topics.retry_out, due_records), (self._topics.dead_letter, dead_letters)]
         await asyncio.gather(
             *(
-                self._producer.send_and_wait(topic, assigned.partition, output)
-                for topic, output in outputs
-                if output
+                self._producer.send_and_wait(topic, assigned.partition, output_records)
+                for topic, output_records in outputs
+                if output_records
             )
         )
         assigned.complete_through(records[-1].offset)
 
 
 def _due_again(record: ConsumerRecord, tier: Tier, fetched_us: int) -> Record:
-    """The record for `retry-out`: with one more pass, and with the place where it waited.
+    """The record for `retry-out`: with one more pass, and with the tier and offset where it waited.
 
     Raises:
-        NotAnEvent: it is not a delivery that egest handed over.
+        NotAnEvent: the record is not a delivery of egest.
     """
     identity(record.headers)
     delivery_fields = fields(record.headers)
     if DESTINATION not in delivery_fields:
         raise NotAnEvent(f"the header {DESTINATION} is missing")
-    changes = {
+    field_changes = {
         PASS: b"%d" % (number(delivery_fields, PASS, 0) + 1),
         RETRY: f"{tier.name}:{record.offset}".encode(),
         IN: b"%d" % fetched_us,
     }
-    return Record(record.key, record.value, with_fields(record.headers, changes))
+    return Record(record.key, record.value, with_fields(record.headers, field_changes))
 
 
-async def _wait_until(when_s: float, assigned: AssignedPartition) -> bool:
-    """Wait until a moment of the monotonic clock; False as soon as the partition is taken away."""
+async def _wait_until(wake_s: float, assigned: AssignedPartition) -> bool:
+    """Wait until a time of the monotonic clock; False as soon as the partition is revoked."""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(assigned.revoked.wait(), max(0.0, when_s - monotonic_s()))
+        await asyncio.wait_for(assigned.revoked.wait(), max(0.0, wake_s - monotonic_s()))
     return assigned.active

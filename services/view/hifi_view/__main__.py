@@ -25,23 +25,27 @@ logger = log.get(__name__)
 async def view(service: Service, settings: ViewSettings) -> None:
     """Follow the topics of all views and serve their rows until the service stops."""
     health, topics = service.health, settings.topics
-    declared = declared_views(settings)
+    declarations = declared_views(settings)
     registry = PipeRegistry(settings.kafka, topics, health)
-    read = sorted({topics.raw, *(view.from_.at.topic(topics) for view in declared)})
-    check = TopicCheck(settings.kafka, read, registry.partition_count, health)
-    keys = ReadKeys(declared, health)
-    views = Views(settings, declared, registry, health)
+    read_topics = sorted({topics.raw, *(view.from_.at.topic(topics) for view in declarations)})
+    topic_check = TopicCheck(settings.kafka, read_topics, registry.partition_count, health)
+    read_keys = ReadKeys(declarations, health)
+    views = Views(settings, declarations, registry, health)
     certificate = server_certificate(settings.view_tls_certificate_file, settings.view_tls_key_file, health)
-    sock = server.listen(settings.view_host, settings.view_port)
-    async with contextlib.AsyncExitStack() as serving:
-        app = application(settings, views, keys, service.stopping)
-        await serving.enter_async_context(server.serve(app, sock, drain_s=2, certificate=certificate))
+    listen_socket = server.listen(settings.view_host, settings.view_port)
+    async with contextlib.AsyncExitStack() as server_stack:
+        app = application(settings, views, read_keys, service.stopping)
+        await server_stack.enter_async_context(
+            server.serve(app, listen_socket, drain_s=2, certificate=certificate)
+        )
         scheme = "https" if certificate else "http"
-        logger.info("views-served", url=f"{scheme}://{settings.view_host}:{sock.getsockname()[1]}/v1/views")
-        async with running(service, views, keys, registry, check, background_work=[views.run]):
+        logger.info(
+            "views-served", url=f"{scheme}://{settings.view_host}:{listen_socket.getsockname()[1]}/v1/views"
+        )
+        async with running(service, views, read_keys, registry, topic_check, background_work=[views.run]):
             health.state = "running"
             await service.stopping.wait()
-            await serving.aclose()
+            await server_stack.aclose()
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The views of this instance: from the folder of pipes to what follows their topics.
+"""The views of this instance: their declarations, their files, and the readers that follow their topics.
 
 Declarations come from the folder, not from a topic: a view is a right to read data, which the operator of this
 service grants, and a topic would add a kind of record, a writer and a right to write it for what one service reads.
@@ -29,39 +29,39 @@ def declared_views(settings: ViewSettings) -> list[View]:
     """The views of the folder.
 
     Raises:
-        Misconfigured: one is wrong, or there is none.
+        Misconfigured: a declaration is wrong, or there is none.
     """
     folder = settings.view_declarations
     if folder is None:
         raise Misconfigured("HIFI_VIEW_DECLARATIONS is not set; name the folder of pipes with the views")
-    loaded, problems = load_views(folder)
+    loaded_views, problems = load_views(folder)
     if problems:
         raise Misconfigured("views are wrong:\n" + "\n".join(f"  {problem}" for problem in problems))
-    if not loaded:
+    if not loaded_views:
         raise Misconfigured(
             f"{folder} declares no view (HIFI_VIEW_DECLARATIONS); add a file that begins with `view: NAME`"
         )
-    return [loaded_view.view for loaded_view in loaded]
+    return [loaded_view.view for loaded_view in loaded_views]
 
 
 class Views:
     """All views, by name, once they have started."""
 
     def __init__(
-        self, settings: ViewSettings, declared: list[View], registry: PipeRegistry, health: Health
+        self, settings: ViewSettings, declarations: list[View], registry: PipeRegistry, health: Health
     ) -> None:
         """Nothing runs before `start`.
 
         Args:
             settings: of the service.
-            declared: the views.
+            declarations: of the views.
             registry: of the pipes.
             health: of the service.
         """
         self._settings = settings
         self._registry = registry
         self.by_name: Mapping[str, FollowedView] = {
-            view.view: FollowedView(settings, view, registry, health) for view in declared
+            view.view: FollowedView(settings, view, registry, health) for view in declarations
         }
         self._lock: IO[str] | None = None
 
@@ -69,7 +69,7 @@ class Views:
         """Take the folder of the files.
 
         Raises:
-            Misconfigured: another process has it, or it cannot be written.
+            Misconfigured: another process has the folder, or it cannot be written.
         """
         folder = self._settings.view_data
         try:
@@ -93,15 +93,17 @@ class Views:
         async with asyncio.TaskGroup() as tasks:
             for view in self.by_name.values():
                 tasks.create_task(view.run())
-            for hop in sorted({view.view.from_.at for view in self.by_name.values()}):
+            for viewed_topic in sorted({view.view.from_.at for view in self.by_name.values()}):
                 partitions = self._registry.partition_count()
-                tasks.create_task(CutReader(self._settings, hop, partitions, self._on_cut(hop)).run())
+                tasks.create_task(
+                    CutReader(self._settings, viewed_topic, partitions, self._on_cut(viewed_topic)).run()
+                )
 
-    def _on_cut(self, hop: ViewedTopic) -> Callable[[Cut], None]:
-        views = [view for view in self.by_name.values() if view.view.from_.at is hop]
+    def _on_cut(self, viewed_topic: ViewedTopic) -> Callable[[Cut], None]:
+        views = [view for view in self.by_name.values() if view.view.from_.at is viewed_topic]
 
-        def add(cut: Cut) -> None:
+        def add_cut(cut: Cut) -> None:
             for view in views:
                 view.add_cut(cut)
 
-        return add
+        return add_cut

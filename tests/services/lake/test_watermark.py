@@ -91,7 +91,7 @@ async def test_every_event_acknowledged_before_the_time_of_a_snapshot_is_in_it(
 
             async def commit(ids: list[int]) -> None:
                 """Their rows, then their receipts."""
-                files = file_with(writer.declared, BLUE, range(ids[0], ids[-1] + 1))
+                files = file_with(writer.table, BLUE, range(ids[0], ids[-1] + 1))
                 await asyncio.to_thread(writer._commits.append, files, progress(len(events)))
                 receipt = added(b"%d" % now_us())["receipts"] | {DESTINATION: b"lake"}
                 await double.write("receipts", 0, [events[number] | receipt for number in ids])

@@ -124,7 +124,7 @@ def test_a_service_that_stands_still_costs_no_memory() -> None:
         cuts.begin(time, {0: time + 1})
     cuts.advance(0, {0: 40}, {0: 7})
     (cut,) = cuts.take()
-    assert (cut.time_us, cut.ends) == (39, {0: 7})
+    assert (cut.time_us, cut.end_offsets) == (39, {0: 7})
     cuts.advance(0, {0: 2000}, {0: 8})
     (cut,) = cuts.take()
     assert cut.time_us == 63

@@ -1,4 +1,4 @@
-"""The paces of all sources; while any backfill is under way, they follow how late the mesh is."""
+"""The paces of all sources; while any backfill is under way, they follow the lag of the mesh."""
 
 import asyncio
 import contextlib
@@ -47,14 +47,14 @@ class BackfillController:
         self._paces: dict[str, SourcePace] = {}
 
     @contextlib.contextmanager
-    def reading(self, pipe: str, declared: Backfill) -> Iterator[SourcePace]:
+    def reading(self, pipe: str, backfill: Backfill) -> Iterator[SourcePace]:
         """The pace of a source while it is read.
 
         Args:
             pipe: name.
-            declared: by the pipe.
+            backfill: as the pipe declares it.
         """
-        pace = self._paces[pipe] = SourcePace(declared)
+        pace = self._paces[pipe] = SourcePace(backfill)
         try:
             yield pace
         finally:
@@ -67,29 +67,29 @@ class BackfillController:
         """Pipe to the progress of its source, for the ack reports; also sets the metrics."""
         reports = {pipe: pace.report() for pipe, pace in self._paces.items()}
         for pipe, report in reports.items():
-            left_s = seconds_left(report)
+            remaining_s = seconds_left(report)
             metrics.SOURCE_READ.labels(pipe).set(report["done"])
             metrics.SOURCE_REMAINING.labels(pipe).set(report["remaining"])
-            metrics.SOURCE_LEFT.labels(pipe).set(math.nan if left_s is None else left_s)
+            metrics.SOURCE_LEFT.labels(pipe).set(math.nan if remaining_s is None else remaining_s)
             metrics.BACKFILL_LIMIT.labels(pipe).set(report["limit_per_s"])
             metrics.SOURCE_HELD.labels(pipe).set(report["held_bytes"])
         return reports
 
     async def run(self) -> None:
         """Watch the mesh while any backfill is under way, until cancelled."""
-        watching: asyncio.Task[None] | None = None
+        watch_task: asyncio.Task[None] | None = None
         try:
             while True:
                 if any(pace.active for pace in self._paces.values()):
-                    if watching is None or watching.done():
-                        watching = asyncio.create_task(self._watch())
-                elif watching is not None:
-                    await _cancel(watching)
-                    watching = None
+                    if watch_task is None or watch_task.done():
+                        watch_task = asyncio.create_task(self._watch())
+                elif watch_task is not None:
+                    await _cancel(watch_task)
+                    watch_task = None
                 await asyncio.sleep(_LOOK_S)
         finally:
-            if watching is not None:
-                await _cancel(watching)
+            if watch_task is not None:
+                await _cancel(watch_task)
 
     async def _watch(self) -> None:
         settings, bound_s = self._settings, self._settings.collect_backfill_lag_s
@@ -102,12 +102,12 @@ class BackfillController:
 
     def _adjust(self, readings: StageReadings) -> float:
         """Set the rates of all backfills; returns the time until the next reading, seconds."""
-        late = [stage for stage in readings.stages if stage.lag_s > stage.bound_s]
-        scarce = CPU if FETCH_INTERVAL.seconds > _SCARCE_S else ""
-        latest = max(late, key=lambda stage: stage.lag_s).service if late else scarce
+        late_stages = [stage for stage in readings.stages if stage.lag_s > stage.bound_s]
+        cpu_cause = CPU if FETCH_INTERVAL.seconds > _SCARCE_S else ""
+        late_stage = max(late_stages, key=lambda stage: stage.lag_s).service if late_stages else cpu_cause
         for pace in self._paces.values():
             if pace.active:
-                pace.rate.update(latest)
+                pace.rate.update(late_stage)
         return _LOOK_S
 
 

@@ -8,9 +8,9 @@ from typing import Final
 START: Final = 0.25
 """Share of the rate at which a backfill begins."""
 LEAST: Final = 0.02
-"""Share of the rate that remains however late the mesh is."""
+"""Share of the rate that remains at any lag of the mesh."""
 LEAST_OF_CPU: Final = 0.2
-"""Share of the rate that remains where only CPU time is scarce: other programs may be the cause."""
+"""Share of the rate that remains if only CPU time is scarce: other programs may be the cause."""
 CPU: Final = "scarce CPU"
 _DECREASE: Final = 0.7
 _DECREASE_OF_CPU: Final = 0.9
@@ -35,16 +35,20 @@ class BackfillRate:
 
     @property
     def per_s(self) -> float:
-        """The rate at the moment."""
+        """The present rate, events per second."""
         return max(_LEAST_PER_S, self._declared_per_s * self._share)
 
-    def update(self, late: str) -> None:
-        """Take a reading of the mesh: the stage that is late, `CPU`, or empty."""
-        self.late = late
-        if late == CPU:
-            more = min(self._share + _INCREASE, LEAST_OF_CPU)
-            self._share = max(more, self._share * _DECREASE_OF_CPU)
-        elif late:
+    def update(self, late_stage: str) -> None:
+        """Adjust the rate to a reading of the mesh.
+
+        Args:
+            late_stage: name of the stage that is late, or `CPU`; empty: none.
+        """
+        self.late = late_stage
+        if late_stage == CPU:
+            raised_share = min(self._share + _INCREASE, LEAST_OF_CPU)
+            self._share = max(raised_share, self._share * _DECREASE_OF_CPU)
+        elif late_stage:
             self._share = max(LEAST, self._share * _DECREASE)
         else:
             self._share = min(1.0, self._share + _INCREASE)

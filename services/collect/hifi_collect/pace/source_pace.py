@@ -1,4 +1,4 @@
-"""The pace of one source: its backfill waits for its turn, whatever source partition it comes from."""
+"""The pace of one source, which the backfill of all its source partitions keeps."""
 
 import asyncio
 import math
@@ -21,34 +21,34 @@ _CHUNK_S: Final = 0.5
 _LONGEST_WAIT_S: Final = 0.5
 """The rate may have changed meanwhile, seconds."""
 _ACTIVE_S: Final = 5.0
-"""A backfill has ended when no event of it was read for so long, seconds."""
+"""Time without an event of a backfill after which it has ended, seconds."""
 
 
 class SourcePace:
-    """What one instance of collect may read of one source, and how far it is."""
+    """The rate at which one instance of collect may read one source, and its progress."""
 
-    def __init__(self, declared: Backfill, now_s: Callable[[], float] = monotonic_s) -> None:
+    def __init__(self, backfill: Backfill, now_s: Callable[[], float] = monotonic_s) -> None:
         """No backfill has begun.
 
         Args:
-            declared: by the pipe.
+            backfill: as the pipe declares it.
             now_s: the clock, monotonic, seconds.
         """
-        self.after_s: Final = declared.after
-        self.rate: Final = BackfillRate(declared.rate)
+        self.after_s: Final = backfill.after
+        self.rate: Final = BackfillRate(backfill.rate)
         self.progress: Final = SourceProgress()
         self.held: Callable[[], Held] = _nothing_held
-        """What the source keeps for hifi."""
+        """The log that the source keeps for hifi."""
         self.notice: Callable[[], str] = str
-        """What a person should know of the rows of the source; empty: nothing."""
+        """A notice for operators about the rows of the source; empty: none."""
         self.share = 1.0
         """Share of the source that this instance reads."""
         self._now_s = now_s
         self._bucket_per_s = self.per_s
         self._bucket = TokenBucket(self.per_s, _SLICE_S)
-        self._turns = asyncio.Lock()
-        self._waiting = 0
-        self._turn_s = -math.inf
+        self._lock = asyncio.Lock()
+        self._waiting_callers = 0
+        self._last_write_s = -math.inf
 
     @property
     def per_s(self) -> float:
@@ -58,36 +58,36 @@ class SourcePace:
     @property
     def active(self) -> bool:
         """Whether a backfill is under way."""
-        return self._waiting > 0 or self._now_s() - self._turn_s < _ACTIVE_S
+        return self._waiting_callers > 0 or self._now_s() - self._last_write_s < _ACTIVE_S
 
     def chunks(self, batch: Sequence[T]) -> Iterator[Sequence[T]]:
-        """Split a batch into parts of half a second, so that each gets an accepted time of its own."""
-        return self._parts(batch, _CHUNK_S)
+        """Split a batch into chunks of half a second, so that each gets an accepted time of its own."""
+        return self._split(batch, _CHUNK_S)
 
     def slices(self, events: Sequence[T]) -> Iterator[Sequence[T]]:
-        """Split events into parts, before each of which `turn` is awaited."""
-        return self._parts(events, _SLICE_S)
+        """Split events into slices, before each of which `turn` is awaited."""
+        return self._split(events, _SLICE_S)
 
-    def _parts(self, values: Sequence[T], seconds: float) -> Iterator[Sequence[T]]:
-        at = 0
-        while at < len(values):
+    def _split(self, values: Sequence[T], seconds: float) -> Iterator[Sequence[T]]:
+        start = 0
+        while start < len(values):
             size = max(1, int(self.per_s * seconds))
-            yield values[at : at + size]
-            at += size
+            yield values[start : start + size]
+            start += size
 
     async def turn(self, events: int) -> None:
-        """Wait until so many events of the backfill may be written. Waiting callers get their turns in order."""
+        """Wait until this number of events of the backfill may be written. Callers are served in order."""
         if not self.active:
             self.rate.restart()
-        self._waiting += 1
+        self._waiting_callers += 1
         try:
-            async with self._turns:
+            async with self._lock:
                 while (wait_s := self._wait_s()) > 0:
                     await asyncio.sleep(min(wait_s, _LONGEST_WAIT_S))
-                self._turn_s = self._now_s()
-                self._bucket.take(self._turn_s, events)
+                self._last_write_s = self._now_s()
+                self._bucket.take(self._last_write_s, events)
         finally:
-            self._waiting -= 1
+            self._waiting_callers -= 1
 
     def _wait_s(self) -> float:
         if (

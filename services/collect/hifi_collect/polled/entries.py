@@ -1,8 +1,8 @@
-"""How far a source is read, kept in the compacted topic `source-progress`. The instance that took over last can write.
+"""The progress of a source, kept in the compacted topic `source-progress`. The instance that took over last can write.
 
 It is written in transactions of one transactional id for each pipe: Kafka refuses those of an earlier instance as soon
-as a later one has begun, and what the earlier one wrote before is complete then. So whoever takes over knows
-everything that an earlier reader was allowed to do.
+as a later one has begun, and the earlier one's transactions are complete then. So an instance that takes over knows
+the whole progress of earlier readers.
 """
 
 from collections.abc import Mapping
@@ -26,10 +26,10 @@ class SourceEntries:
         Args:
             settings: of the service.
             pipe: name.
-            source: name of what is read, without `;`. A pipe whose source changes begins again under another name.
+            source: its name, without `;`. A pipe whose source changes begins again under another name.
         """
         self.entries: dict[str, Any] = {}
-        """Everything that is written down."""
+        """All entries that are in the topic."""
         self._settings = settings
         self._topic = settings.topics.source_progress
         self._prefix = f"{pipe};{source};"
@@ -38,18 +38,18 @@ class SourceEntries:
         )
 
     async def take_over(self) -> None:
-        """End the right of every earlier instance to write, then read what they wrote; retries until Kafka answers."""
+        """End the right of earlier instances to write, then read their entries; retries until Kafka answers."""
         await self._writer.start()
         self.entries = {}
-        takes = {self._topic: self._take}
-        follower = TopicFollower(self._settings.kafka, self._settings.instance, takes)
+        handlers = {self._topic: self._take_record}
+        follower = TopicFollower(self._settings.kafka, self._settings.instance, handlers)
         try:
             await follower.start()
         finally:
             await follower.stop()
 
     async def keep(self, entries: Mapping[str, Any]) -> None:
-        """Write entries down, all or none; None removes one.
+        """Write entries, all or none; None removes one.
 
         Raises:
             Fenced: another instance has taken over, or it is not known whether they were written. Take over again.
@@ -63,18 +63,18 @@ class SourceEntries:
         except (Overtaken, Retryable) as error:
             raise Fenced(f"the progress of the source was not written: {error}") from error
         for name, entry in entries.items():
-            self._set(name, entry)
+            self._set_entry(name, entry)
 
     async def stop(self) -> None:
         """Disconnect."""
         await self._writer.stop()
 
-    def _take(self, key: bytes | None, value: bytes | None, _: int) -> None:
-        text = (key or b"").decode()
-        if text.startswith(self._prefix):
-            self._set(text.removeprefix(self._prefix), None if not value else orjson.loads(value))
+    def _take_record(self, key: bytes | None, value: bytes | None, _: int) -> None:
+        key_text = (key or b"").decode()
+        if key_text.startswith(self._prefix):
+            self._set_entry(key_text.removeprefix(self._prefix), None if not value else orjson.loads(value))
 
-    def _set(self, name: str, entry: Any) -> None:
+    def _set_entry(self, name: str, entry: Any) -> None:
         if entry is None:
             self.entries.pop(name, None)
         else:

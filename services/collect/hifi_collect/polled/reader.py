@@ -27,25 +27,25 @@ _RETRY_S: Final = 1.0
 _RETRIES_S: Final = (1.0, 1.0, 2.0, 5.0, 10.0)
 """Waits while a source does not answer, seconds."""
 _FINISH_S: Final = 10.0
-"""Bound on what is read and written when the reader has to end, seconds."""
+"""Time to read and write the last events when the reader has to end, seconds."""
 
 logger = log.get(__name__)
 
 
 class _ElectedTurn(SourceTurn):
-    """What a source may do while this instance is the elected one."""
+    """The access of a source to its progress and to `raw` while this instance is elected."""
 
     def __init__(self, reader: "PolledReader", progress: SourceEntries) -> None:
         self._reader = reader
         self._progress = progress
-        self._run = new_run()
+        self._reader_run = new_run()
         self._backlog = SourceBacklog(reader.pace.after_s if reader.by_age else None)
         self.worked = False
         """Whether the source has answered."""
 
     @property
     def entries(self) -> Mapping[str, Any]:
-        """What is written down about the source, by name."""
+        """The entries of the source, by name."""
         return self._progress.entries
 
     def over(self) -> bool:
@@ -58,7 +58,7 @@ class _ElectedTurn(SourceTurn):
             await asyncio.wait_for(self._reader.over.wait(), seconds)
 
     async def keep(self, entries: Mapping[str, Any]) -> None:
-        """Write entries down."""
+        """Write entries."""
         await self._progress.keep(entries)
 
     async def write(
@@ -68,45 +68,45 @@ class _ElectedTurn(SourceTurn):
         accepted_us: int,
         remaining: int | None = None,
     ) -> None:
-        """Write a batch to `raw`; every event of every such source goes through here."""
+        """Write events to `raw`; polled sources write all of their events with this method."""
         reader = self._reader
         pipe = reader.registry.get(reader.pipe)
         if pipe is None or pipe.pipe.source != reader.declared:
             raise Fenced("the pipe has another source now")
-        paced = self._backlog.mark(events, remaining, now_us()) > 0
-        left, pace, source, acknowledged = events, reader.pace, partition.encode(), []
-        while left:
-            part = next(pace.slices(left)) if paced else left
-            if backfill := sum(event.backfill for event in part) if paced else 0:
-                await self._turn_of(backfill)
+        is_paced = self._backlog.mark(events, remaining, now_us()) > 0
+        remaining_events, pace, source, acknowledgements = events, reader.pace, partition.encode(), []
+        while remaining_events:
+            batch = next(pace.slices(remaining_events)) if is_paced else remaining_events
+            if backfill_count := sum(event.backfill for event in batch) if is_paced else 0:
+                await self._wait_for_rate(backfill_count)
             if self.over():
-                part = left  # at once, so that whoever reads next has nothing to write again
-            left = left[len(part) :]
-            for events_slice in loop_slices(part):
-                times = [accepted_us] * len(events_slice)
-                begun = await reader.writer.begin(
-                    pipe, events_slice, times, source, self._run, now_us(), at_once=True
+                batch = remaining_events  # at once, so that the next reader has nothing to write again
+            remaining_events = remaining_events[len(batch) :]
+            for events_slice in loop_slices(batch):
+                accepted_times_us = [accepted_us] * len(events_slice)
+                acknowledgement = await reader.writer.begin(
+                    pipe, events_slice, accepted_times_us, source, self._reader_run, now_us(), at_once=True
                 )
-                acknowledged.append(begun)
+                acknowledgements.append(acknowledgement)
                 await asyncio.sleep(0)
-            if backfill:
-                await begun
-        await asyncio.gather(*acknowledged)
+            if backfill_count:
+                await acknowledgement
+        await asyncio.gather(*acknowledgements)
         pace.progress.put(partition, self._backlog.offsets, monotonic_s())
         pace.progress.advance(partition, self._backlog.offsets.position, len(events), monotonic_s())
 
-    async def _turn_of(self, events: int) -> None:
+    async def _wait_for_rate(self, events: int) -> None:
         """Wait for the rate of the source, at most until reading has to end."""
-        waits = [
+        wait_tasks = [
             asyncio.create_task(self._reader.pace.turn(events)),
             asyncio.create_task(self._reader.over.wait()),
         ]
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(wait_tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for waiting in waits:
-                waiting.cancel()
-            await asyncio.wait(waits)
+            for wait_task in wait_tasks:
+                wait_task.cancel()
+            await asyncio.wait(wait_tasks)
 
     def warn(self, subject: str, reason: str | None) -> None:
         """Show a warning about a subject; None removes it."""
@@ -161,7 +161,7 @@ class PolledReader:
         )
 
     async def run(self) -> None:
-        """Read whenever this instance is the elected one, until the service stops.
+        """Read while this instance is elected, until the service stops.
 
         Raises:
             Misconfigured: the settings of the source cannot be used.
@@ -180,43 +180,43 @@ class PolledReader:
                     await self.lifetime.sleep(_RETRY_S)
                 finally:
                     self._election.query_stopped.set()
-                    self.pace.progress.keep(set())  # whoever is elected now tells of it
+                    self.pace.progress.keep(set())  # the instance that is elected now reports it
         finally:
             await self._election.stop()
 
     async def _read_until_over(self) -> None:
-        reading = asyncio.create_task(self._read())
-        ends = [
+        read_task = asyncio.create_task(self._read())
+        end_tasks = [
             asyncio.create_task(event.wait())
             for event in (self.lifetime.stopping, self._election.not_leading)
         ]
         try:
-            await asyncio.wait({reading, *ends}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({read_task, *end_tasks}, return_when=asyncio.FIRST_COMPLETED)
             self.over.set()
-            await asyncio.wait({reading}, timeout=_FINISH_S)
+            await asyncio.wait({read_task}, timeout=_FINISH_S)
         finally:
             self.over.set()
-            for task in (reading, *ends):
+            for task in (read_task, *end_tasks):
                 task.cancel()
-            await asyncio.wait({reading, *ends})
-        if not reading.cancelled():
-            reading.result()
+            await asyncio.wait({read_task, *end_tasks})
+        if not read_task.cancelled():
+            read_task.result()
 
     async def _read(self) -> None:
-        """Take over and read until the turn is over, however often the source does not answer."""
+        """Take over and read until the turn is over; a source that does not answer is tried again."""
         progress = SourceEntries(self._settings, self.pipe, self._source.name)
         try:
             await progress.take_over()
             logger.info("source-taken-over", pipe=self.pipe, source=self._source.name)
             failures = 0
             while not self.over.is_set():
-                turn = _ElectedTurn(self, progress)
+                source_turn = _ElectedTurn(self, progress)
                 try:
-                    await self._source.read(turn)
+                    await self._source.read(source_turn)
                 except Retryable as error:
                     logger.warning("source-unreachable", pipe=self.pipe, error=str(error))
-                    turn.warn("source", str(error))
-                    failures = 0 if turn.worked else failures + 1
-                    await turn.pause(backoff_s(failures, _RETRIES_S))
+                    source_turn.warn("source", str(error))
+                    failures = 0 if source_turn.worked else failures + 1
+                    await source_turn.pause(backoff_s(failures, _RETRIES_S))
         finally:
             await progress.stop()

@@ -1,6 +1,6 @@
 """Report records that Kafka deleted, by retention or by command, before collect read them.
 
-The consumer knows which they are: those between the offset up to which it has fetched everything and the one to which
+The consumer reports them: the records between the offset up to which it has fetched all records and the offset to which
 its position was reset. Records that were compacted, records of aborted transactions and the markers of transactions are
 fetched like others, so they are no loss.
 """
@@ -25,22 +25,22 @@ class DeletedRecords:
         Args:
             pipe: name.
             health: shows the warning.
-            reporter: tells observe.
+            reporter: reports them to observe.
         """
         self._pipe: Final = pipe
         self._health = health
         self._reporter = reporter
 
-    def report(self, tp: TopicPartition, deleted: list[range]) -> None:
+    def report(self, topic_partition: TopicPartition, deleted_ranges: list[range]) -> None:
         """Report offsets that were deleted since the last call.
 
         Args:
-            tp: the partition.
-            deleted: is empty afterwards.
+            topic_partition: the partition.
+            deleted_ranges: of offsets; empty afterwards.
         """
-        name = f"{tp.topic}[{tp.partition}]"
-        while deleted:
-            deleted_range = deleted.pop(0)
+        name = f"{topic_partition.topic}[{topic_partition.partition}]"
+        while deleted_ranges:
+            deleted_range = deleted_ranges.pop(0)
             logger.error(
                 "source-records-deleted",
                 pipe=self._pipe,

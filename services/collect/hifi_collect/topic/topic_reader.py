@@ -1,9 +1,9 @@
 """Read a source topic in a consumer group on its own cluster, and write its records to `raw`.
 
-Before a batch is written, its accepted time is committed with the position up to which everything is written; then the
-position after its last record is. So whoever reads it again gives it the same time, and a reader that has lost the
-partition does not write, because its commit is refused. While a batch is written the next one is read. What the topic
-had before is backfill and has a pace (`hifi_collect.pace`).
+Before a batch is written, its accepted time is committed with the position up to which all records are written;
+afterwards the position after its last record is committed. So the next reader of the batch gives it the same time, and
+a reader that has lost the partition does not write, because its commit is refused. While a batch is written the next
+one is read. Earlier records of the topic are backfill and have a pace (`hifi_collect.pace`).
 """
 
 import asyncio
@@ -49,14 +49,14 @@ _REGISTRY: Final = "schema registry"
 logger = log.get(__name__)
 
 
-class _PartitionReading:
-    """What is known of one source partition during one assignment."""
+class _PartitionState:
+    """The state of one source partition during one assignment."""
 
     def __init__(self, assigned: AssignedPartition, source: bytes, after_s: float) -> None:
         self.source = source
-        self.run = new_run()
+        self.reader_run = new_run()
         self.times = AcceptedTimes(assigned.metadata)
-        self.first: int | None = None
+        self.first_offset: int | None = None
         """Offset that was read first."""
         self.writing: deque[asyncio.Future[Any]] = deque()
         """Acknowledgements of the last batches."""
@@ -99,14 +99,14 @@ class KafkaTopicReader:
         self._writer = writer
         self._pace = pace
         self._max_bytes = settings.collect_max_event_bytes
-        self._events_of_topic = events
+        self._topic_events = events
         self._event = events.event_reader(cluster)
         self._deleted = DeletedRecords(pipe, lifetime.health, writer.reporter)
-        self._turns = asyncio.Lock()
-        """Held by the partition whose records are worked on."""
-        self._without_schemas: set[AssignedPartition] = set()
+        self._work_lock = asyncio.Lock()
+        """Held while the records of a partition are processed."""
+        self._waiting_for_schemas: set[AssignedPartition] = set()
         """Partitions that wait for the schema registry."""
-        self._readings: WeakKeyDictionary[AssignedPartition, _PartitionReading] = WeakKeyDictionary()
+        self._states: WeakKeyDictionary[AssignedPartition, _PartitionState] = WeakKeyDictionary()
         self._consumer = Consumer(
             lifetime,
             settings.model_copy(update={"kafka": source.bootstrap}),
@@ -126,101 +126,111 @@ class KafkaTopicReader:
 
     async def run(self) -> None:
         """Read until the service stops."""
-        watching = asyncio.create_task(watch_offsets(self._consumer, self._source.topic, self._pace))
+        watch_task = asyncio.create_task(watch_offsets(self._consumer, self._source.topic, self._pace))
         try:
             await self._consumer.run()
         finally:
-            watching.cancel()
+            watch_task.cancel()
 
     async def _handle(self, assigned: AssignedPartition, batch: Batch) -> None:
         """Write the records of a batch, and complete them when Kafka has acknowledged them."""
         await self._prepare(assigned, batch)
-        reading = await self._reading(assigned)
-        reading.catch_up.begin(batch[-1].offset, self._end(assigned))
+        state = await self._partition_state(assigned)
+        state.catch_up.begin(batch[-1].offset, self._end_offset(assigned))
         events = await self._events(assigned, batch)
-        begin = 0
-        for at, event in enumerate(events):
+        start = 0
+        for index, event in enumerate(events):
             if event.followed:
-                await self._write_at_pace(assigned, reading, batch[begin:at], events[begin:at])
-                await self._write_following(assigned, reading, batch[at], event)
-                begin = at
-        await self._write_at_pace(assigned, reading, batch[begin:], events[begin:])
+                await self._write_at_pace(assigned, state, batch[start:index], events[start:index])
+                await self._write_following(assigned, state, batch[index], event)
+                start = index
+        await self._write_at_pace(assigned, state, batch[start:], events[start:])
 
     async def _write_at_pace(
-        self, assigned: AssignedPartition, reading: _PartitionReading, batch: Batch, events: list[SourceEvent]
+        self, assigned: AssignedPartition, state: _PartitionState, batch: Batch, events: list[SourceEvent]
     ) -> None:
         if not batch:
             return
-        if not self._any_backfill(reading, batch, events):
-            await self._write(assigned, batch, events, catching_up=False)
+        if not self._any_backfill(state, batch, events):
+            await self._write(assigned, batch, events, is_catching_up=False)
             return
-        for part in self._pace.chunks(range(len(batch))):
+        for indexes in self._pace.chunks(range(len(batch))):
             if not assigned.active:
-                raise _given_up(assigned, "it was revoked during its backfill")
-            await self._write(assigned, batch[part[0] : part[-1] + 1], events[part[0] : part[-1] + 1])
+                raise _abandoned(assigned, "it was revoked during its backfill")
+            await self._write(
+                assigned, batch[indexes[0] : indexes[-1] + 1], events[indexes[0] : indexes[-1] + 1]
+            )
 
     async def _write_following(
         self,
         assigned: AssignedPartition,
-        reading: _PartitionReading,
+        state: _PartitionState,
         record: ConsumerRecord,
         event: SourceEvent,
     ) -> None:
-        """Write the events that take the place of one, and wait until Kafka has acknowledged them.
+        """Write the events that replace an event, and wait until Kafka has acknowledged them.
 
-        Its own position is complete after that, and nothing that comes later is read before.
+        The position of the event is complete after that, and no later record is read before.
         """
         await assigned.outputs_acknowledged()
         in_us = now_us()
-        await self._keep_times(assigned, reading, [record], in_us)
+        await self._keep_times(assigned, state, [record], in_us)
         pipe = self._registry.get(self._pipe)
         if pipe is None or pipe.pipe.source != self._source:
-            raise _given_up(assigned, "the pipe has another source now")
-        [accepted_us] = reading.times.of([record.offset], in_us)
-        following = await self._events_of_topic.following(record, event)
+            raise _abandoned(assigned, "the pipe has another source now")
+        [accepted_us] = state.times.of([record.offset], in_us)
+        following_events = await self._topic_events.following(record, event)
         try:
-            for name, events in following:
-                source = b"%b/%b" % (reading.source, name.encode())
-                for part in loop_slices(events):
+            for name, events in following_events:
+                source = b"%b/%b" % (state.source, name.encode())
+                for events_slice in loop_slices(events):
                     if assigned.fenced:
-                        raise _given_up(assigned, "it belongs to another member")
-                    times = [accepted_us] * len(part)
+                        raise _abandoned(assigned, "it belongs to another member")
+                    accepted_times_us = [accepted_us] * len(events_slice)
                     await (
-                        await self._writer.begin(pipe, part, times, source, reading.run, in_us, at_once=True)
+                        await self._writer.begin(
+                            pipe,
+                            events_slice,
+                            accepted_times_us,
+                            source,
+                            state.reader_run,
+                            in_us,
+                            at_once=True,
+                        )
                     )
         except BaseException:
-            reading.run = new_run()
+            state.reader_run = new_run()
             raise
-        await self._events_of_topic.following_written()
+        await self._topic_events.following_written()
 
     @staticmethod
-    def _any_backfill(reading: _PartitionReading, batch: Batch, events: list[SourceEvent]) -> bool:
-        """Whether some events have to keep the pace of a backfill."""
+    def _any_backfill(state: _PartitionState, batch: Batch, events: list[SourceEvent]) -> bool:
+        """Whether any event has to keep the pace of a backfill."""
         if any(event.backfill for event in events):
             return True
-        if batch[0].offset >= reading.catch_up.target:
+        if batch[0].offset >= state.catch_up.target:
             return False
         oldest_ms = min(record.timestamp for record in batch)
-        return reading.catch_up.is_backfill(batch[0].offset, oldest_ms * 1000, now_us())
+        return state.catch_up.is_backfill(batch[0].offset, oldest_ms * 1000, now_us())
 
     async def _events(self, assigned: AssignedPartition, batch: Batch) -> list[SourceEvent]:
-        """The events of a batch, with turns for everything else in between."""
+        """The events of a batch, with turns of the event loop for other tasks in between."""
         events: list[SourceEvent] = []
         for records in loop_slices(batch):
-            async with self._turns:
+            async with self._work_lock:
                 for record in records:
                     if isinstance(record, UnreadRecord):
                         events.append(self._unreadable_event(record))
                         continue
                     try:
                         event = self._event(record)
-                    except Exception as error:  # noqa: BLE001 - whatever a hostile record causes
-                        event = await self._event_again(assigned, record, error)
+                    except Exception as error:  # noqa: BLE001 - any error that a hostile record causes
+                        event = await self._retried_event(assigned, record, error)
                     events.append(event)
                 await asyncio.sleep(0)
         return events
 
-    async def _event_again(
+    async def _retried_event(
         self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception
     ) -> SourceEvent:
         """The event of a record on which the reader has failed; it is refused alone if it fails again.
@@ -231,9 +241,9 @@ class KafkaTopicReader:
         await self._prepare(assigned, [record])
         try:
             return self._event(record)
-        except Exception as again:
+        except Exception as repeated_error:
             logger.exception("record-refused", pipe=self._pipe, offset=record.offset)
-            return self._failed_event(record, again)
+            return self._failed_event(record, repeated_error)
 
     def _unreadable_event(self, record: UnreadRecord) -> SourceEvent:
         """A record or a batch that the consumer could not read."""
@@ -241,47 +251,47 @@ class KafkaTopicReader:
         return refused(self._event_without_data(record), record.reason, record.detail)
 
     def _failed_event(self, record: ConsumerRecord, error: Exception) -> SourceEvent:
-        """A record that normalize makes a dead letter of."""
+        """The event of a record that failed; normalize makes a dead letter of it."""
         detail = f"collect failed on this record ({type(error).__name__}); see its log for the cause"
         event = self._event_without_data(record)
         event.data = record.value if len(record.value or b"") <= self._max_bytes else None
         return refused(event, "collect-failed", detail)
 
     def _event_without_data(self, record: ConsumerRecord) -> SourceEvent:
-        """An event that has the place of a record as its id."""
-        place = f"{self._cluster}/{record.topic}"
-        identifier = f"{place}/{record.partition}/{record.offset}".encode()
-        headers = [("ce_id", identifier), ("ce_source", f"kafka://{place}".encode())]
-        return SourceEvent(record.offset, identifier, None, headers, None)
+        """An event whose id is the topic, partition and offset of a record."""
+        topic_path = f"{self._cluster}/{record.topic}"
+        event_id = f"{topic_path}/{record.partition}/{record.offset}".encode()
+        headers = [("ce_id", event_id), ("ce_source", f"kafka://{topic_path}".encode())]
+        return SourceEvent(record.offset, event_id, None, headers, None)
 
     async def _prepare(self, assigned: AssignedPartition, batch: Batch) -> None:
-        """Wait until the schemas of a batch are known, however long the registry is away."""
+        """Wait until the schemas of a batch are known; tries again until the registry answers."""
         try:
             while True:
                 try:
-                    await self._events_of_topic.prepare(batch)
+                    await self._topic_events.prepare(batch)
                 except (Retryable, Misconfigured) as error:
                     logger.warning("schemas-unknown", pipe=self._pipe, error=str(error))
-                    self._without_schemas.add(assigned)
+                    self._waiting_for_schemas.add(assigned)
                     self._lifetime.health.warn(_REGISTRY, str(error))
                 else:
                     return
                 await _pause(assigned, "it was revoked before the schemas of its records were known")
         finally:
-            if assigned in self._without_schemas:
-                self._without_schemas.discard(assigned)
-                if not self._without_schemas:
+            if assigned in self._waiting_for_schemas:
+                self._waiting_for_schemas.discard(assigned)
+                if not self._waiting_for_schemas:
                     self._lifetime.health.warn(_REGISTRY, None)
 
-    def _end(self, assigned: AssignedPartition) -> int:
-        """The end of a partition as the last fetch found it; 0: not known."""
+    def _end_offset(self, assigned: AssignedPartition) -> int:
+        """The end offset of a partition at the last fetch; 0: not known."""
         member = self._consumer.member
         return (member.highwater(assigned.tp) or 0) if member is not None and assigned.active else 0
 
     async def _handle_poison(
         self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception
     ) -> None:
-        """Write a record on which `_handle` failed repeatedly as one that normalize makes a dead letter of."""
+        """Write a record on which `_handle` failed repeatedly; normalize makes a dead letter of it."""
         event = self._failed_event(record, error)
         event.data = None
         await self._write(assigned, [record], [event])
@@ -292,72 +302,75 @@ class KafkaTopicReader:
         batch: Batch,
         events: list[SourceEvent],
         *,
-        catching_up: bool = True,
+        is_catching_up: bool = True,
     ) -> None:
-        """Queue the records of a batch; they are complete when Kafka has acknowledged them. Backfill is waited for."""
+        """Queue the records of a batch; they are complete when Kafka has acknowledged them. Waits for backfill."""
         if assigned.committed is not None and batch[0].offset < assigned.committed:
             await self._refuse_truncated(assigned)
-        in_us, reading = now_us(), await self._reading(assigned)
+        in_us, state = now_us(), await self._partition_state(assigned)
         try:
-            await self._earlier_written(reading)
-            await self._keep_times(assigned, reading, batch, in_us)
+            await self._wait_for_earlier_batches(state)
+            await self._keep_times(assigned, state, batch, in_us)
             self._deleted.report(assigned.tp, assigned.deleted)
             pipe = self._registry.get(self._pipe)
             if pipe is None or pipe.pipe.source != self._source:
-                raise _given_up(assigned, "the pipe has another source now")
-            if catching_up:
+                raise _abandoned(assigned, "the pipe has another source now")
+            if is_catching_up:
                 for record, event in zip(batch, events, strict=True):
                     written_us = record.timestamp * 1000
-                    event.backfill |= reading.catch_up.is_backfill(record.offset, written_us, in_us)
-            times = reading.times.of((event.position for event in events), in_us)
-            paced = catching_up and any(event.backfill for event in events)
-            remembered = self._events_of_topic.remember(events)
-            acknowledged = [] if remembered is None else [remembered]
-            every = [number for number, event in enumerate(events) if not event.skipped]
-            for part in self._pace.slices(every) if paced else loop_slices(every):
-                events_slice, at = [events[number] for number in part], [times[number] for number in part]
-                if backfill := sum(event.backfill for event in events_slice) if paced else 0:
-                    await self._pace.turn(backfill)
+                    event.backfill |= state.catch_up.is_backfill(record.offset, written_us, in_us)
+            accepted_times_us = state.times.of((event.position for event in events), in_us)
+            is_paced = is_catching_up and any(event.backfill for event in events)
+            remembered = self._topic_events.remember(events)
+            acknowledgements = [] if remembered is None else [remembered]
+            event_indexes = [index for index, event in enumerate(events) if not event.skipped]
+            for slice_indexes in self._pace.slices(event_indexes) if is_paced else loop_slices(event_indexes):
+                events_slice = [events[index] for index in slice_indexes]
+                slice_times_us = [accepted_times_us[index] for index in slice_indexes]
+                if backfill_count := sum(event.backfill for event in events_slice) if is_paced else 0:
+                    await self._pace.turn(backfill_count)
                 if assigned.fenced:  # a partition that is only being revoked finishes its batch
-                    raise _given_up(assigned, "it belongs to another member")
-                async with self._turns:
-                    begun = await self._writer.begin(
-                        pipe, events_slice, at, reading.source, reading.run, in_us
+                    raise _abandoned(assigned, "it belongs to another member")
+                async with self._work_lock:
+                    acknowledgement = await self._writer.begin(
+                        pipe, events_slice, slice_times_us, state.source, state.reader_run, in_us
                     )
                     await asyncio.sleep(0)
-                acknowledged.append(begun)
-                if paced:
-                    await begun
+                acknowledgements.append(acknowledgement)
+                if is_paced:
+                    await acknowledgement
         except BaseException:
-            reading.run = new_run()  # some records may have been written: whatever follows has gone back
+            state.reader_run = new_run()  # some records may have been written: the next ones have gone back
             raise
-        written = asyncio.gather(*acknowledged)
-        reading.writing.append(written)
-        assigned.complete_when(written, batch[-1].offset, partial(self._complete, assigned, len(batch)))
+        batch_acknowledgement = asyncio.gather(*acknowledgements)
+        state.writing.append(batch_acknowledgement)
+        assigned.complete_when(
+            batch_acknowledgement, batch[-1].offset, partial(self._complete, assigned, len(batch))
+        )
 
     @staticmethod
-    async def _earlier_written(reading: _PartitionReading) -> None:
-        """Wait until few enough batches are being written: a commit has room for few accepted times."""
-        while len(reading.writing) >= WRITING_BATCHES:
-            await asyncio.wait([reading.writing[0]])
-            reading.writing.popleft().result()  # nothing is written after a batch that was not
+    async def _wait_for_earlier_batches(state: _PartitionState) -> None:
+        """Wait until fewer than `WRITING_BATCHES` are being written: a commit has room for few accepted times."""
+        while len(state.writing) >= WRITING_BATCHES:
+            await asyncio.wait([state.writing[0]])
+            state.writing.popleft().result()  # nothing is written after a batch that was not
 
     def _complete(self, assigned: AssignedPartition, records: int, offset: int) -> None:
         """Kafka has acknowledged a batch."""
         assigned.complete_through(offset)
-        self._readings[assigned].times.forget(offset + 1)
+        self._states[assigned].times.forget(offset + 1)
         self._pace.progress.advance(partition_name(assigned.tp), offset + 1, records, monotonic_s())
 
-    async def _reading(self, assigned: AssignedPartition) -> _PartitionReading:
-        reading = self._readings.get(assigned)
-        if reading is None:
+    async def _partition_state(self, assigned: AssignedPartition) -> _PartitionState:
+        state = self._states.get(assigned)
+        if state is None:
             # Asked for each assignment: the topic may have been created again, with positions that begin anew.
             topic_id = await self._topic_id(assigned)
             name = f"kafka/{self._cluster}/{assigned.topic}/{topic_id}/{assigned.partition}"
-            source = name.encode()
-            reading = self._readings[assigned] = _PartitionReading(assigned, source, self._pace.after_s)
-            assigned.metadata_at = reading.times.text_from
-        return reading
+            source_name = name.encode()
+            state = self._states[assigned] = _PartitionState(assigned, source_name, self._pace.after_s)
+            assigned.metadata_at = state.times.text_from
+        return state
 
     async def _topic_id(self, assigned: AssignedPartition) -> str:
         while True:
@@ -370,30 +383,30 @@ class KafkaTopicReader:
             await _pause(assigned, "it was revoked before the id of its topic was known")
 
     async def _keep_times(
-        self, assigned: AssignedPartition, reading: _PartitionReading, batch: Batch, now: int
+        self, assigned: AssignedPartition, state: _PartitionState, batch: Batch, accepted_us: int
     ) -> None:
         """Commit the accepted time of a batch with the position that is complete, unless the batch has one."""
-        if reading.first is None:
-            reading.first = batch[0].offset
-        if reading.times.at(batch[-1].offset) is not None:
+        if state.first_offset is None:
+            state.first_offset = batch[0].offset
+        if state.times.at(batch[-1].offset) is not None:
             return
-        reading.times.extend(batch[-1].offset + 1, now)
+        state.times.extend(batch[-1].offset + 1, accepted_us)
         while True:
-            complete = assigned.offsets.committable
-            first = reading.first if complete is None else complete
+            committable_offset = assigned.offsets.committable
+            commit_offset = state.first_offset if committable_offset is None else committable_offset
             try:
                 await self._consumer.member.commit(
-                    {assigned.tp: OffsetAndMetadata(first, reading.times.text_from(first))}
+                    {assigned.tp: OffsetAndMetadata(commit_offset, state.times.text_from(commit_offset))}
                 )
             except KafkaError as error:  # refused, such as during a rebalance, or Kafka does not answer
                 logger.warning("accepted-time-not-committed", pipe=self._pipe, error=repr(error))
             else:
-                assigned.committed = first
+                assigned.committed = commit_offset
                 return
             await _pause(assigned, "it was revoked before the accepted time was committed")
 
     async def _refuse_truncated(self, assigned: AssignedPartition) -> None:
-        """Wait until the partition is taken away: it gives its offsets to new events, which would count as copies."""
+        """Wait until the partition is revoked: it gives its offsets to new events, which would count as copies."""
         subject = f"{assigned.topic}[{assigned.partition}]"
         logger.error("source-truncated", pipe=self._pipe, partition=subject, committed=assigned.committed)
         self._lifetime.health.warn(
@@ -403,10 +416,10 @@ class KafkaTopicReader:
         )
         await assigned.revoked.wait()
         self._lifetime.health.warn(subject, None)
-        raise _given_up(assigned, "it was truncated")
+        raise _abandoned(assigned, "it was truncated")
 
 
-async def _pause(assigned: AssignedPartition, why: str) -> None:
+async def _pause(assigned: AssignedPartition, reason: str) -> None:
     """Wait before an attempt is repeated.
 
     Raises:
@@ -415,10 +428,10 @@ async def _pause(assigned: AssignedPartition, why: str) -> None:
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(assigned.revoked.wait(), _RETRY_S)
     if not assigned.active:
-        raise _given_up(assigned, why)
+        raise _abandoned(assigned, reason)
 
 
-def _given_up(assigned: AssignedPartition, why: str) -> Fenced:
+def _abandoned(assigned: AssignedPartition, reason: str) -> Fenced:
     """Leave the records to the next owner of the partition; raise the result."""
     assigned.abandon()
-    return Fenced(f"{assigned.topic}[{assigned.partition}]: {why}")
+    return Fenced(f"{assigned.topic}[{assigned.partition}]: {reason}")

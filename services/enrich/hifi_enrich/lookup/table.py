@@ -23,7 +23,7 @@ class LookupTable:
     """Values of each field that are not null."""
 
     def loss(self, reloaded: "LookupTable", lookup: Lookup) -> str | None:
-        """What a reloaded table has lost beyond the bound of its lookup; None: it may replace this one."""
+        """The loss of a reloaded table beyond the bound of its lookup; None: it may replace this table."""
         counts = [("rows", len(self.rows), len(reloaded.rows))]
         names = [f"values of the field {name}" for name in lookup.fields]
         counts += zip(names, self.values, reloaded.values, strict=True)
@@ -47,40 +47,42 @@ def build_table(name: str, lookup: Lookup, rows: Iterable[Mapping[str, Any]]) ->
         lookup: its declaration.
         rows: mappings with the columns that the lookup declares.
     """
-    keys = [(column, lookup.types.get(column, SqlType.STRING)) for column in lookup.key.values()]
-    columns = [(column, lookup.types.get(column, SqlType.STRING)) for column in lookup.fields.values()]
+    key_columns = [(column, lookup.types.get(column, SqlType.STRING)) for column in lookup.key.values()]
+    value_columns = [(column, lookup.types.get(column, SqlType.STRING)) for column in lookup.fields.values()]
     table: dict[str, tuple[str | None, ...]] = {}
-    count = null_keys = invalid = 0
+    row_count = null_keys = invalid_values = 0
     for row in rows:
-        count += 1
-        parts = [key_part(_typed(row.get(column), kind)[0], kind) for column, kind in keys]
-        if any(part is None for part in parts):
+        row_count += 1
+        key_segments = [key_part(_typed(row.get(column), kind)[0], kind) for column, kind in key_columns]
+        if any(segment is None for segment in key_segments):
             null_keys += 1
             continue
-        cells = [_typed(row.get(column), kind) for column, kind in columns]
-        invalid += sum(failed for _, failed in cells)
-        table[key_text([part for part in parts if part is not None])] = tuple(
+        cells = [_typed(row.get(column), kind) for column, kind in value_columns]
+        invalid_values += sum(failed for _, failed in cells)
+        table[key_text([segment for segment in key_segments if segment is not None])] = tuple(
             text_of(value) for value, _ in cells
         )
-    repeated = count - null_keys - len(table)
-    level = logger.warning if repeated or null_keys or invalid else logger.info
-    level(
+    repeated_keys = row_count - null_keys - len(table)
+    log_method = logger.warning if repeated_keys or null_keys or invalid_values else logger.info
+    log_method(
         "lookup-read",
         lookup=name,
         rows=len(table),
-        repeated_keys=repeated,
+        repeated_keys=repeated_keys,
         null_keys=null_keys,
-        invalid_values=invalid,
+        invalid_values=invalid_values,
     )
     digest = hashlib.blake2b(digest_size=16)
     for key, value in table.items():
         digest.update(repr((key, value)).encode("utf-8", "surrogatepass"))
-    values = tuple(sum(row[index] is not None for row in table.values()) for index in range(len(columns)))
-    return LookupTable(digest.digest(), table, values)
+    value_counts = tuple(
+        sum(row[index] is not None for row in table.values()) for index in range(len(value_columns))
+    )
+    return LookupTable(digest.digest(), table, value_counts)
 
 
 def _typed(value: Any, kind: SqlType) -> tuple[Any, bool]:
-    """The value, and whether it did not fit its type (the value is None then)."""
+    """The value, and whether it did not fit its type; it is None then."""
     try:
         return typed(value, kind), False
     except (ValueError, TypeError):

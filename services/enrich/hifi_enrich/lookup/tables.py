@@ -31,6 +31,14 @@ class _BroadcastTable:
     broadcast: JavaObject
 
 
+@dataclass(frozen=True, slots=True)
+class _AllTables:
+    """All tables that are in Spark, and their broadcast (`LookupBroadcasts.tables`)."""
+
+    tables: dict[str, LookupTable]
+    broadcast: JavaObject
+
+
 class LookupTables:
     """The tables by id. Pipes that declare the same lookup share one table."""
 
@@ -39,16 +47,16 @@ class LookupTables:
 
         Args:
             scratch: folder for temporary files on the way to the JVM.
-            health: where tables that could not be reloaded are shown.
+            health: warned of tables that could not be reloaded.
         """
         self._health = health
         self._scratch = scratch
         self._listeners: list[Callable[[], None]] = []
         self._caches: dict[str, Cache[LookupTable]] = {}
         self._broadcast: dict[str, _BroadcastTable] = {}
-        self._all: tuple[dict[str, LookupTable], JavaObject] | None = None
+        self._all_tables: _AllTables | None = None
         self.problems: dict[str, str] = {}
-        """Lookup (`pipe/name`) to the reason why its table is not as it should be."""
+        """Lookup (`pipe/name`) to the problem of its table."""
         self.problems_changed = asyncio.Event()
         """Set when `problems` changed."""
 
@@ -64,48 +72,52 @@ class LookupTables:
         """
         limits = pipe_limits()
         pipes = list(pipes)
-        refused = {
+        refusal_reasons = {
             revision.key: "; ".join(refusals)
             for revision in pipes
-            if (refusals := [why for _, why in enrich_refusals(revision.pipe, limits)])
+            if (refusals := [reason for _, reason in enrich_refusals(revision.pipe, limits)])
         }
-        pipes = [revision for revision in pipes if revision.key not in refused]
-        missing = {
+        pipes = [revision for revision in pipes if revision.key not in refusal_reasons]
+        missing_lookups = {
             table_id(lookup, revision.pipe.pipe): (revision.pipe.pipe, name, lookup)
             for revision in pipes
             for name, lookup in revision.pipe.enrich.lookups.items()
             if table_id(lookup, revision.pipe.pipe) not in self._caches
         }
-        reasons = await asyncio.gather(*(self._start(key, *declared) for key, declared in missing.items()))
-        failed = {key: reason for key, reason in zip(missing, reasons, strict=True) if reason is not None}
-        return refused | {
+        reasons = await asyncio.gather(
+            *(self._load_table(key, *lookup_arguments) for key, lookup_arguments in missing_lookups.items())
+        )
+        failure_reasons = {
+            key: reason for key, reason in zip(missing_lookups, reasons, strict=True) if reason is not None
+        }
+        return refusal_reasons | {
             revision.key: reason
             for revision in pipes
-            if (reason := self._reason(revision, failed)) is not None
+            if (reason := self._failure_reason(revision, failure_reasons)) is not None
         }
 
     def retain(self, used_ids: AbstractSet[str]) -> list[JavaObject]:
         """Drop all other tables.
 
         Returns:
-            Their broadcasts, to be destroyed when no query uses them any more.
+            The broadcasts of these tables, to be destroyed when no query uses them any more.
         """
         for key in [key for key in self._caches if key not in used_ids]:
             cache = self._caches.pop(key)
-            self._show(cache.name, None)
+            self._set_problem(cache.name, None)
             asyncio.ensure_future(cache.stop())  # noqa: RUF006 - it only cancels a task
-        unused = [key for key in self._broadcast if key not in used_ids]
-        return [self._broadcast.pop(key).broadcast for key in unused]
+        unused_ids = [key for key in self._broadcast if key not in used_ids]
+        return [self._broadcast.pop(key).broadcast for key in unused_ids]
 
     def current(self) -> Mapping[str, LookupTable]:
         """The tables that can be used now, by id."""
-        usable = {}
+        usable_tables = {}
         for key, cache in self._caches.items():
             try:
-                usable[key] = cache.get()
+                usable_tables[key] = cache.get()
             except HifiError as error:  # it has expired
                 logger.warning("lookup-expired", error=str(error))
-        return usable
+        return usable_tables
 
     def broadcast(
         self, catalyst: Catalyst, tables: Mapping[str, LookupTable]
@@ -115,42 +127,42 @@ class LookupTables:
         Returns:
             A broadcast of all tables, see `LookupBroadcasts.tables`, and the broadcasts that it replaces.
         """
-        if self._all is not None and self._all[0] == tables:
-            return self._all[1], []
-        replaced = [self._all[1]] if self._all else []
-        all_tables = catalyst.jvm.java.util.HashMap()
+        if self._all_tables is not None and self._all_tables.tables == tables:
+            return self._all_tables.broadcast, []
+        replaced_broadcasts = [self._all_tables.broadcast] if self._all_tables else []
+        broadcast_map = catalyst.jvm.java.util.HashMap()
         for key, table in tables.items():
             broadcast_table = self._broadcast.get(key)
             if broadcast_table is None or broadcast_table.table != table:
                 if broadcast_table is not None:
-                    replaced.append(broadcast_table.broadcast)
+                    replaced_broadcasts.append(broadcast_table.broadcast)
                 broadcast_table = self._broadcast[key] = _BroadcastTable(
-                    table, self._copy(catalyst, key, table)
+                    table, self._broadcast_table(catalyst, key, table)
                 )
-            all_tables.put(key, broadcast_table.broadcast)
-        self._all = dict(tables), catalyst.broadcast(all_tables)
-        return self._all[1], replaced
+            broadcast_map.put(key, broadcast_table.broadcast)
+        self._all_tables = _AllTables(dict(tables), catalyst.broadcast(broadcast_map))
+        return self._all_tables.broadcast, replaced_broadcasts
 
     async def stop(self) -> None:
         """Stop refreshing."""
         await asyncio.gather(*(cache.stop() for cache in self._caches.values()))
 
-    def _copy(self, catalyst: Catalyst, key: str, table: LookupTable) -> JavaObject:
+    def _broadcast_table(self, catalyst: Catalyst, key: str, table: LookupTable) -> JavaObject:
         """A broadcast of one table. Pickled through a file: one call to the JVM instead of one for each row."""
-        file = self._scratch / f"table-{key}.pickle"
+        pickle_file = self._scratch / f"table-{key}.pickle"
         try:
-            file.write_bytes(pickle.dumps(table.rows, protocol=4))
-            return catalyst.broadcast(catalyst.unpickle(str(file)))
+            pickle_file.write_bytes(pickle.dumps(table.rows, protocol=4))
+            return catalyst.broadcast(catalyst.unpickle(str(pickle_file)))
         finally:
-            file.unlink(missing_ok=True)
+            pickle_file.unlink(missing_ok=True)
 
-    async def _start(self, key: str, pipe: str, lookup_name: str, lookup: Lookup) -> str | None:
+    async def _load_table(self, key: str, pipe: str, lookup_name: str, lookup: Lookup) -> str | None:
         name = f"{pipe}/{lookup_name}"
 
-        def read() -> LookupTable:
+        def read_table() -> LookupTable:
             table = build_table(name, lookup, lookup_reader.read_rows(lookup, pipe))
-            before = tables.get(key)
-            if before is not None and (loss := before.loss(table, lookup)) is not None:
+            previous_table = tables.get(key)
+            if previous_table is not None and (loss := previous_table.loss(table, lookup)) is not None:
                 raise Misconfigured(loss)
             tables[key] = table
             return table
@@ -158,25 +170,25 @@ class LookupTables:
         tables: dict[str, LookupTable] = {}
         cache = Cache(
             f"lookup {name}",
-            lambda: asyncio.to_thread(read),
+            lambda: asyncio.to_thread(read_table),
             refresh_s=lookup.refresh,
             expire_s=lookup.expire,
             changed=self._notify,
-            refreshed=lambda reason: self._show(cache.name, reason or _emptiness(tables[key])),
+            refreshed=lambda reason: self._set_problem(cache.name, reason or _emptiness(tables[key])),
         )
         try:
             await cache.start()
         except (HifiError, OSError) as error:
             return f"the lookup {lookup_name} cannot be read: {error}"
-        except Exception as error:  # whatever a database driver raises concerns this lookup only
+        except Exception as error:  # any error of a database driver concerns this lookup only
             logger.exception("lookup-failed", lookup=name)
             return f"the lookup {lookup_name} cannot be read: {type(error).__name__}: {error}"
         self._caches[key] = cache
-        self._show(cache.name, _emptiness(tables[key]))
+        self._set_problem(cache.name, _emptiness(tables[key]))
         return None
 
-    def _show(self, name: str, reason: str | None) -> None:
-        """Show why a table is not as it should be; None: it is."""
+    def _set_problem(self, name: str, reason: str | None) -> None:
+        """Show the problem of a table; `reason` None: it has none."""
         self._health.warn(name, reason)
         lookup = name.removeprefix("lookup ")
         metrics.LOOKUP_PROBLEMS.labels(lookup).set(reason is not None)
@@ -192,11 +204,11 @@ class LookupTables:
         for listener in self._listeners:
             listener()
 
-    def _reason(self, revision: PipeRevision, failed: Mapping[str, str]) -> str | None:
+    def _failure_reason(self, revision: PipeRevision, failure_reasons: Mapping[str, str]) -> str | None:
         for name, lookup in revision.pipe.enrich.lookups.items():
             key = table_id(lookup, revision.pipe.pipe)
-            if key in failed:
-                return failed[key]
+            if key in failure_reasons:
+                return failure_reasons[key]
             try:
                 self._caches[key].get()
             except HifiError:

@@ -1,4 +1,4 @@
-"""Compiles pipes to a query plan, and keeps what it compiled for the next one."""
+"""Compiles pipes to a query plan, and keeps the compiled pipes for the next plan."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -63,7 +63,7 @@ class PipeCompiler:
         self._compiled: dict[str, CompiledPipe] = {}
         self._expressions: dict[Steps, JavaObject] = {}
         """Compiled expression by its query."""
-        self._allowed: set[str] = set()
+        self._allowed_expressions: set[str] = set()
         """Users' expressions in which nothing is forbidden."""
 
     def plan(
@@ -78,7 +78,7 @@ class PipeCompiler:
     ) -> QueryPlan:
         """Make the plan of all pipes.
 
-        A pipe that Spark rejects continues in the revision that was compiled last. Where there is none, its events
+        A pipe that Spark rejects continues in the revision that was compiled last. Without such a revision, its events
         become dead letters `pipe-broken` with the reason.
 
         Args:
@@ -91,38 +91,47 @@ class PipeCompiler:
             unreadable: key of a revision, which is none of `pipes`, to the reason why it cannot be read: its events
                 become dead letters `pipe-unreadable`.
         """
-        compiled = self._compile(pipes, lookups.ids, broken, quarantined)
-        compiled += [
+        compiled_pipes = self._compile(pipes, lookups.ids, broken, quarantined)
+        compiled_pipes += [
             self._stand_in(key, f"{PIPE_UNREADABLE}: the pipe is held: {reason}")
             for key, reason in unreadable.items()
         ]
         pipe_index, fixed_destinations = (self._catalyst.jvm.java.util.HashMap() for _ in range(2))
-        for index, pipe in enumerate(compiled):
+        for index, pipe in enumerate(compiled_pipes):
             pipe_index.put(pipe.key, index)
             if pipe.sql.fixed_destinations is not None:
                 fixed_destinations.put(pipe.key, pipe.sql.fixed_destinations)
-        waves = max((len(pipe.lookup_keys) for pipe in compiled), default=0)
+        wave_count = max((len(pipe.lookup_keys) for pipe in compiled_pipes), default=0)
         lookup_keys = [
             (
                 self._broadcast(
-                    [pipe.lookup_keys[wave] if wave < len(pipe.lookup_keys) else None for pipe in compiled],
+                    [
+                        pipe.lookup_keys[wave] if wave < len(pipe.lookup_keys) else None
+                        for pipe in compiled_pipes
+                    ],
                     task_copies,
                 ),
-                max(pipe.lookups_per_wave[wave] for pipe in compiled if wave < len(pipe.lookups_per_wave)),
+                max(
+                    pipe.lookups_per_wave[wave]
+                    for pipe in compiled_pipes
+                    if wave < len(pipe.lookups_per_wave)
+                ),
             )
-            for wave in range(waves)
+            for wave in range(wave_count)
         ]
-        udfs = {index: pipe.udf for index, pipe in enumerate(compiled) if pipe.udf is not None}
+        udfs = {index: pipe.udf for index, pipe in enumerate(compiled_pipes) if pipe.udf is not None}
         return QueryPlan(
             pipes_offset=pipes_offset,
-            has_rollouts=any(read_key(pipe.key.encode())[1] is not None for pipe in compiled),
+            has_rollouts=any(read_key(pipe.key.encode())[1] is not None for pipe in compiled_pipes),
             pipe_index=self._catalyst.broadcast(pipe_index),
             fixed_destinations=self._catalyst.broadcast(fixed_destinations),
-            only_fixed=all(pipe.sql.fixed_destinations is not None for pipe in compiled),
-            fields=self._broadcast([pipe.fields for pipe in compiled], task_copies),
+            only_fixed=all(pipe.sql.fixed_destinations is not None for pipe in compiled_pipes),
+            fields=self._broadcast([pipe.fields for pipe in compiled_pipes], task_copies),
             lookup_keys=lookup_keys,
-            udf_args=self._broadcast([pipe.udf_args for pipe in compiled], task_copies) if udfs else None,
-            result=self._broadcast([pipe.result for pipe in compiled], task_copies),
+            udf_args=self._broadcast([pipe.udf_args for pipe in compiled_pipes], task_copies)
+            if udfs
+            else None,
+            result=self._broadcast([pipe.result for pipe in compiled_pipes], task_copies),
             tables=lookups.tables,
             udfs=udfs,
             task_copies=task_copies,
@@ -145,16 +154,16 @@ class PipeCompiler:
     ) -> list[CompiledPipe]:
         for revision in pipes:
             if revision.key in quarantined:
-                self._keep_stand_in(revision, quarantined[revision.key])
+                self._use_stand_in(revision, quarantined[revision.key])
             elif not self._is_usable(revision.key, tables, revision.offset):
                 self._compile_pipe(revision, tables, broken.get(revision.key))
-        keys = {revision.key for revision in pipes}
-        self._compiled = {key: pipe for key, pipe in self._compiled.items() if key in keys}
+        used_keys = {revision.key for revision in pipes}
+        self._compiled = {key: pipe for key, pipe in self._compiled.items() if key in used_keys}
         self._drop_unused()
         return [self._compiled[revision.key] for revision in pipes]
 
     def _stand_in(self, key: str, failure: str) -> CompiledPipe:
-        """What makes dead letters of the events of a revision; `failure` is `reason: detail`."""
+        """A compiled pipe that makes dead letters of the events of a revision; `failure` is `reason: detail`."""
         sql = PipeSql(None, (), None, None, dead_letter_result(failure))
         result = self._catalyst.bounded(self._catalyst.compile(sql.result), revision=key, result=True)
         return CompiledPipe(key, _NO_OFFSET, None, (), (), None, result, None, None, sql)
@@ -165,10 +174,12 @@ class PipeCompiler:
         self._expressions = {
             query: expression for query, expression in self._expressions.items() if query in queries_in_use
         }
-        self._allowed &= {text for revision in self.in_force() for _, text in user_expressions(revision.pipe)}
+        self._allowed_expressions &= {
+            text for revision in self.in_force() for _, text in user_expressions(revision.pipe)
+        }
 
     def _is_usable(self, key: str, tables: AbstractSet[str], offset: int | None = None) -> bool:
-        """Whether a revision has been compiled (the one with this offset, where it is given) and its tables exist."""
+        """Whether a revision has been compiled (with this offset, if it is given) and its tables exist."""
         pipe = self._compiled.get(key)
         if pipe is None or pipe.source is None or (offset is not None and offset != pipe.offset):
             return False
@@ -179,55 +190,59 @@ class PipeCompiler:
         try:
             if reason is not None:
                 raise SqlProblem(reason)
-            self._keep(revision, self._sql(revision.pipe))
+            self._compile_queries(revision, self._sql(revision.pipe))
         except SqlProblem as problem:
-            old = self._compiled[key].offset if self._is_usable(key, tables) else None
+            compiled_offset = self._compiled[key].offset if self._is_usable(key, tables) else None
             logger.warning(
-                "pipe-broken", pipe=key, offset=revision.offset, error=str(problem), offset_in_force=old
+                "pipe-broken",
+                pipe=key,
+                offset=revision.offset,
+                error=str(problem),
+                offset_in_force=compiled_offset,
             )
-            if old is None:
-                self._keep_stand_in(revision, str(problem))
+            if compiled_offset is None:
+                self._use_stand_in(revision, str(problem))
 
-    def _keep_stand_in(self, revision: PipeRevision, reason: str) -> None:
-        """Have the events of a revision become dead letters."""
+    def _use_stand_in(self, revision: PipeRevision, reason: str) -> None:
+        """Make dead letters of the events of a revision."""
         stand_in = PipeSql(None, (), None, None, dead_letter_result(f"pipe-broken: {reason}"))
-        self._keep(replace(revision, offset=_NO_OFFSET), stand_in)
+        self._compile_queries(replace(revision, offset=_NO_OFFSET), stand_in)
 
     def _sql(self, pipe: Pipe) -> PipeSql:
         for path, text in user_expressions(pipe):
-            if text in self._allowed:
+            if text in self._allowed_expressions:
                 continue
             for problem in violations(self._catalyst.parse(text)):
                 raise SqlProblem(f"{path}: {problem}")
-            self._allowed.add(text)
+            self._allowed_expressions.add(text)
         try:
             return generate_sql(pipe)
         except ValueError as error:
             raise SqlProblem(f"the default of a lookup does not fit its type: {error}") from None
 
-    def _keep(self, revision: PipeRevision, sql: PipeSql) -> None:
-        """Compile the queries of a pipe that are new, and keep the pipe as compiled."""
+    def _compile_queries(self, revision: PipeRevision, sql: PipeSql) -> None:
+        """Compile the new queries of a pipe, and keep the compiled pipe."""
         for query in sql.queries():
             if query not in self._expressions:
                 self._expressions[query] = self._catalyst.compile(query)
         self._compiled[revision.key] = self._bound(revision, sql)
 
     def _bound(self, revision: PipeRevision, sql: PipeSql) -> CompiledPipe:
-        declared = revision.pipe.enrich
-        compiled = self._expressions
+        enrich = revision.pipe.enrich
+        expressions = self._expressions
         bounded = partial(self._catalyst.bounded, revision=f"{revision.key}@{revision.offset}")
         udf = None
-        if sql.typed_udf_args and declared.udf:
-            args = self._catalyst.struct_type(compiled[sql.typed_udf_args])
-            udf = UdfCall(declared.udf, args, revision.offset, self._udf_limits)
+        if sql.typed_udf_args and enrich.udf:
+            arg_types = self._catalyst.struct_type(expressions[sql.typed_udf_args])
+            udf = UdfCall(enrich.udf, arg_types, revision.offset, self._udf_limits)
         return CompiledPipe(
             key=revision.key,
             offset=revision.offset,
-            fields=compiled[sql.fields] if sql.fields else None,
-            lookup_keys=tuple(compiled[query] for query in sql.lookup_keys),
-            lookups_per_wave=tuple(len(names) for names in lookup_waves(declared)) if sql.lookup_keys else (),
-            udf_args=bounded(compiled[sql.udf_args], result=False) if sql.udf_args else None,
-            result=bounded(compiled[sql.result], result=True),
+            fields=expressions[sql.fields] if sql.fields else None,
+            lookup_keys=tuple(expressions[query] for query in sql.lookup_keys),
+            lookups_per_wave=tuple(len(names) for names in lookup_waves(enrich)) if sql.lookup_keys else (),
+            udf_args=bounded(expressions[sql.udf_args], result=False) if sql.udf_args else None,
+            result=bounded(expressions[sql.result], result=True),
             udf=udf,
             source=revision if revision.offset != _NO_OFFSET else None,
             sql=sql,

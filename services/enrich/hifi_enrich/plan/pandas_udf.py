@@ -58,8 +58,8 @@ def udf_column(calls: Mapping[int, UdfCall], pipe_index: Column, args: Column) -
     def apply(indexes: pd.Series, texts: pd.Series) -> pd.Series:
         return pd.Series(call_all(calls, functions, indexes.tolist(), texts.tolist()), dtype=object)
 
-    wrapped: Any = pandas_udf(apply, "string")  # type: ignore[call-overload]
-    column: Column = wrapped(pipe_index, args)
+    udf: Any = pandas_udf(apply, "string")  # type: ignore[call-overload]
+    column: Column = udf(pipe_index, args)
     return column
 
 
@@ -81,11 +81,11 @@ def call_all(
         For each row the result as a JSON object, `!` and a reason, or None without arguments.
     """
     answers: list[str | None] = [None] * len(texts)
-    rows_of: dict[int, list[int]] = {}
+    rows_by_index: dict[int, list[int]] = {}
     for row, text in enumerate(texts):
         if isinstance(text, str):
-            rows_of.setdefault(int(indexes[row]), []).append(row)
-    for index, rows in rows_of.items():
+            rows_by_index.setdefault(int(indexes[row]), []).append(row)
+    for index, rows in rows_by_index.items():
         call = calls[index]
         try:
             function = functions.setdefault(index, functions.get(index) or import_function(call.udf.function))
@@ -127,7 +127,7 @@ def _call(call: UdfCall, function: UserFunction, texts: Sequence[str]) -> list[s
     argument_rows = [json.loads(text, parse_float=Decimal) for text in texts]
     arrays = [
         pa.array(
-            [_value(row[field.name], field.dataType) for row in argument_rows],
+            [_arrow_value(row[field.name], field.dataType) for row in argument_rows],
             to_arrow_type(field.dataType, timezone="UTC"),
         )
         for field in call.args.fields
@@ -138,25 +138,28 @@ def _call(call: UdfCall, function: UserFunction, texts: Sequence[str]) -> list[s
     for field in call.args.fields:
         if isinstance(field.dataType, TimestampType):  # UTC without a zone, as Spark's pandas UDFs do
             frame[field.name] = frame[field.name].dt.tz_localize(None)
-    answer = function(frame)
-    if len(answer) != len(texts):
-        raise ValueError(f"the function was given {len(texts)} rows and returned {len(answer)}")
-    columns = [list(_typed(answer[name], kind)) for name, kind in call.udf.returns.items()]
-    names = list(call.udf.returns)
-    return [orjson.dumps(dict(zip(names, row, strict=True))).decode() for row in zip(*columns, strict=True)]
+    result_frame = function(frame)
+    if len(result_frame) != len(texts):
+        raise ValueError(f"the function was given {len(texts)} rows and returned {len(result_frame)}")
+    result_columns = [list(_typed(result_frame[name], kind)) for name, kind in call.udf.returns.items()]
+    column_names = list(call.udf.returns)
+    return [
+        orjson.dumps(dict(zip(column_names, row, strict=True))).decode()
+        for row in zip(*result_columns, strict=True)
+    ]
 
 
-def _value(value: Any, kind: DataType) -> Any:
+def _arrow_value(value: Any, kind: DataType) -> Any:
     """A value written by `to_json`, as Arrow takes it."""
     if value is None:
         return None
     if isinstance(kind, ArrayType):
-        return [_value(element, kind.elementType) for element in value]
+        return [_arrow_value(element, kind.elementType) for element in value]
     if isinstance(kind, StructType):
-        return {field.name: _value(value.get(field.name), field.dataType) for field in kind.fields}
-    read = _READERS.get(type(kind))
-    if read is not None:
-        return read(value)
+        return {field.name: _arrow_value(value.get(field.name), field.dataType) for field in kind.fields}
+    reader = _READERS.get(type(kind))
+    if reader is not None:
+        return reader(value)
     return float(value) if isinstance(value, Decimal) else value
 
 

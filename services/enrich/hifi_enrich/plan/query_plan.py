@@ -1,4 +1,4 @@
-"""What a query runs with: broadcasts of every pipe's compiled expressions and of the lookup tables."""
+"""The plan of a query: broadcasts of every pipe's compiled expressions and of the lookup tables."""
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class QueryPlan:
     """Broadcast of a HashMap from a pipe's name to the destinations of all its events, separated by commas. It has only
     the pipes that neither add, look up, filter nor route by a condition, whose expressions are not evaluated."""
     only_fixed: bool
-    """Every pipe is among these."""
+    """Whether every pipe is in `fixed_destinations`."""
     fields: JavaObject
     """Broadcast of task copies of expressions by index, as `lookup_keys`, `udf_args` and `result` are."""
     lookup_keys: list[tuple[JavaObject, int]]
@@ -52,14 +52,14 @@ class QueryPlan:
     tables: JavaObject
     """See `LookupBroadcasts.tables`. Shared by plans."""
     has_rollouts: bool = False
-    """A pipe has another revision in use than its current one."""
+    """Whether a pipe has another revision in use than its current one."""
     udfs: dict[int, UdfCall] = field(default_factory=dict)
     """By the pipe's index."""
     task_copies: int = 1
     """Copies of each expression: this many tasks can run at the same time without sharing one."""
     functions: list[RowFunction] = field(default_factory=list)
-    """What micro-batches call for a record, in order. UDFs are called between the first and the second; without UDFs
-    there is only one. Empty: not compiled yet."""
+    """Functions that micro-batches call for a record, in order. UDFs are called between the first and the second;
+    without UDFs there is only one. Empty: not compiled yet."""
 
     def broadcasts(self) -> list[JavaObject]:
         """The broadcasts that belong to this plan only, to be destroyed when no query uses it any more."""

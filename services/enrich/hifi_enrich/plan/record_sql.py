@@ -1,4 +1,4 @@
-"""Spark SQL that every record needs, whatever its pipe: its revision, and the record that is written. Pure.
+"""Spark SQL that records of every pipe need: the revision, and the record that is written. Pure.
 
 Each text is one flat expression over the columns of the plan, which generated code covers. The columns `identity` and
 `hop` are those of `hifi.record.spark_sql`.
@@ -55,17 +55,17 @@ def trimmed() -> str:
     Trimming reads the whole text, so it happens only where the last byte does not decide.
     """
     rtrimmed = f"cast(rtrim({_WHITE_SPACE}, cast(value as string)) as binary)"
-    return f"if({_adds()}, if(substring(value, -1, 1) = X'7D', value, {rtrimmed}), null)"
+    return f"if({_adds_fields()}, if(substring(value, -1, 1) = X'7D', value, {rtrimmed}), null)"
 
 
 def merged() -> str:
     """SQL of the data with the added fields before its last brace, from `trimmed`; the rest stays byte for byte."""
-    blank = (
+    is_blank = (
         "(substring(value, 2, 1) != X'22' and rlike(cast(value as string), '^\\\\s*\\\\{\\\\s*\\\\}\\\\s*$'))"
     )
-    added = "cast(substring(result.patch, 2) as binary)"
-    text = "substring(trimmed, 1, octet_length(trimmed) - 1)"
-    return f"if({_adds()}, concat({text}, if({blank}, X'', X'2C'), {added}), value)"
+    added_fields = "cast(substring(result.patch, 2) as binary)"
+    data_start = "substring(trimmed, 1, octet_length(trimmed) - 1)"
+    return f"if({_adds_fields()}, concat({data_start}, if({is_blank}, X'', X'2C'), {added_fields}), value)"
 
 
 def failure(max_record_bytes: int) -> str:
@@ -82,17 +82,21 @@ def failure(max_record_bytes: int) -> str:
         "when result is null then 'sql-failed: an expression of the pipe failed on this event' "
         "else result.failure end"
     )
-    too_large = literal(f"too-large: with the added fields the event exceeds {max_record_bytes} bytes")
-    large = f"octet_length(merged) + coalesce(octet_length(key), 0) > {max_record_bytes}"
-    return f"coalesce({reason}, if({large}, {too_large}, null))"
+    too_large_failure = literal(
+        f"too-large: with the added fields the event exceeds {max_record_bytes} bytes"
+    )
+    is_too_large = f"octet_length(merged) + coalesce(octet_length(key), 0) > {max_record_bytes}"
+    return f"coalesce({reason}, if({is_too_large}, {too_large_failure}, null))"
 
 
 def destinations() -> str:
     """SQL of the names of the destinations, from `result`; of a replayed delivery, at most its own destination."""
-    only = f"filter(headers, h -> h.key = '{DESTINATION}')"
+    destination_headers = f"filter(headers, h -> h.key = '{DESTINATION}')"
     names = "split(substring_index(result.to, ';', 1), ',')"
-    limited = f"array_join(filter({names}, name -> name = cast({only}[0].value as string)), ',')"
-    return f"if({_REPLAYED}, if(size({only}) > 0, {limited}, result.to), result.to)"
+    limited_names = (
+        f"array_join(filter({names}, name -> name = cast({destination_headers}[0].value as string)), ',')"
+    )
+    return f"if({_REPLAYED}, if(size({destination_headers}) > 0, {limited_names}, result.to), result.to)"
 
 
 def output_value() -> str:
@@ -102,11 +106,11 @@ def output_value() -> str:
 
 def output_headers() -> str:
     """SQL of the headers to write, from `to`. Only the headers of dead letters and of replayed events are filtered."""
-    other_headers = "slice(headers, 3, size(headers))"
-    attributes = f"if({_REPLAYED}, {_filtered(other_headers, DESTINATION)}, {other_headers})"
-    hop = hop_header("fetched", hop_field(RAW), "to")
-    passed = f"concat(array(headers[0], {hop}), {attributes})"
-    return f"if(failure is null, {passed}, {_dead_letter_headers(other_headers)})"
+    event_headers = "slice(headers, 3, size(headers))"
+    attribute_headers = f"if({_REPLAYED}, {_filtered(event_headers, DESTINATION)}, {event_headers})"
+    hop_sql = hop_header("fetched", hop_field(RAW), "to")
+    enriched_headers = f"concat(array(headers[0], {hop_sql}), {attribute_headers})"
+    return f"if(failure is null, {enriched_headers}, {_dead_letter_headers(event_headers)})"
 
 
 def output_topic(enriched: str, dead_letter: str) -> str:
@@ -114,22 +118,22 @@ def output_topic(enriched: str, dead_letter: str) -> str:
     return f"if(failure is null, {literal(enriched)}, {literal(dead_letter)})"
 
 
-def _dead_letter_headers(other_headers: str) -> str:
-    first = "slice(headers, 1, if(is_event, 1, 0))"
-    attributes = _filtered(f"if(is_event, {other_headers}, headers)", SERVICE)
-    hop = f"if(is_event, {hop_header('fetched', hop_field(RAW))}, {hop_header('fetched')})"
-    facts = [
+def _dead_letter_headers(event_headers: str) -> str:
+    identity_header = "slice(headers, 1, if(is_event, 1, 0))"
+    attribute_headers = _filtered(f"if(is_event, {event_headers}, headers)", SERVICE)
+    hop_sql = f"if(is_event, {hop_header('fetched', hop_field(RAW))}, {hop_header('fetched')})"
+    failure_headers = [
         header(REASON, "substring_index(failure, ': ', 1)"),
         header(DETAIL, "substring(failure, locate(': ', failure) + 2, 1000)"),
         header(SERVICE, "'enrich'"),
     ]
-    return f"concat({first}, array({hop}), {attributes}, array({', '.join(facts)}))"
+    return f"concat({identity_header}, array({hop_sql}), {attribute_headers}, array({', '.join(failure_headers)}))"
 
 
-def _filtered(headers: str, *more: str) -> str:
-    replaced = ", ".join(literal(name) for name in (*_REPLACED_HEADERS, *more))
-    return f"filter({headers}, h -> h.key not in ({replaced}))"
+def _filtered(headers: str, *further_names: str) -> str:
+    removed_names = ", ".join(literal(name) for name in (*_REPLACED_HEADERS, *further_names))
+    return f"filter({headers}, h -> h.key not in ({removed_names}))"
 
 
-def _adds() -> str:
+def _adds_fields() -> str:
     return "result.patch != '{}'"

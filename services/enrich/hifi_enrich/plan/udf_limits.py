@@ -1,4 +1,4 @@
-"""Bounds on users' functions, kept in Spark's Python workers: the time of a call, the memory, and who is quarantined.
+"""Bounds on users' functions, kept in Spark's Python workers: the time of a call, the memory, and the quarantine.
 
 A call is interrupted by a signal, which Python handles between two of its instructions. A function that hangs within a
 library is ended by Spark with its worker (`spark.python.worker.killOnIdleTimeout`), and its event is found as one on
@@ -35,7 +35,7 @@ class UdfLimits:
     Attributes:
         deadline_s: longest time of a call, seconds; a call has many events, and is repeated event by event if it
             takes longer.
-        memory_bytes: that a worker may allocate above what it has when it first calls a function.
+        memory_bytes: that a worker may allocate in addition to its memory before the first call of a function.
     """
 
     deadline_s: float = 5.0
@@ -46,11 +46,11 @@ DEFAULT_LIMITS: Final = UdfLimits()
 
 
 class _Worker:
-    """What this process remembers while it serves one batch after the other."""
+    """The state that this process keeps between batches."""
 
     def __init__(self) -> None:
         self.timeouts: Counter[tuple[str, int]] = Counter()
-        self.limited = False
+        self.is_limited = False
 
 
 _worker: Final = _Worker()
@@ -68,58 +68,58 @@ class UdfGuard:
     def __init__(self, function: str, offset: int, limits: UdfLimits) -> None:
         self._key = function, offset
         self._limits = limits
-        self._exceeded = 0
+        self._exceeded_calls = 0
         _limit_memory(limits.memory_bytes)
 
     @property
     def refusal(self) -> str:
-        """Why the function is not called; empty: it is."""
+        """The reason why the function is not called; empty: it is called."""
         if _worker.timeouts[self._key] >= _TIMEOUTS:
             return (
                 f"quarantined: {_TIMEOUTS} events took longer than {self._limits.deadline_s:g} s; publish the pipe "
                 "again to release it"
             )
-        if self._exceeded >= _CALLS_AT_DEADLINE:
+        if self._exceeded_calls >= _CALLS_AT_DEADLINE:
             return f"the pipe's events of this batch took longer than {_CALLS_AT_DEADLINE} deadlines together"
         return ""
 
     @property
     def timeout_reason(self) -> str:
-        """Why an event failed that exceeded the deadline."""
+        """The reason for the failure of an event that exceeded the deadline."""
         return f"the function took longer than {self._limits.deadline_s:g} s"
 
     def exceeded(self, events: int) -> None:
-        """Note that a call with some events exceeded the deadline."""
-        self._exceeded += 1
+        """Count a call that exceeded the deadline; `events` is the number of its events."""
+        self._exceeded_calls += 1
         if events == 1:
             _worker.timeouts[self._key] += 1
 
     @contextlib.contextmanager
     def deadline(self) -> Iterator[None]:
-        """Interrupt what runs in this block after the deadline.
+        """Interrupt the block after the deadline.
 
         Raises:
-            UdfTimeout: it did not end in time.
+            UdfTimeout: the block did not end in time.
         """
         if threading.current_thread() is not threading.main_thread():
             yield  # a test: Spark's workers call functions in their main thread
             return
-        before = signal.signal(signal.SIGALRM, _interrupt)
-        timer = signal.setitimer(signal.ITIMER_REAL, self._limits.deadline_s, _AGAIN_S)
+        previous_handler = signal.signal(signal.SIGALRM, _interrupt)
+        previous_timer = signal.setitimer(signal.ITIMER_REAL, self._limits.deadline_s, _AGAIN_S)
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-            signal.setitimer(signal.ITIMER_REAL, *timer)
+            signal.signal(signal.SIGALRM, previous_handler)
+            signal.setitimer(signal.ITIMER_REAL, *previous_timer)
 
 
 def _interrupt(_: int, __: FrameType | None) -> None:
     raise UdfTimeout
 
 
-def _limit_memory(above_bytes: int) -> None:
-    """Limit what this process may allocate, once."""
-    if not _worker.limited:
-        _worker.limited = True
-        limit_memory(above_bytes)
+def _limit_memory(memory_bytes: int) -> None:
+    """Limit the memory that this process may allocate, once."""
+    if not _worker.is_limited:
+        _worker.is_limited = True
+        limit_memory(memory_bytes)

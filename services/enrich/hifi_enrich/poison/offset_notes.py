@@ -1,4 +1,4 @@
-"""Metadata of committed offsets with which a new process learns why the last one ended. Pure."""
+"""Metadata of committed offsets that records for the next process why this one ended. Pure."""
 
 from typing import Final
 
@@ -9,24 +9,24 @@ _CRASHES: Final = "crashes:"
 
 
 def trial_note(end: int) -> str:
-    """Committed before the records up to `end` are tried, in case that ends the process."""
+    """Metadata that is committed before the records up to `end` are tried, in case the trial ends the process."""
     return f"{_TRIAL}{end}"
 
 
 def crash_note(count: int) -> str:
-    """Committed when the process is about to exit because Spark's JVM exited, for the `count`-th time here."""
+    """Metadata that is committed when Spark's JVM has exited for the `count`-th time at an offset."""
     return f"{_CRASHES}{count}"
 
 
-def crashes(note: str) -> int:
-    """How often Spark has ended the process at this offset; 0 for any other note."""
-    note = note.partition(SEPARATOR)[0]
-    count = note.removeprefix(_CRASHES) if note.startswith(_CRASHES) else ""
+def crashes(metadata: str) -> int:
+    """The number of times that Spark ended the process at this offset; 0 for any other metadata."""
+    metadata = metadata.partition(SEPARATOR)[0]
+    count = metadata.removeprefix(_CRASHES) if metadata.startswith(_CRASHES) else ""
     return int(count) if count.isdigit() else 0
 
 
-def unfinished_trial(note: str) -> int | None:
-    """End of the range whose trial ended the process; None for any other note."""
-    note = note.partition(SEPARATOR)[0]
-    end = note.removeprefix(_TRIAL) if note.startswith(_TRIAL) else ""
+def unfinished_trial(metadata: str) -> int | None:
+    """End of the range whose trial ended the process; None for any other metadata."""
+    metadata = metadata.partition(SEPARATOR)[0]
+    end = metadata.removeprefix(_TRIAL) if metadata.startswith(_TRIAL) else ""
     return int(end) if end.isdigit() else None

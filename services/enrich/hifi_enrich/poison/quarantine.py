@@ -25,7 +25,7 @@ from hifi_enrich.poison.search import OffsetRange, write_around_poison
 from hifi_enrich.settings import EnrichSettings
 
 WriteRange = Callable[[PartitionOffsets, PartitionOffsets, float], Awaitable[None]]
-"""Enriches and writes the records from some offsets up to others within a time, or raises what Spark raises."""
+"""Enriches and writes the records between start and end offsets within a time limit, or raises Spark's error."""
 
 _TRIAL_S: Final = 10.0
 _TRIAL_EVENT_S: Final = 0.01
@@ -41,7 +41,7 @@ def is_kafka_failure(error: str) -> bool:
 
 
 def trial_limit_s(records: int, stall_s: float) -> float:
-    """The time in which a range of records has to be enriched, seconds; one that takes longer is halved."""
+    """The time in which a range of records has to be enriched, seconds; a slower range is halved."""
     return min(stall_s, _TRIAL_S + _TRIAL_EVENT_S * records)
 
 
@@ -54,7 +54,7 @@ class PoisonQuarantine:
         topics: Topics,
         offsets: GroupOffsets,
         write_range: WriteRange,
-        poisoned: Callable[[str], None],
+        on_poisoned: Callable[[str], None],
     ) -> None:
         """Search nothing yet.
 
@@ -63,9 +63,9 @@ class PoisonQuarantine:
             topics: of the stream.
             offsets: connected.
             write_range: of the engine.
-            poisoned: called with the pipe of each poison record, before its offset is committed.
+            on_poisoned: called with the pipe of each poison record, before its offset is committed.
         """
-        self._poisoned = poisoned
+        self._on_poisoned = on_poisoned
         self._settings = settings
         self._topics = topics
         self._offsets = offsets
@@ -78,73 +78,106 @@ class PoisonQuarantine:
             Number of records that were quarantined.
 
         Raises:
-            Retryable: Kafka failed, or an event needs a later revision of its pipe than the plan has. What was written
-                until then is committed.
+            Retryable: Kafka failed, or an event needs a later revision of its pipe than the plan has. The offsets of
+                records written until then are committed.
         """
-        ends = await self._offsets.end()
-        quarantined = 0
-        for partition, first in sorted(start.offsets.items()):
-            end = min(ends[partition], first + self._settings.enrich_max_offsets_per_trigger)
-            known_bad = unfinished_trial(start.notes.get(partition, ""))
-            whole_range = OffsetRange(partition, first, end)
-            quarantined += await write_around_poison(
-                whole_range, self._try_range, self._quarantine, known_bad
+        end_offsets = await self._offsets.end()
+        quarantined_records = 0
+        for partition, first_offset in sorted(start.offsets.items()):
+            end_offset = min(
+                end_offsets[partition], first_offset + self._settings.enrich_max_offsets_per_trigger
             )
-        logger.warning("poison-search-finished", quarantined=quarantined)
-        return quarantined
+            failed_end = unfinished_trial(start.notes.get(partition, ""))
+            full_range = OffsetRange(partition, first_offset, end_offset)
+            quarantined_records += await write_around_poison(
+                full_range, self._try_range, self._quarantine, failed_end
+            )
+        logger.warning("poison-search-finished", quarantined=quarantined_records)
+        return quarantined_records
 
-    async def _try_range(self, part: OffsetRange) -> bool:
-        await self._offsets.commit({part.partition: part.first}, {part.partition: trial_note(part.end)})
-        limit_s = trial_limit_s(part.end - part.first, self._settings.enrich_stall_s)
+    async def _try_range(self, offset_range: OffsetRange) -> bool:
+        await self._offsets.commit(
+            {offset_range.partition: offset_range.first},
+            {offset_range.partition: trial_note(offset_range.end)},
+        )
+        limit_s = trial_limit_s(offset_range.end - offset_range.first, self._settings.enrich_stall_s)
         try:
-            await self._write_range({part.partition: part.first}, {part.partition: part.end}, limit_s)
+            await self._write_range(
+                {offset_range.partition: offset_range.first},
+                {offset_range.partition: offset_range.end},
+                limit_s,
+            )
         except SparkExited:
-            raise  # the next process reads from the note which records it was
+            raise  # the next process reads the range from the metadata of the offset
         except TimeoutError:
             await self._require_kafka()
-            logger.warning("range-stalled", partition=part.partition, first=part.first, end=part.end)
-            return False
-        except Exception as error:  # noqa: BLE001 - Spark raises whatever the record causes
-            text = str(error)
-            if is_kafka_failure(text) or newer_offset(text) is not None or isinstance(error, OSError):
-                raise Retryable(f"the search for a poison record was interrupted: {text[:300]}") from None
             logger.warning(
-                "range-failed", partition=part.partition, first=part.first, end=part.end, error=text[:300]
+                "range-stalled",
+                partition=offset_range.partition,
+                first=offset_range.first,
+                end=offset_range.end,
             )
             return False
-        await self._offsets.commit({part.partition: part.end})
+        except Exception as error:  # noqa: BLE001 - Spark raises any error that the record causes
+            error_text = str(error)
+            if (
+                is_kafka_failure(error_text)
+                or newer_offset(error_text) is not None
+                or isinstance(error, OSError)
+            ):
+                raise Retryable(
+                    f"the search for a poison record was interrupted: {error_text[:300]}"
+                ) from None
+            logger.warning(
+                "range-failed",
+                partition=offset_range.partition,
+                first=offset_range.first,
+                end=offset_range.end,
+                error=error_text[:300],
+            )
+            return False
+        await self._offsets.commit({offset_range.partition: offset_range.end})
         return True
 
     async def _require_kafka(self) -> None:
-        """Check that Kafka answers: if it does not, that is why the records were not written in time."""
+        """Check that Kafka answers: without an answer the records could not be written in time."""
         try:
             async with asyncio.timeout(_TRIAL_S):
                 await self._offsets.end()
         except (KafkaError, OSError) as error:
             raise Retryable(f"the search for a poison record was interrupted: {error!r}") from None
 
-    async def _quarantine(self, part: OffsetRange) -> None:
-        tp = TopicPartition(self._topics.normalized, part.partition)
+    async def _quarantine(self, offset_range: OffsetRange) -> None:
+        topic_partition = TopicPartition(self._topics.normalized, offset_range.partition)
         consumer = AIOKafkaConsumer(**client_options(self._settings.kafka), enable_auto_commit=False)
         producer = Producer(self._settings.kafka, f"{self._settings.instance}-quarantine")
         try:
             await consumer.start()
-            consumer.assign([tp])
-            consumer.seek(tp, part.first)
-            record = await consumer.getone(tp)
-            if record.offset == part.first:
-                reason = Rejected(
+            consumer.assign([topic_partition])
+            consumer.seek(topic_partition, offset_range.first)
+            record = await consumer.getone(topic_partition)
+            if record.offset == offset_range.first:
+                rejection = Rejected(
                     "poisoned",
                     "Spark failed on this event again and again, or took too long, and on no other",
                 )
-                letter = dead_letter(record.key, record.value, record.headers, "enrich", reason, now_us())
+                letter_record = dead_letter(
+                    record.key, record.value, record.headers, "enrich", rejection, now_us()
+                )
                 await producer.start()
-                await producer.send_and_wait(self._topics.dead_letter, part.partition, [letter])
-                logger.error("record-poisoned", topic=tp.topic, partition=tp.partition, offset=part.first)
-                self._poisoned(fields(record.headers).get(PIPE, b"").decode("utf-8", "replace"))
+                await producer.send_and_wait(
+                    self._topics.dead_letter, offset_range.partition, [letter_record]
+                )
+                logger.error(
+                    "record-poisoned",
+                    topic=topic_partition.topic,
+                    partition=topic_partition.partition,
+                    offset=offset_range.first,
+                )
+                self._on_poisoned(fields(record.headers).get(PIPE, b"").decode("utf-8", "replace"))
         except (KafkaError, OSError) as error:
             raise Retryable(f"a poison record could not be quarantined: {error!r}") from error
         finally:
             await consumer.stop()
             await producer.stop()
-        await self._offsets.commit({part.partition: part.end})
+        await self._offsets.commit({offset_range.partition: offset_range.end})

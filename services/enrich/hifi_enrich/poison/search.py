@@ -1,4 +1,4 @@
-"""Find poison records in a range by halving it, with functions that it is given."""
+"""Find poison records in a range by halving it. Reads and writes are functions of the caller."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ class OffsetRange:
     end: int
 
     def halves(self) -> tuple["OffsetRange", "OffsetRange"]:
-        """Its two halves, in order."""
+        """The two halves of the range, in order."""
         middle = (self.first + self.end) // 2
         return OffsetRange(self.partition, self.first, middle), OffsetRange(self.partition, middle, self.end)
 
 
 async def write_around_poison(
-    whole: OffsetRange,
+    full_range: OffsetRange,
     write: Callable[[OffsetRange], Awaitable[bool]],
     quarantine: Callable[[OffsetRange], Awaitable[None]],
-    known_bad: int | None = None,
+    failed_end: int | None = None,
 ) -> int:
     """Write a range except for its poison records, which are quarantined.
 
@@ -30,30 +30,34 @@ async def write_around_poison(
     or quarantined.
 
     Args:
-        whole: the range.
+        full_range: the range.
         write: writes a range of records; returns False when Spark fails on it.
-        quarantine: puts a single record away.
-        known_bad: end of a range from `whole.first` on which Spark is known to fail.
+        quarantine: makes a dead letter of a single record.
+        failed_end: end of a range from `whole.first` on which Spark is known to fail.
 
     Returns:
         Number of records that were quarantined.
     """
-    quarantined = 0
-    waiting = [whole]
-    if known_bad is not None and whole.first < known_bad < whole.end:
-        waiting = [
-            OffsetRange(whole.partition, known_bad, whole.end),
-            OffsetRange(whole.partition, whole.first, known_bad),
+    quarantined_records = 0
+    pending_ranges = [full_range]
+    if failed_end is not None and full_range.first < failed_end < full_range.end:
+        pending_ranges = [
+            OffsetRange(full_range.partition, failed_end, full_range.end),
+            OffsetRange(full_range.partition, full_range.first, failed_end),
         ]
-    bad = waiting[-1] if known_bad is not None and waiting[-1].end == known_bad else None
-    while waiting:
-        part = waiting.pop()
-        if part.first >= part.end or (part != bad and await write(part)):
+    failed_range = (
+        pending_ranges[-1] if failed_end is not None and pending_ranges[-1].end == failed_end else None
+    )
+    while pending_ranges:
+        offset_range = pending_ranges.pop()
+        if offset_range.first >= offset_range.end or (
+            offset_range != failed_range and await write(offset_range)
+        ):
             continue
-        if part.end - part.first == 1:
-            await quarantine(part)
-            quarantined += 1
+        if offset_range.end - offset_range.first == 1:
+            await quarantine(offset_range)
+            quarantined_records += 1
             continue
-        left, right = part.halves()
-        waiting += [right, left]
-    return quarantined
+        first_half, second_half = offset_range.halves()
+        pending_ranges += [second_half, first_half]
+    return quarantined_records

@@ -61,7 +61,7 @@ logger = log.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """What a plan is made from. A plan is out of date when its inputs differ from the current ones."""
+    """The inputs of a plan, which is out of date when they differ from the current ones."""
 
     pipes_offset: int
     """Offset in the topic `pipes` through which the registry has been read."""
@@ -92,12 +92,12 @@ class SparkEngine:
         self._scratch = scratch
         self.partitions = 0
         self._query_numbers = itertools.count()
-        self._unused: list[JavaObject] = []
+        self._unused_broadcasts: list[JavaObject] = []
         """Broadcasts that only queries of earlier plans may still use."""
         self._inputs: PlanInputs | None = None
         self._plan: QueryPlan | None = None
-        self._own_session: SparkSession | None = None
-        self._needed = Event()
+        self._started_session: SparkSession | None = None
+        self._warm_up_end = Event()
         """Ends the warm-up."""
 
     @property
@@ -131,7 +131,7 @@ class SparkEngine:
         if spark is None:
             jars = await asyncio.to_thread(connector_jars, settings.enrich_spark_jars)
             spark = await asyncio.to_thread(start_session, master, settings, jars, self._scratch)
-            self._own_session = spark
+            self._started_session = spark
         self._executors = Executors(spark, master)
         budget = SqlBudget(settings.enrich_sql_cpu_s, settings.enrich_sql_memory_mb * 2**20)
         catalyst = self._catalyst = await asyncio.to_thread(Catalyst, spark, budget)
@@ -146,9 +146,9 @@ class SparkEngine:
 
     async def stop(self) -> None:
         """Stop Spark, if this engine started it."""
-        if self._own_session is not None:
-            await asyncio.to_thread(stop_spark, self._own_session)
-            self._own_session = None
+        if self._started_session is not None:
+            await asyncio.to_thread(stop_spark, self._started_session)
+            self._started_session = None
 
     async def load_lookups(self) -> dict[str, str]:
         """Load the lookup tables that are missing.
@@ -161,7 +161,7 @@ class SparkEngine:
     async def update_plan(
         self, broken: Mapping[str, str], quarantined: Mapping[str, str] | None = None
     ) -> bool:
-        """Make a new plan where pipes or lookups have changed. A running query keeps the plan it started with.
+        """Make a new plan if pipes or lookups have changed. A running query keeps the plan it started with.
 
         Args:
             broken: as returned by `load_lookups`.
@@ -181,24 +181,24 @@ class SparkEngine:
             return False
         started_s = monotonic_s()
         pipes = self._registry.usable()
-        old = self._plan
+        previous_plan = self._plan
         self._plan = await asyncio.to_thread(self._make_plan, pipes, inputs)
         self._inputs = inputs
-        if old is not None:
+        if previous_plan is not None:
             tables_in_use = tables_of([*self._registry.in_use(), *self._compiler.in_force()])
-            self._unused += [*old.broadcasts(), *self._tables.retain(tables_in_use)]
+            self._unused_broadcasts += [*previous_plan.broadcasts(), *self._tables.retain(tables_in_use)]
         seconds = round(monotonic_s() - started_s, 2)
         logger.info("plan-updated", pipes=len(pipes), offset=inputs.pipes_offset, seconds=seconds)
         return True
 
     def _refused_by_trigger(self) -> dict[str, str]:
-        """Pipes with a UDF, where real time is set. A single one would prevent the whole query from starting."""
+        """Pipes with a UDF, if real time is set. A single UDF would prevent the whole query from starting."""
         if self._settings.enrich_trigger != "real-time":
             return {}
-        with_udf = [
+        udf_keys = [
             revision.key for revision in self._registry.usable() if revision.pipe.enrich.udf is not None
         ]
-        return dict.fromkeys(with_udf, "a UDF needs the micro-batch trigger")
+        return dict.fromkeys(udf_keys, "a UDF needs the micro-batch trigger")
 
     async def release_executors(self) -> None:
         """Give a cluster's executors to other instances, until a query is started."""
@@ -215,21 +215,21 @@ class SparkEngine:
         """
         if not self._executors.claimed:
             return
-        self._needed.clear()
+        self._warm_up_end.clear()
         topic = self._topics.enrich_warm_up
         async with GroupOffsets(self._settings.kafka, topic, topic, self.partitions) as offsets:
-            end = await offsets.end()
+            end_offsets = await offsets.end()
         async with asyncio.timeout(WARM_UP_TIMEOUT_S):
             await self._write_warm_up_records()
-        warming = asyncio.ensure_future(asyncio.to_thread(self._run_warm_up, end))
-        finished_tasks, _ = await asyncio.wait({warming}, timeout=WARM_UP_TIMEOUT_S)
+        warm_up_task = asyncio.ensure_future(asyncio.to_thread(self._run_warm_up, end_offsets))
+        finished_tasks, _ = await asyncio.wait({warm_up_task}, timeout=WARM_UP_TIMEOUT_S)
         if not finished_tasks:
             await asyncio.to_thread(self._session.sparkContext.cancelAllJobs)
-        await warming
+        await warm_up_task
 
     def end_warm_up(self) -> None:
-        """Have the warm-up end now, since this instance is needed."""
-        self._needed.set()
+        """End the warm-up now, since this instance is needed."""
+        self._warm_up_end.set()
 
     async def _write_warm_up_records(self) -> None:
         pipes = [revision.pipe for revision in self._registry.usable() if revision.current]
@@ -254,44 +254,44 @@ class SparkEngine:
             TimeoutError: it took longer than `limit_s` seconds, and was stopped.
             SparkExited: as before, and a task does not end.
         """
-        writing = asyncio.ensure_future(asyncio.to_thread(self._write_range, start, end))
-        finished_tasks, _ = await asyncio.wait({writing}, timeout=limit_s)
+        write_task = asyncio.ensure_future(asyncio.to_thread(self._write_range, start, end))
+        finished_tasks, _ = await asyncio.wait({write_task}, timeout=limit_s)
         if finished_tasks:
-            await writing
+            await write_task
             return
         await asyncio.to_thread(self._session.sparkContext.cancelAllJobs)
         if not await self.tasks_end():
-            writing.add_done_callback(lambda failed: failed.exception())
+            write_task.add_done_callback(lambda task: task.exception())
             raise SparkExited("a task of the search for a poison record does not end")
         with contextlib.suppress(Exception):  # as it was cancelled
-            await writing
+            await write_task
         raise TimeoutError(f"the records were not enriched within {limit_s:.0f} s")
 
     async def tasks_end(self) -> bool:
         """Whether all tasks end within some seconds. One in a regular expression, for example, cannot be stopped."""
-        end_s = monotonic_s() + _TASKS_TIMEOUT_S
+        deadline_s = monotonic_s() + _TASKS_TIMEOUT_S
         while await asyncio.to_thread(self._running_tasks):
-            if monotonic_s() >= end_s:
+            if monotonic_s() >= deadline_s:
                 return False
             await asyncio.sleep(_POLL_S)
         return True
 
     def _running_tasks(self) -> int:
-        executors = self._session.sparkContext.statusTracker().getExecutorInfos()
-        return sum(executor.numRunningTasks for executor in executors)
+        executor_infos = self._session.sparkContext.statusTracker().getExecutorInfos()
+        return sum(executor_info.numRunningTasks for executor_info in executor_infos)
 
     async def destroy_unused(self) -> None:
         """Free the broadcasts of replaced plans. Call it when no query uses them."""
-        unused, self._unused = self._unused, []
-        await asyncio.to_thread(lambda: [broadcast.destroy(False) for broadcast in unused])
+        unused_broadcasts, self._unused_broadcasts = self._unused_broadcasts, []
+        await asyncio.to_thread(lambda: [broadcast.destroy(False) for broadcast in unused_broadcasts])
 
     def has_exited(self) -> bool:
         """Whether Spark's JVM has exited, so that nothing works in this process any more."""
         return has_exited(self._session)
 
     def _make_plan(self, pipes: Sequence[PipeRevision], inputs: PlanInputs) -> QueryPlan:
-        tables, replaced = self._tables.broadcast(self._catalyst, inputs.tables)
-        self._unused += replaced
+        tables, replaced_broadcasts = self._tables.broadcast(self._catalyst, inputs.tables)
+        self._unused_broadcasts += replaced_broadcasts
         broadcasts = LookupBroadcasts(tables, inputs.tables.keys())
         plan = self._compiler.plan(
             pipes,
@@ -315,48 +315,50 @@ class SparkEngine:
         interval_ms = (
             round(self._settings.enrich_batch_s * 1000) if trigger == "real-time" else BATCH_INTERVAL_MS
         )
-        query = QueryRun(self._enriched(records, trigger), self._settings, checkpoint, trigger, interval_ms)
+        query = QueryRun(
+            self._enriched_records(records, trigger), self._settings, checkpoint, trigger, interval_ms
+        )
         if trigger == "real-time":
             self._wait_for_tasks(query)
         return query
 
     def _configure(self, trigger: QueryTrigger) -> None:
-        """Set what a query takes over from the session when it starts."""
+        """Set the configuration that a query takes over from the session when it starts."""
         for name, value in evaluation_conf(trigger, local=self._local).items():
             self._session.conf.set(name, self._settings.enrich_conf.get(name, value))
 
     def _wait_for_tasks(self, query: QueryRun) -> None:
         """Wait until the tasks of a real-time batch run; before that the first events would wait for them."""
         tracker = self._session.sparkContext.statusTracker()
-        end_s = monotonic_s() + _TASKS_TIMEOUT_S
-        while query.active and not tracker.getActiveStageIds() and monotonic_s() < end_s:
+        deadline_s = monotonic_s() + _TASKS_TIMEOUT_S
+        while query.active and not tracker.getActiveStageIds() and monotonic_s() < deadline_s:
             time.sleep(_POLL_S)
 
     def _write_range(self, start: PartitionOffsets, end: PartitionOffsets) -> None:
         self._executors.claim()
         self._configure("micro-batch")
         records = read_range(self._session, self._settings, self._topics.normalized, start, end)
-        write_records(self._enriched(records, "micro-batch"), self._settings)
+        write_records(self._enriched_records(records, "micro-batch"), self._settings)
 
     def _run_warm_up(self, start: PartitionOffsets) -> None:
-        """Run a query that writes what it reads to the topic that it reads from."""
+        """Run a query that writes its records to the topic from which it reads them."""
         started_s = monotonic_s()
         trigger = self.trigger
         self._configure(trigger)
         topic = self._topics.enrich_warm_up
         settings = self._settings.model_copy(update={"enrich_max_offsets_per_trigger": RECORDS_PER_BATCH})
         records = read_stream(self._session, settings, topic, start, trigger)
-        looped = self._enriched(records, trigger).withColumn("topic", F.lit(topic))
+        looped_records = self._enriched_records(records, trigger).withColumn("topic", F.lit(topic))
         interval_ms = REAL_TIME_BATCH_MS if trigger == "real-time" else 0
         checkpoint = self._scratch / f"checkpoint-{next(self._query_numbers)}"
-        query = QueryRun(looped, settings, checkpoint, trigger, interval_ms)
-        batches = run_until_steady(query, self._catalyst.jvm, self._needed)
+        query = QueryRun(looped_records, settings, checkpoint, trigger, interval_ms)
+        batches = run_until_steady(query, self._catalyst.jvm, self._warm_up_end)
         error = query.error()
         query.stop()
         seconds = round(monotonic_s() - started_s, 1)
         logger.info("warm-up-finished", seconds=seconds, batches=batches, error=error)
 
-    def _enriched(self, records: DataFrame, trigger: QueryTrigger) -> DataFrame:
+    def _enriched_records(self, records: DataFrame, trigger: QueryTrigger) -> DataFrame:
         assert self._plan is not None
         return self._dataframe.build(records, self._plan, trigger)
 

@@ -48,7 +48,7 @@ class QueryRun:
         """Start the query.
 
         Args:
-            records: what to write, with the topic of each record.
+            records: to write, with the topic of each record.
             settings: of the service.
             checkpoint: a folder that does not exist yet.
             trigger: of the query.
@@ -88,12 +88,14 @@ class QueryRun:
             return None  # a progress report of an idle query
         self._last_batch = progress.batchId()
         offsets = json.loads(source.endOffset())
-        end = {int(partition): int(offset) for partition, offset in next(iter(offsets.values())).items()}
+        end_offsets = {
+            int(partition): int(offset) for partition, offset in next(iter(offsets.values())).items()
+        }
         duration_ms = int(progress.durationMs().get("triggerExecution") or 0)
-        return FinishedBatch(self._last_batch, end, source.numInputRows(), duration_ms)
+        return FinishedBatch(self._last_batch, end_offsets, source.numInputRows(), duration_ms)
 
     def error(self) -> str | None:
-        """Why it failed; None where it did not."""
+        """The error with which the query failed; None: it did not fail."""
         error: StreamingQueryException | None = self._query.exception()
         return None if error is None else str(error)
 

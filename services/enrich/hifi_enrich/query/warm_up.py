@@ -1,4 +1,4 @@
-"""Decides when a warm-up has done its work: when Java's JIT compiler has hardly anything left to compile."""
+"""Ends a warm-up when Java's JIT compiler has hardly anything left to compile."""
 
 from threading import Event
 from typing import Final
@@ -23,28 +23,28 @@ _WINDOW_S: Final = 1.0
 _POLL_S: Final = 0.02
 
 
-def run_until_steady(query: QueryRun, jvm: JavaObject, needed: Event) -> int:
+def run_until_steady(query: QueryRun, jvm: JavaObject, end_requested: Event) -> int:
     """Wait until the code that a query runs is compiled, at most `MAX_S` seconds, or until the query has failed.
 
     Args:
         query: a running query.
         jvm: the virtual machine that runs it.
-        needed: ends the warm-up when it is set.
+        end_requested: ends the warm-up when it is set.
 
     Returns:
-        Number of batches that it finished.
+        Number of batches that the query finished.
     """
     compiler = jvm.java.lang.management.ManagementFactory.getCompilationMXBean()
     batches = 0
-    began_s = window_s = monotonic_s()
+    start_s = window_start_s = monotonic_s()
     compiled_ms = compiler.getTotalCompilationTime()
-    while query.active and not needed.is_set() and (now_s := monotonic_s()) - began_s < MAX_S:
+    while query.active and not end_requested.is_set() and (now_s := monotonic_s()) - start_s < MAX_S:
         batches += query.finished_batch() is not None
-        if now_s - window_s >= _WINDOW_S:
-            before_ms, compiled_ms = compiled_ms, compiler.getTotalCompilationTime()
-            share = (compiled_ms - before_ms) / 1000 / (now_s - window_s)
-            window_s = now_s
-            if share < _STEADY_SHARE and batches > 0:
+        if now_s - window_start_s >= _WINDOW_S:
+            previous_compiled_ms, compiled_ms = compiled_ms, compiler.getTotalCompilationTime()
+            compiling_share = (compiled_ms - previous_compiled_ms) / 1000 / (now_s - window_start_s)
+            window_start_s = now_s
+            if compiling_share < _STEADY_SHARE and batches > 0:
                 break
-        needed.wait(_POLL_S)
+        end_requested.wait(_POLL_S)
     return batches

@@ -1,4 +1,4 @@
-"""Finds where enrich's output ends, so that a query which follows an interrupted one repeats hardly any record.
+"""Finds the end of enrich's output, so that a query which follows an interrupted one repeats hardly any record.
 
 Each record of `normalized` becomes one record with the same identity, in the same partition of `enriched` or
 `dead-letter`.
@@ -20,7 +20,7 @@ from hifi.spark.kafka_connector import PartitionOffsets
 
 _TIMEOUT_S: Final = 15.0
 _MAX_OUTPUTS: Final = 50_000
-"""Newest records of a partition of an output topic that are read. Where more were written, some are written again."""
+"""Newest records of a partition of an output topic that are read. If more were written, some are written again."""
 _CLOCK_SKEW_MS: Final = 5_000
 """Largest expected difference between brokers' clocks. With a larger one, records are written again."""
 
@@ -38,7 +38,7 @@ async def skip_written(bootstrap: str, topics: Topics, start: PartitionOffsets) 
         start: partition to the committed offset.
 
     Returns:
-        Partition to the offset of the first record without output; unchanged where the search takes over 15 s.
+        Partition to the offset of the first record without output; unchanged if the search takes over 15 s.
 
     Raises:
         aiokafka.errors.KafkaError, OSError: Kafka does not answer.
@@ -46,7 +46,7 @@ async def skip_written(bootstrap: str, topics: Topics, start: PartitionOffsets) 
     offsets = dict(start)
     try:
         async with asyncio.timeout(_TIMEOUT_S), topic_consumer(bootstrap) as consumer:
-            await _skip(consumer, topics, offsets)
+            await _skip_written(consumer, topics, offsets)
     except TimeoutError:
         logger.warning("written-records-not-read", timeout_s=_TIMEOUT_S)
     skipped = sum(offsets.values()) - sum(start.values())
@@ -55,60 +55,67 @@ async def skip_written(bootstrap: str, topics: Topics, start: PartitionOffsets) 
     return offsets
 
 
-async def _skip(consumer: Any, topics: Topics, offsets: dict[int, int]) -> None:
-    """Move the offsets, partition by partition; those that were moved are right also when it is cancelled."""
-    parts = [TopicPartition(topics.normalized, partition) for partition in offsets]
-    ends = await consumer.end_offsets(parts)
-    first = {part: range(offsets[part.partition], offsets[part.partition] + 1) for part in parts}
-    unread = {part: records for part, records in first.items() if records.start < ends[part]}
-    since_ms: dict[int, int] = {}
-    async for records in read_ranges(consumer, unread):
-        since_ms |= {record.partition: record.timestamp - _CLOCK_SKEW_MS for record in records}
-    written = await _written(consumer, topics, since_ms)
-    unread = {
-        part: range(
-            offsets[part.partition], min(ends[part], offsets[part.partition] + written_counts.total())
+async def _skip_written(consumer: Any, topics: Topics, offsets: dict[int, int]) -> None:
+    """Move the offsets, partition by partition; the moved offsets are right even if the search is cancelled."""
+    partitions = [TopicPartition(topics.normalized, partition) for partition in offsets]
+    end_offsets = await consumer.end_offsets(partitions)
+    first_ranges: dict[TopicPartition, range] = {}
+    for topic_partition in partitions:
+        offset = offsets[topic_partition.partition]
+        if offset < end_offsets[topic_partition]:
+            first_ranges[topic_partition] = range(offset, offset + 1)
+    start_ms_by_partition: dict[int, int] = {}
+    async for records in read_ranges(consumer, first_ranges):
+        start_ms_by_partition |= {record.partition: record.timestamp - _CLOCK_SKEW_MS for record in records}
+    written_by_partition = await _count_written(consumer, topics, start_ms_by_partition)
+    unread_ranges = {
+        topic_partition: range(
+            offsets[topic_partition.partition],
+            min(end_offsets[topic_partition], offsets[topic_partition.partition] + identity_counts.total()),
         )
-        for part in unread
-        if (written_counts := written.get(part.partition, Counter()))
+        for topic_partition in first_ranges
+        if (identity_counts := written_by_partition.get(topic_partition.partition, Counter()))
     }
-    ended: set[int] = set()
-    async for records in read_ranges(consumer, unread):
-        written_counts = written[records[0].partition]
+    finished_partitions: set[int] = set()
+    async for records in read_ranges(consumer, unread_ranges):
+        identity_counts = written_by_partition[records[0].partition]
         for record in records:
             identity = _identity(record)
-            if record.partition in ended or identity is None or not written_counts[identity]:
-                ended.add(record.partition)
+            if record.partition in finished_partitions or identity is None or not identity_counts[identity]:
+                finished_partitions.add(record.partition)
                 break
-            written_counts[identity] -= 1
+            identity_counts[identity] -= 1
             offsets[record.partition] = record.offset + 1
 
 
-async def _written(
-    consumer: Any, topics: Topics, since_ms: Mapping[int, int]
+async def _count_written(
+    consumer: Any, topics: Topics, start_ms_by_partition: Mapping[int, int]
 ) -> dict[int, Counter[tuple[bytes, bytes]]]:
-    """How often each identity was written to each partition since the time when the first input was appended."""
-    start_times = {
-        TopicPartition(topic, partition): max(0, moment_ms)
-        for partition, moment_ms in since_ms.items()
+    """The number of records of each identity in each partition since the time when the first input was appended."""
+    start_times_ms = {
+        TopicPartition(topic, partition): max(0, start_ms)
+        for partition, start_ms in start_ms_by_partition.items()
         for topic in (topics.enriched, topics.dead_letter)
     }
-    if not start_times:
+    if not start_times_ms:
         return {}
-    starts = await consumer.offsets_for_times(start_times)
-    ends = await consumer.end_offsets(list(start_times))
+    start_offsets = await consumer.offsets_for_times(start_times_ms)
+    end_offsets = await consumer.end_offsets(list(start_times_ms))
     ranges = {
-        part: range(max(start.offset, ends[part] - _MAX_OUTPUTS), ends[part])
-        for part, start in starts.items()
-        if start is not None
+        topic_partition: range(
+            max(start_offset.offset, end_offsets[topic_partition] - _MAX_OUTPUTS),
+            end_offsets[topic_partition],
+        )
+        for topic_partition, start_offset in start_offsets.items()
+        if start_offset is not None
     }
-    written: dict[int, Counter[tuple[bytes, bytes]]] = {}
+    written_by_partition: dict[int, Counter[tuple[bytes, bytes]]] = {}
     async for records in read_ranges(consumer, ranges):
         for record in records:
             identity = _identity(record)
             if identity is not None and (record.topic == topics.enriched or _is_from_enrich(record)):
-                written.setdefault(record.partition, Counter())[identity] += 1
-    return written
+                written_by_partition.setdefault(record.partition, Counter())[identity] += 1
+    return written_by_partition
 
 
 def _identity(record: Any) -> tuple[bytes, bytes] | None:

@@ -1,4 +1,4 @@
-"""Where the class-data archive of Spark's JVM is, and the options that use it; `make_class_archive` makes it.
+"""The path of the class-data archive of Spark's JVM, and the options that use it; `make_class_archive` makes it.
 
 Loading 20,000 classes is half of Spark's start; an archive of them (JEP 350) avoids it. The JVM ignores an archive that
 does not fit its version or jars, and enrich starts without one too, only slower.
@@ -27,10 +27,10 @@ _PREFIX, _SUFFIX = "spark-", ".jsa"
 
 def archive_path(java_options: str, jars: Sequence[Path]) -> Path:
     """Path of the archive for this Java, pyspark, class path and these options. The file may not exist."""
-    java = Path(shutil.which("java", path=_java_search_path()) or "java").resolve()
-    version = java.stat().st_mtime_ns if java.exists() else 0
-    parts = [str(java), str(version), pyspark.__version__, java_options, *map(str, jars)]
-    digest = hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
+    java_path = Path(shutil.which("java", path=_java_search_path()) or "java").resolve()
+    modified_ns = java_path.stat().st_mtime_ns if java_path.exists() else 0
+    digest_inputs = [str(java_path), str(modified_ns), pyspark.__version__, java_options, *map(str, jars)]
+    digest = hashlib.blake2b("\n".join(digest_inputs).encode(), digest_size=8).hexdigest()
     return user_cache_folder() / f"{_PREFIX}{digest}{_SUFFIX}"
 
 
@@ -46,18 +46,18 @@ def archive_options(archive: Path) -> str:
 
 
 def remove_old_archives(folder: Path) -> list[Path]:
-    """Remove all archives of a folder but those used last; returns what was removed.
+    """Remove all archives of a folder but those used last; returns the removed paths.
 
-    A JVM that has opened one goes on with it, and one that is about to starts without it.
+    A JVM that has opened an archive goes on with it, and a JVM that is about to open it starts without it.
     """
-    used: list[tuple[int, Path]] = []
+    archives_by_use: list[tuple[int, Path]] = []
     for file in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         with contextlib.suppress(FileNotFoundError):  # another process removes them, too
-            used.append((file.stat().st_mtime_ns, file))
-    old = [file for _, file in sorted(used, reverse=True)[KEPT:]]
-    for file in old:
+            archives_by_use.append((file.stat().st_mtime_ns, file))
+    old_archives = [file for _, file in sorted(archives_by_use, reverse=True)[KEPT:]]
+    for file in old_archives:
         file.unlink(missing_ok=True)
-    return old
+    return old_archives
 
 
 def _java_search_path() -> str:

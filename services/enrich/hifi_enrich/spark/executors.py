@@ -25,8 +25,8 @@ class Executors:
     """
 
     def __init__(self, spark: SparkSession, master: str) -> None:
-        dynamic = spark.sparkContext.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
-        self._managed = task_slots(master) is None and not dynamic
+        is_dynamic = spark.sparkContext.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
+        self._managed = task_slots(master) is None and not is_dynamic
         self._spark = spark
         self.claimed = True
         """Whether the session has executors, or gets them when the cluster has free cores."""
@@ -47,10 +47,10 @@ class Executors:
             self.claimed = False
             logger.info("executors-released")
 
-    def _request(self, number: int) -> None:
+    def _request(self, executor_count: int) -> None:
         jvm: Any = self._spark._jvm  # noqa: SLF001 - PySpark has no API for executors
-        empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
-        self._context.requestTotalExecutors(number, 0, empty)
+        empty_map = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+        self._context.requestTotalExecutors(executor_count, 0, empty_map)
 
     @property
     def _context(self) -> Any:

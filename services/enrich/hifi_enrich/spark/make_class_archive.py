@@ -63,48 +63,48 @@ def make_archive() -> Path:
     archive.parent.mkdir(parents=True, exist_ok=True)
     # In the same file system, so that the archive gets its name only when it is complete.
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder, scratch_folder() as scratch:
-        part = Path(folder) / archive.name
-        options = f"-XX:ArchiveClassesAtExit={part} {QUIET}"
-        spark = start_session("local[2]", settings, jars, scratch, options)
+        unfinished_archive = Path(folder) / archive.name
+        java_options = f"-XX:ArchiveClassesAtExit={unfinished_archive} {QUIET}"
+        spark = start_session("local[2]", settings, jars, scratch, java_options)
         _load_classes(spark, scratch)
         stop_spark(spark, timeout_s=120)
-        part.rename(archive)
+        unfinished_archive.rename(archive)
     remove_old_archives(archive.parent)
     return archive
 
 
 def _load_classes(spark: SparkSession, scratch: Path) -> None:
-    """Load the classes of the service by doing what it does, as far as possible without Kafka."""
+    """Load the classes of the service by running its work, as far as possible without Kafka."""
     spark.sparkContext.setLogLevel("OFF")
     catalyst = Catalyst(spark)
     lookups = LookupBroadcasts(catalyst.broadcast(catalyst.jvm.java.util.HashMap()), frozenset())
     pipe = Pipe.model_validate(_EXAMPLE)
     plan = PipeCompiler(catalyst).plan([PipeRevision(pipe, 0)], 0, lookups, 2, {})
-    made_up = [(record.key, record.value, record.headers) for record in warm_up_records([pipe], {}, 200)]
-    records = spark.createDataFrame(made_up, _COLUMNS).withColumn("partition", F.lit(0))
+    record_rows = [(record.key, record.value, record.headers) for record in warm_up_records([pipe], {}, 200)]
+    records = spark.createDataFrame(record_rows, _COLUMNS).withColumn("partition", F.lit(0))
     builder = DataFrameBuilder(catalyst, "enriched", "dead-letter", 1 << 20, 2, local=True)
     for trigger in get_args(QueryTrigger):
         for name, value in evaluation_conf(trigger, local=True).items():
             spark.conf.set(name, value)
         frame = builder.build(records, plan, trigger)
         frame.write.format("noop").mode("overwrite").save()
-    rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-    query = rate.writeStream.format("noop").option("checkpointLocation", str(scratch / "checkpoint"))
+    rate_stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    query = rate_stream.writeStream.format("noop").option("checkpointLocation", str(scratch / "checkpoint"))
     query.trigger(availableNow=True).start().awaitTermination(30)
     timeouts = {
         "kafka.default.api.timeout.ms": "500",
         "kafka.request.timeout.ms": "400",
         "kafka.max.block.ms": "500",
     }
-    options = {**_NO_BROKER, **timeouts, "assign": '{"none":[0]}', "fetchOffset.numRetries": "0"}
-    for attempt in (
+    read_options = {**_NO_BROKER, **timeouts, "assign": '{"none":[0]}', "fetchOffset.numRetries": "0"}
+    for kafka_call in (
         lambda: frame.write.format("kafka").options(**_NO_BROKER, **timeouts).save(),
-        lambda: spark.read.format("kafka").options(**options).load().collect(),
+        lambda: spark.read.format("kafka").options(**read_options).load().collect(),
     ):
         with contextlib.suppress(
             PySparkException, Py4JError
         ):  # no broker listens there, but the classes are loaded
-            attempt()
+            kafka_call()
 
 
 if __name__ == "__main__":

@@ -51,21 +51,21 @@ def choose_trigger(setting: Trigger, master: str, partitions: int, *, has_udf: b
     """
     if setting != "auto":
         return setting
-    fits = (task_slots(master) or 0) >= partitions + 1
-    return "real-time" if fits and not has_udf else "micro-batch"
+    has_slots = (task_slots(master) or 0) >= partitions + 1
+    return "real-time" if has_slots and not has_udf else "micro-batch"
 
 
 def evaluation_conf(trigger: QueryTrigger, *, local: bool) -> dict[str, str]:
     """Spark settings of a query.
 
     In real time, where a task runs for half a minute, the whole plan becomes one generated method. Micro-batches call
-    functions whose code stays: for the little that is left, code would be generated again in every task. Executors of a
+    functions whose code stays: for the remaining plan, code would be generated again in every task. Executors of a
     cluster generate the code of the functions themselves, which needs the setting; they must not interpret them, since
     Spark then fails on null arrays.
 
     Args:
         trigger: of the query.
-        local: tasks run in the session's own process.
+        local: whether tasks run in the session's own process.
     """
     if trigger == "real-time":
         return GENERATED
@@ -99,7 +99,7 @@ def start_session(
         settings: of the service.
         jars: as returned by `connector_jars`.
         scratch: folder for temporary files.
-        java_options: further options of the JVM; without any, the class-data archive is used where it exists.
+        java_options: further options of the JVM; without any, the class-data archive is used if it exists.
     """
     java_options = java_options or archive_options(archive_path(JVM_OPTIONS, jars))
     if settings.enrich_compile == "throughput":

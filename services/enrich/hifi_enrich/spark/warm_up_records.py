@@ -22,7 +22,7 @@ _VARIANTS: Final = 8
 _PADDING: Final = "x" * 200
 _NUMBERS: Final = (0, 1, 5, 20, 75, 300, 5000, -1)
 _DAY: Final = date(2024, 1, 31)
-_MOMENT: Final = datetime(2024, 1, 31, 12, 30, tzinfo=UTC)
+_TIMESTAMP: Final = datetime(2024, 1, 31, 12, 30, tzinfo=UTC)
 
 
 def warm_up_records(pipes: Sequence[Pipe], tables: Mapping[str, LookupTable], count: int) -> list[Record]:
@@ -36,12 +36,12 @@ def warm_up_records(pipes: Sequence[Pipe], tables: Mapping[str, LookupTable], co
     Returns:
         Records as normalize writes them. Without a pipe they are events of a pipe that does not exist.
     """
-    values = [
+    pipe_events = [
         (pipe.pipe, orjson.dumps(_fields(pipe, tables, variant)))
         for variant in range(_VARIANTS)
         for pipe in pipes[:MAX_PIPES]
     ] or [("none", b"{}")]
-    return [Record(b"key", value, _headers(pipe)) for pipe, value in islice(cycle(values), count)]
+    return [Record(b"key", value, _headers(pipe)) for pipe, value in islice(cycle(pipe_events), count)]
 
 
 def _headers(pipe: str) -> Headers:
@@ -59,25 +59,25 @@ def _fields(pipe: Pipe, tables: Mapping[str, LookupTable], variant: int) -> dict
     # An event that misses such a lookup is refused before any field is derived, so its key decides a shared field.
     lookups = sorted(enrich.lookups.values(), key=lambda lookup: lookup.miss == "dead-letter")
     for lookup in lookups:
-        fields |= _key(lookup, tables.get(table_id(lookup, pipe.pipe)), variant)
+        fields |= _lookup_fields(lookup, tables.get(table_id(lookup, pipe.pipe)), variant)
     return {**fields, "padding": _PADDING}
 
 
-def _key(lookup: Lookup, table: LookupTable | None, variant: int) -> dict[str, str]:
+def _lookup_fields(lookup: Lookup, table: LookupTable | None, variant: int) -> dict[str, str]:
     """The fields of an event whose key is in the table, as text that Spark casts to their types."""
     if table is None or not table.rows:
         return {}
     key = next(islice(table.rows, variant % len(table.rows), None))
-    parts = zip(lookup.key.items(), key_parts(key, len(lookup.key)), strict=True)
+    key_segments = zip(lookup.key.items(), key_parts(key, len(lookup.key)), strict=True)
     return {
-        field: _moment(part) if lookup.types.get(column) is SqlType.TIMESTAMP else part
-        for (field, column), part in parts
+        field: _timestamp_text(segment) if lookup.types.get(column) is SqlType.TIMESTAMP else segment
+        for (field, column), segment in key_segments
     }
 
 
-def _moment(microseconds: str) -> str:
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(microseconds))
-    return moment.isoformat(timespec="microseconds")
+def _timestamp_text(microseconds: str) -> str:
+    timestamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(microseconds))
+    return timestamp.isoformat(timespec="microseconds")
 
 
 def _value(kind: SqlType, variant: int) -> Any:
@@ -94,4 +94,4 @@ def _value(kind: SqlType, variant: int) -> Any:
         case SqlType.DATE:
             return (_DAY + timedelta(days=40 * variant)).isoformat()
         case SqlType.TIMESTAMP:
-            return (_MOMENT + timedelta(hours=31 * variant)).isoformat(timespec="microseconds")
+            return (_TIMESTAMP + timedelta(hours=31 * variant)).isoformat(timespec="microseconds")

@@ -7,7 +7,7 @@ from hifi.pipe.limit_check import refusals
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime import log
-from hifi_enrich.poison.poisoned_pipes import MOST, PoisonedPipes
+from hifi_enrich.poison.poisoned_pipes import MAX_POISON_RECORDS, PoisonedPipes
 from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.supervision.status import QueryStatus
 
@@ -36,10 +36,10 @@ class PlanUpdater:
         self.changed.set()
 
     async def make_first(self) -> bool:
-        """Make the first plan as soon as every lookup can be read that may be read.
+        """Make the first plan as soon as every permitted lookup can be read.
 
-        Without an earlier copy of its lookups a pipe would turn its backlog into dead letters. A pipe that names what
-        it may not name is broken at once: waiting for it would let it stop all others.
+        Without an earlier copy of its lookups a pipe would turn its backlog into dead letters. A pipe that names a
+        secret or file without permission is broken at once: waiting for it would stop all other pipes.
 
         Returns:
             False when the service is to stop instead.
@@ -47,18 +47,20 @@ class PlanUpdater:
         while not self._status.stopping.is_set():
             self.changed.clear()
             self._broken = await self._engine.load_lookups()
-            missing = {pipe: why for pipe, why in self._broken.items() if not self._is_refused(pipe)}
-            if not missing:
+            missing_reasons = {
+                pipe: reason for pipe, reason in self._broken.items() if not self._is_refused(pipe)
+            }
+            if not missing_reasons:
                 await self._engine.update_plan(self._broken, self._quarantined())
                 return not self._status.stopping.is_set()
-            pipe, reason = next(iter(missing.items()))
+            pipe, reason = next(iter(missing_reasons.items()))
             self._status.waiting(f"the pipe {pipe} cannot run: {reason}")
-            logger.error("lookups-missing", broken=missing)
+            logger.error("lookups-missing", broken=missing_reasons)
             await self._status.wait_for_any(self.changed, timeout_s=_LOOKUP_RETRY_S)
         return False
 
     def _is_refused(self, key: str) -> bool:
-        """Whether a revision names a secret or a lookup file that it may not name."""
+        """Whether a revision names a secret or a lookup file without permission."""
         revision = next((revision for revision in self._registry.in_use() if revision.key == key), None)
         return revision is not None and any(refusals(revision.pipe, pipe_limits()))
 
@@ -75,8 +77,8 @@ class PlanUpdater:
     def _quarantined(self) -> dict[str, str]:
         """Key of each quarantined revision to the reason."""
         reason = (
-            f"quarantined: Spark failed on {MOST} of its events, or took too long; publish the pipe again to "
-            "release it"
+            f"quarantined: Spark failed on {MAX_POISON_RECORDS} of its events, or took too long; publish the pipe again"
+            " to release it"
         )
         return {
             revision.key: reason
@@ -85,7 +87,7 @@ class PlanUpdater:
         }
 
     async def retry_broken(self) -> None:
-        """Have the plan updated every 10 s while a pipe is broken. Runs until it is cancelled."""
+        """Request an update of the plan every 10 s while a pipe is broken, until cancelled."""
         while True:
             await asyncio.sleep(_BROKEN_RETRY_S)
             if self._broken:

@@ -33,7 +33,7 @@ FAILURES_BEFORE_SEARCH: Final = 2
 """Failures at the same offsets after which the search for a poison record starts."""
 _BACKOFF_S: Final = (0.2, 1.0, 2.0, 5.0, 10.0)
 _REVISION_TIMEOUT_S: Final = 30.0
-_TELL_AGAIN_S: Final = 1.0
+_COMMIT_RETRY_S: Final = 1.0
 
 logger = log.get(__name__)
 
@@ -63,7 +63,7 @@ class QueryRunner:
         self._poisoned = plans.poisoned
         self._failures = 0
         """Failures since the last finished batch, except for those of Kafka."""
-        self._reached: dict[int, int] = {}
+        self._reached_offsets: dict[int, int] = {}
         self._open_offsets: GroupOffsets | None = None
         """Connected while this instance was a standby."""
 
@@ -82,8 +82,8 @@ class QueryRunner:
         try:
             while self._leading():
                 try:
-                    opened, self._open_offsets = self._open_offsets, None
-                    async with opened or self.group_offsets() as offsets:
+                    connected_offsets, self._open_offsets = self._open_offsets, None
+                    async with connected_offsets or self.group_offsets() as offsets:
                         while self._leading():
                             await self._run_once(offsets)
                             kafka_failures = 0
@@ -95,9 +95,9 @@ class QueryRunner:
                     kafka_failures += 1
         finally:
             self._election.query_stopped.set()
-            unused, self._open_offsets = self._open_offsets, None
-            if unused is not None:
-                await unused.close()
+            unused_offsets, self._open_offsets = self._open_offsets, None
+            if unused_offsets is not None:
+                await unused_offsets.close()
 
     def raise_if_spark_exited(self) -> None:
         """Raise SparkExited if Spark's JVM has exited."""
@@ -108,33 +108,35 @@ class QueryRunner:
         return self._election.leading.is_set() and not self._status.stopping.is_set()
 
     def group_offsets(self) -> GroupOffsets:
-        """The offsets that the query starts at and commits, not connected."""
+        """The offsets at which the query starts and which it commits, not connected."""
         group, topic = self._topics.group("enrich"), self._topics.normalized
         return GroupOffsets(self._settings.kafka, group, topic, self._engine.partitions)
 
     async def _run_once(self, offsets: GroupOffsets) -> None:
-        """Run the query once, and do what its end requires."""
+        """Run the query once, and recover from a failure."""
         start = await offsets.start()
         self._poisoned.read(start.notes.values())
         offsets.remark = self._remark()
-        self._failures = max(self._failures, *(crashes(note) for note in start.notes.values()), 0)
-        interrupted = any(unfinished_trial(note) is not None for note in start.notes.values())
-        if self._failures >= FAILURES_BEFORE_SEARCH or interrupted:
+        self._failures = max(self._failures, *(crashes(metadata) for metadata in start.notes.values()), 0)
+        was_interrupted = any(unfinished_trial(metadata) is not None for metadata in start.notes.values())
+        if self._failures >= FAILURES_BEFORE_SEARCH or was_interrupted:
             await self._quarantine_poison(offsets, start)
             return
         await self._plans.update()
         await self._engine.destroy_unused()
         start = StartOffsets(
             await skip_written(self._settings.kafka, self._topics, start.offsets),
-            {partition: note.partition(SEPARATOR)[0] for partition, note in start.notes.items()},
+            {partition: metadata.partition(SEPARATOR)[0] for partition, metadata in start.notes.items()},
         )
         await offsets.commit(start.offsets, start.notes)
-        self._reached = dict(start.offsets)
+        self._reached_offsets = dict(start.offsets)
         query_end = await self._run_query(offsets, start)
         if query_end.progressed:
             self._failures = 0
         if self._engine.has_exited():  # tell the next process how often this happened here
-            await offsets.commit(self._reached, dict.fromkeys(self._reached, crash_note(self._failures + 1)))
+            await offsets.commit(
+                self._reached_offsets, dict.fromkeys(self._reached_offsets, crash_note(self._failures + 1))
+            )
         if query_end.stalled:
             metrics.QUERY_RESTARTS.labels("stalled").inc()
             self._failures += 1
@@ -144,13 +146,15 @@ class QueryRunner:
             await self._recover(query_end.error)
 
     async def _exit_if_tasks_run(self, offsets: GroupOffsets) -> None:
-        """Have the process start again if an event still keeps a task busy: Java cannot stop it otherwise.
+        """Restart the process if an event still keeps a task busy: Java cannot stop it otherwise.
 
         Raises:
-            SparkExited: it does; the next process finds the event by the notes of the commit.
+            SparkExited: a task is busy; the next process finds the event by the metadata of the commit.
         """
         if not await self._engine.tasks_end():
-            await offsets.commit(self._reached, dict.fromkeys(self._reached, crash_note(self._failures)))
+            await offsets.commit(
+                self._reached_offsets, dict.fromkeys(self._reached_offsets, crash_note(self._failures))
+            )
             raise SparkExited(
                 "a task does not end after its batch was stopped; the process must be restarted"
             )
@@ -163,7 +167,7 @@ class QueryRunner:
 
         async def commit(batch: FinishedBatch) -> None:
             if self._election.leading.is_set():
-                self._reached |= batch.end
+                self._reached_offsets |= batch.end
                 with contextlib.suppress(
                     KafkaError, TimeoutError
                 ):  # the next batch's commit includes this one
@@ -179,43 +183,43 @@ class QueryRunner:
             version=self._engine.pipes_offset,
             trigger=query.trigger,
         )
-        stoppers = [
+        stop_tasks = [
             asyncio.create_task(self._stop_when_due(monitor)),
             asyncio.create_task(self._stop_when_plan_changed(monitor)),
-            asyncio.create_task(self._tell_lookup_problems(offsets)),
+            asyncio.create_task(self._commit_lookup_problems(offsets)),
         ]
         try:
             return await monitor.run()
         except Exception as error:  # noqa: BLE001 - as above
             return RunResult(str(error), progressed=False)
         finally:
-            for stopper in stoppers:
-                stopper.cancel()
-            await asyncio.wait(stoppers)
+            for stop_task in stop_tasks:
+                stop_task.cancel()
+            await asyncio.wait(stop_tasks)
 
     def _stop_timeouts_s(self, trigger: QueryTrigger) -> dict[StopReason, float]:
         """Longest wait for the end of a batch, by the reason to stop.
 
-        Real-time batches are long. What one has written is skipped by the next query.
+        Real-time batches are long. The next query skips the records that one has written.
         """
-        at_once = trigger == "real-time"
+        is_real_time = trigger == "real-time"
         return {
             StopReason.LEADERSHIP_LOST: 0.0,
-            StopReason.DRAIN: 0.0 if at_once else max(1.0, self._settings.drain_s - 8),
-            StopReason.PLAN_CHANGED: 0.0 if at_once else 15.0,
+            StopReason.DRAIN: 0.0 if is_real_time else max(1.0, self._settings.drain_s - 8),
+            StopReason.PLAN_CHANGED: 0.0 if is_real_time else 15.0,
         }
 
     async def _stop_when_due(self, monitor: RunMonitor) -> None:
-        draining = asyncio.create_task(self._status.stopping.wait())
-        lost = asyncio.create_task(self._election.not_leading.wait())
+        drain_task = asyncio.create_task(self._status.stopping.wait())
+        loss_task = asyncio.create_task(self._election.not_leading.wait())
         try:
-            await asyncio.wait({draining, lost}, return_when=asyncio.FIRST_COMPLETED)
-            monitor.request_stop(StopReason.LEADERSHIP_LOST if lost.done() else StopReason.DRAIN)
-            await lost
+            await asyncio.wait({drain_task, loss_task}, return_when=asyncio.FIRST_COMPLETED)
+            monitor.request_stop(StopReason.LEADERSHIP_LOST if loss_task.done() else StopReason.DRAIN)
+            await loss_task
             monitor.request_stop(StopReason.LEADERSHIP_LOST)
         finally:
-            draining.cancel()
-            lost.cancel()
+            drain_task.cancel()
+            loss_task.cancel()
 
     async def _stop_when_plan_changed(self, monitor: RunMonitor) -> None:
         """Make the new plan while the query still runs with the old one."""
@@ -226,7 +230,7 @@ class QueryRunner:
                 monitor.request_stop(StopReason.PLAN_CHANGED)
                 return
 
-    async def _tell_lookup_problems(self, offsets: GroupOffsets) -> None:
+    async def _commit_lookup_problems(self, offsets: GroupOffsets) -> None:
         """Commit again when the problems of lookups change, so that observe learns of them without new events."""
         while True:
             await self._tables.problems_changed.wait()
@@ -235,27 +239,27 @@ class QueryRunner:
             if not self._election.leading.is_set():
                 continue
             try:
-                await offsets.commit(self._reached)
+                await offsets.commit(self._reached_offsets)
             except (KafkaError, TimeoutError):
                 self._tables.problems_changed.set()
-                await asyncio.sleep(_TELL_AGAIN_S)
+                await asyncio.sleep(_COMMIT_RETRY_S)
 
     def _remark(self) -> str:
         return problems_note(self._tables.problems) + self._poisoned.note()
 
     async def _recover(self, error: str) -> None:
-        """Do what the failure of a query requires before the next run."""
+        """Recover from the failure of a query before the next run."""
         self.raise_if_spark_exited()
-        offset = newer_offset(error)
-        if offset is not None:
+        pipes_offset = newer_offset(error)
+        if pipes_offset is not None:
             metrics.QUERY_RESTARTS.labels("newer-pipe-revision").inc()
-            await self._wait_for_revision(offset)
+            await self._wait_for_revision(pipes_offset)
             return
         metrics.QUERY_RESTARTS.labels("failed").inc()
-        kafka_failed = is_kafka_failure(error)
-        self._failures += 0 if kafka_failed else 1
+        is_kafka_error = is_kafka_failure(error)
+        self._failures += 0 if is_kafka_error else 1
         logger.error("query-failed", error=error[:2000], failures=self._failures)
-        if self._failures > 0 or kafka_failed:
+        if self._failures > 0 or is_kafka_error:
             first_line = error.splitlines()[0][:300]
             self._status.waiting(f"the query failed and is being restarted: {first_line}")
             await self._back_off(self._failures)
@@ -267,25 +271,23 @@ class QueryRunner:
     async def _wait_for_revision(self, offset: int) -> None:
         """Wait until the registry has the revision of the pipe that an event was accepted with."""
         while self._leading():
-            has_read = asyncio.Event()
-            waiting = asyncio.create_task(self._set_when_read(offset, has_read))
+            read_event = asyncio.Event()
+            wait_task = asyncio.create_task(self._set_when_read(offset, read_event))
             await self._status.wait_for_any(
-                self._election.not_leading, has_read, timeout_s=_REVISION_TIMEOUT_S
+                self._election.not_leading, read_event, timeout_s=_REVISION_TIMEOUT_S
             )
-            waiting.cancel()
-            if has_read.is_set():
+            wait_task.cancel()
+            if read_event.is_set():
                 return
             if not self._status.stopping.is_set():
-                read_to = self._registry.offset
-                reason = (
-                    f"an event needs offset {offset} of the topic pipes, but {read_to} is the last one read"
-                )
+                read_offset = self._registry.offset
+                reason = f"an event needs offset {offset} of the topic pipes, but {read_offset} is the last one read"
                 self._status.waiting(reason)
-                logger.error("pipe-revision-missing", offset=offset, read_to=read_to)
+                logger.error("pipe-revision-missing", offset=offset, read_to=read_offset)
 
-    async def _set_when_read(self, offset: int, has_read: asyncio.Event) -> None:
+    async def _set_when_read(self, offset: int, read_event: asyncio.Event) -> None:
         if await self._registry.wait_for_offset(offset, _REVISION_TIMEOUT_S):
-            has_read.set()
+            read_event.set()
 
     async def _quarantine_poison(self, offsets: GroupOffsets, start: StartOffsets) -> None:
         self._status.waiting("the query failed again at the same events; searching for a poison record")
@@ -296,13 +298,15 @@ class QueryRunner:
         )
         await self._plans.update()
 
-        def count(pipe: str) -> None:
+        def count_poison(pipe: str) -> None:
             revision = self._registry.get(pipe)
             if revision is not None:
-                poisoned = self._poisoned.add(pipe, revision.offset)
+                poison_records = self._poisoned.add(pipe, revision.offset)
                 offsets.remark = self._remark()
-                logger.error("pipe-poisoned", pipe=pipe, revision=revision.number, records=poisoned)
+                logger.error("pipe-poisoned", pipe=pipe, revision=revision.number, records=poison_records)
 
-        quarantine = PoisonQuarantine(self._settings, self._topics, offsets, self._engine.write_range, count)
+        quarantine = PoisonQuarantine(
+            self._settings, self._topics, offsets, self._engine.write_range, count_poison
+        )
         await quarantine.run(start)
         self._failures = 0

@@ -12,26 +12,26 @@ from hifi.runtime.clock import monotonic_s
 from hifi_enrich.query.query_run import FinishedBatch, QueryRun
 
 _POLL_S: Final[Mapping[QueryTrigger, float]] = {"micro-batch": 0.1, "real-time": 0.5}
-"""Time between two looks at the query, by its trigger, seconds. Each look is some calls into Java, which cost about a
+"""Time between two polls of the query, by its trigger, seconds. Each poll is some calls into Java, which cost about a
 millisecond; a real-time batch takes half a minute, a micro-batch a third of a second."""
 _POLL_BEFORE_STOP_S: Final = 0.005
 
 
 class StopReason(Enum):
-    """Why a run is to be stopped."""
+    """Reasons to stop a run."""
 
     LEADERSHIP_LOST = "leadership-lost"
-    """Stops at once; the others wait for the end of a batch."""
+    """Stops at once; the other reasons wait for the end of a batch."""
     DRAIN = "drain"
     PLAN_CHANGED = "plan-changed"
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How a run ended."""
+    """The end of a run."""
 
     error: str | None
-    """Why it failed; None: it was stopped."""
+    """The reason for its failure; None: it was stopped."""
     progressed: bool
     """Whether it finished at least one batch."""
     stalled: bool = False
@@ -60,62 +60,66 @@ class RunMonitor:
         self._commit = commit
         self._timeouts_s = timeouts_s
         self._stall_s = stall_s
-        self._moved_s = monotonic_s()
-        self._reason: StopReason | None = None
+        self._last_progress_s = monotonic_s()
+        self._stop_reason: StopReason | None = None
         self._requested_s = 0.0
         self._wake = asyncio.Event()
         self._progressed = False
 
     def request_stop(self, reason: StopReason) -> None:
         """Stop the run as soon as the reason allows. The loss of leadership overrides an earlier reason."""
-        if self._reason is None or reason is StopReason.LEADERSHIP_LOST:
-            self._reason, self._requested_s = reason, monotonic_s()
+        if self._stop_reason is None or reason is StopReason.LEADERSHIP_LOST:
+            self._stop_reason, self._requested_s = reason, monotonic_s()
             self._wake.set()
 
     async def run(self) -> RunResult:
         """Watch until the run has failed or was stopped."""
         while True:
-            finished, active = await asyncio.to_thread(self._look)
-            await self._handle(finished)
-            if not active:
+            finished_batch, is_active = await asyncio.to_thread(self._poll)
+            await self._handle(finished_batch)
+            if not is_active:
                 error = await asyncio.to_thread(self._query.error)
                 await self._stop()
                 return RunResult(error or "the query ended without an error", self._progressed)
-            if self._reason is not None and await self._may_stop(finished):
+            if self._stop_reason is not None and await self._may_stop(finished_batch):
                 await self._stop()
                 return RunResult(None, self._progressed)
-            if await self._stalled(finished):
+            if await self._stalled(finished_batch):
                 await self._stop()
                 error = f"a batch did not end within {self._stall_s:.0f} s"
                 return RunResult(error, self._progressed, stalled=True)
             await self._pause()
 
-    def _look(self) -> tuple[FinishedBatch | None, bool]:
-        active = self._query.active
-        return self._query.finished_batch(), active
+    def _poll(self) -> tuple[FinishedBatch | None, bool]:
+        is_active = self._query.active
+        return self._query.finished_batch(), is_active
 
-    async def _may_stop(self, finished: FinishedBatch | None) -> bool:
-        """Stopping right after the end of a batch repeats no record."""
-        if self._reason is None or self._reason is StopReason.LEADERSHIP_LOST or finished is not None:
+    async def _may_stop(self, finished_batch: FinishedBatch | None) -> bool:
+        """Whether the run may stop now: right after the end of a batch, stopping repeats no record."""
+        if (
+            self._stop_reason is None
+            or self._stop_reason is StopReason.LEADERSHIP_LOST
+            or finished_batch is not None
+        ):
             return True
-        if monotonic_s() - self._requested_s >= self._timeouts_s[self._reason]:
+        if monotonic_s() - self._requested_s >= self._timeouts_s[self._stop_reason]:
             return True
         return await asyncio.to_thread(lambda: self._query.idle)
 
-    async def _stalled(self, finished: FinishedBatch | None) -> bool:
+    async def _stalled(self, finished_batch: FinishedBatch | None) -> bool:
         """Whether a batch has been running for too long."""
         now_s = monotonic_s()
-        if finished is not None:
-            self._moved_s = now_s
-        if now_s - self._moved_s < self._stall_s:
+        if finished_batch is not None:
+            self._last_progress_s = now_s
+        if now_s - self._last_progress_s < self._stall_s:
             return False
         if await asyncio.to_thread(lambda: self._query.idle):
-            self._moved_s = now_s  # nothing to read
+            self._last_progress_s = now_s  # nothing to read
             return False
         return True
 
     async def _pause(self) -> None:
-        if self._reason is not None:
+        if self._stop_reason is not None:
             await asyncio.sleep(_POLL_BEFORE_STOP_S)
             return
         try:
@@ -127,10 +131,10 @@ class RunMonitor:
         await asyncio.to_thread(self._query.stop)
         await self._handle(await asyncio.to_thread(self._query.finished_batch))
 
-    async def _handle(self, finished: FinishedBatch | None) -> None:
-        if finished is None:
+    async def _handle(self, finished_batch: FinishedBatch | None) -> None:
+        if finished_batch is None:
             return
         self._progressed = True
-        metrics.BATCH_SECONDS.observe(finished.duration_ms / 1000)
-        if self._reason is not StopReason.LEADERSHIP_LOST:
-            await self._commit(finished)
+        metrics.BATCH_SECONDS.observe(finished_batch.duration_ms / 1000)
+        if self._stop_reason is not StopReason.LEADERSHIP_LOST:
+            await self._commit(finished_batch)

@@ -1,4 +1,4 @@
-"""What an instance does while another one leads: it keeps itself ready to run the query at once."""
+"""The work of an instance while another one leads: it keeps itself ready to run the query at once."""
 
 import asyncio
 import math
@@ -72,12 +72,12 @@ class Standby:
         """Compile the code of the new plan, until this instance is needed."""
         if not self._standing_by():
             return
-        warming = asyncio.create_task(self._engine.warm_up())
+        warm_up_task = asyncio.create_task(self._engine.warm_up())
         try:
-            while not warming.done() and self._standing_by():
+            while not warm_up_task.done() and self._standing_by():
                 await self._status.wait_for_any(self._election.leading, timeout_s=_WARM_UP_POLL_S)
             self._engine.end_warm_up()
-            await warming
+            await warm_up_task
         except Exception as error:  # noqa: BLE001 - Kafka's or Spark's; without it only the first events are slower
             self._runner.raise_if_spark_exited()
             logger.warning("warm-up-failed", error=repr(error)[:500])

@@ -1,4 +1,4 @@
-"""What `/readyz` shows of the query: the instance's state, and what it waits for."""
+"""The query on `/readyz`: the instance's state, and the reason why it waits."""
 
 import asyncio
 from typing import Final

@@ -61,7 +61,7 @@ class Supervisor:
             logger.warning("warm-up-failed", error=repr(error)[:500])
         self._status.starting("waiting for the group that elects the leader")
         self._election.start()
-        retrying = asyncio.create_task(self._plans.retry_broken())
+        retry_task = asyncio.create_task(self._plans.retry_broken())
         try:
             await self._status.wait_for_any(self._election.decided)
             while not self._status.stopping.is_set():
@@ -70,5 +70,5 @@ class Supervisor:
                 else:
                     await self._standby.run()
         finally:
-            retrying.cancel()
+            retry_task.cancel()
             await self._election.stop()

@@ -125,21 +125,21 @@ class Acceptor:
         An event counts in the minute of its own time, or of its accepted time if the two differ too much.
         """
         prefix, rollout = _prefix(pipe, accepted_us), pipe.rollout
-        prefix_of_next = b"" if rollout is None else _prefix(rollout.next, accepted_us)
+        next_prefix = b"" if rollout is None else _prefix(rollout.next, accepted_us)
         hop = write_first_hop(in_us)
-        count, accepted_minute = len(self._partitions), accepted_us // _MINUTE_US
+        partition_count, accepted_minute = len(self._partitions), accepted_us // _MINUTE_US
         earliest_us, latest_us = accepted_us - self._tolerance_us, accepted_us + self._tolerance_us
         groups: dict[int, _PartitionGroup] = {}
         for index, (_, _, key, headers, data, time_us) in enumerate(events):
-            partition = partition_of(key, count)
+            partition = partition_of(key, partition_count)
             group = groups.get(partition)
             if group is None:
                 group = groups[partition] = _PartitionGroup(self._partitions[partition])
             minute = accepted_minute
             if time_us is not None and earliest_us <= time_us <= latest_us:
                 minute = time_us // _MINUTE_US
-            pipe_prefix = prefix if rollout is None or not rollout.gets(key) else prefix_of_next
-            group.raw.add(key, data, headers, pipe_prefix, minute, hop)
+            event_prefix = prefix if rollout is None or not rollout.gets(key) else next_prefix
+            group.raw.add(key, data, headers, event_prefix, minute, hop)
             group.indexes.append(index)
         return groups
 
@@ -156,7 +156,7 @@ def _outcome(sending: Sending) -> AckOutcome:
 
 
 def _not_accepted(events: Sequence[DecodedEvent], outcomes: dict[int, AckOutcome]) -> Problem:
-    listed: list[EventProblem] = [
+    event_problems: list[EventProblem] = [
         {"index": index, "id": events[index].id.decode(), "outcome": outcome}
         for index, outcome in sorted(outcomes.items())
     ]
@@ -165,7 +165,7 @@ def _not_accepted(events: Sequence[DecodedEvent], outcomes: dict[int, AckOutcome
         "accepted": counts[AckOutcome.ACCEPTED],
         "refused": counts[AckOutcome.REFUSED],
         "unknown": counts[AckOutcome.UNKNOWN],
-        "events": listed,
+        "events": event_problems,
     }
     detail = (
         "Kafka did not acknowledge every event in time: send the refused events again,"

@@ -1,4 +1,4 @@
-"""Write what was accepted with each write key to the topic `key-usage`, every second."""
+"""Write the totals of each write key to the topic `key-usage`, every second."""
 
 import asyncio
 from typing import Final
@@ -53,30 +53,30 @@ class KeyUsageReports:
             await asyncio.sleep(_REPORT_S)
             await self._write(_WRITE_S)
 
-    async def _write(self, within_s: float) -> None:
-        taken = self._counts.take()
-        if not taken:
+    async def _write(self, timeout_s: float) -> None:
+        totals = self._counts.take()
+        if not totals:
             return
-        written = False
+        is_written = False
         try:
-            async with asyncio.timeout(within_s):
+            async with asyncio.timeout(timeout_s):
                 if self._producer is None:
                     producer = Producer(self._bootstrap, self._instance)
                     await producer.start()
                     self._producer = producer
-                await self._producer.send_and_wait(self._topic, 0, self._counts.records(taken))
-            written = True
+                await self._producer.send_and_wait(self._topic, 0, self._counts.records(totals))
+            is_written = True
         except (KafkaError, HifiError, OSError, TimeoutError) as error:
             if not self._failing:
                 logger.warning("key-usage-not-written", error=repr(error))
         finally:
-            self._failing = not written
-            if not written:
-                self._counts.restore(taken)
+            self._failing = not is_written
+            if not is_written:
+                self._counts.restore(totals)
                 await self._disconnect()
 
     async def _disconnect(self) -> None:
-        """Drop the producer, with what it could not write: totals are written again."""
+        """Drop the producer and the records that it could not write; their totals are written again."""
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.stop(timeout_s=0)

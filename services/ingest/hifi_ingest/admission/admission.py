@@ -49,9 +49,9 @@ class Admission:
             self.requests.tick(monotonic_s())
 
 
-def _overloaded(subject: str, after_s: int) -> Problem:
+def _overloaded(subject: str, retry_after_s: int) -> Problem:
     return Problem(
         429,
         f"{subject}; no event was accepted, send the request again later",
-        [("retry-after", str(after_s))],
+        [("retry-after", str(retry_after_s))],
     )

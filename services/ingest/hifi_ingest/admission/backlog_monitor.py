@@ -18,14 +18,14 @@ _LATE: Final = 0.25
 _EGEST_BOUND_S: Final = 15.0
 """Egest's least bound, seconds: a delivery to a slow destination is queued for up to 10 s."""
 _RETRIES_S: Final = 60.0
-"""After a delivery went to the retrier, egest's lag is that of a destination for so long, seconds."""
+"""Time after a delivery went to the retrier in which egest's lag is that of a destination, seconds."""
 _CONDITION: Final = "backlog"
 
 logger = log.get(__name__)
 
 
 class BacklogMonitor:
-    """Sets the limit by the lag of the stages, as long as it runs."""
+    """Sets the limit by the lag of the stages."""
 
     def __init__(
         self,
@@ -57,23 +57,23 @@ class BacklogMonitor:
 
     def _update(self, readings: StageReadings) -> float:
         """Set the limit; returns the time until the next reading, seconds."""
-        for reading in readings.stages:
-            metrics.STAGE_LAG_SECONDS.labels(reading.service).set(reading.lag_s)
+        for stage in readings.stages:
+            metrics.STAGE_LAG_SECONDS.labels(stage.service).set(stage.lag_s)
         egest_counts = readings.at_s - readings.retried_s > _RETRIES_S
-        counted = [reading for reading in readings.stages if reading.service != EGEST or egest_counts]
-        self._limit.update(counted, self._accepted_since(readings.at_s, counted))
+        counted_stages = [stage for stage in readings.stages if stage.service != EGEST or egest_counts]
+        self._limit.update(counted_stages, self._accepted_since(readings.at_s, counted_stages))
         self._warn()
-        late = any(reading.lag_s > reading.bound_s * _LATE for reading in counted)
-        return _LATE_S if late or self._limit.rate_per_s is not None else _CALM_S
+        is_late = any(stage.lag_s > stage.bound_s * _LATE for stage in counted_stages)
+        return _LATE_S if is_late or self._limit.rate_per_s is not None else _CALM_S
 
     def _remove(self) -> None:
         self._limit.remove()
         self._warn()
 
-    def _accepted_since(self, now_s: float, readings: list[StageReading]) -> int:
+    def _accepted_since(self, now_s: float, stages: list[StageReading]) -> int:
         """Events that this process accepted in the time that the readings span."""
         self._accepted.append((now_s, self._limit.accepted))
-        span_s = max((reading.span_s for reading in readings), default=0.0)
+        span_s = max((stage.span_s for stage in stages), default=0.0)
         while len(self._accepted) > 2 and self._accepted[1][0] <= now_s - span_s:
             self._accepted.popleft()
         return self._accepted[-1][1] - self._accepted[0][1]

@@ -1,4 +1,4 @@
-"""Read what the other processes of ingest report of the demand for quotas, from partition 0 of the topic `accepted`."""
+"""Read the demand for quotas that other processes of ingest report, from partition 0 of the topic `accepted`."""
 
 import asyncio
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class QuotaExchange:
             bootstrap: `HOST:PORT,…`.
             topic: `accepted`.
             own_epoch: of this process in partition 0, whose reports are skipped.
-            quotas: to tell.
+            quotas: get the reports.
         """
         self._bootstrap = bootstrap
         self._partition = TopicPartition(topic, 0)
@@ -37,7 +37,7 @@ class QuotaExchange:
         self._quotas = quotas
 
     async def run(self) -> None:
-        """Read until cancelled. While Kafka does not answer, the others are forgotten after 5 s."""
+        """Read until cancelled. While Kafka does not answer, other processes are forgotten after 5 s."""
         while True:
             await asyncio.sleep(_PAUSE_S)
             if not self._quotas.used:
@@ -55,20 +55,24 @@ class QuotaExchange:
                 records_by_partition = await consumer.getmany(self._partition, timeout_ms=_WAIT_MS)
                 now_s = monotonic_s()
                 for record in records_by_partition.get(self._partition, ()):
-                    self._hear(record.value, now_s)
+                    self._take_report(record.value, now_s)
 
-    def _hear(self, value: bytes | None, now_s: float) -> None:
+    def _take_report(self, value: bytes | None, now_s: float) -> None:
         try:
             report: Mapping[str, Any] = orjson.loads(value or b"{}")
             if report.get("service", "ingest") != "ingest":
                 return  # another way into the stream: it has no quotas
-            process, demand, closed = str(report["epoch"]), report.get("demand") or {}, report.get("closed")
+            process, demand, has_closed = (
+                str(report["epoch"]),
+                report.get("demand") or {},
+                report.get("closed"),
+            )
             if process == self._own_epoch:
                 return
-            if closed:
+            if has_closed:
                 self._quotas.forget(process)
             else:
-                rates = {str(name): float(per_s) for name, per_s in demand.items()}
-                self._quotas.hear(process, rates, now_s)
+                rates_per_s = {str(name): float(per_s) for name, per_s in demand.items()}
+                self._quotas.hear(process, rates_per_s, now_s)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             logger.warning("quota-report-invalid", error=repr(error))

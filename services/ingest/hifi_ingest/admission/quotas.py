@@ -1,7 +1,7 @@
 """Limit the events and bytes per second of each pipe and write key, over all processes of ingest. Pure.
 
-Each process enforces its share of a quota, in proportion to what its senders offer. Every second it reports what they
-offer, and adjusts its shares by the reports of the others. docs/decisions/quotas.md has the reasons.
+Each process enforces its share of a quota, in proportion to the demand of its senders. Every second it reports that
+demand, and adjusts its shares by the reports of the other processes. docs/decisions/quotas.md has the reasons.
 """
 
 import math
@@ -22,7 +22,7 @@ _LEAST_SHARE: Final = 0.1
 """Part of an equal share that a process may always accept, until its own demand is known."""
 _BURST_S: Final = 1.0
 _SILENT_S: Final = 5.0
-"""A process that has not reported for so long has ended."""
+"""Time without a report after which a process counts as ended, seconds."""
 _UNUSED_S: Final = 60.0
 
 
@@ -37,7 +37,7 @@ class KeyQuota(NamedTuple):
 class QuotaLimit:
     """A quota in one unit. The bucket may be overdrawn by a request; later ones then wait longer."""
 
-    __slots__ = ("_level", "_now_s", "_share_per_s", "demand", "limit_per_s", "subject", "unit", "used_s")
+    __slots__ = ("_filled_s", "_level", "_share_per_s", "demand", "limit_per_s", "subject", "unit", "used_s")
 
     def __init__(self, subject: QuotaSubject, unit: QuotaUnit, limit_per_s: float, now_s: float) -> None:
         """A full bucket with the whole limit as this process' share.
@@ -55,25 +55,28 @@ class QuotaLimit:
         self.used_s = now_s
         self._share_per_s = limit_per_s
         self._level = max(1.0, limit_per_s * _BURST_S)
-        self._now_s = now_s
+        self._filled_s = now_s
 
-    def set_share(self, now_s: float, others_per_s: float, processes: int) -> None:
+    def set_share(self, now_s: float, other_demand_per_s: float, processes: int) -> None:
         """Adjust this process' share.
 
-        While all demand fits, the share is what the others leave. Otherwise it is in proportion to the demand.
+        While all demand fits, the share is the limit without the demand of the other processes. Otherwise it is in
+        proportion to the demand.
 
         Args:
             now_s: monotonic, seconds.
-            others_per_s: demand at the other processes.
+            other_demand_per_s: demand at the other processes.
             processes: number of processes, with this one.
         """
         self._fill(now_s)
-        here_per_s = self.demand.per_s
-        together_per_s = here_per_s + others_per_s
+        own_demand_per_s = self.demand.per_s
+        total_demand_per_s = own_demand_per_s + other_demand_per_s
         limit_per_s = self.limit_per_s
-        proportional = limit_per_s * here_per_s / together_per_s if together_per_s else limit_per_s
+        proportional_per_s = (
+            limit_per_s * own_demand_per_s / total_demand_per_s if total_demand_per_s else limit_per_s
+        )
         self._share_per_s = max(
-            proportional, limit_per_s - others_per_s, limit_per_s / processes * _LEAST_SHARE
+            proportional_per_s, limit_per_s - other_demand_per_s, limit_per_s / processes * _LEAST_SHARE
         )
 
     def wait_s(self, now_s: float) -> float:
@@ -86,9 +89,9 @@ class QuotaLimit:
         self._level -= amount
 
     def _fill(self, now_s: float) -> None:
-        burst = max(1.0, self._share_per_s * _BURST_S)
-        self._level = min(burst, self._level + (now_s - self._now_s) * self._share_per_s)
-        self._now_s = now_s
+        burst_amount = max(1.0, self._share_per_s * _BURST_S)
+        self._level = min(burst_amount, self._level + (now_s - self._filled_s) * self._share_per_s)
+        self._filled_s = now_s
 
 
 class QuotaExceeded(Problem):
@@ -116,7 +119,7 @@ class QuotaExceeded(Problem):
 
 
 class Quotas:
-    """The quotas of all pipes and keys that senders have used lately."""
+    """The quotas of the pipes and keys that senders used in the last minute."""
 
     def __init__(self, default_events_per_s: float = 0) -> None:
         """Nothing was offered yet.
@@ -124,14 +127,14 @@ class Quotas:
         Args:
             default_events_per_s: of pipes that declare no quota; 0: no limit.
         """
-        self._default = Quota(events=default_events_per_s) if default_events_per_s else None
+        self._default_quota = Quota(events=default_events_per_s) if default_events_per_s else None
         self._limits: dict[str, QuotaLimit] = {}
-        self._others: dict[str, tuple[float, Mapping[str, float]]] = {}
-        self._tick_s = -math.inf
+        self._reports: dict[str, tuple[float, Mapping[str, float]]] = {}
+        self._last_report_s = -math.inf
 
     @property
     def used(self) -> bool:
-        """Whether any quota applies to what senders have sent lately."""
+        """Whether senders used a quota in the last minute."""
         return bool(self._limits)
 
     def of(
@@ -151,7 +154,7 @@ class Quotas:
             now_s: monotonic, seconds.
             cap_per_s: of a new pipe, events per second; None: it has none.
         """
-        quota = quota or self._default
+        quota = quota or self._default_quota
         if quota is None and key is None and cap_per_s is None:
             return ()
         limits = [] if quota is None else list(self._limits_of(pipe, "pipe", quota, now_s))
@@ -167,11 +170,11 @@ class Quotas:
         Raises:
             QuotaExceeded: 429 with Retry-After.
         """
-        waits = [limit.wait_s(now_s) for limit in limits]
-        if any(waits):
+        waits_s = [limit.wait_s(now_s) for limit in limits]
+        if any(waits_s):
             for limit in limits:
                 limit.demand.add_unread()
-            raise _refused(pipe, limits, waits)
+            raise _longest_refusal(pipe, limits, waits_s)
 
     def take(
         self, pipe: str, limits: Sequence[QuotaLimit], events: int, size_bytes: int, now_s: float
@@ -188,37 +191,37 @@ class Quotas:
         Raises:
             QuotaExceeded: 429 with Retry-After.
         """
-        waits = [limit.wait_s(now_s) for limit in limits]
-        refused = any(waits)
+        waits_s = [limit.wait_s(now_s) for limit in limits]
+        is_refused = any(waits_s)
         for limit in limits:
             amount = events if limit.unit == "events" else size_bytes
             limit.demand.add(amount)
-            if not refused:
+            if not is_refused:
                 limit.take(amount)
-        if refused:
-            raise _refused(pipe, limits, waits)
+        if is_refused:
+            raise _longest_refusal(pipe, limits, waits_s)
 
     def report(self, now_s: float) -> dict[str, float]:
-        """End a period: what senders offered at this process, by quota, and forget quotas that nobody uses.
+        """End a period: return the demand at this process, by quota, and forget quotas that nobody uses.
 
         Returns:
             Name of a quota to events or bytes per second, rounded.
         """
-        span_s, self._tick_s = now_s - self._tick_s, now_s
+        span_s, self._last_report_s = now_s - self._last_report_s, now_s
         for name, limit in list(self._limits.items()):
             limit.demand.end_period(span_s)
             if now_s - limit.used_s > _UNUSED_S:
                 del self._limits[name]
-        self._share(now_s)
+        self._set_shares(now_s)
         return {name: round(limit.demand.per_s, 1) for name, limit in self._limits.items()}
 
     def hear(self, process: str, demand: Mapping[str, float], now_s: float) -> None:
-        """Note the report of another process."""
-        self._others[process] = now_s, demand
+        """Take the report of another process."""
+        self._reports[process] = now_s, demand
 
     def forget(self, process: str) -> None:
         """Another process has ended."""
-        self._others.pop(process, None)
+        self._reports.pop(process, None)
 
     def _limits_of(
         self, name: str, subject: QuotaSubject, quota: Quota, now_s: float
@@ -234,23 +237,23 @@ class Quotas:
         limit = self._limits.get(name)
         if limit is None or limit.limit_per_s != limit_per_s:
             limit = self._limits[name] = QuotaLimit(subject, unit, limit_per_s, now_s)
-            self._share_one(name, limit, now_s)
+            self._set_share(name, limit, now_s)
         limit.used_s = now_s
         return limit
 
-    def _share(self, now_s: float) -> None:
-        for process, (heard_s, _) in list(self._others.items()):
-            if now_s - heard_s > _SILENT_S:
-                del self._others[process]
+    def _set_shares(self, now_s: float) -> None:
+        for process, (reported_s, _) in list(self._reports.items()):
+            if now_s - reported_s > _SILENT_S:
+                del self._reports[process]
         for name, limit in self._limits.items():
-            self._share_one(name, limit, now_s)
+            self._set_share(name, limit, now_s)
 
-    def _share_one(self, name: str, limit: QuotaLimit, now_s: float) -> None:
-        others_per_s = sum(demand.get(name, 0.0) for _, demand in self._others.values())
-        limit.set_share(now_s, others_per_s, len(self._others) + 1)
+    def _set_share(self, name: str, limit: QuotaLimit, now_s: float) -> None:
+        other_demand_per_s = sum(demand.get(name, 0.0) for _, demand in self._reports.values())
+        limit.set_share(now_s, other_demand_per_s, len(self._reports) + 1)
 
 
-def _refused(pipe: str, limits: Sequence[QuotaLimit], waits: Sequence[float]) -> QuotaExceeded:
+def _longest_refusal(pipe: str, limits: Sequence[QuotaLimit], waits_s: Sequence[float]) -> QuotaExceeded:
     """The refusal of the quota with the longest wait."""
-    wait_s = max(waits)
-    return QuotaExceeded(pipe, limits[waits.index(wait_s)], wait_s)
+    wait_s = max(waits_s)
+    return QuotaExceeded(pipe, limits[waits_s.index(wait_s)], wait_s)

@@ -1,7 +1,7 @@
 """Decode the usual batch of CloudEvents in one pass: ASCII, JSON data, no extension but the partition key. Pure.
 
-Takes a third of the time of `cloudevents`, which decodes every batch and says what is wrong with a bad one. This module
-returns None for what it does not decode, and never decides that a batch is bad.
+It takes a third of the time of `cloudevents`, which decodes every batch and describes the errors of a bad one. This
+module returns None for a batch that it does not decode, and never decides that a batch is bad.
 """
 
 from collections.abc import Sequence
@@ -63,16 +63,16 @@ def decode(events: Sequence[CleanEvent], limits: DecodeLimits) -> list[DecodedEv
         events: of `clean_events`.
         limits: of each event.
     """
-    decoded, most_bytes, max_depth = [], limits.event_bytes, limits.depth
+    decoded_events, max_bytes, max_depth = [], limits.event_bytes, limits.depth
     for event in events:
-        identifier, source = event.id.encode(), event.source.encode()
+        event_id, source = event.id.encode(), event.source.encode()
         if not is_uri_like(source) or event.type == RESERVED_TYPE:
             return None
-        headers = [_VERSION, ("ce_id", identifier), ("ce_source", source), ("ce_type", event.type.encode())]
-        key, time_us = identifier, None
+        headers = [_VERSION, ("ce_id", event_id), ("ce_source", source), ("ce_type", event.type.encode())]
+        record_key, time_us = event_id, None
         if event.subject is not None:
-            key = event.subject.encode()
-            headers.append(("ce_subject", key))
+            record_key = event.subject.encode()
+            headers.append(("ce_subject", record_key))
         if event.time is not None:
             time = event.time.encode()
             try:
@@ -83,13 +83,13 @@ def decode(events: Sequence[CleanEvent], limits: DecodeLimits) -> list[DecodedEv
         if event.partitionkey is not None:
             partition_key = event.partitionkey.encode()
             headers.append(("ce_partitionkey", partition_key))
-            key = partition_key or key
+            record_key = partition_key or record_key
         data = bytes(event.data)
         if data or event.datacontenttype is not None:
             headers.append(_JSON)
-        if len(identifier) > MAX_ID_BYTES or any(len(value) > MAX_ATTRIBUTE_BYTES for _, value in headers):
+        if len(event_id) > MAX_ID_BYTES or any(len(value) > MAX_ATTRIBUTE_BYTES for _, value in headers):
             return None
-        if len(data) > most_bytes or not json_slices.is_within_depth(data, max_depth):
+        if len(data) > max_bytes or not json_slices.is_within_depth(data, max_depth):
             return None
-        decoded.append(DecodedEvent(source, identifier, key, headers, data, time_us))
-    return decoded
+        decoded_events.append(DecodedEvent(source, event_id, record_key, headers, data, time_us))
+    return decoded_events

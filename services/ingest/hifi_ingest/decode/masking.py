@@ -24,24 +24,25 @@ async def mask_events(
     Args:
         events: of the request.
         masker: of the pipe.
-        sender_key: write key of the request, with which what was masked is digested (`UNMASKED`).
+        sender_key: write key of the request, with which the values before masking are digested (`UNMASKED`).
 
     Raises:
         Problem: 422, the data of an event is not a JSON object, so it cannot be masked.
     """
-    masked: list[DecodedEvent] = []
-    invalid: dict[int, InvalidEvent] = {}
+    masked_events: list[DecodedEvent] = []
+    invalid_events: dict[int, InvalidEvent] = {}
     for index, event in enumerate(events):
         if index and not index % _EVENTS_PER_TURN:
             await asyncio.sleep(0)
         try:
             data = masker.data(event.data, content_type(event.headers))
-        except Rejected as why:
-            invalid[index] = InvalidEvent(f"this pipe masks fields: {why.detail}", "/data", _UNPROCESSABLE)
+        except Rejected as error:
+            detail = f"this pipe masks fields: {error.detail}"
+            invalid_events[index] = InvalidEvent(detail, "/data", _UNPROCESSABLE)
             continue
         headers = masker.headers(event.headers)
         key = masker.key(event.key, headers)
-        unmasked = [
+        unmasked_values = [
             event.data,
             *(
                 b"%b:%b" % (name.encode(), value)
@@ -50,10 +51,13 @@ async def mask_events(
             ),
         ]
         headers = [
-            (UNMASKED, digest(sender_key, b"\0".join(unmasked), "sha256").hex()[:_DIGEST_DIGITS].encode()),
+            (
+                UNMASKED,
+                digest(sender_key, b"\0".join(unmasked_values), "sha256").hex()[:_DIGEST_DIGITS].encode(),
+            ),
             *headers,
         ]
-        masked.append(event._replace(data=data, headers=headers, key=key))
-    if invalid:
-        raise refusal(invalid, len(events))
-    return masked
+        masked_events.append(event._replace(data=data, headers=headers, key=key))
+    if invalid_events:
+        raise refusal(invalid_events, len(events))
+    return masked_events

@@ -54,27 +54,35 @@ def is_array(body: bytes) -> bool:
     return body.lstrip(b" \t\r\n")[:1] == b"["
 
 
-def lines(body: bytes, most: int) -> list[bytes]:
+def lines(body: bytes, max_lines: int) -> list[bytes]:
     """Split a body into its lines, without empty ones; `check_object` checks each.
 
     Args:
         body: of the request.
-        most: number of lines that are read and one more is returned, if there are more.
+        max_lines: largest number of lines of a request; one more is returned if there are more.
     """
-    return [match[0].rstrip(b" \t\r") for match in islice(_LINE.finditer(body), most + 1)]
+    return [match[0].rstrip(b" \t\r") for match in islice(_LINE.finditer(body), max_lines + 1)]
 
 
 def line_numbers(body: bytes, indexes: Iterable[int]) -> dict[int, int]:
-    """The number in the body, from 1, of some of the lines that `lines` returns, by their index there."""
-    at = set(indexes)
-    numbers: dict[int, int] = {}
-    number, counted_to = 1, 0
-    for index, match in enumerate(islice(_LINE.finditer(body), max(at, default=-1) + 1)):
-        number += body.count(b"\n", counted_to, match.start())
-        counted_to = match.start()
-        if index in at:
-            numbers[index] = number
-    return numbers
+    """The numbers of lines in the body, from 1.
+
+    Args:
+        body: of the request.
+        indexes: of the lines, in the list that `lines` returns.
+
+    Returns:
+        Index of a line to its number in the body.
+    """
+    index_set = set(indexes)
+    numbers_by_index: dict[int, int] = {}
+    line_number, counted_bytes = 1, 0
+    for index, match in enumerate(islice(_LINE.finditer(body), max(index_set, default=-1) + 1)):
+        line_number += body.count(b"\n", counted_bytes, match.start())
+        counted_bytes = match.start()
+        if index in index_set:
+            numbers_by_index[index] = line_number
+    return numbers_by_index
 
 
 def check_object(element: bytes, limits: DecodeLimits, *, valid_json: bool) -> None:
@@ -83,7 +91,7 @@ def check_object(element: bytes, limits: DecodeLimits, *, valid_json: bool) -> N
     Args:
         element: slice of the body.
         limits: of the event.
-        valid_json: the syntax has been checked.
+        valid_json: whether the syntax has been checked.
     """
     if not valid_json:
         check_size(len(element), limits)
@@ -159,7 +167,7 @@ class PlainJsonDecoder:
                 raise self._id.invalid("which is the event id in this pipe, is missing or empty")
             return event_id
         if idempotency_key is not None:
-            # Without a key, the digest would tell what was masked.
+            # Without a key, the digest would reveal masked values.
             digest = hmac.digest(write_key if self._masks_data else b"", element, "sha256")
             return f"{idempotency_key}-{index}-{digest.hex()[:16]}".encode()
         return str(uuid7()).encode()
@@ -197,52 +205,52 @@ class _DeclaredField:
 
     def _slice(self, element: bytes) -> bytes:
         """The JSON at the path; empty if there is none."""
-        slice_ = element
+        json_slice = element
         for decoder in self._decoders:
-            if slice_[:1] != b"{":
+            if json_slice[:1] != b"{":
                 return b""
-            slice_ = bytes(decoder.decode(slice_).value)
-        return slice_
+            json_slice = bytes(decoder.decode(json_slice).value)
+        return json_slice
 
-    def _decoded(self, slice_: bytes) -> Any:
+    def _decoded(self, json_slice: bytes) -> Any:
         """A scalar; None if there is none, and an empty dict for an object or array."""
-        if not slice_:
+        if not json_slice:
             return None
-        return {} if slice_[:1] in _CONTAINERS else json_slices.decode(slice_)
+        return {} if json_slice[:1] in _CONTAINERS else json_slices.decode(json_slice)
 
-    def text(self, element: bytes, most_bytes: int) -> bytes | None:
+    def text(self, element: bytes, max_bytes: int) -> bytes | None:
         """The string at the path, or the digits of the integer; None if there is neither.
 
         Args:
             element: slice of the object.
-            most_bytes: largest size of the text.
+            max_bytes: largest size of the text.
 
         Raises:
             InvalidEvent: 422, the value has another type or is too long.
         """
-        slice_ = self._slice(element)
-        if _INTEGER.fullmatch(slice_):
-            text = slice_ if slice_ != b"-0" else b"0"
+        json_slice = self._slice(element)
+        if _INTEGER.fullmatch(json_slice):
+            text = json_slice if json_slice != b"-0" else b"0"
         else:
-            value = self._decoded(slice_)
+            value = self._decoded(json_slice)
             if value is None:
                 return None
             if not isinstance(value, str):
                 raise self.invalid("must be a string or an integer")
             text = encode_text(self._path, value)
-        if len(text) > most_bytes:
-            raise self.invalid(f"has {len(text)} bytes; the limit is {most_bytes}")
+        if len(text) > max_bytes:
+            raise self.invalid(f"has {len(text)} bytes; the limit is {max_bytes}")
         return text
 
     def invalid(self, problem: str) -> InvalidEvent:
         """422 that names the field."""
-        joint = ", " if problem.startswith("which") else " "
+        separator = ", " if problem.startswith("which") else " "
         return InvalidEvent(
-            f"the field {self._path}{joint}{problem}", json_pointer(self._path.split(".")), _UNPROCESSABLE
+            f"the field {self._path}{separator}{problem}", json_pointer(self._path.split(".")), _UNPROCESSABLE
         )
 
 
 def _member_decoder(name: str) -> Any:
     """Decodes one member of an object as a slice, and skips the others."""
-    member = msgspec.defstruct("Member", [("value", Raw, Raw())], rename={"value": name}, gc=False)
-    return msgspec.json.Decoder(member)
+    member_type = msgspec.defstruct("Member", [("value", Raw, Raw())], rename={"value": name}, gc=False)
+    return msgspec.json.Decoder(member_type)

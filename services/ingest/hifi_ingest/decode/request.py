@@ -19,18 +19,18 @@ from hifi.runtime.http.media_type import is_json, is_utf8, media_type
 from hifi.runtime.http.problem import Problem
 from hifi_ingest.bodies import refusal
 from hifi_ingest.decode import clean_batches, plain_json
-from hifi_ingest.decode.shape import Shape, pieces
+from hifi_ingest.decode.shape import Shape, chunks
 from hifi_ingest.decode.trace_headers import trace_headers, with_trace
 
 T = TypeVar("T")
 
 _TURN_S: Final = 0.005
-"""Time that a request decodes before others get a turn of the event loop, seconds."""
+"""Time that a request decodes before other requests get a turn of the event loop, seconds."""
 _LARGE_BYTES: Final = 256 * 1024
 """A smaller body is decoded within a turn."""
 _EVENTS_PER_STEP: Final = 100
 _EVENT_MEMORY_BYTES: Final = 1200
-"""What an event takes until Kafka has acknowledged it, besides its data: its record with 7 to 11 headers."""
+"""Memory of an event until Kafka has acknowledged it, without its data: its record with 7 to 11 headers."""
 _MEMBER_MEMORY_BYTES: Final = 200
 _MEMBERS_PER_EVENT: Final = 16
 """Attributes that the events of the largest batch may have on average."""
@@ -70,7 +70,7 @@ class EventRequest:
     write_key: bytes = b""
 
 
-class _Turn:
+class _LoopTurn:
     """A turn of the event loop, which a request that decodes for long ends again and again."""
 
     __slots__ = ("_end_s",)
@@ -79,7 +79,7 @@ class _Turn:
         self._end_s = monotonic_s() + _TURN_S
 
     async def end_if_over(self) -> None:
-        """Let other requests run if this turn has lasted long enough."""
+        """Let other requests run if the time of this turn is over."""
         if monotonic_s() >= self._end_s:
             await asyncio.sleep(0)
             self._end_s = monotonic_s() + _TURN_S
@@ -94,7 +94,7 @@ async def decode_request(
         request: headers and body.
         pipe: formats that the pipe accepts.
         limits: of the events.
-        allow_plain_json: the path of the request accepts plain JSON, not only CloudEvents.
+        allow_plain_json: whether the path of the request accepts plain JSON, not only CloudEvents.
 
     Raises:
         Problem: 400, 413, 415 or 422; no event of the request may be accepted.
@@ -156,10 +156,10 @@ async def _decode_json_cloudevents(
     if events is not None:
         return events
     members = _split(lambda: cloudevents.batched(request.body))
-    clean = cloudevents.is_clean(request.body)
+    is_clean = cloudevents.is_clean(request.body)
     return await _decode_each(
         len(members),
-        lambda index: cloudevents.event(members[index], limits, clean=clean),
+        lambda index: cloudevents.event(members[index], limits, clean=is_clean),
         request,
         limits,
     )
@@ -173,43 +173,43 @@ async def _check_shape(
     Args:
         request: with a JSON body.
         limits: of its events.
-        is_batch: the body is an array of events, and not one.
-        has_members: the members of the events are decoded one by one.
+        is_batch: whether the body is an array of events, and not one event.
+        has_members: whether the members of the events are decoded one by one.
 
     Raises:
-        Problem: 413, or what `reserve` raises.
+        Problem: 413, or an error of `reserve`.
     """
-    body, most_events = request.body, limits.batch_events
-    if len(body) < 2 * most_events or body.count(b",") < most_events:
+    body, max_events = request.body, limits.batch_events
+    if len(body) < 2 * max_events or body.count(b",") < max_events:
         return
-    most_members = most_events * _MEMBERS_PER_EVENT
+    max_members = max_events * _MEMBERS_PER_EVENT
     members, shape = 0, Shape()
-    for piece in pieces(body):
-        shape.add(piece)
-        if is_batch and shape.outer >= most_events:
+    for chunk in chunks(body):
+        shape.add(chunk)
+        if is_batch and shape.outer >= max_events:
             raise _too_many_events(limits)
         if has_members:
             members = shape.inner if is_batch else shape.outer
-            if members > most_members:
-                raise Problem(413, f"the events have more than {most_members} attributes together")
+            if members > max_members:
+                raise Problem(413, f"the events have more than {max_members} attributes together")
         await asyncio.sleep(0)
     request.reserve(members * _MEMBER_MEMORY_BYTES)
 
 
 async def _decode_clean(request: EventRequest, limits: DecodeLimits) -> list[DecodedEvent] | None:
     """The events of the usual batch; None: it has something unusual or invalid."""
-    clean = clean_batches.clean_events(request.body)
-    if clean is None or len(clean) > limits.batch_events:
+    clean_events = clean_batches.clean_events(request.body)
+    if clean_events is None or len(clean_events) > limits.batch_events:
         return None
-    request.reserve(len(clean) * _EVENT_MEMORY_BYTES)
+    request.reserve(len(clean_events) * _EVENT_MEMORY_BYTES)
     events: list[DecodedEvent] = []
-    turn, size_bytes = _Turn(), len(request.body)
-    step = len(clean) or 1
+    loop_turn, size_bytes = _LoopTurn(), len(request.body)
+    step_events = len(clean_events) or 1
     if size_bytes > _LARGE_BYTES:
-        step = max(1, _EVENTS_PER_STEP * _LARGE_BYTES // size_bytes)
-    for start in range(0, len(clean), step):
-        await turn.end_if_over()
-        decoded = clean_batches.decode(clean[start : start + step], limits)
+        step_events = max(1, _EVENTS_PER_STEP * _LARGE_BYTES // size_bytes)
+    for start in range(0, len(clean_events), step_events):
+        await loop_turn.end_if_over()
+        decoded = clean_batches.decode(clean_events[start : start + step_events], limits)
         if decoded is None:
             return None
         events += decoded
@@ -219,19 +219,19 @@ async def _decode_clean(request: EventRequest, limits: DecodeLimits) -> list[Dec
 def _invalid_together(
     request: EventRequest, events: Sequence[DecodedEvent], limits: DecodeLimits
 ) -> dict[int, InvalidEvent]:
-    """Events that are valid alone but repeat an earlier one of the request, or are too large."""
-    invalid = dict(_repeated(events))
+    """Errors of events that are valid alone but repeat an earlier event of the request, or are too large."""
+    invalid_events = dict(_repeated(events))
     if len(request.body) > limits.event_bytes:
-        invalid.update(_oversized(events, limits))
-    return invalid
+        invalid_events.update(_oversized(events, limits))
+    return invalid_events
 
 
 async def _decode_plain_json(
     kind: bytes, request: EventRequest, decoder: plain_json.PlainJsonDecoder, limits: DecodeLimits
 ) -> list[DecodedEvent]:
     request = _without_bom(request)
-    by_line = kind in plain_json.JSON_LINES
-    if by_line:
+    is_json_lines = kind in plain_json.JSON_LINES
+    if is_json_lines:
         elements = plain_json.lines(request.body, limits.batch_events)
         if not elements:
             raise Problem(400, "the body has no event: all of its lines are empty")
@@ -240,40 +240,41 @@ async def _decode_plain_json(
             await _check_shape(request, limits, is_batch=True, has_members=False)
         elements = _split(lambda: plain_json.objects(request.body))
     value = next((value for name, value in request.headers if name == b"idempotency-key"), None)
-    key = None if value is None else plain_json.idempotency_key(value)
+    idempotency_key = None if value is None else plain_json.idempotency_key(value)
 
     def decode(index: int) -> DecodedEvent:
         element = elements[index]
-        plain_json.check_object(element, limits, valid_json=not by_line)
-        return decoder.decode(element, index, key, request.accepted_us, request.write_key)
+        plain_json.check_object(element, limits, valid_json=not is_json_lines)
+        return decoder.decode(element, index, idempotency_key, request.accepted_us, request.write_key)
 
-    return await _decode_each(len(elements), decode, request, limits, by_line=by_line)
+    return await _decode_each(len(elements), decode, request, limits, is_json_lines=is_json_lines)
 
 
 async def _decode_each(
-    total: int,
+    event_count: int,
     decode: Callable[[int], DecodedEvent],
     request: EventRequest,
     limits: DecodeLimits,
     *,
-    by_line: bool = False,
+    is_json_lines: bool = False,
 ) -> list[DecodedEvent]:
-    if total > limits.batch_events:
+    if event_count > limits.batch_events:
         raise _too_many_events(limits)
-    request.reserve(total * _EVENT_MEMORY_BYTES)
+    request.reserve(event_count * _EVENT_MEMORY_BYTES)
     events: list[DecodedEvent] = []
-    invalid: dict[int, InvalidEvent] = {}
-    turn, is_large = _Turn(), len(request.body) > _LARGE_BYTES
-    for index in range(total):
+    invalid_events: dict[int, InvalidEvent] = {}
+    loop_turn, is_large = _LoopTurn(), len(request.body) > _LARGE_BYTES
+    for index in range(event_count):
         if is_large:
-            await turn.end_if_over()
+            await loop_turn.end_if_over()
         try:
             events.append(decode(index))
         except InvalidEvent as error:
-            invalid[index] = error
-    invalid = invalid or _invalid_together(request, events, limits)
-    if invalid:
-        raise refusal(invalid, total, plain_json.line_numbers(request.body, invalid) if by_line else None)
+            invalid_events[index] = error
+    invalid_events = invalid_events or _invalid_together(request, events, limits)
+    if invalid_events:
+        line_numbers = plain_json.line_numbers(request.body, invalid_events) if is_json_lines else None
+        raise refusal(invalid_events, event_count, line_numbers)
     return events
 
 
@@ -282,8 +283,8 @@ def _decode_one(decode: Callable[[], DecodedEvent], limits: DecodeLimits) -> lis
         event = decode()
     except InvalidEvent as error:
         raise refusal({0: error}, 1) from None
-    if invalid := dict(_oversized([event], limits)):
-        raise refusal(invalid, 1)
+    if invalid_events := dict(_oversized([event], limits)):
+        raise refusal(invalid_events, 1)
     return [event]
 
 
@@ -299,23 +300,25 @@ def _split(split: Callable[[], T]) -> T:
 
 
 def _repeated(events: Sequence[DecodedEvent]) -> Iterator[tuple[int, InvalidEvent]]:
-    """Events with the source and id of an earlier one: by CloudEvents' definition the same event."""
+    """Errors of events with the source and id of an earlier event: by CloudEvents' definition the same event."""
     if len({event.id for event in events}) == len(events):
         return
-    first: dict[tuple[bytes, bytes], int] = {}
+    first_indexes: dict[tuple[bytes, bytes], int] = {}
     for index, event in enumerate(events):
-        earlier = first.setdefault((event.source, event.id), index)
-        if earlier != index:
-            yield index, InvalidEvent(f"the same source and id as the event at index {earlier}", "/id")
+        first_index = first_indexes.setdefault((event.source, event.id), index)
+        if first_index != index:
+            yield index, InvalidEvent(f"the same source and id as the event at index {first_index}", "/id")
 
 
 def _oversized(events: Sequence[DecodedEvent], limits: DecodeLimits) -> Iterator[tuple[int, InvalidEvent]]:
     for index, event in enumerate(events):
-        size = event.size_bytes()
-        if size > limits.event_bytes:
+        size_bytes = event.size_bytes()
+        if size_bytes > limits.event_bytes:
             yield (
                 index,
-                InvalidEvent(f"{size} bytes; the limit of an event is {limits.event_bytes}", status=413),
+                InvalidEvent(
+                    f"{size_bytes} bytes; the limit of an event is {limits.event_bytes}", status=413
+                ),
             )
 
 

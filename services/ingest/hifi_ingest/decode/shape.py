@@ -1,6 +1,6 @@
-"""Count what decoding a JSON body would make, before it makes it: the elements of an array and the members in them.
+"""Count the elements of a JSON array and their members before it is decoded.
 
-One pass in pieces, whose time is linear in the size of the body. An invalid body may be counted wrongly behind the
+One pass in chunks, whose time is linear in the size of the body. An invalid body may be counted wrongly behind the
 first error, where decoding ends, too.
 """
 
@@ -10,17 +10,17 @@ from typing import Final
 
 from hifi.record.cloudevents.json_slices import without_escapes
 
-PIECE_BYTES: Final = 64 * 1024
+CHUNK_BYTES: Final = 64 * 1024
 _STRING: Final = re.compile(rb'"[^"]*"')
 _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
-_NOT_MARKS: Final = bytes(set(range(256)) - set(b'[]{},"'))
+_NOT_PUNCTUATION: Final = bytes(set(range(256)) - set(b'[]{},"'))
 _OPEN: Final = ord("[")
 _COMMA: Final = ord(",")
 _BACKSLASHES: Final = re.compile(rb"\\*")
 
 
 class Shape:
-    """Counts the commas of the two outermost levels, from the pieces that `pieces` returns."""
+    """Counts the commas of the two outermost levels, from the chunks that `chunks` returns."""
 
     def __init__(self) -> None:
         self.outer = 0
@@ -30,27 +30,27 @@ class Shape:
         self._depth = 0
         self._in_string = False
 
-    def add(self, piece: bytes) -> None:
-        """Count a piece."""
-        marks = without_escapes(piece).translate(_BRACKETS, _NOT_MARKS)
+    def add(self, chunk: bytes) -> None:
+        """Count the commas of a chunk."""
+        punctuation = without_escapes(chunk).translate(_BRACKETS, _NOT_PUNCTUATION)
         if self._in_string:
-            end = marks.find(b'"')
-            if end < 0:
+            closing_quote = punctuation.find(b'"')
+            if closing_quote < 0:
                 return
-            marks = marks[end + 1 :]
-        marks = _STRING.sub(b"", marks)
-        begin = marks.find(b'"')
-        self._in_string = begin >= 0
+            punctuation = punctuation[closing_quote + 1 :]
+        punctuation = _STRING.sub(b"", punctuation)
+        opening_quote = punctuation.find(b'"')
+        self._in_string = opening_quote >= 0
         if self._in_string:
-            marks = marks[:begin]
+            punctuation = punctuation[:opening_quote]
         depth, outer, inner = self._depth, 0, 0
-        for mark in marks:
-            if mark == _COMMA:
+        for character in punctuation:
+            if character == _COMMA:
                 if depth == 1:
                     outer += 1
                 elif depth == 2:
                     inner += 1
-            elif mark == _OPEN:
+            elif character == _OPEN:
                 depth += 1
             else:
                 depth -= 1
@@ -59,11 +59,11 @@ class Shape:
         self.inner += inner
 
 
-def pieces(body: bytes) -> Iterator[bytes]:
-    """Pieces of a body of about 64 KiB; none ends within an escape."""
+def chunks(body: bytes) -> Iterator[bytes]:
+    """Split a body into chunks of about 64 KiB; none ends within an escape."""
     start = 0
     while start < len(body):
-        end = start + PIECE_BYTES
+        end = start + CHUNK_BYTES
         if body[end - 1 : end] == b"\\":
             escape = _BACKSLASHES.match(body, end)
             assert escape is not None

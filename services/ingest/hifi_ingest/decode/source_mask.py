@@ -54,13 +54,13 @@ class SourceMasker:
         """Mask the attributes of an event."""
         if not self._attributes:
             return headers
-        masked: Headers = []
+        masked_headers: Headers = []
         for name, value in headers:
             if name not in self._attributes:
-                masked.append((name, value))
+                masked_headers.append((name, value))
             elif (replace := self._attributes[name]) is not None:
-                masked.append((name, str(replace(value.decode())).encode()))
-        return masked
+                masked_headers.append((name, str(replace(value.decode())).encode()))
+        return masked_headers
 
     def key(self, key: bytes, headers: Headers) -> bytes:
         """The record key of an event: the masked attribute that it was taken from.

@@ -22,19 +22,19 @@ def trace_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     Args:
         headers: of the request, names in lower case.
     """
-    trace_headers = [(name, value) for name, value in headers if name in (b"traceparent", b"tracestate")]
-    parents = [value for name, value in trace_headers if name == b"traceparent"]
-    if len(parents) != 1 or parse_traceparent(parents[0]) is None:
+    trace_fields = [(name, value) for name, value in headers if name in (b"traceparent", b"tracestate")]
+    traceparents = [value for name, value in trace_fields if name == b"traceparent"]
+    if len(traceparents) != 1 or parse_traceparent(traceparents[0]) is None:
         return []
-    trace = [(CE_PREFIX + "traceparent", parents[0])]
-    state = b",".join(value for name, value in trace_headers if name == b"tracestate")
-    if _TRACESTATE.fullmatch(state):
-        trace.append((CE_PREFIX + "tracestate", state))
+    trace = [(CE_PREFIX + "traceparent", traceparents[0])]
+    tracestate = b",".join(value for name, value in trace_fields if name == b"tracestate")
+    if _TRACESTATE.fullmatch(tracestate):
+        trace.append((CE_PREFIX + "tracestate", tracestate))
     return trace
 
 
 def with_trace(events: Sequence[DecodedEvent], trace: Headers) -> list[DecodedEvent]:
-    """Events with the trace of their request; an event's own trace is kept.
+    """Events with the trace of their request; an event that has a trace keeps it.
 
     Args:
         events: of one request.

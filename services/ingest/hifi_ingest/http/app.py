@@ -35,7 +35,7 @@ _CHALLENGE: Final = ("www-authenticate", 'Bearer realm="hifi", Basic realm="hifi
 _PREFLIGHT_S: Final = 600
 _HEADER_NAMES: Final = re.compile(rb"[A-Za-z0-9, -]{0,1000}")
 _PAUSED_RETRY_S: Final = 10
-"""When the sender of a paused pipe should try again, seconds."""
+"""Time after which the sender of a paused pipe should try again, seconds."""
 _ADMITTED: Final = "admitted"
 """Key of `_Admitted` in the state of a request."""
 _PAGE_ERRORS: Final = {
@@ -71,14 +71,14 @@ class PipeHeld(Problem):
     """
 
     def __init__(self, pipe: str | None) -> None:
-        what = (
+        subject = (
             "the declaration of a pipe cannot be read here, so that it is unknown whether it has this write key"
             if pipe is None
             else f"the declaration of the pipe {pipe} cannot be read here"
         )
         super().__init__(
             503,
-            f"{what}; no event was accepted, send the request again later. The operator of hifi finds the reason on"
+            f"{subject}; no event was accepted, send the request again later. The operator of hifi finds the reason on"
             " /readyz of ingest's admin port",
             [("retry-after", str(_PAUSED_RETRY_S))],
         )
@@ -132,13 +132,13 @@ class App:
         """
         if method != b"POST" or b"%" in target:
             return None
-        events, pipe_name = _pipe_name(target.partition(b"?")[0].decode("latin-1"))
-        if not events:
+        is_events_path, pipe_name = _pipe_name(target.partition(b"?")[0].decode("latin-1"))
+        if not is_events_path:
             return None
         try:
             admitted = self._admit(scope, pipe_name)
         except Problem as problem:
-            return self._for_pages(scope, self._refusal(problem))
+            return self._with_cors_headers(scope, self._refusal(problem))
         except Exception:  # noqa: BLE001 - the app meets it again and answers 500
             return None
         # Many requests may pass here before the app is called for the first of them, so it counts from here on.
@@ -148,8 +148,8 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request (ASGI)."""
-        events, pipe_name = _pipe_name(scope["path"])
-        if not events:
+        is_events_path, pipe_name = _pipe_name(scope["path"])
+        if not is_events_path:
             await self._pages(scope, receive, send)
             return
         if scope["method"] == "OPTIONS" and (preflight := self._preflight(scope)) is not None:
@@ -166,11 +166,11 @@ class App:
             logger.exception("request-failed")
             response = Problem(500, "ingest failed on this request; see its log for the cause").parts()
             self.count(500)
-        response = self._for_pages(scope, response)
-        await _send(send, response, head=scope["method"] == "HEAD")
+        response = self._with_cors_headers(scope, response)
+        await _send(send, response, is_head=scope["method"] == "HEAD")
 
     def _admit(self, scope: Scope, pipe_name: str | None) -> "_Admitted":
-        """Check what can be checked before the body is read.
+        """Check everything but the body of a request.
 
         Raises:
             Problem: the request is refused.
@@ -198,17 +198,17 @@ class App:
     async def _handle_events(self, scope: Scope, receive: Receive, pipe_name: str | None) -> ResponseParts:
         if scope["method"] != "POST":
             raise Problem(405, "send events by POST", [("allow", "POST")])
-        admitted_before = scope.get("state", {}).get(_ADMITTED)
-        admitted = admitted_before or self._admit(scope, pipe_name)
-        context, headers, pipe, masker, limits, key = admitted
+        gate_admitted = scope.get("state", {}).get(_ADMITTED)
+        admitted = gate_admitted or self._admit(scope, pipe_name)
+        context, headers, pipe, masker, limits, key_id = admitted
         name, quotas, admission = pipe.pipe.pipe, context.quotas, context.admission
-        if admitted_before is not None:
+        if gate_admitted is not None:
             admission.requests.end(name, None)  # it does not count while its body is received
         reader = context.body_reader()
         try:
             body = await reader.read(headers, receive)
             admission.requests.begin(name)
-            in_us, took_s = now_us(), None
+            in_us, duration_s = now_us(), None
             try:
                 body = await reader.decompress(headers, body)
                 accepted_us = now_us()
@@ -225,33 +225,33 @@ class App:
                     quotas.take(name, limits, len(events), len(body), monotonic_s())
                 if masker is not None:
                     events = await mask_events(events, masker, request.write_key)
-                await context.acceptor.accept(pipe, events, in_us, accepted_us, key)
-                took_s = (now_us() - in_us) / MICROSECONDS
+                await context.acceptor.accept(pipe, events, in_us, accepted_us, key_id)
+                duration_s = (now_us() - in_us) / MICROSECONDS
             finally:
-                admission.requests.end(name, took_s)
+                admission.requests.end(name, duration_s)
         finally:
             reader.release()
-        metrics.INGEST_SECONDS.observe(took_s)
+        metrics.INGEST_SECONDS.observe(duration_s)
         admission.accepted(name, len(events))
         context.accepted_events(name).inc(len(events))
         return _accepted([event.id for event in events])
 
     def _preflight(self, scope: Scope) -> ResponseParts | None:
         """The answer to a browser that asks whether a page may send (CORS); None: the page may not."""
-        status, body, headers = self._for_pages(scope, (200, b"", []))
+        status, body, headers = self._with_cors_headers(scope, (200, b"", []))
         if not headers:
             return None
-        asked = dict(scope["headers"]).get(b"access-control-request-headers", b"")
-        allowed = asked if _HEADER_NAMES.fullmatch(asked) else b""
+        requested_headers = dict(scope["headers"]).get(b"access-control-request-headers", b"")
+        allowed_headers = requested_headers if _HEADER_NAMES.fullmatch(requested_headers) else b""
         headers += [
             (b"access-control-allow-methods", b"POST"),
-            (b"access-control-allow-headers", allowed),
+            (b"access-control-allow-headers", allowed_headers),
             (b"access-control-max-age", b"%d" % _PREFLIGHT_S),
         ]
         return status, body, headers
 
-    def _for_pages(self, scope: Scope, response: ResponseParts) -> ResponseParts:
-        """The response, which a page may read if some write key is for its origin (CORS)."""
+    def _with_cors_headers(self, scope: Scope, response: ResponseParts) -> ResponseParts:
+        """The response, with headers that let a page read it if a write key is for its origin (CORS)."""
         origin = dict(scope["headers"]).get(b"origin")
         if origin is None or self.context is None or not self.context.keys.allows_origin(origin):
             return response
@@ -301,7 +301,7 @@ def _pipe_name(path: str) -> tuple[bool, str | None]:
 def _authorized_pipe(
     context: IngestContext, headers: Mapping[bytes, bytes], pipe_name: str | None
 ) -> tuple[PipeRevision, Grant]:
-    """The pipe that the request writes to, and what its key may do there.
+    """The pipe that the request writes to, and the permissions of its key there.
 
     The response never reveals pipes that the key may not write to: without a valid key it is always 401, and with one
     any other pipe is 404, whether it exists or not. While a pipe is held whose keys may not be known, 503 takes the
@@ -311,11 +311,11 @@ def _authorized_pipe(
         Problem: 401, 403, 404 or 503.
     """
     authorization = headers.get(b"authorization")
-    granted = context.keys.pipes(authorization)
-    existing = [pipe for pipe in (context.registry.get(name) for name in granted) if pipe is not None]
-    pipes = [pipe for pipe in existing if pipe.pipe.source.kind == "http"]
+    grants = context.keys.pipes(authorization)
+    existing_pipes = [pipe for pipe in (context.registry.get(name) for name in grants) if pipe is not None]
+    pipes = [pipe for pipe in existing_pipes if pipe.pipe.source.kind == "http"]
     if context.registry.holds_pipes and authorization is not None and key_from_header(authorization):
-        _require_known_keys(context.registry.all_held(), granted, pipes, pipe_name)
+        _require_known_keys(context.registry.all_held(), grants, pipes, pipe_name)
     if not pipes:
         raise Problem(401, "send a valid write key as Bearer token or as user name of Basic", [_CHALLENGE])
     if pipe_name is not None:
@@ -324,31 +324,31 @@ def _authorized_pipe(
             raise Problem(404, "this write key has no pipe of that name")
     if len(pipes) > 1:
         raise Problem(404, "this write key has several pipes: send to /v1/pipes/{pipe}/events")
-    grant = granted[pipes[0].pipe.pipe]
+    grant = grants[pipes[0].pipe.pipe]
     if grant.origins and headers.get(b"origin", b"").decode("latin-1") not in grant.origins:
         raise Problem(403, "this write key is for pages of other origins; send with a key for programs")
     return pipes[0], grant
 
 
 def _require_known_keys(
-    held: Mapping[str, str], granted: PipesByKey, pipes: Sequence[PipeRevision], pipe_name: str | None
+    held_pipes: Mapping[str, str], grants: PipesByKey, pipes: Sequence[PipeRevision], pipe_name: str | None
 ) -> None:
     """Refuse a key that may be one of a pipe that is held.
 
     Args:
-        held: the pipes that are held.
-        granted: pipes that have the key, as far as is known.
-        pipes: those of them that can be written to.
+        held_pipes: the pipes that are held.
+        grants: pipes that have the key, as far as is known.
+        pipes: the pipes of `grants` that can be written to.
         pipe_name: that the request names.
 
     Raises:
         Problem: 503 with Retry-After.
     """
     if pipe_name is not None:
-        if pipe_name in held and all(pipe.pipe.pipe != pipe_name for pipe in pipes):
+        if pipe_name in held_pipes and all(pipe.pipe.pipe != pipe_name for pipe in pipes):
             raise PipeHeld(pipe_name)
-    elif held and not pipes:
-        raise PipeHeld(next((name for name in granted if name in held), None))
+    elif held_pipes and not pipes:
+        raise PipeHeld(next((name for name in grants if name in held_pipes), None))
 
 
 def _accepted(ids: Sequence[bytes]) -> ResponseParts:
@@ -357,12 +357,16 @@ def _accepted(ids: Sequence[bytes]) -> ResponseParts:
     return 202, orjson.dumps(body), [_JSON]
 
 
-async def _send(send: Send, response: ResponseParts, *, head: bool = False) -> None:
+async def _send(send: Send, response: ResponseParts, *, is_head: bool = False) -> None:
     status, body, headers = response
-    length = (b"content-length", b"%d" % len(body))
-    start: Message = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
-    await send(start)
-    await send({"type": "http.response.body", "body": b"" if head else body})
+    length_header = (b"content-length", b"%d" % len(body))
+    start_message: Message = {
+        "type": "http.response.start",
+        "status": status,
+        "headers": [*headers, length_header],
+    }
+    await send(start_message)
+    await send({"type": "http.response.body", "body": b"" if is_head else body})
 
 
 async def _openapi(_: Request) -> Response:

@@ -61,7 +61,7 @@ class BodyReader:
             raise Problem(415, "the content coding must be gzip or zstd", [("accept-encoding", "gzip, zstd")])
         length = headers.get(b"content-length")
         if length is None and b"transfer-encoding" not in headers:
-            # RFC 9112, section 6.3: such a request has no body. What the client sent as one is no request either.
+            # RFC 9112, section 6.3: such a request has no body, and the bytes that follow are no request either.
             raise Problem(
                 411,
                 "the request needs Content-Length or Transfer-Encoding: chunked",
@@ -89,34 +89,34 @@ class BodyReader:
         coding = _content_coding(headers)
         if coding == "identity":
             return body
-        pieces = []
-        for piece in decompress(coding, body, self._limits.decompressed_bytes):
-            self.reserve(len(piece))
-            pieces.append(piece)
+        chunks = []
+        for chunk in decompress(coding, body, self._limits.decompressed_bytes):
+            self.reserve(len(chunk))
+            chunks.append(chunk)
             await asyncio.sleep(0)
-        return b"".join(pieces)
+        return b"".join(chunks)
 
     def release(self) -> None:
         """Return the memory of the body."""
         self._memory.release(self._reserved_bytes)
         self._reserved_bytes = 0
 
-    async def _read_rest(self, first: bytes, receive: Receive) -> bytes:
-        pieces = [first]
-        size = len(first)
-        more = True
-        while more:
+    async def _read_rest(self, first_chunk: bytes, receive: Receive) -> bytes:
+        chunks = [first_chunk]
+        size_bytes = len(first_chunk)
+        has_more = True
+        while has_more:
             message = await receive()
             if message["type"] != "http.request":
                 raise ClientDisconnected
-            piece: bytes = message.get("body", b"")
-            more = message.get("more_body", False)
-            size += len(piece)
-            if size > self._limits.sent_bytes:
+            chunk: bytes = message.get("body", b"")
+            has_more = message.get("more_body", False)
+            size_bytes += len(chunk)
+            if size_bytes > self._limits.sent_bytes:
                 raise self._too_large()
-            self.reserve(len(piece))
-            pieces.append(piece)
-        return b"".join(pieces)
+            self.reserve(len(chunk))
+            chunks.append(chunk)
+        return b"".join(chunks)
 
     def reserve(self, size_bytes: int) -> None:
         """Reserve memory until `release`, beyond that of the body.

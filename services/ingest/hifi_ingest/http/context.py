@@ -25,7 +25,7 @@ from hifi_ingest.settings import IngestSettings
 
 
 class IngestContext:
-    """What a request needs, made once per process."""
+    """The objects that process requests, made once per process."""
 
     def __init__(
         self,

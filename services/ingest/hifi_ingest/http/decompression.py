@@ -1,4 +1,4 @@
-"""Decompress gzip and zstd bodies in pieces, within a size limit. Pure."""
+"""Decompress gzip and zstd bodies in chunks, within a size limit. Pure."""
 
 import sys
 import zlib
@@ -19,7 +19,7 @@ _MAX_FRAMES: Final = 100
 _WINDOW_LOG: Final = 23
 """8 MiB, the largest zstd window allowed in HTTP (RFC 9659)."""
 _WINDOW_TOO_LARGE: Final = "requires too much memory"
-"""What libzstd says (ZSTD_error_frameParameter_windowTooLarge)."""
+"""Text of libzstd's error (ZSTD_error_frameParameter_windowTooLarge)."""
 
 
 def _gunzip() -> Any:
@@ -35,24 +35,24 @@ CODINGS: Final[dict[str, Callable[[], Any]]] = {"gzip": _gunzip, "x-gzip": _gunz
 
 
 def decompress(coding: str, body: bytes, limit_bytes: int) -> Iterator[bytes]:
-    """Decompress a body in pieces of at most 256 KiB.
+    """Decompress a body in chunks of at most 256 KiB.
 
     Args:
         coding: one of `CODINGS`.
         body: as sent.
-        limit_bytes: of all pieces together.
+        limit_bytes: of all chunks together.
 
     Raises:
         Problem: 413 as soon as the limit is exceeded; 400 if the body is damaged or truncated, or its window is too
             large.
     """
-    total = 0
+    total_bytes = 0
     try:
-        for piece in _pieces(coding, body):
-            total += len(piece)
-            if total > limit_bytes:
+        for chunk in _chunks(coding, body):
+            total_bytes += len(chunk)
+            if total_bytes > limit_bytes:
                 raise Problem(413, f"the body expands to more than {limit_bytes} bytes when decompressed")
-            yield piece
+            yield chunk
     except (zlib.error, zstd.ZstdError) as error:
         if _WINDOW_TOO_LARGE in str(error):
             raise Problem(
@@ -63,25 +63,25 @@ def decompress(coding: str, body: bytes, limit_bytes: int) -> Iterator[bytes]:
         raise Problem(400, f"the body is not valid {coding}") from None
 
 
-def _pieces(coding: str, body: bytes) -> Iterator[bytes]:
-    frames = 0
+def _chunks(coding: str, body: bytes) -> Iterator[bytes]:
+    frame_count = 0
     decoder: Any = None
-    for at in range(0, len(body), _INPUT_BYTES):
-        chunk, more = body[at : at + _INPUT_BYTES], False
-        while chunk or more:
+    for start in range(0, len(body), _INPUT_BYTES):
+        compressed, has_more = body[start : start + _INPUT_BYTES], False
+        while compressed or has_more:
             if decoder is None:
                 decoder = CODINGS[coding]()
-                frames += 1
-                if frames > _MAX_FRAMES:
+                frame_count += 1
+                if frame_count > _MAX_FRAMES:
                     raise Problem(400, f"the body has more than {_MAX_FRAMES} {coding} frames")
-            piece = decoder.decompress(chunk, _OUTPUT_BYTES)
-            yield piece
+            chunk = decoder.decompress(compressed, _OUTPUT_BYTES)
+            yield chunk
             if decoder.eof:
-                chunk, more, decoder = decoder.unused_data, False, None
+                compressed, has_more, decoder = decoder.unused_data, False, None
             elif coding == "zstd":
-                chunk, more = b"", not decoder.needs_input
+                compressed, has_more = b"", not decoder.needs_input
             else:
-                # After a full piece the decoder may hold more output, even with no input left.
-                chunk, more = decoder.unconsumed_tail, len(piece) == _OUTPUT_BYTES
-    if decoder is not None or not frames:
+                # After a full chunk the decoder may hold more output, even with no input left.
+                compressed, has_more = decoder.unconsumed_tail, len(chunk) == _OUTPUT_BYTES
+    if decoder is not None or not frame_count:
         raise Problem(400, f"the body ends in the middle of its {coding} data")

@@ -19,12 +19,12 @@ from hifi.runtime.running import cancel
 _CONDITION: Final = "write keys"
 _CLIENT: Final = "hifi"
 _WAIT_MS: Final = 2_000
-"""For which Kafka holds a fetch back; keys change rarely, and a new record ends it."""
+"""Time for which Kafka holds a fetch back; keys change rarely, and a new record ends it."""
 _WRITE_S: Final = 15.0
 
 
 class FollowedKeys:
-    """A copy of the topic `write-keys`, loaded at the start. While Kafka is away, what was read last holds.
+    """A copy of the topic `write-keys`, loaded at the start. While Kafka is away, the last copy holds.
 
     Args:
         bootstrap: the stream's Kafka.
@@ -41,7 +41,7 @@ class FollowedKeys:
         self._follower = PartitionFollower(
             bootstrap,
             health.instance or _CLIENT,
-            {TopicPartition(topics.write_keys, 0): self._take},
+            {TopicPartition(topics.write_keys, 0): self._take_record},
             wait_ms=_WAIT_MS,
         )
         self._producer: Producer | None = None
@@ -69,10 +69,10 @@ class FollowedKeys:
     def of_hash(self, sha256: str) -> IssuedKey | None:
         """The key with a hash, whose use is noted; None: there is none, or it has expired."""
         at_us = now_us()
-        issued = self._keys.of_hash(sha256, at_us)
-        if issued is not None:
-            self._uses.note(issued.id, at_us)
-        return issued
+        issued_key = self._keys.of_hash(sha256, at_us)
+        if issued_key is not None:
+            self._uses.note(issued_key.id, at_us)
+        return issued_key
 
     def allows_origin(self, origin: bytes) -> bool:
         """Whether a page of an origin may send with any key."""
@@ -91,7 +91,7 @@ class FollowedKeys:
                 self._producer = producer
             await self._producer.send_and_wait(self._topics.key_uses, 0, records)
 
-    def _take(self, record: ConsumerRecord) -> None:
+    def _take_record(self, record: ConsumerRecord) -> None:
         self._keys.take(record.key, record.value, record.offset)
 
     async def _changed(self) -> None:

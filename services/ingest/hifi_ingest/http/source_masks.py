@@ -36,18 +36,18 @@ class SourceMasks:
         if mask is None:
             return None
         name, offset = pipe.pipe.pipe, pipe.offset
-        usable = self._usable.get(name)
-        if usable is not None and usable[0] == offset:
-            self._unmet.report(name, usable[1].never_met())
-            return usable[1]
+        usable_offset, masker = self._usable.get(name, (None, None))
+        if masker is not None and usable_offset == offset:
+            self._unmet.report(name, masker.never_met())
+            return masker
         now_s = monotonic_s()
-        failed = self._failed.get(name)
-        if failed is None or failed[0] != offset or now_s >= failed[1]:
+        failed_offset, retry_at_s = self._failed.get(name, (None, 0.0))
+        if failed_offset != offset or now_s >= retry_at_s:
             try:
                 require_granted(name, mask)
                 masker = SourceMasker(mask)
             except Misconfigured as error:
-                if failed is None or failed[0] != offset:
+                if failed_offset != offset:
                     logger.error("mask-unavailable", pipe=name, offset=offset, error=str(error))  # noqa: TRY400
                 self._health.warn(_subject(name), f"answers 503 for the revision at offset {offset}: {error}")
                 self._failed[name] = (offset, now_s + _RETRY_S)

@@ -24,7 +24,7 @@ from hifi_ingest.http.issued_keys import FollowedKeys
 
 
 class Grant(NamedTuple):
-    """What a key may do in a pipe."""
+    """The permissions of a key in a pipe."""
 
     key: str
     """Id of the key (`hifi.pipe.issued_key.key_id`)."""
@@ -41,7 +41,7 @@ KeysByDigest = Mapping[str, PipesByKey]
 _NO_PIPES: Final[PipesByKey] = {}
 _NAME_DIGITS: Final = 8
 _EVENTS: Final = "/v1/events"
-"""Where the key determines the pipe."""
+"""The path on which the key determines the pipe."""
 
 logger = log.get(__name__)
 
@@ -57,10 +57,10 @@ class WriteKeys:
     """
 
     def __init__(
-        self, registry: PipeRegistry, issued: FollowedKeys, health: Health, refresh_s: float
+        self, registry: PipeRegistry, issued_keys: FollowedKeys, health: Health, refresh_s: float
     ) -> None:
         self._registry = registry
-        self._issued = issued
+        self._issued = issued_keys
         self._health = health
         self._problems: dict[str, str] = {}
         self._cache: Cache[KeysByDigest] = Cache("write keys", self._load, refresh_s=refresh_s)
@@ -81,11 +81,11 @@ class WriteKeys:
         if key is None:
             return _NO_PIPES
         digest = hashlib.sha256(key).hexdigest()
-        declared = self._cache.get().get(digest, _NO_PIPES)
-        issued = self._issued.of_hash(digest)
-        if issued is None or issued.pipe in declared:
-            return declared
-        return {**declared, issued.pipe: Grant(issued.id, origins=issued.origins)}
+        declared_pipes = self._cache.get().get(digest, _NO_PIPES)
+        issued_key = self._issued.of_hash(digest)
+        if issued_key is None or issued_key.pipe in declared_pipes:
+            return declared_pipes
+        return {**declared_pipes, issued_key.pipe: Grant(issued_key.id, origins=issued_key.origins)}
 
     def allows_origin(self, origin: bytes) -> bool:
         """Whether a page of an origin may send with any key."""
@@ -100,12 +100,12 @@ class WriteKeys:
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> KeysByDigest:
-        by_digest: dict[str, dict[str, Grant]] = {}
-        places: dict[str, list[tuple[str, int]]] = {}
+        pipes_by_digest: dict[str, dict[str, Grant]] = {}
+        declarations: dict[str, list[tuple[str, int]]] = {}
         problems: dict[str, str] = {}
-        for published in self._registry.all():
-            name = published.pipe.pipe
-            for index, key in enumerate(published.pipe.source.keys):
+        for revision in self._registry.all():
+            name = revision.pipe.pipe
+            for index, key in enumerate(revision.pipe.source.keys):
                 try:
                     require_granted(name, key)
                     digest = key.digest()
@@ -113,14 +113,16 @@ class WriteKeys:
                     problems[_subject(name, index)] = str(error)
                 else:
                     quota = KeyQuota(digest[:_NAME_DIGITS], key.quota) if key.quota else None
-                    by_digest.setdefault(digest, {})[name] = Grant(key_id(digest), quota)
-                    places.setdefault(digest, []).append((name, index))
-        for digest, pipes in by_digest.items():
-            for name, index in places[digest] if len(pipes) > 1 else ():
-                other = next(pipe for pipe in pipes if pipe != name)
-                problems[_subject(name, index)] = f"{shared_with(other)}. {_EVENTS} refuses it until then"
+                    pipes_by_digest.setdefault(digest, {})[name] = Grant(key_id(digest), quota)
+                    declarations.setdefault(digest, []).append((name, index))
+        for digest, pipes in pipes_by_digest.items():
+            for name, index in declarations[digest] if len(pipes) > 1 else ():
+                other_pipe = next(pipe for pipe in pipes if pipe != name)
+                problems[_subject(name, index)] = (
+                    f"{shared_with(other_pipe)}. {_EVENTS} refuses it until then"
+                )
         self._report(problems)
-        return by_digest
+        return pipes_by_digest
 
     def _report(self, problems: dict[str, str]) -> None:
         for subject, reason in problems.items():
@@ -146,8 +148,8 @@ def key_from_header(authorization: bytes) -> bytes | None:
         return credentials or None
     if scheme == b"basic":
         try:
-            user, _, _ = base64.b64decode(credentials, validate=True).partition(b":")
+            user_name, _, _ = base64.b64decode(credentials, validate=True).partition(b":")
         except binascii.Error:
             return None
-        return user or None
+        return user_name or None
     return None

@@ -18,7 +18,7 @@ from hifi.record.spark_sql import (
 from hifi_iceberg.destination.progress import TableProgress
 
 WORK: Final = "work"
-"""Column with what identifies copies of a delivery: the event's identity, and the number of its replay."""
+"""Column that identifies copies of a delivery: the event's identity, and the number of its replay."""
 _PARSED: Final = {
     "identity": identity_texts(),
     "hop": hop_texts(),
@@ -30,17 +30,17 @@ _PARSED: Final = {
     "replay": f"nullif({header_text(REPLAY)}, '0')",
     "refused_by": header_text(SERVICE),
     WORK: "if(replay is null, seq, concat(seq, '~', replay))",
-    # A replay that re-entered at enrich has its old offset in `raw`: only its identity tells whether it is a copy.
+    # A replay that re-entered at enrich has its old offset in `raw`: only its identity shows whether it is a copy.
     "ranked": "raw >= 0 and (replay is null or coalesce(refused_by, '') = 'normalize')",
 }
-_KEPT: Final = (
+_DELIVERY_COLUMNS: Final = (
     *("partition", "offset", "key", "value", "headers"),
     *("pipe", "accepted_us", "seq", "raw", WORK, "ranked", "destination"),
 )
 
 
 def parse(records: DataFrame) -> DataFrame:
-    """The columns that records of `enriched` have for a person who reads them; null where one is malformed."""
+    """Parse the headers of records of `enriched` into columns; null where one is malformed."""
     for name, expression in _PARSED.items():
         records = records.withColumn(name, sql.expr(expression))
     return records
@@ -49,9 +49,13 @@ def parse(records: DataFrame) -> DataFrame:
 def deliveries(parsed: DataFrame, tables: Iterable[tuple[str, str]]) -> DataFrame:
     """One row for each event and destination among `tables`, pairs of pipe and destination."""
     table_names = ", ".join(literal(f"{pipe}/{destination}") for pipe, destination in tables)
-    destinations = f"array_distinct(split({hop_field(TO)}, ','))"
-    destinations_sql = f"filter({destinations}, name -> concat(pipe, '/', name) in ({table_names or 'null'}))"
-    return parsed.withColumn("destination", sql.expr(f"explode({destinations_sql})")).select(*_KEPT)
+    destination_names = f"array_distinct(split({hop_field(TO)}, ','))"
+    table_destinations = (
+        f"filter({destination_names}, name -> concat(pipe, '/', name) in ({table_names or 'null'}))"
+    )
+    return parsed.withColumn("destination", sql.expr(f"explode({table_destinations})")).select(
+        *_DELIVERY_COLUMNS
+    )
 
 
 def without_copies(rows: DataFrame, progress: TableProgress) -> DataFrame:
@@ -61,25 +65,27 @@ def without_copies(rows: DataFrame, progress: TableProgress) -> DataFrame:
         rows: of one table.
         progress: that the table had before the batch.
     """
-    new = rows.filter(beyond(progress))
-    repeated = new.groupBy(WORK).agg(sql.min("offset").alias("first"), sql.count("*").alias("copies"))
-    firsts = [tuple(row) for row in repeated.filter("copies > 1").select(WORK, "first").collect()]
-    if not firsts:
-        return new
-    names = f"`{WORK}` string, first bigint"
-    first_offsets = sql.broadcast(rows.sparkSession.createDataFrame(firsts, names))
-    return new.join(first_offsets, WORK, "left").filter("first is null or offset = first").drop("first")
+    new_rows = rows.filter(beyond(progress))
+    copies_by_work = new_rows.groupBy(WORK).agg(
+        sql.min("offset").alias("first"), sql.count("*").alias("copies")
+    )
+    first_copies = [tuple(row) for row in copies_by_work.filter("copies > 1").select(WORK, "first").collect()]
+    if not first_copies:
+        return new_rows
+    schema = f"`{WORK}` string, first bigint"
+    first_offsets = sql.broadcast(rows.sparkSession.createDataFrame(first_copies, schema))
+    return new_rows.join(first_offsets, WORK, "left").filter("first is null or offset = first").drop("first")
 
 
 def beyond(progress: TableProgress) -> str:
-    """SQL of whether a delivery is beyond the progress of its table: not decided yet, and no copy of a row."""
-    offsets = {
+    """SQL of whether a delivery is beyond the progress of its table: not handled yet, and no copy of a row."""
+    next_offsets = {
         partition: partition_progress.next for partition, partition_progress in progress.partitions.items()
     }
-    raws = {
+    highest_raws = {
         partition: partition_progress.raw for partition, partition_progress in progress.partitions.items()
     }
-    return f"offset >= {_by_partition(offsets, 0)} and (not ranked or raw > {_by_partition(raws, -1)})"
+    return f"offset >= {_by_partition(next_offsets, 0)} and (not ranked or raw > {_by_partition(highest_raws, -1)})"
 
 
 def _by_partition(values: Mapping[int, int], default: int) -> str:

@@ -25,12 +25,12 @@ _ORDERED: Final = {SqlType.INT, SqlType.BIGINT, SqlType.STRING}
 """Types of a key whose range is compared with the statistics of data files."""
 
 
-def newest_by_key(rows: DataFrame, declared: LakeTable, types: Mapping[str, str]) -> DataFrame:
-    """The last row of each key, with all columns of the table and `DELETES`: what the batch makes of the key.
+def newest_by_key(rows: DataFrame, table: LakeTable, types: Mapping[str, str]) -> DataFrame:
+    """The last row of each key, with all columns of the table and `DELETES`: the result of the batch for the key.
 
     Args:
         rows: of the batch.
-        declared: the table.
+        table: the table.
         types: all columns that the table has, and their Spark SQL types.
     """
     row_columns = set(rows.select(f"{ROW}.*").columns)
@@ -38,52 +38,56 @@ def newest_by_key(rows: DataFrame, declared: LakeTable, types: Mapping[str, str]
         f"{ROW}.`{name}`" if name in row_columns else f"cast(null as {kind}) as `{name}`"
         for name, kind in types.items()
     ]
-    all_columns = rows.withColumn(ROW, sql.expr(f"struct({', '.join(columns)})"))
-    keys = [sql.col(f"{ROW}.`{name}`").alias(name) for name in declared.settings.key]
-    last = sql.max_by(sql.struct(ROW, DELETES), sql.col(f"{ROW}.`{OFFSET}`")).alias(_NEW)
-    return all_columns.groupBy(*keys).agg(last).select(f"`{_NEW}`.*")
+    complete_rows = rows.withColumn(ROW, sql.expr(f"struct({', '.join(columns)})"))
+    key_columns = [sql.col(f"{ROW}.`{name}`").alias(name) for name in table.settings.key]
+    newest_row = sql.max_by(sql.struct(ROW, DELETES), sql.col(f"{ROW}.`{OFFSET}`")).alias(_NEW)
+    return complete_rows.groupBy(*key_columns).agg(newest_row).select(f"`{_NEW}`.*")
 
 
-def affected_files(newest: DataFrame, declared: LakeTable, files: StoredFiles) -> list[DataFile]:
+def affected_files(newest: DataFrame, table: LakeTable, files: StoredFiles) -> list[DataFile]:
     """The data files of the table with a row of one of the keys."""
-    candidates = files.matching(_key_range(newest, declared))
-    if not candidates:
+    candidate_files = files.matching(_key_range(newest, table))
+    if not candidate_files:
         return []
-    key = list(declared.settings.key)
-    keys = newest.select(*(sql.col(f"{ROW}.`{name}`").alias(name) for name in key))
-    rows = files.read(candidates).select(*key, sql.col("_metadata.file_name").alias(_FILE))
-    file_rows = rows.join(sql.broadcast(keys), key, "left_semi").select(_FILE).distinct().collect()
-    names = {str(row[0]) for row in file_rows}
-    return [candidate for candidate in candidates if files.name_of(candidate) in names]
+    key_names = list(table.settings.key)
+    key_rows = newest.select(*(sql.col(f"{ROW}.`{name}`").alias(name) for name in key_names))
+    rows = files.read(candidate_files).select(*key_names, sql.col("_metadata.file_name").alias(_FILE))
+    file_rows = rows.join(sql.broadcast(key_rows), key_names, "left_semi").select(_FILE).distinct().collect()
+    file_names = {str(row[0]) for row in file_rows}
+    return [candidate for candidate in candidate_files if files.name_of(candidate) in file_names]
 
 
-def merged(newest: DataFrame, old: DataFrame, declared: LakeTable) -> DataFrame:
+def merged(newest: DataFrame, stored_rows: DataFrame, table: LakeTable) -> DataFrame:
     """The rows that replace the affected files.
 
     Args:
         newest: as `newest_by_key` returns it.
-        old: rows of the affected files.
-        declared: the table.
+        stored_rows: rows of the affected files.
+        table: the table.
     """
-    key = list(declared.settings.key)
-    changes = newest.select(*(sql.col(f"{ROW}.`{name}`").alias(name) for name in key), ROW, DELETES)
-    joined_rows = old.select(*key, sql.struct("*").alias("old")).join(changes, key, "full_outer")
-    same_log = f"coalesce(old.`{LOG}` = {ROW}.`{LOG}`, false)"
-    by_offset = f"old.`{PARTITION}` = {ROW}.`{PARTITION}` and old.`{OFFSET}` >= {ROW}.`{OFFSET}`"
-    is_older = f"if({same_log}, {by_offset}, old.`{ACCEPTED}` > {ROW}.`{ACCEPTED}`)"
-    keeps = f"{ROW} is null or (old is not null and {is_older})"
+    key_names = list(table.settings.key)
+    changes = newest.select(*(sql.col(f"{ROW}.`{name}`").alias(name) for name in key_names), ROW, DELETES)
+    joined_rows = stored_rows.select(*key_names, sql.struct("*").alias("old")).join(
+        changes, key_names, "full_outer"
+    )
+    is_same_log = f"coalesce(old.`{LOG}` = {ROW}.`{LOG}`, false)"
+    is_older_offset = f"old.`{PARTITION}` = {ROW}.`{PARTITION}` and old.`{OFFSET}` >= {ROW}.`{OFFSET}`"
+    is_older = f"if({is_same_log}, {is_older_offset}, old.`{ACCEPTED}` > {ROW}.`{ACCEPTED}`)"
+    keeps_stored = f"{ROW} is null or (old is not null and {is_older})"
     return (
-        joined_rows.filter(f"({keeps}) or not {DELETES}")
-        .select(sql.expr(f"if({keeps}, old, {ROW})").alias(ROW))
+        joined_rows.filter(f"({keeps_stored}) or not {DELETES}")
+        .select(sql.expr(f"if({keeps_stored}, old, {ROW})").alias(ROW))
         .select(f"{ROW}.*")
     )
 
 
-def _key_range(newest: DataFrame, declared: LakeTable) -> BooleanExpression:
-    """A filter that leaves out files whose statistics show that they have none of the keys."""
-    name = declared.settings.key[0]
-    if declared.columns.get(name) not in _ORDERED:
+def _key_range(newest: DataFrame, table: LakeTable) -> BooleanExpression:
+    """A filter that excludes files which, by their statistics, have none of the keys."""
+    key_name = table.settings.key[0]
+    if table.columns.get(key_name) not in _ORDERED:
         return AlwaysTrue()
-    column = f"{ROW}.`{name}`"
-    least, most = newest.agg(sql.min(column), sql.max(column)).collect()[0]
-    return And(GreaterThanOrEqual(term=name, value=least), LessThanOrEqual(term=name, value=most))
+    column = f"{ROW}.`{key_name}`"
+    lowest_key, highest_key = newest.agg(sql.min(column), sql.max(column)).collect()[0]
+    return And(
+        GreaterThanOrEqual(term=key_name, value=lowest_key), LessThanOrEqual(term=key_name, value=highest_key)
+    )

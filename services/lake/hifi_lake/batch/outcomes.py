@@ -1,4 +1,4 @@
-"""The records that lake writes for deliveries, as Spark SQL: receipts, and dead letters of what is no row."""
+"""The records that lake writes for deliveries, as Spark SQL: receipts, and dead letters of events without a row."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -38,70 +38,70 @@ _DETAILS: Final = {
 
 
 def receipts(deliveries: DataFrame, fetched_us: int, sent_us: int, answered_us: int) -> DataFrame:
-    """The receipts of deliveries that are committed: of the outcome `delivered`.
+    """The receipts of committed deliveries, with the outcome `delivered`.
 
     Args:
         deliveries: rows of `hifi_lake.batch.deliveries`.
-        fetched_us: when the batch began, microseconds since 1970 UTC.
-        sent_us: when the files were begun, microseconds since 1970 UTC.
-        answered_us: when the catalog had committed, microseconds since 1970 UTC.
+        fetched_us: start of the batch, microseconds since 1970 UTC.
+        sent_us: start of the writes of files, microseconds since 1970 UTC.
+        answered_us: time at which the catalog had committed, microseconds since 1970 UTC.
     """
-    request = {SENT: f"'{sent_us}'", ANSWERED: f"'{answered_us}'"}
-    receipt = _receipt("delivered", {ATTEMPT: "'1'", **request})
-    return _records(deliveries, fetched_us, receipt, "cast(null as binary)", _copied())
+    request_times = {SENT: f"'{sent_us}'", ANSWERED: f"'{answered_us}'"}
+    receipt = _receipt("delivered", {ATTEMPT: "'1'", **request_times})
+    return _records(deliveries, fetched_us, receipt, "cast(null as binary)", _copied_headers())
 
 
 def dead_letters(deliveries: DataFrame, fetched_us: int) -> DataFrame:
     """The dead letters of deliveries that are no rows of the table."""
-    other_headers = "slice(headers, 3, size(headers))"
-    details = " ".join(f"when '{reason}' then {literal(text)}" for reason, text in _DETAILS.items())
-    facts = ", ".join(
+    event_headers = "slice(headers, 3, size(headers))"
+    detail_cases = " ".join(f"when '{reason}' then {literal(text)}" for reason, text in _DETAILS.items())
+    failure_headers = ", ".join(
         [
             header(DESTINATION, "destination"),
             header(SOURCE, _SOURCE),
             header(REASON, f"`{REFUSAL}`"),
-            header(DETAIL, f"case `{REFUSAL}` {details} end"),
+            header(DETAIL, f"case `{REFUSAL}` {detail_cases} end"),
             header(SERVICE, "'lake'"),
         ]
     )
-    attributes = f"filter({other_headers}, h -> h.key not in ({_names(REASON, DETAIL, SERVICE)}))"
-    return _records(deliveries, fetched_us, None, "value", f"concat({attributes}, array({facts}))")
+    attributes = f"filter({event_headers}, h -> h.key not in ({_name_literals(REASON, DETAIL, SERVICE)}))"
+    return _records(deliveries, fetched_us, None, "value", f"concat({attributes}, array({failure_headers}))")
 
 
 def refusals(deliveries: DataFrame, fetched_us: int) -> DataFrame:
     """The receipts of deliveries that are no rows of the table."""
     receipt = _receipt("dead-letter", {ATTEMPT: "'0'", REASON: f"`{REFUSAL}`"})
-    return _records(deliveries, fetched_us, receipt, "cast(null as binary)", _copied())
+    return _records(deliveries, fetched_us, receipt, "cast(null as binary)", _copied_headers())
 
 
 def _records(
     deliveries: DataFrame, fetched_us: int, receipt: str | None, value: str, headers: str
 ) -> DataFrame:
-    first = ["headers[0]", hop_header(f"{fetched_us}L", "if(raw >= 0, raw, null)")]
+    leading_headers = ["headers[0]", hop_header(f"{fetched_us}L", "if(raw >= 0, raw, null)")]
     if receipt is not None:
-        first.append(receipt)
+        leading_headers.append(receipt)
     return deliveries.select(
         "key",
         sql.expr(value).alias("value"),
-        sql.expr(f"concat(array({', '.join(first)}), {headers})").alias("headers"),
+        sql.expr(f"concat(array({', '.join(leading_headers)}), {headers})").alias("headers"),
         "partition",
     )
 
 
 def _receipt(outcome: str, fields: Mapping[str, str]) -> str:
-    delivery = {
+    delivery_fields = {
         OUTCOME: literal(outcome),
         DESTINATION: "destination",
         SOURCE: _SOURCE,
         PASS: "'0'",
         RELEASE: literal(VERSION),
     }
-    return receipt_header({**delivery, **fields})
+    return receipt_header({**delivery_fields, **fields})
 
 
-def _copied() -> str:
-    return f"filter(headers, h -> h.key in ({_names(*_COPIED)}))"
+def _copied_headers() -> str:
+    return f"filter(headers, h -> h.key in ({_name_literals(*_COPIED)}))"
 
 
-def _names(*names: str) -> str:
+def _name_literals(*names: str) -> str:
     return ", ".join(literal(name) for name in names)

@@ -1,8 +1,8 @@
 """One micro-batch: its deliveries to the tables, then their receipts, then the offsets of the group.
 
 Data and progress of a table are committed together, receipts after that, the offsets of the group last. Whenever the
-service is killed, the next run reads the batch again from the offsets of the group: what a table has already is not
-written again, and what has a receipt gets no other one.
+service is killed, the next run reads the batch again from the offsets of the group: rows that a table has are not
+written again, and deliveries with a receipt get no other one.
 """
 
 from collections.abc import Mapping
@@ -61,8 +61,8 @@ class BatchProcessor:
         self._stream = stream
         self._scratch = scratch
         self._writers: dict[TableName, TableWriter] = {}
-        self._batches: dict[TableName, int] = {}
-        self._recorded: list[Recorded] | None = None
+        self._batch_counts: dict[TableName, int] = {}
+        self._recorded_deliveries: list[Recorded] | None = None
 
     def process(
         self, records: DataFrame, start: StartOffsets, end: Mapping[int, int], offsets: GroupOffsets
@@ -71,55 +71,59 @@ class BatchProcessor:
 
         Args:
             records: of `enriched`.
-            start: where the batch starts; in the first batch of a run with the notes of the last commit.
+            start: offsets of the first records; in the first batch of a run with the metadata of the last commit.
             end: partition to the offset after its last record.
             offsets: of the group.
 
         Raises:
             Fenced: another instance has taken over.
-            Retryable: repeat the batch; those tables that could be written have it.
+            Retryable: repeat the batch; the tables that could be written have it.
         """
         self._stream.require_leadership()
-        if self._recorded is None:
-            floors = {partition: int(note) for partition, note in start.notes.items() if note.isdigit()}
-            self._recorded = self._stream.recorded(floors)
+        if self._recorded_deliveries is None:
+            floors = {
+                partition: int(metadata) for partition, metadata in start.notes.items() if metadata.isdigit()
+            }
+            self._recorded_deliveries = self._stream.recorded(floors)
         fetched_us = now_us()
         delivery_rows = self._deliveries(records)
-        failed: dict[TableName, str] = {}
+        failure_reasons: dict[TableName, str] = {}
         try:
             for row in delivery_rows.groupBy("pipe", "destination").count().collect():
                 name = (row.pipe, row.destination)
-                mine = delivery_rows.filter(
+                table_deliveries = delivery_rows.filter(
                     f"pipe = {literal(row.pipe)} and destination = {literal(row.destination)}"
                 )
                 try:
-                    self._process_table(name, mine, start.offsets, end, fetched_us)
+                    self._process_table(name, table_deliveries, start.offsets, end, fetched_us)
                 except Fenced:
                     raise
                 except Exception as error:  # of the catalog, the warehouse or Spark: other tables go on
                     logger.exception("table-failed", pipe=name[0], destination=name[1])
                     self._writers.pop(name, None)
-                    line = str(error).partition("\n")[0][:300]
-                    failed[name] = f"{type(error).__name__}: {line}"
+                    first_line = str(error).partition("\n")[0][:300]
+                    failure_reasons[name] = f"{type(error).__name__}: {first_line}"
         finally:
             delivery_rows.unpersist()
         for name in self._stream.names():
-            self._stream.warn(name, failed.get(name))
-        if failed:
-            raise Retryable("; ".join(f"{'/'.join(name)}: {why}" for name, why in failed.items()))
-        self._recorded = []
+            self._stream.warn(name, failure_reasons.get(name))
+        if failure_reasons:
+            raise Retryable(
+                "; ".join(f"{'/'.join(name)}: {reason}" for name, reason in failure_reasons.items())
+            )
+        self._recorded_deliveries = []
         floors = self._stream.receipts_end()  # the next run looks for receipts of later batches from here on
         self._stream.commit(offsets, end, {partition: str(floor) for partition, floor in floors.items()})
 
     def maintain(self) -> None:
         """Compact the tables that have had many batches, and expire their snapshots.
 
-        A failure is logged: the next maintenance does it.
+        A failure is logged: the next maintenance repeats it.
         """
-        for name, batches in self._batches.items():
+        for name, batches in self._batch_counts.items():
             writer = self._writers.get(name)
             if batches >= _MAINTENANCE_BATCHES and writer is not None:
-                self._batches[name] = 0
+                self._batch_counts[name] = 0
                 try:
                     writer.maintain()
                 except Fenced:
@@ -129,15 +133,19 @@ class BatchProcessor:
                     self._writers.pop(name)
 
     def _deliveries(self, records: DataFrame) -> DataFrame:
-        """The deliveries to tables, cached, with the pipes that the events need."""
+        """The deliveries to tables, cached, once the pipes that the events need are known."""
         while True:
-            names = self._stream.names()
+            table_names = self._stream.names()
             observation = Observation()
-            parsed = parse(records).observe(observation, sql.max("revision_offset").alias("revision_offset"))
-            delivery_rows = deliveries(parsed, sorted(names)).persist(StorageLevel.MEMORY_AND_DISK)
+            parsed_records = parse(records).observe(
+                observation, sql.max("revision_offset").alias("revision_offset")
+            )
+            delivery_rows = deliveries(parsed_records, sorted(table_names)).persist(
+                StorageLevel.MEMORY_AND_DISK
+            )
             delivery_rows.count()
             self._stream.require_offset(int(observation.get.get("revision_offset") or -1))
-            if names == self._stream.names():
+            if table_names == self._stream.names():
                 return delivery_rows
             delivery_rows.unpersist()
 
@@ -158,41 +166,41 @@ class BatchProcessor:
             )
         self._stream.require_leadership()
         sent_us = now_us()
-        refused = writer.commit(rows, end)
+        refused_count = writer.commit(rows, end)
         answered_us = now_us()
-        without_receipt = self._without_receipt(rows, name)
+        unrecorded_rows = self._without_receipt(rows, name)
         receipts = outcomes.receipts(
-            without_receipt.filter(f"`{REFUSAL}` is null"), fetched_us, sent_us, answered_us
+            unrecorded_rows.filter(f"`{REFUSAL}` is null"), fetched_us, sent_us, answered_us
         )
-        if refused:
-            refused_rows = without_receipt.filter(f"`{REFUSAL}` is not null")
+        if refused_count:
+            refused_rows = unrecorded_rows.filter(f"`{REFUSAL}` is not null")
             self._write(outcomes.dead_letters(refused_rows, fetched_us), self._topics.dead_letter)
             receipts = receipts.unionByName(outcomes.refusals(refused_rows, fetched_us))
         self._write(receipts, self._topics.receipts)
-        self._batches[name] = self._batches.get(name, 0) + 1
+        self._batch_counts[name] = self._batch_counts.get(name, 0) + 1
 
     def _table_writer(self, name: TableName) -> TableWriter:
-        """The writer of a table as it is declared now."""
-        declared = self._stream.table(name)
+        """The writer of a table by its present declaration."""
+        table = self._stream.table(name)
         writer = self._writers.get(name)
-        if writer is None or writer.declared != declared:
+        if writer is None or writer.table != table:
             writer = TableWriter(
-                declared,
+                table,
                 self._stream.log(),
                 self._settings,
                 self._spark,
                 self._scratch,
-                partial(self._stream.settled_until, declared),
+                partial(self._stream.settled_until, table),
             )
             self._writers[name] = writer
         return writer
 
     def _without_receipt(self, rows: DataFrame, name: TableName) -> DataFrame:
-        places = [receipt[2:] for receipt in self._recorded or [] if receipt[:2] == name]
-        if not places:
+        recorded_offsets = [receipt[2:] for receipt in self._recorded_deliveries or [] if receipt[:2] == name]
+        if not recorded_offsets:
             return rows
-        written = self._spark.createDataFrame(places, "partition int, offset bigint")
-        return rows.join(sql.broadcast(written), ["partition", "offset"], "left_anti")
+        recorded_rows = self._spark.createDataFrame(recorded_offsets, "partition int, offset bigint")
+        return rows.join(sql.broadcast(recorded_rows), ["partition", "offset"], "left_anti")
 
     def _write(self, records: DataFrame, topic: str) -> None:
         write_records(records.withColumn("topic", sql.lit(topic)), self._settings)

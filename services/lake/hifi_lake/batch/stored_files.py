@@ -16,7 +16,7 @@ from hifi_iceberg.destination.commits import TableCommits
 from hifi_iceberg.destination.file_store import FileStore
 
 _TASK_ROWS: Final = 200_000
-"""Rows from which on another task writes a part of them."""
+"""Rows for each task that writes files."""
 
 
 class StoredFiles:
@@ -42,18 +42,18 @@ class StoredFiles:
         return spark_types(self._commits.table)
 
     def matching(self, condition: BooleanExpression) -> list[DataFile]:
-        """The files that may have rows for which a condition is true, as the statistics in the catalog say.
+        """The files that, by the statistics in the catalog, may have rows for which a condition is true.
 
         Raises:
             Misconfigured: another writer has deleted rows of them by delete files, which Spark does not read here.
         """
-        tasks = list(self._commits.table.scan(row_filter=condition).plan_files())
-        if any(task.delete_files for task in tasks):
+        scan_tasks = list(self._commits.table.scan(row_filter=condition).plan_files())
+        if any(scan_task.delete_files for scan_task in scan_tasks):
             raise Misconfigured(
                 f"the table {self._commits.name} has delete files of another writer, so its data files cannot be "
                 "written again here: let that writer compact the table"
             )
-        return [task.file for task in tasks]
+        return [scan_task.file for scan_task in scan_tasks]
 
     def read(self, files: Sequence[DataFile]) -> DataFrame:
         """The rows of files, with all columns of the table; columns that a file does not have are null."""
@@ -66,24 +66,24 @@ class StoredFiles:
 
     @staticmethod
     def name_of(file: DataFile) -> str:
-        """Its name without folders, which Spark has made unique."""
+        """The name of a file without folders, which Spark has made unique."""
         return str(file.file_path).rpartition("/")[2]
 
-    def write(self, rows: DataFrame, count: int) -> list[str]:
+    def write(self, rows: DataFrame, row_count: int) -> list[str]:
         """Write rows to new files, each of one partition of the table.
 
         Args:
             rows: with the columns of the table.
-            count: about how many they are.
+            row_count: their number, approximately.
 
         Returns:
             URLs of the files.
         """
-        parallel = min(self._spark.sparkContext.defaultParallelism, math.ceil(count / _TASK_ROWS))
-        tasks = max(1, parallel, math.ceil(count / self._file_rows))
-        writer = rows.coalesce(tasks).write
+        parallel_tasks = min(self._spark.sparkContext.defaultParallelism, math.ceil(row_count / _TASK_ROWS))
+        task_count = max(1, parallel_tasks, math.ceil(row_count / self._file_rows))
+        writer = rows.coalesce(task_count).write
         if self._commits.table.spec().fields:
-            writer = rows.withColumn(DAY, sql.to_date(ACCEPTED)).coalesce(tasks).write.partitionBy(DAY)
+            writer = rows.withColumn(DAY, sql.to_date(ACCEPTED)).coalesce(task_count).write.partitionBy(DAY)
         folder = self._store.new_folder()
         writer.option("maxRecordsPerFile", self._file_rows).parquet(folder)
         return self._store.publish(folder)

@@ -18,62 +18,62 @@ ROW: Final = "row"
 DELETES: Final = "deletes"
 """Column of whether the event deletes the row of its key."""
 REFUSAL: Final = "refusal"
-"""Column of why the event is no row of the table; null: it is one."""
+"""Column of the reason why the event has no row in the table; null: it has one."""
 NO_KEY: Final = "no-key"
 NOT_JSON: Final = "not-json"
 _DATA: Final = "hifi data"
 _TEXT: Final = "cast(value as string)"
 
 
-def with_rows(deliveries: DataFrame, declared: LakeTable, log: str) -> DataFrame:
+def with_rows(deliveries: DataFrame, table: LakeTable, log_identity: str) -> DataFrame:
     """Deliveries of a table with the columns `ROW`, `DELETES` and `REFUSAL`.
 
     A value that does not fit its type is null, as in `enrich.fields`.
 
     Args:
         deliveries: of the table.
-        declared: the table.
-        log: identity of the stream's log.
+        table: the table.
+        log_identity: identity of the stream's log.
     """
-    parsed = deliveries.withColumn(_DATA, sql.expr(json_fields(_TEXT, list(declared.columns))))
+    parsed_deliveries = deliveries.withColumn(_DATA, sql.expr(json_fields(_TEXT, list(table.columns))))
     columns = {
         name: stored_text(f"`{_DATA}`[{index}]", kind)
-        for index, (name, kind) in enumerate(declared.columns.items())
+        for index, (name, kind) in enumerate(table.columns.items())
     }
-    for name, attribute in declared.settings.attributes.items():
-        header = literal(CE_PREFIX + attribute)
-        columns[name] = f"cast(filter(headers, h -> h.key = {header})[0].value as string)"
+    for name, attribute in table.settings.attributes.items():
+        header_name = literal(CE_PREFIX + attribute)
+        columns[name] = f"cast(filter(headers, h -> h.key = {header_name})[0].value as string)"
     columns |= {ACCEPTED: "timestamp_micros(accepted_us)", SEQ: "seq"}
-    columns |= {LOG: literal(log), PARTITION: "partition", OFFSET: "raw"}
-    row = ", ".join(f"{expression} as `{name}`" for name, expression in columns.items())
+    columns |= {LOG: literal(log_identity), PARTITION: "partition", OFFSET: "raw"}
+    row_columns = ", ".join(f"{expression} as `{name}`" for name, expression in columns.items())
     return (
-        parsed.withColumn(ROW, sql.expr(f"struct({row})"))
-        .withColumn(DELETES, sql.expr(_deletes(declared.settings.delete_when)))
-        .withColumn(REFUSAL, sql.expr(_refusal(declared)))
+        parsed_deliveries.withColumn(ROW, sql.expr(f"struct({row_columns})"))
+        .withColumn(DELETES, sql.expr(_deletes(table.settings.delete_when)))
+        .withColumn(REFUSAL, sql.expr(_refusal(table)))
         .drop(_DATA)
     )
 
 
-def _refusal(declared: LakeTable) -> str:
-    tests = [f"when not coalesce(startswith(ltrim(' \\t\\r\\n', {_TEXT}), '{{'), false) then '{NOT_JSON}'"]
-    if declared.settings.key:
-        missing = " or ".join(f"{ROW}.`{name}` is null" for name in declared.settings.key)
-        tests.append(f"when {missing} then '{NO_KEY}'")
-    return f"case {' '.join(tests)} end"
+def _refusal(table: LakeTable) -> str:
+    cases = [f"when not coalesce(startswith(ltrim(' \\t\\r\\n', {_TEXT}), '{{'), false) then '{NOT_JSON}'"]
+    if table.settings.key:
+        is_key_missing = " or ".join(f"{ROW}.`{name}` is null" for name in table.settings.key)
+        cases.append(f"when {is_key_missing} then '{NO_KEY}'")
+    return f"case {' '.join(cases)} end"
 
 
 def _deletes(delete_when: Mapping[str, Any]) -> str:
     """SQL of whether all fields have the values; JSON texts are compared, so `1` is not `"1"`."""
     if not delete_when:
         return "false"
-    tests = []
+    conditions = []
     for path, value in delete_when.items():
-        json_path = literal("$" + "".join(f"['{part}']" for part in path.split(".")))
-        text = f"to_json(try_variant_get(try_parse_json({_TEXT}), {json_path}))"
+        json_path = literal("$" + "".join(f"['{segment}']" for segment in path.split(".")))
+        field_json = f"to_json(try_variant_get(try_parse_json({_TEXT}), {json_path}))"
         json_value = literal(orjson.dumps(value).decode())
-        tests.append(
-            f"{text} is not distinct from {json_value}"
+        conditions.append(
+            f"{field_json} is not distinct from {json_value}"
             if value is not None
-            else f"coalesce({text}, 'null') = 'null'"
+            else f"coalesce({field_json}, 'null') = 'null'"
         )
-    return f"coalesce({' and '.join(tests)}, false)"
+    return f"coalesce({' and '.join(conditions)}, false)"

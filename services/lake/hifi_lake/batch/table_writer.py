@@ -28,12 +28,12 @@ logger = log.get(__name__)
 
 
 class TableWriter:
-    """Writes one table, as long as no other instance takes it over."""
+    """Writes one table until another instance takes it over."""
 
     def __init__(
         self,
-        declared: LakeTable,
-        log: str,
+        table: LakeTable,
+        log_identity: str,
         settings: LakeSettings,
         spark: SparkSession,
         scratch: Path,
@@ -42,8 +42,8 @@ class TableWriter:
         """Open the table, take it over, and delete the files that a killed instance left behind.
 
         Args:
-            declared: the table.
-            log: identity of the stream's log.
+            table: the table.
+            log_identity: identity of the stream's log.
             settings: of the service.
             spark: session.
             scratch: folder for temporary files.
@@ -51,40 +51,42 @@ class TableWriter:
 
         Raises:
             Misconfigured: see `open_table`.
-            Retryable: others commit all the time.
+            Retryable: other writers commit all the time.
         """
-        self.declared: Final = declared
-        self._log = log
+        self.table: Final = table
+        self._log = log_identity
         self._settings = settings
-        writer = uuid4().hex
+        writer_id = uuid4().hex
         self._commits: Final = TableCommits(
-            open_table(declared), log, writer, settings.lake_commit_attempts, settled_until
+            open_table(table), log_identity, writer_id, settings.lake_commit_attempts, settled_until
         )
-        self._store = FileStore(self._commits.table, log, writer, scratch)
+        self._store = FileStore(self._commits.table, log_identity, writer_id, scratch)
         self._files = StoredFiles(spark, self._commits, self._store, settings.lake_file_rows)
-        deleted = self._store.delete_unreferenced()
-        logger.info("table-taken-over", table=self._commits.name, deleted_files=deleted)
+        deleted_files = self._store.delete_unreferenced()
+        logger.info("table-taken-over", table=self._commits.name, deleted_files=deleted_files)
 
     @property
     def progress(self) -> TableProgress:
-        """How far the table is."""
+        """The progress of the table."""
         return self._commits.progress
 
     def first_copies(self, deliveries: DataFrame, start: Mapping[int, int]) -> DataFrame:
         """The first copies among the deliveries of the table, with the columns of `with_rows`.
 
-        Those that the table has already are among them: their receipts may be missing.
+        Deliveries that the table has already are among them: their receipts may be missing.
 
         Args:
             deliveries: of the table.
             start: partition to the offset of the first record of the batch.
         """
-        first = without_copies(deliveries, self._commits.progress_at(start))
-        rows = with_rows(first, self.declared, self._log)
-        new = sql.expr(beyond(self.progress))
-        replayed = [str(row.seq) for row in rows.filter(new & ~sql.col("ranked")).select("seq").collect()]
-        stored_seqs = self._seqs_in_table(replayed) if replayed else []
-        return rows.filter(~(new & sql.col("seq").isin(stored_seqs))) if stored_seqs else rows
+        first_deliveries = without_copies(deliveries, self._commits.progress_at(start))
+        rows = with_rows(first_deliveries, self.table, self._log)
+        is_new = sql.expr(beyond(self.progress))
+        replayed_seqs = [
+            str(row.seq) for row in rows.filter(is_new & ~sql.col("ranked")).select("seq").collect()
+        ]
+        stored_seqs = self._seqs_in_table(replayed_seqs) if replayed_seqs else []
+        return rows.filter(~(is_new & sql.col("seq").isin(stored_seqs))) if stored_seqs else rows
 
     def commit(self, rows: DataFrame, end: Mapping[int, int]) -> int:
         """Commit the rows that the table does not have yet.
@@ -94,7 +96,7 @@ class TableWriter:
             end: partition to the offset after the last record of the batch.
 
         Returns:
-            How many deliveries are no rows of the table.
+            Number of deliveries that are no rows of the table.
 
         Raises:
             Fenced: another instance writes the table.
@@ -102,27 +104,25 @@ class TableWriter:
         """
         started_s = monotonic_s()
         is_new = f"`{REFUSAL}` is null and {beyond(self.progress)}"
-        counted = _count(rows, is_new)
-        refused = sum(int(partition_counts.refused) for partition_counts in counted)
-        total = sum(int(partition_counts.new) for partition_counts in counted)
-        if not total:
-            return refused
-        new = rows.filter(is_new)
-        tops = {
-            partition_counts.partition: partition_counts.raw
-            for partition_counts in counted
-            if partition_counts.new
-        }
-        progress = self.progress.advanced(end, tops)
-        if self.declared.settings.mode == "append":
-            self._commits.append(self._files.write(new.select(f"{ROW}.*"), total), progress)
+        partition_counts = _count_rows(rows, is_new)
+        refused_count = sum(int(counts.refused) for counts in partition_counts)
+        new_count = sum(int(counts.new) for counts in partition_counts)
+        if not new_count:
+            return refused_count
+        new_rows = rows.filter(is_new)
+        highest_raws = {counts.partition: counts.raw for counts in partition_counts if counts.new}
+        progress = self.progress.advanced(end, highest_raws)
+        if self.table.settings.mode == "append":
+            self._commits.append(self._files.write(new_rows.select(f"{ROW}.*"), new_count), progress)
         else:
-            self._merge(new, total, progress)
-        seconds = monotonic_s() - started_s
-        metrics.LAKE_COMMIT_SECONDS.observe(seconds)
-        metrics.LAKE_ROWS.labels(self.declared.pipe, self.declared.destination).inc(total)
-        logger.info("table-committed", table=self._commits.name, events=total, seconds=round(seconds, 3))
-        return refused
+            self._merge(new_rows, new_count, progress)
+        commit_seconds = monotonic_s() - started_s
+        metrics.LAKE_COMMIT_SECONDS.observe(commit_seconds)
+        metrics.LAKE_ROWS.labels(self.table.pipe, self.table.destination).inc(new_count)
+        logger.info(
+            "table-committed", table=self._commits.name, events=new_count, seconds=round(commit_seconds, 3)
+        )
+        return refused_count
 
     def maintain(self) -> None:
         """Replace many small files of a partition by few, and delete old snapshots with their files.
@@ -131,44 +131,49 @@ class TableWriter:
             Fenced, Retryable: as `commit`.
         """
         settings = self._settings
-        small = [
+        small_files = [
             file
             for file in self._files.matching(AlwaysTrue())
             if file.record_count < settings.lake_file_rows / 2
         ]
-        small.sort(key=lambda file: repr(file.partition))
-        for _, members in groupby(small, key=lambda file: repr(file.partition)):
+        small_files.sort(key=lambda file: repr(file.partition))
+        for _, members in groupby(small_files, key=lambda file: repr(file.partition)):
             files = list(members)
             if len(files) >= settings.lake_compact_files:
-                count = sum(file.record_count for file in files)
-                self._commits.replace(files, self._files.write(self._files.read(files), count), self.progress)
-                logger.info("table-compacted", table=self._commits.name, files=len(files), rows=count)
-        expired = self._commits.expire(settings.lake_keep_snapshots, settings.lake_keep_snapshots_s)
-        if expired:
-            deleted = self._store.delete_unreferenced()
+                row_count = sum(file.record_count for file in files)
+                self._commits.replace(
+                    files, self._files.write(self._files.read(files), row_count), self.progress
+                )
+                logger.info("table-compacted", table=self._commits.name, files=len(files), rows=row_count)
+        expired_snapshots = self._commits.expire(settings.lake_keep_snapshots, settings.lake_keep_snapshots_s)
+        if expired_snapshots:
+            deleted_files = self._store.delete_unreferenced()
             logger.info(
-                "snapshots-expired", table=self._commits.name, snapshots=expired, deleted_files=deleted
+                "snapshots-expired",
+                table=self._commits.name,
+                snapshots=expired_snapshots,
+                deleted_files=deleted_files,
             )
 
-    def _merge(self, new: DataFrame, total: int, progress: TableProgress) -> None:
-        newest = newest_by_key(new, self.declared, self._files.types).persist(StorageLevel.MEMORY_AND_DISK)
+    def _merge(self, new_rows: DataFrame, new_count: int, progress: TableProgress) -> None:
+        newest = newest_by_key(new_rows, self.table, self._files.types).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            old = affected_files(newest, self.declared, self._files)
-            rows = merged(newest, self._files.read(old), self.declared)
-            new_files = self._files.write(rows, total + sum(file.record_count for file in old))
-            self._commits.replace(old, new_files, progress)
+            replaced_files = affected_files(newest, self.table, self._files)
+            rows = merged(newest, self._files.read(replaced_files), self.table)
+            new_files = self._files.write(rows, new_count + sum(file.record_count for file in replaced_files))
+            self._commits.replace(replaced_files, new_files, progress)
         finally:
             newest.unpersist()
 
-    def _seqs_in_table(self, replayed: Sequence[str]) -> list[str]:
-        """Identities of replayed events that the table has: their offset in `raw` does not tell copies."""
+    def _seqs_in_table(self, replayed_seqs: Sequence[str]) -> list[str]:
+        """Identities of replayed events that the table has: their offset in `raw` does not identify copies."""
         scan = self._commits.table.scan(
-            row_filter=In(term=SEQ, literals=set(replayed)), selected_fields=(SEQ,)
+            row_filter=In(term=SEQ, literals=set(replayed_seqs)), selected_fields=(SEQ,)
         )
         return [str(seq) for seq in scan.to_arrow()[SEQ].to_pylist()]
 
 
-def _count(rows: DataFrame, is_new: str) -> list[Row]:
+def _count_rows(rows: DataFrame, is_new: str) -> list[Row]:
     """For each partition the number of new and of refused rows, and of the new ones the highest `raw`.
 
     Args:

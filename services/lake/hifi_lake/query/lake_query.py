@@ -1,6 +1,6 @@
 """One run of the streaming query over `enriched`, from given offsets until it is stopped or fails.
 
-Its checkpoint is deleted with it: the next run starts at the offsets of the group, and what the tables have already is
+Its checkpoint is deleted with it: the next run starts at the offsets of the group, and rows that the tables have are
 not written again (see docs/decisions/lake.md).
 """
 
@@ -18,7 +18,7 @@ from hifi.spark.kafka_connector import source_options
 from hifi_lake.settings import LakeSettings
 
 HandleBatch: TypeAlias = Callable[[DataFrame, StartOffsets, Mapping[int, int]], None]
-"""Handles the records of a batch: where it starts, and partition to the offset after its last record."""
+"""Handles a batch: its records, its start offsets, and partition to the offset after its last record."""
 
 
 class LakeQuery:
@@ -41,20 +41,20 @@ class LakeQuery:
             topic: to read.
             start: offsets of the first records.
             checkpoint: a folder that does not exist yet.
-            handle: called for each batch in a thread of Spark's; what it raises ends the query.
+            handle: called for each batch in a thread of Spark's; an error that it raises ends the query.
         """
         self._checkpoint = checkpoint
-        self._next = start
+        self._next_start = start
         self._handle = handle
         self.error_raised: BaseException | None = None
-        """What `handle` raised."""
+        """The error that `handle` raised."""
         options = source_options(settings, topic, start.offsets) | {
             "kafka.client.id": settings.instance,
             "maxOffsetsPerTrigger": str(settings.lake_max_offsets_per_commit),
         }
         records = spark.readStream.format("kafka").options(**options).load()
         self._query = (
-            records.writeStream.foreachBatch(self._batch)
+            records.writeStream.foreachBatch(self._handle_batch)
             .option("checkpointLocation", str(checkpoint))
             .trigger(processingTime=f"{round(settings.lake_interval_s * 1000)} milliseconds")
             .start()
@@ -71,7 +71,7 @@ class LakeQuery:
         return not self._query._jsq.status().isTriggerActive()  # noqa: SLF001 - cheaper than `status`
 
     def error(self) -> str | None:
-        """Why it failed; None: it did not."""
+        """The error with which the query failed; None: it did not fail."""
         error: StreamingQueryException | None = self._query.exception()
         if error is None:
             return None
@@ -82,17 +82,17 @@ class LakeQuery:
         self._query.stop()
         shutil.rmtree(self._checkpoint, ignore_errors=True)
 
-    def _batch(self, records: DataFrame, number: int) -> None:
-        end = self._end_of(number)
+    def _handle_batch(self, records: DataFrame, batch_number: int) -> None:
+        end_offsets = self._end_offsets(batch_number)
         try:
-            self._handle(records, self._next, end)
+            self._handle(records, self._next_start, end_offsets)
         except BaseException as error:
             self.error_raised = error
             raise
-        self._next = StartOffsets(dict(end), {})
+        self._next_start = StartOffsets(dict(end_offsets), {})
 
-    def _end_of(self, number: int) -> Mapping[int, int]:
-        """The offsets at which a batch ends, which Spark has written to the checkpoint before the batch began."""
-        log = (self._checkpoint / "offsets" / str(number)).read_text().splitlines()
-        (offsets,) = json.loads(log[-1]).values()
+    def _end_offsets(self, batch_number: int) -> Mapping[int, int]:
+        """The end offsets of a batch, which Spark wrote to the checkpoint before the batch began."""
+        log_lines = (self._checkpoint / "offsets" / str(batch_number)).read_text().splitlines()
+        (offsets,) = json.loads(log_lines[-1]).values()
         return {int(partition): int(offset) for partition, offset in offsets.items()}

@@ -48,8 +48,8 @@ def start_session(settings: LakeSettings, scratch: Path) -> SparkSession:
         conf["spark.jars"] = ",".join(map(str, jars))
     token_url = security_of(settings.kafka).token_url
     # Kafka's client fetches access tokens only from the endpoints that this property names.
-    options = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={token_url}" if token_url else ""
-    options += (
+    java_options = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={token_url}" if token_url else ""
+    java_options += (
         " -XX:TieredStopAtLevel=4"  # bulk is worth the second compiler; overrides the option for enrich
     )
     return start_spark(
@@ -57,5 +57,5 @@ def start_session(settings: LakeSettings, scratch: Path) -> SparkSession:
         f"hifi-lake-{settings.stream}",
         scratch,
         {**conf, **settings.lake_conf},
-        options,
+        java_options,
     )

@@ -44,7 +44,7 @@ class QuerySupervisor:
 
         Args:
             service: that runs.
-            settings: of it.
+            settings: of the service.
             spark: session.
             stream: for pipes, receipts and offsets.
             election: not started.
@@ -58,9 +58,9 @@ class QuerySupervisor:
         self._election = election
         self._partitions = partitions
         self._scratch = scratch
-        self._runs = 0
-        self._finished = 0
-        """Batches that were finished in all runs."""
+        self._run_count = 0
+        self._finished_batches = 0
+        """Number of finished batches of all runs."""
 
     async def run(self) -> None:
         """Run until the service stops.
@@ -90,15 +90,15 @@ class QuerySupervisor:
         failures = 0
         try:
             while self._leading():
-                finished = self._finished
-                why = await self._run_once()
+                previous_finished = self._finished_batches
+                error = await self._run_once()
                 raise_if_exited(self._spark)
-                failures = 0 if self._finished > finished else failures
-                if why is not None and self._leading():
+                failures = 0 if self._finished_batches > previous_finished else failures
+                if error is not None and self._leading():
                     metrics.LAKE_RESTARTS.inc()
-                    logger.error("query-failed", error=why[:2000], failures=failures + 1)
+                    logger.error("query-failed", error=error[:2000], failures=failures + 1)
                     self._service.health.block(
-                        _CONDITION, f"the query failed and is started again: {why[:300]}"
+                        _CONDITION, f"the query failed and is started again: {error[:300]}"
                     )
                     await self._pause(backoff_s(failures, _BACKOFF_S))
                     failures += 1
@@ -106,7 +106,7 @@ class QuerySupervisor:
             self._election.query_stopped.set()
 
     async def _run_once(self) -> str | None:
-        """Run the query until it fails or must stop; returns why it failed."""
+        """Run the query until it fails or must stop; returns its error, None if it was stopped."""
         topics = self._settings.topics
         offsets = GroupOffsets(self._settings.kafka, topics.group("lake"), topics.enriched, self._partitions)
         try:
@@ -116,17 +116,17 @@ class QuerySupervisor:
             return repr(error)
 
     async def _run_query(self, offsets: GroupOffsets, start: StartOffsets) -> str | None:
-        self._runs += 1
+        self._run_count += 1
         processor = BatchProcessor(
             self._spark, self._settings, self._settings.topics, self._stream, self._scratch
         )
 
-        def handle(records: DataFrame, begin: StartOffsets, end: Mapping[int, int]) -> None:
-            processor.process(records, begin, end, offsets)
-            self._finished += 1
+        def handle_batch(records: DataFrame, batch_start: StartOffsets, batch_end: Mapping[int, int]) -> None:
+            processor.process(records, batch_start, batch_end, offsets)
+            self._finished_batches += 1
             processor.maintain()
 
-        checkpoint = self._scratch / f"checkpoint-{self._runs}"
+        checkpoint = self._scratch / f"checkpoint-{self._run_count}"
         try:
             query = await asyncio.to_thread(
                 LakeQuery,
@@ -135,13 +135,15 @@ class QuerySupervisor:
                 self._settings.topics.enriched,
                 start,
                 checkpoint,
-                handle,
+                handle_batch,
             )
         except Exception as error:  # noqa: BLE001 - Spark's errors, and any other that the end of the JVM causes
             return str(error)
         self._service.health.unblock(_CONDITION)
         self._service.health.state = "running"
-        logger.info("query-started", offsets={str(part): offset for part, offset in start.offsets.items()})
+        logger.info(
+            "query-started", offsets={str(partition): offset for partition, offset in start.offsets.items()}
+        )
         try:
             while self._leading() and await asyncio.to_thread(lambda: query.active):
                 await self._pause(_POLL_S)
@@ -154,7 +156,7 @@ class QuerySupervisor:
             await asyncio.to_thread(query.stop)
 
     async def _wait_idle(self, query: LakeQuery) -> None:
-        """Let the batch that runs end, within the time to drain; none after a lost election."""
+        """Let the running batch end, within the time to drain; not after a lost election."""
         deadline_s = asyncio.get_running_loop().time() + max(1.0, self._settings.drain_s - 8)
         while self._election.leading.is_set() and asyncio.get_running_loop().time() < deadline_s:
             if await asyncio.to_thread(lambda: query.idle or not query.active):
@@ -162,11 +164,11 @@ class QuerySupervisor:
             await asyncio.sleep(_POLL_S)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not longer than this instance leads."""
-        stopping = asyncio.ensure_future(self._service.stopping.wait())
-        lost = asyncio.ensure_future(self._election.not_leading.wait())
+        """Wait, at most while this instance leads."""
+        stop_task = asyncio.ensure_future(self._service.stopping.wait())
+        loss_task = asyncio.ensure_future(self._election.not_leading.wait())
         try:
-            await asyncio.wait({stopping, lost}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({stop_task, loss_task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stopping.cancel()
-            lost.cancel()
+            stop_task.cancel()
+            loss_task.cancel()

@@ -69,14 +69,14 @@ class FunctionRunner:
         """Call a function on the data of events, in their order.
 
         Returns:
-            For each event the new data, or why it is a dead letter: `function-failed` if the function raised or
+            For each event the new data, or the reason for its dead letter: `function-failed` if the function raised or
             returned no JSON, `function-timeout`, `function-ended`, `function-quarantined`, or `pipe-broken` if the
             function cannot be imported.
         """
         worker = self._workers.get(function.path)
         if worker is None:
             worker = self._workers[function.path] = WorkerProcess(function.path, self._limits.memory_bytes)
-        async with worker.turn:
+        async with worker.lock:
             return await self._call(worker, function, data)
 
     async def _call(
@@ -91,22 +91,24 @@ class FunctionRunner:
             try:
                 await self._start(worker, function)
                 worker.send(data[len(answers) :])
-                began_s, starved_s = monotonic_s(), worker.starved_s
+                start_s, starved_at_start_s = monotonic_s(), worker.starved_s
                 while len(answers) < len(data):
-                    if monotonic_s() - began_s > budget_s and (
-                        monotonic_s() - began_s - (worker.starved_s - starved_s) > budget_s
+                    if monotonic_s() - start_s > budget_s and (
+                        monotonic_s() - start_s - (worker.starved_s - starved_at_start_s) > budget_s
                     ):
                         worker.kill()
                         error = f"it took longer than {limits.mean_s * 1000:g} ms an event for a fetch"
-                        why = self._failed(function, error)
-                        answers += [Rejected(why.reason, why.detail) for _ in data[len(answers) :]]
+                        rejection = self._count_failure(function, error)
+                        answers += [
+                            Rejected(rejection.reason, rejection.detail) for _ in data[len(answers) :]
+                        ]
                         break
                     answers.append(await worker.receive(limits.deadline_s))
             except Misconfigured as error:
                 detail = f"the pipe {function.pipe} cannot be used: {error}"
                 answers += [Rejected("pipe-broken", detail) for _ in data[len(answers) :]]
             except WorkerFailed as error:
-                answers.append(self._failed(function, str(error)))
+                answers.append(self._count_failure(function, str(error)))
         return answers
 
     async def _start(self, worker: WorkerProcess, function: PipeFunction) -> None:
@@ -124,31 +126,31 @@ class FunctionRunner:
         await asyncio.gather(*(worker.stop() for worker in self._workers.values()))
         self._workers.clear()
 
-    def keep(self, in_use: Sequence[PipeFunction]) -> None:
-        """Start the workers of these functions, end all others, and forget the failures of other versions."""
-        paths = {function.path for function in in_use}
+    def keep(self, functions_in_use: Sequence[PipeFunction]) -> None:
+        """Start the workers of these functions, end all other workers, and forget the failures of other versions."""
+        paths = {function.path for function in functions_in_use}
         for path in self._workers.keys() - paths:
-            self._begin(_end(self._workers.pop(path)))
+            self._start_task(_end_worker(self._workers.pop(path)))
         for path in paths - self._workers.keys():
             worker = self._workers[path] = WorkerProcess(path, self._limits.memory_bytes)
-            self._begin(_prepare(worker))
-        for unused_function in self._failures.keys() - set(in_use):
+            self._start_task(_start_worker(worker))
+        for unused_function in self._failures.keys() - set(functions_in_use):
             del self._failures[unused_function]
             self._health.warn(_subject(unused_function), None)
 
-    def _begin(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _start_task(self, coroutine: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _failed(self, function: PipeFunction, error: str) -> Rejected:
+    def _count_failure(self, function: PipeFunction, error: str) -> Rejected:
         self._failures[function] += 1
         failures = self._failures[function]
         metrics.FUNCTION_FAILURES.labels(function.pipe).inc()
-        named = {"pipe": function.pipe, "function": function.path}
-        logger.error("function-worker-failed", **named, error=error, failures=failures)
+        log_fields = {"pipe": function.pipe, "function": function.path}
+        logger.error("function-worker-failed", **log_fields, error=error, failures=failures)
         if failures == FAILURES:
-            logger.error("function-quarantined", **named)
+            logger.error("function-quarantined", **log_fields)
             effect = "its events go to the dead letters until the pipe is published again"
             self._health.warn(
                 _subject(function), f"{function.path} gave no answer {FAILURES} times: {effect}"
@@ -157,17 +159,17 @@ class FunctionRunner:
         return Rejected(reason, f"{function.path} gave no answer: {error}")
 
 
-async def _prepare(worker: WorkerProcess) -> None:
-    """Start a worker before it is needed. What fails here fails again when it is needed."""
+async def _start_worker(worker: WorkerProcess) -> None:
+    """Start a worker before it is needed. An error is raised when it is needed."""
     with contextlib.suppress(Misconfigured, WorkerFailed):
-        async with worker.turn:
+        async with worker.lock:
             await worker.start()
 
 
-async def _end(worker: WorkerProcess) -> None:
-    """End a worker once it has answered."""
+async def _end_worker(worker: WorkerProcess) -> None:
+    """End a worker after its last answer."""
     try:
-        async with worker.turn:
+        async with worker.lock:
             pass
     finally:
         await worker.stop()
@@ -201,11 +203,11 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class FunctionAnswer:
-    """What a function returned for an event.
+    """The answer of a function for an event.
 
     Attributes:
         program: that the event goes through.
-        result: the new data, or why the event is a dead letter.
+        result: the new data, or the reason for the dead letter.
     """
 
     program: NormalizeProgram
@@ -225,20 +227,20 @@ class FunctionAnswer:
 async def call_all(
     runner: FunctionRunner, calls: Mapping[PipeFunction, Sequence[FunctionCall]]
 ) -> dict[int, FunctionAnswer]:
-    """Call several functions side by side; the answers by offset.
+    """Call several functions side by side, and return the answers by offset.
 
     Args:
         runner: of the workers.
         calls: of each function, in the order of the events.
     """
-    answers = await asyncio.gather(
+    result_lists = await asyncio.gather(
         *(
-            runner.call(function, [call.data for call in calls_of_function])
-            for function, calls_of_function in calls.items()
+            runner.call(function, [call.data for call in function_calls])
+            for function, function_calls in calls.items()
         )
     )
     return {
-        call.offset: FunctionAnswer(call.program, returned)
-        for calls_of_function, results in zip(calls.values(), answers, strict=True)
-        for call, returned in zip(calls_of_function, results, strict=True)
+        call.offset: FunctionAnswer(call.program, result)
+        for function_calls, results in zip(calls.values(), result_lists, strict=True)
+        for call, result in zip(function_calls, results, strict=True)
     }

@@ -17,8 +17,8 @@ def load_function(path: str) -> Callable[[bytes], bytes]:
     """Import `module:function` and wrap it as a function from JSON to JSON.
 
     The function takes the data as a dict and returns the new data as a dict; numbers that it passes on keep their
-    digits. Any error that it raises makes the event a
-    dead letter, with the type and line of the error; its message is left out because it may quote values.
+    digits. Any error that it raises makes the event a dead letter, with the type and line of the error; its message is
+    left out because it may quote values.
 
     Args:
         path: `module:function`.
@@ -30,11 +30,11 @@ def load_function(path: str) -> Callable[[bytes], bytes]:
     module_name = path.partition(":")[0]
 
     def call(data: bytes) -> bytes:
-        value = _decoded(data)
-        if not isinstance(value, dict):
+        event_data = _decoded(data)
+        if not isinstance(event_data, dict):
             raise Rejected("not-an-object", "the data is JSON, but not an object")
         try:
-            result = function(value)
+            result = function(event_data)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of the user's code rejects the event
             raise Rejected(
                 _FAILED, f"{path} raised {type(error).__name__}{_line(error, module_name)}"
@@ -42,26 +42,26 @@ def load_function(path: str) -> Callable[[bytes], bytes]:
         if not isinstance(result, dict):
             raise Rejected(_FAILED, f"{path} returned {type(result).__name__} instead of a dict")
         try:
-            text = _ENCODER.encode(result)
+            result_json = _ENCODER.encode(result)
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
             raise Rejected(
                 _FAILED, f"{path} returned a value that is not JSON ({type(error).__name__})"
             ) from None
-        if b"null" in text and exact_json.has_non_finite(result):
+        if b"null" in result_json and exact_json.has_non_finite(result):
             raise Rejected(_FAILED, f"{path} returned NaN or infinity, which is not JSON")
-        return text
+        return result_json
 
     return call
 
 
 def _line(error: BaseException, module: str) -> str:
     """The line of the user's module where an error was raised."""
-    lines = [
-        number
-        for frame, number in traceback.walk_tb(error.__traceback__)
+    line_numbers = [
+        line_number
+        for frame, line_number in traceback.walk_tb(error.__traceback__)
         if frame.f_globals.get("__name__") == module
     ]
-    return f" at line {lines[-1]}" if lines else ""
+    return f" at line {line_numbers[-1]}" if line_numbers else ""
 
 
 def _decoded(data: bytes) -> Any:

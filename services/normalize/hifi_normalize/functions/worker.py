@@ -2,8 +2,8 @@
 
     python -m hifi_normalize.functions.worker MODULE:FUNCTION BYTES
 
-BYTES is the memory that it may allocate above what it has at the start. What the function prints goes to the standard
-error of normalize.
+BYTES is the memory that it may allocate in addition to its memory at the start. Output of the function goes to the
+standard error of normalize.
 """
 
 import ctypes
@@ -23,30 +23,30 @@ def main() -> None:
     """Serve until the standard input ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     path, memory_bytes = sys.argv[1], int(sys.argv[2])
-    calls, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    call_stream, answer_stream = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     limit_memory(memory_bytes)
     try:
         function = load_function(path)
     except Misconfigured as error:
-        answers.write(frame(UNUSABLE, str(error).encode()))
-        answers.flush()
+        answer_stream.write(frame(UNUSABLE, str(error).encode()))
+        answer_stream.flush()
         return
-    answers.write(frame(READY, b""))
-    answers.flush()
+    answer_stream.write(frame(READY, b""))
+    answer_stream.flush()
     worker_pid = os.getpid()
-    while header := calls.read(HEADER.size):
+    while header := call_stream.read(HEADER.size):
         _, number, length = HEADER.unpack(header)
-        data = calls.read(length)
+        data = call_stream.read(length)
         try:
             answer = frame(RESULT, function(data), number)
-        except Rejected as why:
-            answer = frame(REJECTED, f"{why.reason}\0{why.detail}".encode(), number)
+        except Rejected as rejection:
+            answer = frame(REJECTED, f"{rejection.reason}\0{rejection.detail}".encode(), number)
         if os.getpid() != worker_pid:
             os._exit(0)  # the function forked, and this is the child
-        answers.write(answer)
-        answers.flush()
+        answer_stream.write(answer)
+        answer_stream.flush()
 
 
 if __name__ == "__main__":

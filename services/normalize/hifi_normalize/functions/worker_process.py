@@ -22,7 +22,7 @@ _STARVED_DEADLINES: Final = 10
 
 
 class WorkerFailed(HifiError):
-    """The worker gave no answer: it was too slow, it ended, or it answered what it must not."""
+    """The worker gave no answer: it was too slow, it ended, or its answer was invalid."""
 
 
 class WorkerProcess:
@@ -30,7 +30,7 @@ class WorkerProcess:
 
     Args:
         path: `module:function`.
-        memory_bytes: that it may allocate above what it has at the start.
+        memory_bytes: that it may allocate in addition to its memory at the start.
     """
 
     def __init__(self, path: str, memory_bytes: int) -> None:
@@ -39,10 +39,10 @@ class WorkerProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._killed: list[asyncio.subprocess.Process] = []
         self._starved_before_s = 0.0
-        self._sent = self._received = 0
-        """Calls that the process was sent, and answers that it gave."""
-        self.turn = asyncio.Lock()
-        """Held by whoever sends and receives."""
+        self._sent_calls = self._received_answers = 0
+        """Number of calls sent to the process, and of its answers."""
+        self.lock = asyncio.Lock()
+        """Held while calls are sent and their answers received."""
 
     async def start(self) -> None:
         """Start the process unless it runs, and wait until it has imported the function.
@@ -65,7 +65,7 @@ class WorkerProcess:
             stdout=asyncio.subprocess.PIPE,
             env=public_variables(),
         )
-        self._sent = self._received = 0
+        self._sent_calls = self._received_answers = 0
         kind, _, content = await self._read(_START_S)
         if kind == UNUSABLE:
             self.kill()
@@ -78,8 +78,8 @@ class WorkerProcess:
         assert self._process is not None
         assert self._process.stdin is not None
         self._starved_before_s = self.starved_s
-        frames = [frame(CALL, event_data, self._sent + index) for index, event_data in enumerate(data)]
-        self._sent += len(frames)
+        frames = [frame(CALL, event_data, self._sent_calls + index) for index, event_data in enumerate(data)]
+        self._sent_calls += len(frames)
         self._process.stdin.write(b"".join(frames))
 
     async def receive(self, deadline_s: float) -> bytes | Rejected:
@@ -89,10 +89,10 @@ class WorkerProcess:
             WorkerFailed: there is none within `deadline_s` seconds, or there will be none.
         """
         kind, number, content = await self._read(deadline_s)
-        expected, self._received = self._received % 2**32, self._received + 1
-        if kind == RESULT and number == expected:
+        expected_number, self._received_answers = self._received_answers % 2**32, self._received_answers + 1
+        if kind == RESULT and number == expected_number:
             return content
-        if kind != REJECTED or number != expected:
+        if kind != REJECTED or number != expected_number:
             raise self._failed("it wrote to the pipe of its answers")
         reason, _, detail = content.decode("utf-8", "replace").partition("\0")
         return Rejected(reason, detail)
@@ -118,14 +118,14 @@ class WorkerProcess:
     async def _read(self, deadline_s: float) -> tuple[bytes, int, bytes]:
         """Kind, number and content of the next message."""
         try:
-            kind, number, length = HEADER.unpack(await self._exactly(HEADER.size, deadline_s))
+            kind, number, length = HEADER.unpack(await self._read_exactly(HEADER.size, deadline_s))
             if length > _MAX_ANSWER_BYTES:
                 raise self._failed(f"an answer is larger than {_MAX_ANSWER_BYTES:,} bytes")
-            return kind, number, await self._exactly(length, deadline_s)
+            return kind, number, await self._read_exactly(length, deadline_s)
         except (asyncio.IncompleteReadError, ConnectionError):
             raise self._failed("it ended the process, or was ended by its memory limit") from None
 
-    async def _exactly(self, length: int, deadline_s: float) -> bytes:
+    async def _read_exactly(self, length: int, deadline_s: float) -> bytes:
         """Read bytes. Time in which the worker could run but got no CPU does not count towards the deadline."""
         assert self._process is not None
         assert self._process.stdout is not None
@@ -136,8 +136,8 @@ class WorkerProcess:
                 async with asyncio.timeout(deadline_s):
                     return await self._process.stdout.readexactly(length)
             except TimeoutError:
-                before_s, self._starved_before_s = self._starved_before_s, self.starved_s
-                if self._starved_before_s - before_s < deadline_s * _STARVED_SHARE:
+                previous_starved_s, self._starved_before_s = self._starved_before_s, self.starved_s
+                if self._starved_before_s - previous_starved_s < deadline_s * _STARVED_SHARE:
                     break
         raise self._failed(f"it took longer than {deadline_s:g} s")
 
@@ -147,8 +147,8 @@ class WorkerProcess:
         if self._process is None:
             return 0.0
         try:
-            stat = Path(f"/proc/{self._process.pid}/schedstat").read_text("ascii")
-            return int(stat.split()[1]) / 1e9
+            schedstat = Path(f"/proc/{self._process.pid}/schedstat").read_text("ascii")
+            return int(schedstat.split()[1]) / 1e9
         except (OSError, ValueError, IndexError):
             return 0.0
 

@@ -22,7 +22,7 @@ _VERSION_AT: Final = 14
 
 
 class Fingerprint(NamedTuple):
-    """What is kept of an event whose id was chosen by its client."""
+    """Digests and offset of an event whose id was chosen by its client."""
 
     key: int
     """Digest of pipe, source and id, 64 bits."""
@@ -42,39 +42,40 @@ def fingerprint(record: ConsumerRecord, event: Identity, *, declares_id: bool) -
     Args:
         record: of `raw`.
         event: the identity that ingest gave it.
-        declares_id: the pipe takes the id of plain JSON from the data, so ingest generates no ids for it.
+        declares_id: whether the pipe takes the id of plain JSON from the data, so that ingest generates no ids.
     """
-    source, time, event_id = b"", b"", None
-    compared: list[bytes] = []
+    source, event_time, event_id = b"", b"", None
+    compared_values: list[bytes] = []
     for name, value in record.headers:
         if name == "ce_id":
             event_id = value
         elif name == "ce_source":
             source = value
         elif name == TIME:
-            time = value
+            event_time = value
         elif (compared_name := _compared_name(name)) is not None:
-            compared.append(compared_name + value)
+            compared_values.append(compared_name + value)
         elif name == REPLAY:
             return None
     if event_id is None or (
         len(event_id) == _UUID_LENGTH and not declares_id and _is_generated(source, event_id, event.pipe)
     ):
         return None
-    if time and not (_is_plain_json(source, event.pipe) and time == format_us(event.accepted_us)):
-        compared.append(time)
-    compared.sort()
-    compared.append(record.value or b"")
-    identified = b"%b\0%b\0%b" % (event.pipe.encode(), source, event_id)
-    key, data = _DIGESTS.unpack(
-        blake2b(identified, digest_size=8).digest() + blake2b(b"\0".join(compared), digest_size=8).digest()
+    if event_time and not (_is_plain_json(source, event.pipe) and event_time == format_us(event.accepted_us)):
+        compared_values.append(event_time)
+    compared_values.sort()
+    compared_values.append(record.value or b"")
+    key_values = b"%b\0%b\0%b" % (event.pipe.encode(), source, event_id)
+    key_digest, data_digest = _DIGESTS.unpack(
+        blake2b(key_values, digest_size=8).digest()
+        + blake2b(b"\0".join(compared_values), digest_size=8).digest()
     )
-    return Fingerprint(key, data, crc32(event.seq), record.timestamp, record.offset)
+    return Fingerprint(key_digest, data_digest, crc32(event.seq), record.timestamp, record.offset)
 
 
 @lru_cache(maxsize=4096)
 def _compared_name(name: str) -> bytes | None:
-    """The name of a header whose value tells events of one id apart, with a colon; None for other headers."""
+    """The name, with a colon, of a header whose value distinguishes events of one id; None for other headers."""
     is_compared = (name.startswith(CE_PREFIX) and name not in _NOT_COMPARED) or name in (
         CONTENT_TYPE,
         UNMASKED,
@@ -93,10 +94,10 @@ def unpack(value: bytes) -> Iterator[Fingerprint]:
 
 
 def _is_generated(source: bytes, event_id: bytes, pipe: str) -> bool:
-    """Whether ingest generated an id of that length (UUIDv7, RFC 9562), as it does for plain JSON without one."""
+    """Whether ingest generated an id of 36 characters (UUIDv7, RFC 9562), as it does for plain JSON without an id."""
     return event_id[_VERSION_AT : _VERSION_AT + 1] == b"7" and _is_plain_json(source, pipe)
 
 
 def _is_plain_json(source: bytes, pipe: str) -> bool:
-    """Whether an event was sent as plain JSON, whose time is the accepted time unless its data has one."""
+    """Whether an event was sent as plain JSON, whose time is the accepted time unless its data has a time."""
     return source == b"/v1/pipes/%b/events" % pipe.encode()

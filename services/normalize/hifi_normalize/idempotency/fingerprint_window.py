@@ -19,7 +19,7 @@ _GOLDEN_RATIO: Final = 0x9E3779B97F4A7C15
 
 
 class Repetition(Enum):
-    """How an event relates to earlier ones."""
+    """The relation of an event to earlier events."""
 
     NEW = "new"
     """The first event with its id in the window."""
@@ -48,7 +48,7 @@ class FingerprintWindow:
         """Fingerprints up to this time were removed early."""
 
     def __len__(self) -> int:
-        return sum(len(content) for _, content in self._buckets)
+        return sum(len(packed_by_key) for _, packed_by_key in self._buckets)
 
     @property
     def oldest_ms(self) -> int | None:
@@ -61,23 +61,23 @@ class FingerprintWindow:
         Returns:
             The decision, and the offset in `raw` of the event that it repeats (its own if it repeats none).
         """
-        newest = self._find(event.key, event.at_ms)
-        if newest is None:
+        newest_packed = self._find(event.key, event.at_ms)
+        if newest_packed is None:
             self._add(event.key, event)
             return Repetition.NEW, event.offset
-        repeats_newest = _data(newest) == event.data
-        if repeats_newest and _identity(newest) == event.identity:
-            return Repetition.COPY, _offset(newest)
-        superseded = self._find(_further_key(event.key, event.data), event.at_ms)
-        if superseded is not None and (_data(superseded), _identity(superseded)) == (
+        repeats_newest = _data(newest_packed) == event.data
+        if repeats_newest and _identity(newest_packed) == event.identity:
+            return Repetition.COPY, _offset(newest_packed)
+        superseded_packed = self._find(_further_key(event.key, event.data), event.at_ms)
+        if superseded_packed is not None and (_data(superseded_packed), _identity(superseded_packed)) == (
             event.data,
             event.identity,
         ):
-            return Repetition.COPY, _offset(superseded)
+            return Repetition.COPY, _offset(superseded_packed)
         if repeats_newest:
-            return Repetition.REPEATED, _offset(newest)
+            return Repetition.REPEATED, _offset(newest_packed)
         # The newest data of an id is kept under the id's own key: when it expires, so have all older ones.
-        self._put(_further_key(event.key, _data(newest)), newest)
+        self._store(_further_key(event.key, _data(newest_packed)), newest_packed)
         self._add(event.key, event)
         return Repetition.REUSED_ID, event.offset
 
@@ -88,12 +88,12 @@ class FingerprintWindow:
             del buckets[0]
 
     def shorten(self) -> int:
-        """Remove the oldest bucket before its time, and return how many fingerprints it had."""
+        """Remove the oldest bucket before its time, and return the number of its fingerprints."""
         if not self._buckets:
             return 0
-        start_ms, content = self._buckets.pop(0)
+        start_ms, packed_by_key = self._buckets.pop(0)
         self._shortened_ms = start_ms + self._bucket_ms
-        return len(content)
+        return len(packed_by_key)
 
     def covered_ms(self, now_ms: int) -> int:
         """Time before `now_ms` for which all fingerprints are kept, milliseconds: the window unless shortened."""
@@ -106,16 +106,16 @@ class FingerprintWindow:
         if not buckets or event.at_ms >= buckets[-1][0] + self._bucket_ms:
             buckets.append((event.at_ms, {}))
             self.expire(event.at_ms)
-        packed = event.data << _IDENTITY_BITS | event.identity
-        buckets[-1][1][key] = (packed << _TIME_BITS | event.at_ms) << _OFFSET_BITS | event.offset
+        packed_digests = event.data << _IDENTITY_BITS | event.identity
+        buckets[-1][1][key] = (packed_digests << _TIME_BITS | event.at_ms) << _OFFSET_BITS | event.offset
 
-    def _put(self, key: int, packed: int) -> None:
+    def _store(self, key: int, packed: int) -> None:
         self._buckets[-1][1][key] = packed
 
     def _find(self, key: int, at_ms: int) -> int | None:
         """The newest fingerprint under a key, if it is in the window."""
-        for _, content in reversed(self._buckets):
-            packed = content.get(key)
+        for _, packed_by_key in reversed(self._buckets):
+            packed = packed_by_key.get(key)
             if packed is not None:
                 age_ms = at_ms - (packed >> _OFFSET_BITS & (1 << _TIME_BITS) - 1)
                 return packed if age_ms <= self._window_ms else None

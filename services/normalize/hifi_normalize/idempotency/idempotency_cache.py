@@ -1,4 +1,4 @@
-"""Fingerprints and source positions of all assigned partitions, and how they survive a takeover.
+"""Fingerprints and source positions of all assigned partitions; they survive a takeover.
 
 New fingerprints are written to the topic `ids`, and source positions to `source-positions`, before the offsets of their
 events are committed, four times a second. The next owner of a partition reads the last window of the one topic and all
@@ -47,8 +47,8 @@ class PartitionFingerprints:
         self.window = window
         self.sources = sources
         self.unwritten: list[Fingerprint] = []
-        self.reused_id_at = -1
-        """Offset of the last event that had the id of another one."""
+        self.reused_id_offset = -1
+        """Offset of the last event that had the id of another event."""
         self.acknowledged: int | None = None
         """Offset up to which all outputs are acknowledged, waiting for the fingerprints to be written."""
         self.write_now = asyncio.Event()
@@ -98,15 +98,15 @@ class IdempotencyCache:
         return self._window_ms > 0
 
     def opened(self, assigned: AssignedPartition) -> PartitionFingerprints | None:
-        """The fingerprints of a partition that `open` was called for; None: call it."""
+        """The fingerprints of a partition for which `open` was called; None: it was not called."""
         return self._partitions.get(assigned)
 
-    async def open(self, assigned: AssignedPartition, first: ConsumerRecord) -> PartitionFingerprints:
+    async def open(self, assigned: AssignedPartition, first_record: ConsumerRecord) -> PartitionFingerprints:
         """The fingerprints of a partition. Reads them and its source positions on the first call after an assignment.
 
         Args:
             assigned: the partition.
-            first: the first record to be checked.
+            first_record: the first record to be checked.
 
         Raises:
             Fenced: the partition was revoked meanwhile.
@@ -114,8 +114,8 @@ class IdempotencyCache:
         partition = self._partitions.get(assigned)
         if partition is None:
             partition = PartitionFingerprints(FingerprintWindow(self._window_ms), SourcePositions())
-            if first.offset > 0:  # before the first record of `raw` nothing can have been written
-                await self._read(partition, assigned, first)
+            if first_record.offset > 0:  # before the first record of `raw` nothing can have been written
+                await self._read(partition, assigned, first_record)
             self._partitions[assigned] = partition
             task = asyncio.create_task(self._write_when_revoked(assigned, partition))
             self._watchers.add(task)
@@ -128,7 +128,7 @@ class IdempotencyCache:
         if repetition is Repetition.NEW or repetition is Repetition.REUSED_ID:
             partition.unwritten.append(event)
         if repetition is Repetition.REUSED_ID:
-            partition.reused_id_at = event.offset
+            partition.reused_id_offset = event.offset
         return repetition, offset
 
     def complete_through(
@@ -167,25 +167,27 @@ class IdempotencyCache:
         windows = [partition.window for partition in self._partitions.values()]
         for window in windows:
             window.expire(now_ms - SKEW_MS)
-        count = sum(map(len, windows))
-        while count > self._max_fingerprints:
-            count -= min(
+        fingerprint_count = sum(map(len, windows))
+        while fingerprint_count > self._max_fingerprints:
+            fingerprint_count -= min(
                 (window for window in windows if len(window)), key=lambda window: window.oldest_ms or 0
             ).shorten()
         covered_ms = min((window.covered_ms(now_ms) for window in windows), default=self._window_ms)
-        metrics.FINGERPRINTS.set(count)
+        metrics.FINGERPRINTS.set(fingerprint_count)
         metrics.IDEMPOTENCY_WINDOW_SECONDS.set(covered_ms / 1000)
-        self._warn(covered_ms, count)
+        self._warn(covered_ms, fingerprint_count)
 
-    def _warn(self, covered_ms: int, count: int) -> None:
-        shortened = covered_ms < self._window_ms
-        if shortened and _CONDITION not in self._health.warnings:
-            logger.error("idempotency-window-shortened", covered_s=covered_ms / 1000, fingerprints=count)
+    def _warn(self, covered_ms: int, fingerprint_count: int) -> None:
+        is_shortened = covered_ms < self._window_ms
+        if is_shortened and _CONDITION not in self._health.warnings:
+            logger.error(
+                "idempotency-window-shortened", covered_s=covered_ms / 1000, fingerprints=fingerprint_count
+            )
         warning = (
             f"repeated events are recognized for {covered_ms / 1000:.0f} s instead of {self._window_ms / 1000:.0f} s:"
             f" more than {self._max_fingerprints} ids were sent; raise HIFI_NORMALIZE_MAX_FINGERPRINTS"
         )
-        self._health.warn(_CONDITION, warning if shortened else None)
+        self._health.warn(_CONDITION, warning if is_shortened else None)
 
     async def _write_when_revoked(
         self, assigned: AssignedPartition, partition: PartitionFingerprints
@@ -194,7 +196,7 @@ class IdempotencyCache:
         partition.write_now.set()
 
     async def _write(self, assigned: AssignedPartition, partition: PartitionFingerprints) -> None:
-        """Write fingerprints and source positions, then complete the offsets, until nothing is left to complete."""
+        """Write fingerprints and source positions, then complete the offsets, until all are complete."""
         while partition.acknowledged is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(partition.write_now.wait(), WRITE_S)
@@ -203,19 +205,21 @@ class IdempotencyCache:
             if assigned.fenced:
                 break
             offset = partition.acknowledged
-            written, partition.unwritten = partition.unwritten, []
-            changed, positions = partition.sources.take_unwritten(assigned.committed or 0)
+            fingerprints, partition.unwritten = partition.unwritten, []
+            changed_keys, position_records = partition.sources.take_unwritten(assigned.committed or 0)
             try:
-                if written:
+                if fingerprints:
                     await self._producer.send_and_wait(
-                        self._topic, assigned.partition, [Record(None, pack(written), [])]
+                        self._topic, assigned.partition, [Record(None, pack(fingerprints), [])]
                     )
-                if positions:
-                    await self._producer.send_and_wait(self._positions_topic, assigned.partition, positions)
+                if position_records:
+                    await self._producer.send_and_wait(
+                        self._positions_topic, assigned.partition, position_records
+                    )
             except Exception as error:  # noqa: BLE001 - after any error the offsets must not be completed
                 logger.warning("fingerprints-not-written", partition=assigned.partition, error=repr(error))
-                partition.unwritten = written + partition.unwritten
-                partition.sources.unwritten |= changed
+                partition.unwritten = fingerprints + partition.unwritten
+                partition.sources.unwritten |= changed_keys
                 await asyncio.sleep(_RETRY_S)
                 continue
             if not assigned.fenced:
@@ -225,16 +229,18 @@ class IdempotencyCache:
         partition.writing = None
 
     async def _read(
-        self, partition: PartitionFingerprints, assigned: AssignedPartition, first: ConsumerRecord
+        self, partition: PartitionFingerprints, assigned: AssignedPartition, first_record: ConsumerRecord
     ) -> None:
-        """Read what previous owners wrote: fingerprints of records below the committed offset, source positions."""
+        """Read the fingerprints below the committed offset and the source positions that previous owners wrote."""
         async with self._reads:
             while True:
                 try:
                     async with topic_consumer(self._bootstrap) as consumer:
                         await self._read_positions(consumer, partition.sources, assigned)
                         if self._window_ms and assigned.committed is not None:
-                            await self._read_from(consumer, partition.window, assigned, first.timestamp)
+                            await self._read_fingerprints(
+                                consumer, partition.window, assigned, first_record.timestamp
+                            )
                     return
                 except (KafkaError, OSError, TimeoutError) as error:
                     logger.warning("fingerprints-unreadable", partition=assigned.partition, error=repr(error))
@@ -249,18 +255,18 @@ class IdempotencyCache:
     async def _read_positions(
         self, consumer: Any, sources: SourcePositions, assigned: AssignedPartition
     ) -> None:
-        tp = TopicPartition(self._positions_topic, assigned.partition)
-        async for records in read_ranges(consumer, await offset_ranges(consumer, [tp])):
+        topic_partition = TopicPartition(self._positions_topic, assigned.partition)
+        async for records in read_ranges(consumer, await offset_ranges(consumer, [topic_partition])):
             for record in records:
                 sources.load(record.key, record.value)
         if len(sources):
             logger.info("source-positions-read", partition=assigned.partition, sources=len(sources))
 
-    async def _read_from(
+    async def _read_fingerprints(
         self, consumer: Any, window: FingerprintWindow, assigned: AssignedPartition, first_ms: int
     ) -> None:
-        tp = TopicPartition(self._topic, assigned.partition)
-        ranges = await offset_ranges(consumer, [tp], first_ms - self._window_ms - SKEW_MS)
+        topic_partition = TopicPartition(self._topic, assigned.partition)
+        ranges = await offset_ranges(consumer, [topic_partition], first_ms - self._window_ms - SKEW_MS)
         async for records in read_ranges(consumer, ranges):
             for record in records:
                 for event in unpack(record.value):

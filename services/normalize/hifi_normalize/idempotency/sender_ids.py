@@ -1,4 +1,4 @@
-"""Which events of sources have an id that their sender chose, and the id of one whose id had other data. Pure."""
+"""Recognize ids of source events that their sender chose, and make ids for events that reuse one. Pure."""
 
 from functools import lru_cache
 from typing import Final
@@ -7,12 +7,12 @@ from hifi.record.headers import Headers
 from hifi.record.source_position import SourcePosition
 
 _KAFKA: Final = b"kafka"
-_PARTS: Final = 5
-"""Of the name of a partition of a topic: `kafka/<cluster id>/<topic>/<topic id>/<partition>`."""
+_SEGMENTS: Final = 5
+"""Segments of the name of a partition of a topic: `kafka/<cluster id>/<topic>/<topic id>/<partition>`."""
 
 
 def has_sender_id(headers: Headers, position: SourcePosition) -> bool:
-    """Whether the sender of an event of a source chose its id, as that of a CloudEvent on Kafka. Others are places.
+    """Whether the sender of an event of a source chose its id, as that of a CloudEvent on Kafka.
 
     Args:
         headers: of the event.
@@ -25,15 +25,15 @@ def has_sender_id(headers: Headers, position: SourcePosition) -> bool:
 
 
 def other_id(event_id: bytes, position: SourcePosition) -> bytes:
-    """The id of an event of a source in whose window another event has its id: the same however often it is read."""
-    return b"%b~%d.%b" % (event_id, position.position, position.source.split(b"/")[_PARTS - 1])
+    """The new id of a source event whose id another event in the window has. It is equal at each read of the event."""
+    return b"%b~%d.%b" % (event_id, position.position, position.source.split(b"/")[_SEGMENTS - 1])
 
 
 @lru_cache(maxsize=4096)
 def _generated_prefix(source: bytes) -> bytes | None:
-    """How the ids begin that collect gives to events of a source partition; None: to all of them."""
-    parts = source.split(b"/")
-    if parts[0] != _KAFKA or len(parts) != _PARTS:
+    """The prefix of ids that collect gives to events of a source partition; None: it gives all of their ids."""
+    segments = source.split(b"/")
+    if segments[0] != _KAFKA or len(segments) != _SEGMENTS:
         return None
-    _, cluster, topic, _, partition = parts
+    _, cluster, topic, _, partition = segments
     return b"%b/%b/%b/" % (cluster, topic, partition)

@@ -1,6 +1,6 @@
-"""Which events of sources have passed in a partition of `raw`, by the highest position of each source partition. Pure.
+"""Recognize copies of source events in a partition of `raw` by the highest position of each source partition. Pure.
 
-A reader of a source that starts again goes back to what it committed, and writes events to `raw` that are there
+A reader of a source that starts again goes back to its committed position, and writes events to `raw` that are there
 already. It begins a new run. In the order of `raw`, an event is a copy exactly when its position is not above the
 highest one before the run of its reader began.
 
@@ -34,30 +34,30 @@ class SourceRun(NamedTuple):
 class _SourcePartition:
     """One source partition: its highest position, and the runs that may be read again."""
 
-    __slots__ = ("highest", "runs", "through")
+    __slots__ = ("highest", "last_offset", "runs")
 
-    def __init__(self, highest: int = _NOTHING, through: int = _NOTHING) -> None:
+    def __init__(self, highest: int = _NOTHING, last_offset: int = _NOTHING) -> None:
         self.highest = highest
-        self.through = through
-        """Offset in `raw` of the last event that these figures contain."""
+        self.last_offset = last_offset
+        """Offset in `raw` of the last event in these figures."""
         self.runs: list[SourceRun] = []
 
-    def run_at(self, offset: int, run: str) -> SourceRun:
+    def run_at(self, offset: int, reader_run: str) -> SourceRun:
         """The run that an event belongs to; a new one begins if its reader has changed.
 
         Args:
             offset: of the event in `raw`.
-            run: of its reader.
+            reader_run: of its reader.
         """
         for source_run in reversed(self.runs):
             if source_run.first <= offset:
-                if source_run.run == run:
+                if source_run.run == reader_run:
                     return source_run
                 break
-        begun = SourceRun(offset, run, self.highest)
-        self.runs.append(begun)
+        new_run = SourceRun(offset, reader_run, self.highest)
+        self.runs.append(new_run)
         self.runs.sort()
-        return begun
+        return new_run
 
     def forget(self, committed: int) -> None:
         """Drop runs that ended before the committed offset, from which on records may be read again."""
@@ -66,7 +66,7 @@ class _SourcePartition:
 
 
 class SourcePositions:
-    """The positions of all source partitions in one partition of `raw`, and which of them are not written yet."""
+    """The positions of all source partitions in one partition of `raw`, and the keys of those not written yet."""
 
     def __init__(self) -> None:
         self._partitions: dict[bytes, _SourcePartition] = {}
@@ -88,11 +88,11 @@ class SourcePositions:
         partition = self._partitions.get(key)
         if partition is None:
             partition = self._partitions[key] = _SourcePartition()
-        run = partition.run_at(offset, position.run.decode())
+        source_run = partition.run_at(offset, position.run.decode())
         partition.highest = max(partition.highest, position.position)
-        partition.through = max(partition.through, offset)
+        partition.last_offset = max(partition.last_offset, offset)
         self.unwritten.add(key)
-        return position.position <= run.highest_before
+        return position.position <= source_run.highest_before
 
     def take_unwritten(self, committed: int) -> tuple[set[bytes], list[Record]]:
         """The keys that have changed since the last call, and their records for the topic `source-positions`.
@@ -104,21 +104,21 @@ class SourcePositions:
         return keys, list(self._records(keys, committed))
 
     def load(self, key: bytes, value: bytes) -> None:
-        """Take over a record that a previous owner wrote; an older one than what is known changes nothing."""
+        """Take over a record that a previous owner wrote, unless a newer one is known."""
         body = orjson.loads(value)
-        source_partition = self._partitions.get(key)
-        if source_partition is not None and source_partition.through > body["through"]:
+        loaded_partition = self._partitions.get(key)
+        if loaded_partition is not None and loaded_partition.last_offset > body["through"]:
             return
         partition = self._partitions[key] = _SourcePartition(body["highest"], body["through"])
-        partition.runs = [SourceRun(*run) for run in body["runs"]]
+        partition.runs = [SourceRun(*source_run) for source_run in body["runs"]]
 
     def _records(self, keys: Iterable[bytes], committed: int) -> Iterable[Record]:
         for key in sorted(keys):
             partition = self._partitions[key]
             partition.forget(committed)
-            figures = {
+            body = {
                 "highest": partition.highest,
-                "through": partition.through,
-                "runs": [list(run) for run in partition.runs],
+                "through": partition.last_offset,
+                "runs": [list(source_run) for source_run in partition.runs],
             }
-            yield Record(key, orjson.dumps(figures), [])
+            yield Record(key, orjson.dumps(body), [])

@@ -1,6 +1,6 @@
-"""Until when everything that was accepted is in a view, or with the services before it. Pure.
+"""The time until which all accepted events are in a view, from the progress of the services before it. Pure.
 
-A cut begins with the ends of `raw`, read after a time T: everything acknowledged before T lies below them. Once the
+A cut begins with the ends of `raw`, read after a time T: all events acknowledged before T lie below them. Once the
 group of the first service has committed up to these ends, its whole output for them is in its topic, so the ends of
 that topic, read afterwards, bound it; and so on up to the topic that a view reads. A view that has read up to the last
 ends has every event that was acknowledged before T.
@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-_MOST: Final = 64
-"""Cuts on their way; without room none begins, so that a service that stands still costs no memory."""
+_MAX_CUTS: Final = 64
+"""Cuts on their way; none begins above this number, so that a service that stands still costs no memory."""
 
 Offsets = Mapping[int, int]
-"""By partition. A partition without an entry stands at 0."""
+"""Partition to offset. A partition without an entry has the offset 0."""
 
 
 class Cut(NamedTuple):
@@ -22,12 +22,12 @@ class Cut(NamedTuple):
 
     time_us: int
     """Microseconds since 1970 UTC."""
-    ends: Offsets
+    end_offsets: Offsets
 
 
-def reaches(offsets: Offsets, ends: Offsets) -> bool:
+def reaches(offsets: Offsets, end_offsets: Offsets) -> bool:
     """Whether each partition has been read up to its end."""
-    return all(offsets.get(partition, 0) >= end for partition, end in ends.items())
+    return all(offsets.get(partition, 0) >= end for partition, end in end_offsets.items())
 
 
 class Cuts:
@@ -38,40 +38,40 @@ class Cuts:
     """
 
     def __init__(self, services: int) -> None:
-        self._waiting: list[deque[Cut]] = [deque() for _ in range(services)]
-        self._done: list[Cut] = []
+        self._waiting_cuts: list[deque[Cut]] = [deque() for _ in range(services)]
+        self._passed_cuts: list[Cut] = []
 
-    def begin(self, time_us: int, ends: Offsets) -> None:
-        """Begin a cut: `ends` of `raw` were read after `time_us`."""
-        if not self._waiting:
-            self._done.append(Cut(time_us, ends))
-        elif sum(map(len, self._waiting)) < _MOST:
-            self._waiting[0].append(Cut(time_us, ends))
+    def begin(self, time_us: int, end_offsets: Offsets) -> None:
+        """Begin a cut: `end_offsets` of `raw` were read after `time_us`."""
+        if not self._waiting_cuts:
+            self._passed_cuts.append(Cut(time_us, end_offsets))
+        elif sum(map(len, self._waiting_cuts)) < _MAX_CUTS:
+            self._waiting_cuts[0].append(Cut(time_us, end_offsets))
 
-    def advance(self, service: int, committed: Offsets, ends: Offsets) -> None:
+    def advance(self, service: int, committed: Offsets, end_offsets: Offsets) -> None:
         """Move cuts past a service.
 
         Args:
             service: number of the service, from 0.
             committed: by its group, in the topic that it reads.
-            ends: of the topic that it writes, read after `committed`.
+            end_offsets: of the topic that it writes, read after `committed`.
         """
-        waiting = self._waiting[service]
-        passed = None
-        while waiting and reaches(committed, waiting[0].ends):
-            passed = waiting.popleft()
-        if passed is None:
-            return  # a later cut says more than those that passed with it
-        cut = Cut(passed.time_us, ends)
-        if service + 1 < len(self._waiting):
-            self._waiting[service + 1].append(cut)
+        waiting_cuts = self._waiting_cuts[service]
+        passed_cut = None
+        while waiting_cuts and reaches(committed, waiting_cuts[0].end_offsets):
+            passed_cut = waiting_cuts.popleft()
+        if passed_cut is None:
+            return  # the last of several cuts replaces those that passed with it
+        cut = Cut(passed_cut.time_us, end_offsets)
+        if service + 1 < len(self._waiting_cuts):
+            self._waiting_cuts[service + 1].append(cut)
         else:
-            self._done.append(cut)
+            self._passed_cuts.append(cut)
 
     def take(self) -> list[Cut]:
         """The cuts that have passed all services since the last call."""
-        done, self._done = self._done, []
-        return done
+        passed_cuts, self._passed_cuts = self._passed_cuts, []
+        return passed_cuts
 
 
 class CompleteUntil:
@@ -83,18 +83,18 @@ class CompleteUntil:
         self._cuts: deque[Cut] = deque()
 
     def add(self, cut: Cut) -> None:
-        """Take in a cut of the topic that the view reads."""
-        if len(self._cuts) < _MOST:
+        """Add a cut of the topic that the view reads."""
+        if len(self._cuts) < _MAX_CUTS:
             self._cuts.append(cut)
 
     def reached(self, positions: Offsets) -> bool:
-        """Take in how far the view has read; whether the time changed."""
-        before = self.time_us
-        while self._cuts and reaches(positions, self._cuts[0].ends):
+        """Update the time from the positions of the view; returns whether it changed."""
+        previous_time_us = self.time_us
+        while self._cuts and reaches(positions, self._cuts[0].end_offsets):
             self.time_us = max(self._cuts.popleft().time_us, self.time_us or 0)
-        return self.time_us != before
+        return self.time_us != previous_time_us
 
     def forget(self) -> None:
-        """Begin anew: the view is empty again."""
+        """Start again: the view is empty."""
         self.time_us = None
         self._cuts.clear()

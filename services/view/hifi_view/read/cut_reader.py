@@ -1,4 +1,4 @@
-"""Reads how far the services before a topic are, for all views of the topic."""
+"""Reads the progress of the services before a topic, for all views of the topic."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ class _Service(NamedTuple):
     writes: str
 
 
-def services_before(at: ViewedTopic, topics: Topics) -> Sequence[_Service]:
+def services_before(viewed_topic: ViewedTopic, topics: Topics) -> Sequence[_Service]:
     """The services between `raw` and a topic, in the order of the flow."""
     normalize = _Service(topics.group("normalize"), topics.raw, topics.normalized)
     enrich = _Service(topics.group("enrich"), topics.normalized, topics.enriched)
@@ -35,26 +35,30 @@ def services_before(at: ViewedTopic, topics: Topics) -> Sequence[_Service]:
         ViewedTopic.RAW: (),
         ViewedTopic.NORMALIZED: (normalize,),
         ViewedTopic.ENRICHED: (normalize, enrich),
-    }[at]
+    }[viewed_topic]
 
 
 class CutReader:
-    """Makes cuts of one topic. Their time is that of this host's clock.
+    """Makes cuts of one topic, with times of this host's clock.
 
     Args:
         settings: of the service.
-        at: the topic.
+        viewed_topic: the topic.
         partitions: of each event topic.
         on_cut: gets each cut.
     """
 
     def __init__(
-        self, settings: ViewSettings, at: ViewedTopic, partitions: int, on_cut: Callable[[Cut], None]
+        self,
+        settings: ViewSettings,
+        viewed_topic: ViewedTopic,
+        partitions: int,
+        on_cut: Callable[[Cut], None],
     ) -> None:
         self._settings = settings
         self._partitions = partitions
         self._on_cut = on_cut
-        self._services = services_before(at, settings.topics)
+        self._services = services_before(viewed_topic, settings.topics)
         self._raw = settings.topics.raw
 
     async def run(self) -> None:
@@ -75,25 +79,28 @@ class CutReader:
             async with topic_consumer(kafka, self._settings.instance) as consumer:
                 while True:
                     time_us = now_us()
-                    cuts.begin(time_us, await self._ends(consumer, self._raw))
-                    for number, service in enumerate(self._services):
-                        committed = await self._committed(admin, service)
-                        cuts.advance(number, committed, await self._ends(consumer, service.writes))
+                    cuts.begin(time_us, await self._end_offsets(consumer, self._raw))
+                    for index, service in enumerate(self._services):
+                        committed_offsets = await self._committed_offsets(admin, service)
+                        cuts.advance(
+                            index, committed_offsets, await self._end_offsets(consumer, service.writes)
+                        )
                     for cut in cuts.take():
                         self._on_cut(cut)
                     await asyncio.sleep(self._settings.view_complete_interval_s)
         finally:
             await admin.close()
 
-    async def _ends(self, consumer: Any, topic: str) -> Offsets:
-        tps = [TopicPartition(topic, number) for number in range(self._partitions)]
-        return {tp.partition: end for tp, end in (await consumer.end_offsets(tps)).items()}
+    async def _end_offsets(self, consumer: Any, topic: str) -> Offsets:
+        topic_partitions = [TopicPartition(topic, partition) for partition in range(self._partitions)]
+        end_offsets = await consumer.end_offsets(topic_partitions)
+        return {topic_partition.partition: offset for topic_partition, offset in end_offsets.items()}
 
     @staticmethod
-    async def _committed(admin: AIOKafkaAdminClient, service: _Service) -> Offsets:
+    async def _committed_offsets(admin: AIOKafkaAdminClient, service: _Service) -> Offsets:
         offsets = await admin.list_consumer_group_offsets(service.group)
         return {
-            tp.partition: max(0, committed.offset)
-            for tp, committed in offsets.items()
-            if tp.topic == service.reads
+            topic_partition.partition: max(0, committed.offset)
+            for topic_partition, committed in offsets.items()
+            if topic_partition.topic == service.reads
         }

@@ -38,7 +38,7 @@ _RESUME: Final = 0.95
 """Share of the largest size below which a full view goes on."""
 _LOOK_S: Final = 1.0
 _CLOCKS_MS: Final = 120_000
-"""By how much the clocks of ingest and of Kafka may differ where reading begins: Kafka finds offsets by its own."""
+"""Largest difference of the clocks of ingest and Kafka, milliseconds: Kafka finds start offsets by its own."""
 _FETCH_BYTES: Final = 1024 * 1024
 
 T = TypeVar("T")
@@ -46,12 +46,12 @@ logger = log.get(__name__)
 
 
 class ViewState(StrEnum):
-    """What a view does."""
+    """The states of a view."""
 
     WAITING = "waiting"
     """Kafka does not answer; rows are as they were."""
     CATCHING_UP = "catching-up"
-    """It reads what was written before; rows may be old or missing."""
+    """It reads earlier records; rows may be old or missing."""
     LIVE = "live"
     FULL = "full"
     """Its rows have the largest size that the operator allows. It stands still until rows expire."""
@@ -85,7 +85,7 @@ class FollowedView:
         self.state = ViewState.WAITING
         self.reason = "it has not begun"
         self.generation = 0
-        """Changes when the file is made anew: what was read of it before does not hold."""
+        """Changes when the file is made anew: earlier reads of it do not hold."""
         self.build = ""
         self.change = 0
         """Number of the last change in this build."""
@@ -99,11 +99,11 @@ class FollowedView:
         self._writer = ThreadPoolExecutor(1, f"write-{view.view}")
         self._file: RowFile | None = None
         self._positions: dict[int, int] = {}
-        self._notice = asyncio.Event()
-        self._expired_s = 0.0
+        self._change_event = asyncio.Event()
+        self._last_expiry_s = 0.0
         self._is_damaged = False
         self._has_changed_pipe = True
-        registry.on_change(self._note_change)
+        registry.on_change(self._mark_pipe_change)
         health.block(self._condition, "the view has not been read yet")
 
     @property
@@ -112,16 +112,16 @@ class FollowedView:
         return dict(self._positions)
 
     def add_cut(self, cut: Cut) -> None:
-        """Take in a cut of the topic that the view reads."""
+        """Add a cut of the topic that the view reads."""
         self.complete.add(cut)
-        self._look_whether_complete()
+        self._check_completeness()
 
-    async def next_change(self, within_s: float) -> None:
+    async def next_change(self, timeout_s: float) -> None:
         """Wait until rows or completeness change, at most for a time, seconds."""
-        notice = self._notice
+        change_event = self._change_event
         try:
-            async with asyncio.timeout(within_s):
-                await notice.wait()
+            async with asyncio.timeout(timeout_s):
+                await change_event.wait()
         except TimeoutError:
             pass
 
@@ -130,26 +130,26 @@ class FollowedView:
         failures = 0
         try:
             while True:
-                began_s = monotonic_s()
+                start_s = monotonic_s()
                 try:
                     await self._follow()
                 except (KafkaError, OSError, Misconfigured) as error:
-                    self._set(ViewState.WAITING, f"Kafka or the file cannot be read: {error!r}")
+                    self._set_state(ViewState.WAITING, f"Kafka or the file cannot be read: {error!r}")
                 except _LogChangedError as error:
-                    await self._make_anew(str(error))
+                    await self._rebuild(str(error))
                 except sqlite3.Error as error:
                     if is_damage(error):
-                        await self._make_anew("it is damaged")
+                        await self._rebuild("it is damaged")
                     else:
-                        self._set(ViewState.DISK, f"the file cannot be written: {error}")
-                failures = 0 if monotonic_s() - began_s > 60 else failures + 1
+                        self._set_state(ViewState.DISK, f"the file cannot be written: {error}")
+                failures = 0 if monotonic_s() - start_s > 60 else failures + 1
                 await asyncio.sleep(backoff_s(failures))
         finally:
             await self._in_thread(self._close)
             self._writer.shutdown(wait=False)
 
     def note_damage(self, generation: int) -> None:
-        """Have the file made anew: a reader found that it is damaged.
+        """Request a new file: a reader found that this one is damaged.
 
         Args:
             generation: of the file that it read.
@@ -159,22 +159,22 @@ class FollowedView:
             self.complete.forget()
 
     def refusal(self) -> str | None:
-        """Why the declaration does not fit the pipe in force; None: it does."""
-        if (held := self._registry.held(self.view.from_.pipe)) is not None:
-            return f"the pipe {self.view.from_.pipe} is held: {held}"
+        """The reason why the declaration does not fit the pipe in force; None: it fits."""
+        if (hold_reason := self._registry.held(self.view.from_.pipe)) is not None:
+            return f"the pipe {self.view.from_.pipe} is held: {hold_reason}"
         revision = self._registry.get(self.view.from_.pipe)
         refusals = view_refusals(self.view, None if revision is None else revision.pipe, pipe_limits())
         reasons = [f"{'.'.join(map(str, path))}: {reason}" for path, reason in refusals]
         return "; ".join(reasons) or None
 
     async def _follow(self) -> None:
-        while (refused := self.refusal()) is not None:
-            self._set(ViewState.REFUSED, refused)
+        while (refusal := self.refusal()) is not None:
+            self._set_state(ViewState.REFUSED, refusal)
             await asyncio.sleep(_LOOK_S)
         topic = self.view.from_.at.topic(self._settings.topics)
-        raw = await topic_identity(self._settings.kafka, self._settings.topics.raw)
-        read = await topic_identity(self._settings.kafka, topic)
-        await self._open(Logs(raw.topic, read.topic))
+        raw_identity = await topic_identity(self._settings.kafka, self._settings.topics.raw)
+        read_identity = await topic_identity(self._settings.kafka, topic)
+        await self._open(Logs(raw_identity.topic, read_identity.topic))
         consumer = AdaptiveConsumer(
             **client_options(self._settings.kafka),
             client_id=self._settings.instance,
@@ -185,50 +185,59 @@ class FollowedView:
         )
         try:
             await consumer.start()
-            tps = [TopicPartition(topic, number) for number in range(self._registry.partition_count())]
-            consumer.assign(tps)
-            await self._seek(consumer, tps)
-            self._set(ViewState.CATCHING_UP, "it reads what was written before")
-            await self._read(consumer, tps)
+            topic_partitions = [
+                TopicPartition(topic, partition) for partition in range(self._registry.partition_count())
+            ]
+            consumer.assign(topic_partitions)
+            await self._seek(consumer, topic_partitions)
+            self._set_state(ViewState.CATCHING_UP, "it reads what was written before")
+            await self._read(consumer, topic_partitions)
         finally:
             await close(consumer)
 
     async def _open(self, logs: Logs) -> None:
-        """Open the file, which is another one afterwards if it had to be made anew."""
+        """Open the file; it is a new one if it had to be made anew."""
         await self._in_thread(self._close)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        # What is served must not be called complete while the file is replaced.
+        # Answers must not be called complete while the file is replaced.
         self.generation += 1
         self._positions = {}
         self.complete.forget()
-        file = self._file = await self._in_thread(lambda: RowFile(self.path, self.view, logs))
-        if file.made_because:
+        row_file = self._file = await self._in_thread(lambda: RowFile(self.path, self.view, logs))
+        if row_file.made_because:
             metrics.VIEW_REBUILDS.labels(self.view.view).inc()
-            logger.info("view-file-made", view=self.view.view, because=file.made_because)
-        self.build, self.change, self.rows = file.build, file.change, file.rows
+            logger.info("view-file-made", view=self.view.view, because=row_file.made_because)
+        self.build, self.change, self.rows = row_file.build, row_file.change, row_file.rows
 
-    async def _seek(self, consumer: Any, tps: Sequence[TopicPartition]) -> None:
+    async def _seek(self, consumer: Any, topic_partitions: Sequence[TopicPartition]) -> None:
         assert self._file is not None
-        kept = await self._in_thread(self._file.positions)
-        beginnings = await consumer.beginning_offsets(tps)
-        ends = await consumer.end_offsets(tps)
-        new = [tp for tp in tps if tp.partition not in kept]
-        since_ms = max(0, self._expired_before_us() // 1000 - _CLOCKS_MS)
-        firsts = await consumer.offsets_for_times(dict.fromkeys(new, since_ms)) if new else {}
+        stored_positions = await self._in_thread(self._file.positions)
+        beginning_offsets = await consumer.beginning_offsets(topic_partitions)
+        end_offsets = await consumer.end_offsets(topic_partitions)
+        new_partitions = [
+            topic_partition
+            for topic_partition in topic_partitions
+            if topic_partition.partition not in stored_positions
+        ]
+        start_time_ms = max(0, self._expired_before_us() // 1000 - _CLOCKS_MS)
+        start_times_ms = dict.fromkeys(new_partitions, start_time_ms)
+        first_offsets = await consumer.offsets_for_times(start_times_ms) if new_partitions else {}
         positions = {}
-        for tp in tps:
-            first = firsts.get(tp)
-            unread = ends[tp] if first is None else first.offset
-            start = max(beginnings[tp], kept.get(tp.partition, unread))
-            if start > ends[tp]:
+        for topic_partition in topic_partitions:
+            first_offset = first_offsets.get(topic_partition)
+            default_start = end_offsets[topic_partition] if first_offset is None else first_offset.offset
+            stored_position = stored_positions.get(topic_partition.partition, default_start)
+            start_offset = max(beginning_offsets[topic_partition], stored_position)
+            if start_offset > end_offsets[topic_partition]:
                 raise _LogChangedError(
-                    f"{tp.topic} ends before the offset {start} of partition {tp.partition}"
+                    f"{topic_partition.topic} ends before the offset {start_offset} of partition"
+                    f" {topic_partition.partition}"
                 )
-            positions[tp.partition] = start
-            consumer.seek(tp, start)
+            positions[topic_partition.partition] = start_offset
+            consumer.seek(topic_partition, start_offset)
         self._positions = positions
 
-    async def _read(self, consumer: Any, tps: Sequence[TopicPartition]) -> None:
+    async def _read(self, consumer: Any, topic_partitions: Sequence[TopicPartition]) -> None:
         while True:
             if self._is_damaged:
                 self._is_damaged = False
@@ -241,48 +250,67 @@ class FollowedView:
             if await self._is_full():
                 await asyncio.sleep(_LOOK_S)
                 continue
-            fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_BATCH_RECORDS)
+            fetched_records = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_BATCH_RECORDS)
             # Offsets behind the last record that has data, such as the end of a transaction, were read, too.
-            ends = {tp: await consumer.position(tp) for tp in tps}
-            await self._apply({tp: fetched.get(tp, ()) for tp in tps}, ends)
-            self._look_whether_complete()
+            end_offsets = {
+                topic_partition: await consumer.position(topic_partition)
+                for topic_partition in topic_partitions
+            }
+            records_by_partition = {
+                topic_partition: fetched_records.get(topic_partition, ())
+                for topic_partition in topic_partitions
+            }
+            await self._apply(records_by_partition, end_offsets)
+            self._check_completeness()
 
     async def _apply(
-        self, fetched: dict[TopicPartition, Sequence[ConsumerRecord]], ends: dict[TopicPartition, int]
+        self,
+        fetched_records: dict[TopicPartition, Sequence[ConsumerRecord]],
+        end_offsets: dict[TopicPartition, int],
     ) -> None:
-        file = self._file
-        assert file is not None
-        moved = {tp: records for tp, records in fetched.items() if ends[tp] != self._positions[tp.partition]}
-        if not moved:
+        row_file = self._file
+        assert row_file is not None
+        moved_records = {
+            topic_partition: records
+            for topic_partition, records in fetched_records.items()
+            if end_offsets[topic_partition] != self._positions[topic_partition.partition]
+        }
+        if not moved_records:
             return
-        for tp, records in moved.items():
-            if ends[tp] < self._positions[tp.partition] or (
-                records and records[0].offset < self._positions[tp.partition]
-            ):
-                raise _LogChangedError(f"the offsets of {tp.topic} begin anew")
-        if not self._is_its_file():
+        for topic_partition, records in moved_records.items():
+            position = self._positions[topic_partition.partition]
+            if end_offsets[topic_partition] < position or (records and records[0].offset < position):
+                raise _LogChangedError(f"the offsets of {topic_partition.topic} begin anew")
+        if not self._is_own_file():
             raise _LogChangedError("it was removed")
-        batch = [PartitionRead(tp.partition, self._positions[tp.partition], ends[tp]) for tp in moved]
-        accounts = await self._in_thread(lambda: self._write(file, batch, list(moved.values())))
-        for part in batch:
-            self._positions[part.partition] = part.next_offset
-        self.change, self.rows = file.change, file.rows
-        self._count(accounts)
+        batch = [
+            PartitionRead(
+                topic_partition.partition,
+                self._positions[topic_partition.partition],
+                end_offsets[topic_partition],
+            )
+            for topic_partition in moved_records
+        ]
+        accounts = await self._in_thread(lambda: self._write(row_file, batch, list(moved_records.values())))
+        for partition_read in batch:
+            self._positions[partition_read.partition] = partition_read.next_offset
+        self.change, self.rows = row_file.change, row_file.rows
+        self._count_outcomes(accounts)
         self._notify()
 
     def _write(
-        self, file: RowFile, batch: list[PartitionRead], fetched: list[Sequence[ConsumerRecord]]
+        self, row_file: RowFile, batch: list[PartitionRead], fetched_records: list[Sequence[ConsumerRecord]]
     ) -> list[Account]:
-        """Runs in the writer's thread."""
-        for part, records in zip(batch, fetched, strict=True):
-            part.records += [(record.offset, self._meaning(record)) for record in records]
-        planned = file.apply(batch, self._expired_before_us())
-        return [account for _, account in planned.accounts]
+        """Apply records to the file, in the writer's thread."""
+        for partition_read, records in zip(batch, fetched_records, strict=True):
+            partition_read.records += [(record.offset, self._parsed_record(record)) for record in records]
+        batch_plan = row_file.apply(batch, self._expired_before_us())
+        return [account for _, account in batch_plan.accounts]
 
-    def _meaning(self, record: ConsumerRecord) -> Read:
+    def _parsed_record(self, record: ConsumerRecord) -> Read:
         try:
             return self._reader.read(record.headers, record.value, record.partition, record.offset)
-        except Exception as error:  # noqa: BLE001 - whatever the record is, those after it must be read
+        except Exception as error:  # noqa: BLE001 - records after any invalid one must be read
             logger.error(  # noqa: TRY400 - the record is at fault
                 "record-unreadable",
                 view=self.view.view,
@@ -294,42 +322,42 @@ class FollowedView:
 
     async def _expire(self) -> None:
         """Remove rows that have expired, each second."""
-        file = self._file
-        assert file is not None
-        if monotonic_s() < self._expired_s + _EXPIRE_S:
+        row_file = self._file
+        assert row_file is not None
+        if monotonic_s() < self._last_expiry_s + _EXPIRE_S:
             return
-        if not self._is_its_file():
+        if not self._is_own_file():
             raise _LogChangedError("it was removed")
-        removed = await self._in_thread(lambda: file.expire(self._expired_before_us()))
-        if removed:
-            metrics.VIEW_EXPIRED.labels(self.view.view).inc(removed)
-            self.rows = file.rows
+        removed_rows = await self._in_thread(lambda: row_file.expire(self._expired_before_us()))
+        if removed_rows:
+            metrics.VIEW_EXPIRED.labels(self.view.view).inc(removed_rows)
+            self.rows = row_file.rows
         else:  # else there may be more
-            self._expired_s = monotonic_s()
+            self._last_expiry_s = monotonic_s()
         metrics.VIEW_ROWS.labels(self.view.view).set(self.rows)
         if self.complete.time_us is not None:
             metrics.VIEW_BEHIND.labels(self.view.view).set((now_us() - self.complete.time_us) / MICROSECONDS)
 
     async def _is_full(self) -> bool:
         """Whether the view stands still because of its size."""
-        file = self._file
-        assert file is not None
-        self.used_bytes = await self._in_thread(file.used_bytes)
+        row_file = self._file
+        assert row_file is not None
+        self.used_bytes = await self._in_thread(row_file.used_bytes)
         metrics.VIEW_BYTES.labels(self.view.view).set(self.used_bytes)
-        most = self._settings.view_max_bytes
-        if self.used_bytes >= (most * _RESUME if self.state is ViewState.FULL else most):
-            self._set(
+        max_bytes = self._settings.view_max_bytes
+        if self.used_bytes >= (max_bytes * _RESUME if self.state is ViewState.FULL else max_bytes):
+            self._set_state(
                 ViewState.FULL,
-                f"its rows have {self.used_bytes:,} bytes, and HIFI_VIEW_MAX_BYTES allows {most:,}: shorten `keep`, "
-                "declare fewer fields, or allow more",
+                f"its rows have {self.used_bytes:,} bytes, and HIFI_VIEW_MAX_BYTES allows {max_bytes:,}:"
+                " shorten `keep`, declare fewer fields, or allow more",
             )
             return True
         if self.state is ViewState.FULL:
-            self._set(ViewState.CATCHING_UP, "it goes on, since rows have expired")
+            self._set_state(ViewState.CATCHING_UP, "it goes on, since rows have expired")
         return False
 
-    async def _make_anew(self, reason: str) -> None:
-        self._set(ViewState.CATCHING_UP, f"the file is made anew: {reason}")
+    async def _rebuild(self, reason: str) -> None:
+        self._set_state(ViewState.CATCHING_UP, f"the file is made anew: {reason}")
         self.generation += 1
         self._positions = {}
         self.complete.forget()
@@ -337,28 +365,28 @@ class FollowedView:
         await self._in_thread(lambda: remove(self.path))
 
     def _close(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        row_file, self._file = self._file, None
+        if row_file is not None:
+            row_file.close()
 
-    def _is_its_file(self) -> bool:
+    def _is_own_file(self) -> bool:
         assert self._file is not None
         try:
             return self.path.stat().st_ino == self._file.inode
         except FileNotFoundError:
             return False
 
-    def _look_whether_complete(self) -> None:
+    def _check_completeness(self) -> None:
         if not self._positions or not self.complete.reached(self._positions):
             return
         if self.state is ViewState.CATCHING_UP:
-            self._set(ViewState.LIVE, "")
+            self._set_state(ViewState.LIVE, "")
         self._notify()
 
     def _expired_before_us(self) -> int:
         return now_us() - int(self.view.keep * MICROSECONDS)
 
-    def _count(self, accounts: Sequence[Account]) -> None:
+    def _count_outcomes(self, accounts: Sequence[Account]) -> None:
         total = Account()
         for account in accounts:
             total.add(account)
@@ -366,9 +394,9 @@ class FollowedView:
             metrics.VIEW_RECORDS.labels(self.view.view, outcome).inc(getattr(total, outcome))
         metrics.VIEW_UNFIT.labels(self.view.view).inc(total.unfit)
 
-    def _set(self, state: ViewState, reason: str) -> None:
-        changed = (state, reason) != (self.state, self.reason)
-        if changed and (state is not self.state or state is not ViewState.FULL):
+    def _set_state(self, state: ViewState, reason: str) -> None:
+        is_changed = (state, reason) != (self.state, self.reason)
+        if is_changed and (state is not self.state or state is not ViewState.FULL):
             logger.info("view-state", view=self.view.view, state=state, reason=reason)
         self.state, self.reason = state, reason
         stands_still = state in _STANDS_STILL
@@ -376,15 +404,15 @@ class FollowedView:
         self._health.warn(self._condition, f"{state}: {reason}" if stands_still else None)
         if stands_still or state is ViewState.LIVE:
             self._health.unblock(self._condition)
-        if changed:
+        if is_changed:
             self._notify()
 
-    def _note_change(self) -> None:
+    def _mark_pipe_change(self) -> None:
         self._has_changed_pipe = True
 
     def _notify(self) -> None:
-        notice, self._notice = self._notice, asyncio.Event()
-        notice.set()
+        change_event, self._change_event = self._change_event, asyncio.Event()
+        change_event.set()
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._writer, work)
+    async def _in_thread(self, operation: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._writer, operation)

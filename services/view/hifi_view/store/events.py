@@ -28,7 +28,7 @@ LONGEST_TEXT_BYTES: Final = 64 * 1024
 LONGEST_KEY_BYTES: Final = 4096
 """Of a key field: as long as a CloudEvents attribute may be."""
 _TOLERANCE_US: Final = 120 * 1_000_000
-"""How far an event's time may lie after its acceptance and count. A later one would hold its row for ever."""
+"""Largest time by which an event's time may be after its acceptance. A later one would hold its row for ever."""
 _INT_DIGITS: Final = 999
 """`exact_json` reads whole numbers with more digits as Decimal."""
 _INT64: Final = range(-(2**63), 2**63)
@@ -39,15 +39,15 @@ Key: TypeAlias = tuple[str | int, ...]
 
 
 class EventPosition(NamedTuple):
-    """Which of two events of a row is the newer one: the greater position. Positions of a log are all different."""
+    """Position of an event. Of two events of a row the greater one is newer; no two events of a log have the same."""
 
     time_us: int
     """Time of the event, microseconds since 1970 UTC; 0 if offsets order the view."""
     partition: int
     offset: int
     """In `raw`."""
-    place: int
-    """In the record of `raw`."""
+    event_index: int
+    """Of the event in the record of `raw`."""
 
 
 class RowEvent(NamedTuple):
@@ -90,13 +90,13 @@ class EventReader:
         """Read for a view."""
         self._prefix = b"%d;%b;" % (FORMAT, view.from_.pipe.encode())
         self._is_raw = view.from_.at is ViewedTopic.RAW
-        self._by_time = view.order == "time"
+        self._orders_by_time = view.order == "time"
         self._columns = list(view.columns.items())
-        self._texts = [name for name, kind in self._columns if kind is ViewType.TEXT]
+        self._text_columns = [name for name, kind in self._columns if kind is ViewType.TEXT]
         self._key_fields = len(view.key)
 
     def read(self, headers: Headers, value: bytes | None, partition: int, offset: int) -> Read:
-        """What a record means for the view.
+        """The row event of a record, or the reason why it has none.
 
         Args:
             headers: of the record, in their order.
@@ -108,23 +108,23 @@ class EventReader:
         if header is None:
             return Skipped.OTHER
         try:
-            texts = split_identity(header)
+            identity_fields = split_identity(header)
             record_hop = hop(headers)
         except NotAnEvent:
             return Refusal("not-an-event", "")
-        event = texts[SEQ_AT].decode("ascii")
-        raw = offset if self._is_raw else record_hop.raw
-        if raw < 0:
-            return Refusal("not-an-event", event)
+        event_identity = identity_fields[SEQ_AT].decode("ascii")
+        raw_offset = offset if self._is_raw else record_hop.raw
+        if raw_offset < 0:
+            return Refusal("not-an-event", event_identity)
         if value is None:
             return Skipped.NO_DATA
-        accepted_us = int(texts[ACCEPTED_AT])
-        time_us = _time_us(headers, accepted_us) if self._by_time else 0
-        position = EventPosition(time_us, partition, raw, record_hop.event_index)
+        accepted_us = int(identity_fields[ACCEPTED_AT])
+        time_us = _time_us(headers, accepted_us) if self._orders_by_time else 0
+        position = EventPosition(time_us, partition, raw_offset, record_hop.event_index)
         data = _object(value)
-        if data is not None and any(isinstance(data.get(name), float) for name in self._texts):
+        if data is not None and any(isinstance(data.get(name), float) for name in self._text_columns):
             data = exact_json.loads(value)  # perhaps a whole number of more than 64 bits
-        return self._row(data, position, accepted_us, event)
+        return self._row(data, position, accepted_us, event_identity)
 
     def _header(self, headers: Headers) -> bytes | None:
         """The header `hifi` of an event of the pipe; None: it is another record."""
@@ -134,28 +134,31 @@ class EventReader:
             return None
         if not header.startswith(self._prefix):
             return None
-        texts = header.split(SEPARATOR)
-        is_event = len(texts) <= KIND_AT or not texts[KIND_AT]  # else of a kind that a later release writes
+        identity_fields = header.split(SEPARATOR)
+        # An event of a kind that a later release writes is another record.
+        is_event = len(identity_fields) <= KIND_AT or not identity_fields[KIND_AT]
         return header if is_event else None
 
     def _row(
-        self, data: dict[str, Any] | None, position: EventPosition, accepted_us: int, event: str
+        self, data: dict[str, Any] | None, position: EventPosition, accepted_us: int, event_identity: str
     ) -> RowEvent | Refusal:
         if data is None:
-            return Refusal("not-json", event)
+            return Refusal("not-json", event_identity)
         values: list[Value] = []
         unfit = 0
         for name, kind in self._columns:
-            given = data.get(name)
-            value = fitted(given, kind)
-            if value is None and given is not None:
+            field_value = data.get(name)
+            value = fitted(field_value, kind)
+            if value is None and field_value is not None:
                 unfit += 1
             values.append(value)
         key = tuple(values[: self._key_fields])
         if None in key or "" in key:
-            return Refusal("no-key", event)
-        if any(isinstance(part, str) and len(part.encode()) > LONGEST_KEY_BYTES for part in key):
-            return Refusal("long-key", event)
+            return Refusal("no-key", event_identity)
+        if any(
+            isinstance(key_value, str) and len(key_value.encode()) > LONGEST_KEY_BYTES for key_value in key
+        ):
+            return Refusal("long-key", event_identity)
         return RowEvent(key, tuple(values), position, accepted_us, unfit)  # type: ignore[arg-type]  # None is not in key
 
 
@@ -206,7 +209,7 @@ def _utf8_fits(value: str) -> bool:
 
 
 def _time_us(headers: Headers, accepted_us: int) -> int:
-    """The time of an event; when it was accepted, if it has none or one that is later."""
+    """The time of an event; its accepted time if it has no time or a later one."""
     text = next((value for name, value in headers if name == TIME), None)
     if text is None:
         return accepted_us

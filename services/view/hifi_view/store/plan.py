@@ -1,4 +1,4 @@
-"""Which rows a batch of records changes, and the account of the batch. Pure."""
+"""The rows that a batch of records changes, and the account of the batch. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -9,7 +9,7 @@ from hifi_view.store.events import EventPosition, Key, Read, Refusal, RowEvent, 
 
 @dataclass(slots=True)
 class Account:
-    """What became of the records of an offset range. `read` is the sum of all others but `unfit`."""
+    """The outcomes of the records of an offset range. `read` is the sum of all other counts but `unfit`."""
 
     read: int = 0
     other: int = 0
@@ -17,19 +17,21 @@ class Account:
     no_data: int = 0
     """Filtered out by the pipe, or without data."""
     applied: int = 0
-    """They became their row."""
+    """The events that became their row."""
     older: int = 0
-    """The row showed a newer event already, or this one: a copy."""
+    """Events whose row showed a newer event already, or the same event: a copy."""
     expired: int = 0
     """Older than the view keeps rows."""
     refused: int = 0
     unfit: int = 0
     """Values that are null because they do not fit."""
 
-    def add(self, more: "Account") -> None:
+    def add(self, account: "Account") -> None:
         """Add another account."""
-        for part in fields(self):
-            setattr(self, part.name, getattr(self, part.name) + getattr(more, part.name))
+        for count_field in fields(self):
+            setattr(
+                self, count_field.name, getattr(self, count_field.name) + getattr(account, count_field.name)
+            )
 
     @property
     def balanced(self) -> bool:
@@ -39,7 +41,7 @@ class Account:
 
 
 class RefusedEvent(NamedTuple):
-    """An event without a row, and where it stands."""
+    """An event without a row, and its position."""
 
     partition: int
     offset: int
@@ -49,13 +51,13 @@ class RefusedEvent(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionRead:
-    """What was read of one partition: offsets `first` up to, not including, `next_offset`."""
+    """The records read of one partition: offsets `first` up to, not including, `next_offset`."""
 
     partition: int
     first: int
     next_offset: int
     records: list[tuple[int, Read]] = field(default_factory=list)
-    """Offset, and what it means."""
+    """Offset, and the meaning of the record."""
 
 
 @dataclass(slots=True)
@@ -69,42 +71,47 @@ class BatchPlan:
 
 def keys_of(batch: Iterable[PartitionRead]) -> set[Key]:
     """The keys whose rows a batch may change."""
-    return {event.key for part in batch for _, event in part.records if isinstance(event, RowEvent)}
+    return {
+        event.key
+        for partition_read in batch
+        for _, event in partition_read.records
+        if isinstance(event, RowEvent)
+    }
 
 
 def plan(
-    batch: Iterable[PartitionRead], shown: Mapping[Key, EventPosition], expired_before_us: int
+    batch: Iterable[PartitionRead], shown_positions: Mapping[Key, EventPosition], expired_before_us: int
 ) -> BatchPlan:
     """Decide, record by record, which event each row shows after the batch.
 
     Args:
-        batch: in the order in which it was read.
-        shown: key to the position of the event that its row shows now.
+        batch: the records, in the order of the reads.
+        shown_positions: key to the position of the event that its row shows now.
         expired_before_us: rows that were accepted before have expired, microseconds since 1970 UTC.
     """
-    newest = dict(shown)
+    newest_positions = dict(shown_positions)
     rows: dict[Key, RowEvent] = {}
     accounts: list[tuple[PartitionRead, Account]] = []
     refused: list[RefusedEvent] = []
-    for part in batch:
-        account = Account(read=len(part.records))
-        for offset, event in part.records:
+    for partition_read in batch:
+        account = Account(read=len(partition_read.records))
+        for offset, event in partition_read.records:
             if isinstance(event, RowEvent):
                 account.unfit += event.unfit
                 if event.accepted_us < expired_before_us:
                     account.expired += 1
-                elif event.key in newest and event.position <= newest[event.key]:
+                elif event.key in newest_positions and event.position <= newest_positions[event.key]:
                     account.older += 1
                 else:
                     account.applied += 1
-                    newest[event.key] = event.position
+                    newest_positions[event.key] = event.position
                     rows[event.key] = event
             elif isinstance(event, Refusal):
                 account.refused += 1
-                refused.append(RefusedEvent(part.partition, offset, event.event, event.reason))
+                refused.append(RefusedEvent(partition_read.partition, offset, event.event, event.reason))
             elif event is Skipped.OTHER:
                 account.other += 1
             else:
                 account.no_data += 1
-        accounts.append((part, account))
+        accounts.append((partition_read, account))
     return BatchPlan(rows, accounts, refused)

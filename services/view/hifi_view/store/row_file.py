@@ -1,6 +1,6 @@
 """The SQLite file of a view: rows, offsets and accounts, changed together. Used by one thread at a time.
 
-The file is a cache: whatever is wrong with it, it is made anew from Kafka.
+The file is a cache: a file that is damaged or of other topics is made anew from Kafka.
 """
 
 import hashlib
@@ -33,14 +33,14 @@ _TYPES: Final = {
 }
 _POSITION: Final = ("hifi_time_us", "hifi_partition", "hifi_offset", "hifi_index")
 OWN_COLUMNS: Final = (*_POSITION, "hifi_accepted_us", "hifi_change")
-"""After those of the view: where the row's event stands, when it was accepted, and the number of the row's change."""
+"""After those of the view: position of the row's event, its accepted time, and the number of the row's change."""
 _COUNTS: Final = tuple(part.name for part in fields(Account))
 
 Connect = Callable[..., sqlite3.Connection]
 
 
 class Logs(NamedTuple):
-    """The identities of the topics whose offsets the file has: of another log they mean nothing."""
+    """The identities of the topics whose offsets the file has; offsets of another log are unrelated."""
 
     raw: str
     read: str
@@ -72,28 +72,30 @@ class RowFile:
         """
         self.path = path
         self.made_because = ""
-        """Why the file was made anew; empty: it was kept."""
+        """The reason why the file was made anew; empty: it was kept."""
         self._view = view
         self._connect = connect
         self._identity = orjson.dumps([_FORMAT, declaration_digest(view), *logs]).decode()
         self._table = quoted(view.table)
         key = ", ".join(map(quoted, view.key))
         columns = [*view.columns, *OWN_COLUMNS]
-        self._replace = (
+        self._replace_row = (
             f"INSERT OR REPLACE INTO {self._table} ({', '.join(map(quoted, columns))}) "  # noqa: S608 - names are checked by View
             f"VALUES ({', '.join('?' * len(columns))})"
         )
-        places = ", ".join("?" * len(view.key))
-        self._shown = f"SELECT {', '.join(_POSITION)} FROM {self._table} WHERE ({key}) = ({places})"  # noqa: S608 - as above
-        self._database = self._opened()
+        placeholders = ", ".join("?" * len(view.key))
+        self._select_position = (
+            f"SELECT {', '.join(_POSITION)} FROM {self._table} WHERE ({key}) = ({placeholders})"  # noqa: S608 - as above
+        )
+        self._database = self._open()
         self.inode = path.stat().st_ino
-        meta = dict(self._database.execute("SELECT name, value FROM hifi_meta"))
-        self.build: str = meta["build"]
+        metadata = dict(self._database.execute("SELECT name, value FROM hifi_meta"))
+        self.build: str = metadata["build"]
         """Name of this file, in which changes are numbered."""
-        self.change = int(meta["change"])
+        self.change = int(metadata["change"])
         """Number of the last change. It is kept beside the rows, of which the newest one may have expired."""
-        counted = self._database.execute(f"SELECT count(*) FROM {self._table}")  # noqa: S608 - as above
-        self.rows: int = counted.fetchone()[0]
+        count_cursor = self._database.execute(f"SELECT count(*) FROM {self._table}")  # noqa: S608 - as above
+        self.rows: int = count_cursor.fetchone()[0]
         """Number of rows."""
 
     def close(self) -> None:
@@ -105,37 +107,38 @@ class RowFile:
         return dict(self._database.execute("SELECT partition, next FROM hifi_offsets"))
 
     def apply(self, batch: Iterable[PartitionRead], expired_before_us: int) -> BatchPlan:
-        """Apply what was read, all of it or nothing.
+        """Apply the records of a batch, all or none.
 
         Args:
-            batch: each part begins where its partition's position is, or behind it.
+            batch: the records of each partition begin at its position, or behind it.
             expired_before_us: as of `plan`.
 
         Raises:
             sqlite3.Error: nothing was applied.
         """
-        parts = list(batch)
+        partition_reads = list(batch)
         database = self._database
-        shown = self._positions_of(keys_of(parts))
-        planned = plan(parts, shown, expired_before_us)
-        change = self.change
+        shown_positions = self._positions_of(keys_of(partition_reads))
+        batch_plan = plan(partition_reads, shown_positions, expired_before_us)
+        change_number = self.change
         database.execute("BEGIN IMMEDIATE")
         try:
             rows = []
-            for event in planned.rows.values():
-                change += 1
-                rows.append((*event.values, *event.position, event.accepted_us, change))
-            database.executemany(self._replace, rows)
-            database.execute("UPDATE hifi_meta SET value = ? WHERE name = 'change'", (str(change),))
-            for part, account in planned.accounts:
+            for event in batch_plan.rows.values():
+                change_number += 1
+                rows.append((*event.values, *event.position, event.accepted_us, change_number))
+            database.executemany(self._replace_row, rows)
+            database.execute("UPDATE hifi_meta SET value = ? WHERE name = 'change'", (str(change_number),))
+            for partition_read, account in batch_plan.accounts:
                 database.execute(
-                    "INSERT OR REPLACE INTO hifi_offsets VALUES (?, ?)", (part.partition, part.next_offset)
+                    "INSERT OR REPLACE INTO hifi_offsets VALUES (?, ?)",
+                    (partition_read.partition, partition_read.next_offset),
                 )
-                self._account(part, account)
-            if planned.refused:
+                self._add_account(partition_read, account)
+            if batch_plan.refused:
                 database.executemany(
                     "INSERT INTO hifi_refusals (partition, offset, event, reason) VALUES (?, ?, ?, ?)",
-                    planned.refused,
+                    batch_plan.refused,
                 )
                 database.execute(
                     "DELETE FROM hifi_refusals WHERE id <= (SELECT max(id) FROM hifi_refusals) - ?",
@@ -146,82 +149,92 @@ class RowFile:
             if database.in_transaction:
                 database.execute("ROLLBACK")
             raise
-        self.change = change
-        self.rows += len(planned.rows.keys() - shown.keys())
-        return planned
+        self.change = change_number
+        self.rows += len(batch_plan.rows.keys() - shown_positions.keys())
+        return batch_plan
 
     def expire(self, before_us: int) -> int:
-        """Remove rows whose event was accepted before a time, some thousands at once; returns how many."""
+        """Remove rows whose event was accepted before a time, up to 5,000 at once; returns their number."""
         key = ", ".join(map(quoted, self._view.key))
-        removed = self._database.execute(
+        removed_rows = self._database.execute(
             f"DELETE FROM {self._table} WHERE ({key}) IN (SELECT {key} FROM {self._table} "  # noqa: S608 - as above
             "WHERE hifi_accepted_us < ? LIMIT ?)",
             (before_us, _EXPIRED_AT_ONCE),
         ).rowcount
-        self.rows -= removed
-        return removed
+        self.rows -= removed_rows
+        return removed_rows
 
     def used_bytes(self) -> int:
-        """Size of what the file holds, without free pages and the journal."""
-        pragma = self._database.execute
-        pages = pragma("PRAGMA page_count").fetchone()[0] - pragma("PRAGMA freelist_count").fetchone()[0]
-        return int(pages) * int(pragma("PRAGMA page_size").fetchone()[0])
+        """Size of the file in bytes, without free pages and the journal."""
+        execute = self._database.execute
+        page_count = (
+            execute("PRAGMA page_count").fetchone()[0] - execute("PRAGMA freelist_count").fetchone()[0]
+        )
+        return int(page_count) * int(execute("PRAGMA page_size").fetchone()[0])
 
     def _positions_of(self, keys: Iterable[Key]) -> Mapping[Key, EventPosition]:
-        shown = {}
+        shown_positions = {}
         for key in keys:
-            row = self._database.execute(self._shown, key).fetchone()
+            row = self._database.execute(self._select_position, key).fetchone()
             if row is not None:
-                shown[key] = EventPosition(*row)
-        return shown
+                shown_positions[key] = EventPosition(*row)
+        return shown_positions
 
-    def _account(self, part: PartitionRead, account: Account) -> None:
-        """Add to the newest range of the partition, or begin another one."""
+    def _add_account(self, partition_read: PartitionRead, account: Account) -> None:
+        """Add an account to the newest range of the partition, or begin a new range."""
         database = self._database
         row = database.execute(
             "SELECT first, next FROM hifi_ranges WHERE partition = ? ORDER BY first DESC LIMIT 1",
-            (part.partition,),
+            (partition_read.partition,),
         ).fetchone()
-        if row is None or row[1] != part.first or row[1] - row[0] >= RANGE_OFFSETS:
+        if row is None or row[1] != partition_read.first or row[1] - row[0] >= RANGE_OFFSETS:
             database.execute(
                 f"INSERT INTO hifi_ranges VALUES ({', '.join('?' * (3 + len(_COUNTS)))})",  # noqa: S608 - only places
-                (part.partition, part.first, part.next_offset, *astuple(account)),
+                (
+                    partition_read.partition,
+                    partition_read.first,
+                    partition_read.next_offset,
+                    *astuple(account),
+                ),
             )
-            self._join_oldest(part.partition)
+            self._join_oldest(partition_read.partition)
             return
-        added = ", ".join(f"{name} = {name} + ?" for name in _COUNTS)
+        count_updates = ", ".join(f"{name} = {name} + ?" for name in _COUNTS)
         database.execute(
-            f"UPDATE hifi_ranges SET next = ?, {added} WHERE partition = ? AND first = ?",  # noqa: S608 - names of Account
-            (part.next_offset, *astuple(account), part.partition, row[0]),
+            f"UPDATE hifi_ranges SET next = ?, {count_updates} WHERE partition = ? AND first = ?",  # noqa: S608 - names of Account
+            (partition_read.next_offset, *astuple(account), partition_read.partition, row[0]),
         )
 
     def _join_oldest(self, partition: int) -> None:
-        oldest = self._database.execute(
+        oldest_ranges = self._database.execute(
             "SELECT * FROM hifi_ranges WHERE partition = ? ORDER BY first LIMIT ?", (partition, RANGES + 1)
         ).fetchall()
-        if len(oldest) <= RANGES:
+        if len(oldest_ranges) <= RANGES:
             return
-        first, second = oldest[:2]
-        counts = [older + newer for older, newer in zip(first[3:], second[3:], strict=True)]
+        first_range, second_range = oldest_ranges[:2]
+        counts = [
+            older_count + newer_count
+            for older_count, newer_count in zip(first_range[3:], second_range[3:], strict=True)
+        ]
         self._database.execute(
-            "DELETE FROM hifi_ranges WHERE partition = ? AND first = ?", (partition, second[1])
+            "DELETE FROM hifi_ranges WHERE partition = ? AND first = ?", (partition, second_range[1])
         )
         self._database.execute(
-            f"INSERT OR REPLACE INTO hifi_ranges VALUES ({', '.join('?' * len(first))})",  # noqa: S608 - only places
-            (partition, first[1], second[2], *counts),
+            f"INSERT OR REPLACE INTO hifi_ranges VALUES ({', '.join('?' * len(first_range))})",  # noqa: S608 - only places
+            (partition, first_range[1], second_range[2], *counts),
         )
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
         if self.path.exists():
             reason = "it is damaged"
             try:
                 database = self._connection()
                 try:
                     if self._is_sound(database):
-                        kept = database.execute(
+                        stored_identity = database.execute(
                             "SELECT value FROM hifi_meta WHERE name = 'identity'"
                         ).fetchone()
-                        if kept is not None and kept[0] == self._identity:
+                        if stored_identity is not None and stored_identity[0] == self._identity:
                             return database
                         reason = "the view or the stream's topics are other ones"
                 except BaseException:
@@ -235,7 +248,7 @@ class RowFile:
         else:
             self.made_because = "there was none"
         remove(self.path)
-        return self._made()
+        return self._create()
 
     @staticmethod
     def _is_sound(database: sqlite3.Connection) -> bool:
@@ -243,7 +256,7 @@ class RowFile:
             database.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'hifi_meta'").fetchone()[0] == 1
         )
 
-    def _made(self) -> sqlite3.Connection:
+    def _create(self) -> sqlite3.Connection:
         view = self._view
         database = self._connection()
         columns = [
@@ -252,9 +265,9 @@ class RowFile:
         ]
         event_columns = [f"{name} INTEGER NOT NULL" for name in OWN_COLUMNS]
         key = ", ".join(map(quoted, view.key))
-        counts = ", ".join(f"{name} INTEGER NOT NULL" for name in _COUNTS)
-        ranges = f"partition INTEGER, first INTEGER, next INTEGER NOT NULL, {counts}"
-        refused = (
+        count_columns = ", ".join(f"{name} INTEGER NOT NULL" for name in _COUNTS)
+        range_columns = f"partition INTEGER, first INTEGER, next INTEGER NOT NULL, {count_columns}"
+        refusal_columns = (
             "partition INTEGER NOT NULL, offset INTEGER NOT NULL, event TEXT NOT NULL, reason TEXT NOT NULL"
         )
         database.execute("BEGIN IMMEDIATE")
@@ -264,8 +277,8 @@ class RowFile:
             f"CREATE INDEX hifi_by_age ON {self._table} (hifi_accepted_us)",
             "CREATE TABLE hifi_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
             "CREATE TABLE hifi_offsets (partition INTEGER PRIMARY KEY, next INTEGER NOT NULL)",
-            f"CREATE TABLE hifi_ranges ({ranges}, PRIMARY KEY (partition, first))",
-            f"CREATE TABLE hifi_refusals (id INTEGER PRIMARY KEY AUTOINCREMENT, {refused})",
+            f"CREATE TABLE hifi_ranges ({range_columns}, PRIMARY KEY (partition, first))",
+            f"CREATE TABLE hifi_refusals (id INTEGER PRIMARY KEY AUTOINCREMENT, {refusal_columns})",
         ):
             database.execute(statement)
         database.execute("INSERT INTO hifi_meta VALUES ('identity', ?)", (self._identity,))
@@ -293,17 +306,17 @@ def accounts(database: sqlite3.Connection) -> list[AccountedRange]:
     return [AccountedRange(row[0], row[1], row[2], Account(*row[3:])) for row in rows]
 
 
-def refusals(database: sqlite3.Connection, most: int) -> list[RefusedEvent]:
+def refusals(database: sqlite3.Connection, max_events: int) -> list[RefusedEvent]:
     """The last events that were refused, newest first; `database` may be read-only."""
     rows = database.execute(
-        "SELECT partition, offset, event, reason FROM hifi_refusals ORDER BY id DESC LIMIT ?", (most,)
+        "SELECT partition, offset, event, reason FROM hifi_refusals ORDER BY id DESC LIMIT ?", (max_events,)
     )
     return [RefusedEvent(*row) for row in rows]
 
 
 def declaration_digest(view: View) -> str:
-    """A name of everything that decides the rows."""
-    declared: Any = [
+    """A digest of the declarations that decide the rows."""
+    declaration: Any = [
         view.from_.pipe,
         view.from_.at,
         view.table,
@@ -312,7 +325,7 @@ def declaration_digest(view: View) -> str:
         view.order,
         view.keep,
     ]
-    return hashlib.sha256(orjson.dumps(declared)).hexdigest()[:32]
+    return hashlib.sha256(orjson.dumps(declaration)).hexdigest()[:32]
 
 
 def quoted(name: str) -> str:
@@ -327,5 +340,5 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 def remove(path: Path) -> None:
     """Remove a file with its journal."""
-    for ending in ("", "-wal", "-shm"):
-        path.with_name(path.name + ending).unlink(missing_ok=True)
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Reads of a view's file: a row, rows by filters, SQL of others, changes. Each runs on a read-only connection."""
+"""Reads of a view's file: a row, rows by filters, SQL of clients, changes. Each runs on a read-only connection."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from hifi_view.store.events import Key, Value
 from hifi_view.store.row_file import OWN_COLUMNS, quoted
 
 RESULT_BYTES: Final = 16 * 1024 * 1024
-"""Of an answer."""
+"""Largest answer."""
 _STEPS: Final = 200
-"""Of SQLite's machine between two looks at the clock; each may make a value of 2 MiB."""
+"""Steps of SQLite's machine between two reads of the clock; each may make a value of 2 MiB."""
 _FUNCTIONS: Final = frozenset(
     [
         "abs",
@@ -68,7 +68,7 @@ _FUNCTIONS: Final = frozenset(
         "upper",
     ]
 )
-"""What SQL of others may call: nothing that makes long values from short ones, or reads anything else."""
+"""Functions that SQL of clients may call: none makes long values from short ones, or reads anything else."""
 _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 16 * 1024,
     sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 20,
@@ -79,7 +79,7 @@ _LIMITS: Final = {
 }
 _OWN_LIMITS: Final = {sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1024 * 1024, sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 1000}
 _LONGEST_MADE_BYTES: Final = 2 * 1024 * 1024
-"""Longest value or row that SQL of others makes."""
+"""Longest value or row that SQL of clients may make."""
 _ROW_BYTES: Final = 4 * 1024 * 1024
 """Longest value that a statement of this module meets."""
 
@@ -105,17 +105,19 @@ class RowQueries:
         self._table = quoted(view.table)
         self._columns = list(view.columns.items())
         self._key = ", ".join(map(quoted, view.key))
-        listed = ", ".join(map(quoted, [*view.columns, *OWN_COLUMNS]))
-        self._select = f"SELECT {listed} FROM {self._table}"  # noqa: S608 - names are checked by View
-        places = ", ".join("?" * len(view.key))
-        self._one = f"{self._select} WHERE ({self._key}) = ({places})"
-        self._behind = f"({self._key}) > ({places})"
-        changes = f"SELECT hifi_change FROM {self._table} WHERE hifi_change > ? ORDER BY hifi_change LIMIT ?"  # noqa: S608 - as above
-        self._last_change = f"SELECT max(hifi_change) FROM ({changes})"  # noqa: S608 - as above
+        column_list = ", ".join(map(quoted, [*view.columns, *OWN_COLUMNS]))
+        self._select = f"SELECT {column_list} FROM {self._table}"  # noqa: S608 - names are checked by View
+        placeholders = ", ".join("?" * len(view.key))
+        self._select_one = f"{self._select} WHERE ({self._key}) = ({placeholders})"
+        self._after_key = f"({self._key}) > ({placeholders})"
+        changes_sql = (
+            f"SELECT hifi_change FROM {self._table} WHERE hifi_change > ? ORDER BY hifi_change LIMIT ?"  # noqa: S608 - as above
+        )
+        self._last_change = f"SELECT max(hifi_change) FROM ({changes_sql})"  # noqa: S608 - as above
 
     def row(self, database: sqlite3.Connection, key: Key) -> dict[str, Any] | None:
         """The row of a key; None: there is none."""
-        values = database.execute(self._one, key).fetchone()
+        values = database.execute(self._select_one, key).fetchone()
         return None if values is None else self.shown(values)
 
     def rows(
@@ -123,8 +125,8 @@ class RowQueries:
         database: sqlite3.Connection,
         filters: Sequence[Filter],
         after: Key | None,
-        most: int,
-        within_s: float,
+        max_rows: int,
+        timeout_s: float,
     ) -> tuple[list[dict[str, Any]], list[Any] | None]:
         """Rows in the order of their keys.
 
@@ -132,70 +134,77 @@ class RowQueries:
             database: read-only.
             filters: that all hold.
             after: the key after which the rows begin; None: the first.
-            most: rows.
-            within_s: longest time, seconds.
+            max_rows: largest number of rows.
+            timeout_s: longest time, seconds.
 
         Returns:
             The rows, and the key after which to go on; None: these are the last ones.
 
         Raises:
-            QueryTooExpensive: it takes longer, or the rows have more than 16 MiB.
+            QueryTooExpensive: the query takes longer, or the rows have more than 16 MiB.
         """
-        conditions = [f"{quoted(each.field)} {each.comparison} ?" for each in filters]
-        values: list[Any] = [each.value for each in filters]
+        conditions = [f"{quoted(row_filter.field)} {row_filter.comparison} ?" for row_filter in filters]
+        values: list[Any] = [row_filter.value for row_filter in filters]
         if after is not None:
-            conditions.append(self._behind)
+            conditions.append(self._after_key)
             values += after
-        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        result = self._bounded(
-            database, f"{self._select}{where} ORDER BY {self._key}", values, most, within_s
+        where_clause = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        result = self._select_bounded(
+            database, f"{self._select}{where_clause} ORDER BY {self._key}", values, max_rows, timeout_s
         )
         rows = [self.shown(row) for row in result.rows]
         return rows, list(result.rows[-1][: len(self._view.key)]) if result.more else None
 
     def changed(
-        self, database: sqlite3.Connection, filters: Sequence[Filter], after: int, most: int, within_s: float
+        self,
+        database: sqlite3.Connection,
+        filters: Sequence[Filter],
+        after: int,
+        max_changes: int,
+        timeout_s: float,
     ) -> tuple[list[tuple[int, dict[str, Any]]], int]:
-        """Number and row of the next changes, in order; of a row only the last one.
+        """Number and row of the next changes, in order; of each row only the last change.
 
         Args:
             database: read-only.
             filters: on fields of the key, that all hold.
             after: the change after which to begin.
-            most: changes that are looked at.
-            within_s: longest time, seconds.
+            max_changes: largest number of changes that are read.
+            timeout_s: longest time, seconds.
 
         Returns:
-            The changes, and the number up to which there are no others; `after`: there is nothing new.
+            The changes, and the number up to which there are no other changes; `after`: there is no new change.
 
         Raises:
             QueryTooExpensive: as of `rows`.
         """
-        last = database.execute(self._last_change, (after, most)).fetchone()[0]
-        if last is None:
+        last_change = database.execute(self._last_change, (after, max_changes)).fetchone()[0]
+        if last_change is None:
             return [], after
-        conditions = "".join(f" AND {quoted(each.field)} {each.comparison} ?" for each in filters)
-        # By its index, so that the cost is that of the changes, however many rows the filters fit.
-        statement = f"{self._select} INDEXED BY hifi_by_change WHERE hifi_change > ? AND hifi_change <= ?"
-        values = [after, last, *(each.value for each in filters)]
-        result = self._bounded(
-            database, f"{statement}{conditions} ORDER BY hifi_change", values, most, within_s
+        conditions = "".join(
+            f" AND {quoted(row_filter.field)} {row_filter.comparison} ?" for row_filter in filters
         )
-        return [(row[-1], self.shown(row)) for row in result.rows], last
+        # By its index, so that the cost depends on the changes, not on the rows that fit the filters.
+        statement = f"{self._select} INDEXED BY hifi_by_change WHERE hifi_change > ? AND hifi_change <= ?"
+        values = [after, last_change, *(row_filter.value for row_filter in filters)]
+        result = self._select_bounded(
+            database, f"{statement}{conditions} ORDER BY hifi_change", values, max_changes, timeout_s
+        )
+        return [(row[-1], self.shown(row)) for row in result.rows], last_change
 
-    def sql(self, database: sqlite3.Connection, sql: str, most: int, within_s: float) -> Result:
-        """SQL of others: one SELECT from the table of the view.
+    def sql(self, database: sqlite3.Connection, sql: str, max_rows: int, timeout_s: float) -> Result:
+        """SQL of a client: one SELECT from the table of the view.
 
         Raises:
-            QueryRejected: it reads something else, calls what it may not call, or fails.
+            QueryRejected: the SQL reads something else, calls a function that is not allowed, or fails.
             QueryTooExpensive: it takes longer, or its rows have more than 16 MiB.
         """
         _limit(database, _LIMITS)
         return select(
             database,
             sql,
-            rows=most,
-            within_s=within_s,
+            rows=max_rows,
+            within_s=timeout_s,
             longest_value_bytes=_LONGEST_MADE_BYTES,
             permission=self._permission,
             result_bytes=RESULT_BYTES,
@@ -203,7 +212,7 @@ class RowQueries:
         )
 
     def shown(self, values: Sequence[Any]) -> dict[str, Any]:
-        """A row as JSON has it."""
+        """The JSON object of a row."""
         row: dict[str, Any] = {
             name: bool(value) if kind is ViewType.BOOL and value is not None else value
             for (name, kind), value in zip(self._columns, values[: len(self._columns)], strict=True)
@@ -218,27 +227,29 @@ class RowQueries:
             row["hifi"]["time"] = _text(time_us)
         return row
 
-    def _bounded(
-        self, database: sqlite3.Connection, sql: str, values: Sequence[Any], most: int, within_s: float
+    def _select_bounded(
+        self, database: sqlite3.Connection, sql: str, values: Sequence[Any], max_rows: int, timeout_s: float
     ) -> Result:
         _limit(database, _OWN_LIMITS)
         return select(
             database,
             sql,
             values,
-            rows=most,
-            within_s=within_s,
+            rows=max_rows,
+            within_s=timeout_s,
             longest_value_bytes=_ROW_BYTES,
             result_bytes=RESULT_BYTES,
         )
 
-    def _permission(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
-        allowed = (
+    def _permission(
+        self, action: int, first_name: str | None, second_name: str | None, *_: str | None
+    ) -> int:
+        is_allowed = (
             action == sqlite3.SQLITE_SELECT
-            or (action == sqlite3.SQLITE_READ and first == self._view.table)
-            or (action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _FUNCTIONS)
+            or (action == sqlite3.SQLITE_READ and first_name == self._view.table)
+            or (action == sqlite3.SQLITE_FUNCTION and (second_name or "").lower() in _FUNCTIONS)
         )
-        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK if is_allowed else sqlite3.SQLITE_DENY
 
 
 def _text(time_us: int) -> str | None:

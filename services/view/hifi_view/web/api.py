@@ -1,4 +1,4 @@
-"""The HTTP interface of views. Each answer says until when the view is complete."""
+"""The HTTP interface of views. Each answer states the time until which the view is complete."""
 
 import asyncio
 import re
@@ -36,29 +36,29 @@ from hifi_view.web.read_keys import ReadKeys
 from hifi_view.web.read_pool import ViewReads
 
 COMPLETE_UNTIL: Final = "hifi-complete-until"
-"""Header: everything that was accepted before is in the answer. `none`: not known."""
+"""Header with the time before which all accepted events are in the answer. `none`: not known."""
 NAME: Final = "name"
 _BODY_BYTES: Final = 64 * 1024
 _STREAM_S: Final = 60.0
-"""A stream ends after so long, and clients ask again from where it ended: a key that was removed opens nothing then."""
-_TELL_S: Final = 1.0
+"""Length of a stream, seconds. Clients ask again from its last event; a key that was removed opens nothing then."""
+_CHANGE_WAIT_S: Final = 1.0
 _CHANGES_AT_ONCE: Final = 500
 _EVENT_ID: Final = re.compile(r"([0-9a-f]{12}):([0-9]{1,18})")
 _REFUSALS: Final = 100
 
 
-class _Rest(PathConvertor):
-    """The rest of a path, line feeds included."""
+class _KeyConvertor(PathConvertor):
+    """The remaining path, line feeds included."""
 
     regex = r"[\s\S]*"
 
 
-register_url_convertor("rest", _Rest())
+register_url_convertor("rest", _KeyConvertor())
 Answer = Callable[[Request, "ServedView"], Awaitable[Response]]
 
 
 class ServedView(NamedTuple):
-    """A view with what answers need of it."""
+    """A view with its statements and its threads."""
 
     followed: FollowedView
     queries: RowQueries
@@ -71,7 +71,7 @@ def application(settings: ViewSettings, views: Views, keys: ReadKeys, stopping: 
     Args:
         settings: limits.
         views: of this instance.
-        keys: who may read them.
+        keys: that may read them.
         stopping: set when streams must end.
     """
     api = ViewApi(settings, views, keys, stopping)
@@ -81,23 +81,23 @@ def application(settings: ViewSettings, views: Views, keys: ReadKeys, stopping: 
         *(_route(operation, api) for operation in OPERATIONS),
     ]
     origins = sorted({origin for view in views.by_name.values() for origin in view.view.serve.origins})
-    pages = Middleware(
+    cors_middleware = Middleware(
         CORSMiddleware,
         allow_origins=origins,
         allow_methods=["GET", "POST"],
         allow_headers=["authorization", "content-type", "last-event-id"],
         expose_headers=[COMPLETE_UNTIL, "retry-after"],
     )
-    hosts = Middleware(TrustedHosts, names=split_hosts(settings.view_hosts), origins=origins)
+    host_middleware = Middleware(TrustedHosts, names=split_hosts(settings.view_hosts), origins=origins)
     return Starlette(
         routes=routes,
         exception_handlers={Problem: _problem, HTTPException: _http_problem},
-        middleware=[hosts, pages] if origins else [hosts],
+        middleware=[host_middleware, cors_middleware] if origins else [host_middleware],
     )
 
 
 def _route(operation: Operation, api: "ViewApi") -> Route:
-    """A key of several parts has slashes, so it is the rest of the path."""
+    """The route of an operation. A key of several values has slashes, so it is the remaining path."""
     handler = getattr(api, operation.name)
     if f"{{{NAME}}}" in operation.path:
         handler = api.of_view(operation.name, handler)
@@ -138,42 +138,42 @@ class ViewApi:
         names = self._allowed(request.headers)
         return _json({"views": [_summary(self._views[name].followed) for name in sorted(names)]})
 
-    def of_view(self, kind: str, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-        """The handler of a route of one view: checks the key, counts answers, states until when they are complete."""
+    def of_view(self, operation_name: str, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+        """The handler of a route of one view: checks the key, counts answers, and sets `hifi-complete-until`."""
 
         async def handle(request: Request) -> Response:
             """Answer a request."""
-            status, complete = 500, ""
+            status, complete_until = 500, ""
             try:
                 view = self._view(request)
-                waiting = parameters.at_least(request.query_params.get(parameters.AT_LEAST))
-                if waiting is not None:
-                    await self._wait(view.followed, waiting)
-                # Read before the rows: they may have more than it says, never less.
-                complete = complete_text(view.followed)
-                began_s = monotonic_s()
+                at_least_us = parameters.at_least(request.query_params.get(parameters.AT_LEAST))
+                if at_least_us is not None:
+                    await self._wait(view.followed, at_least_us)
+                # Read before the rows: they may have more events than the header states, never fewer.
+                complete_until = complete_text(view.followed)
+                start_s = monotonic_s()
                 response = await answer(request, view)
-                metrics.VIEW_REQUEST_SECONDS.labels(kind).observe(monotonic_s() - began_s)
-                response.headers[COMPLETE_UNTIL] = complete
+                metrics.VIEW_REQUEST_SECONDS.labels(operation_name).observe(monotonic_s() - start_s)
+                response.headers[COMPLETE_UNTIL] = complete_until
                 response.headers["cache-control"] = "no-store"
                 status = response.status_code
                 return response
             except Problem as error:
                 status = error.status
-                if complete:  # a row that is missing is missing until then
-                    error.headers = [*error.headers, (COMPLETE_UNTIL, complete)]
+                if complete_until:  # a row that is missing is missing until then
+                    error.headers = [*error.headers, (COMPLETE_UNTIL, complete_until)]
                 raise
             finally:
-                metrics.VIEW_REQUESTS.labels(kind, status).inc()
+                metrics.VIEW_REQUESTS.labels(operation_name, status).inc()
 
         return handle
 
     async def about(self, _: Request, view: ServedView) -> Response:
         """GET a view: fields, state, size."""
-        declared = view.followed.view
-        fields = {name: str(kind) for name, kind in declared.columns.items()}
+        declaration = view.followed.view
+        fields = {name: str(kind) for name, kind in declaration.columns.items()}
         return _json(
-            {**_summary(view.followed), "key": declared.key, "fields": fields, "table": declared.table}
+            {**_summary(view.followed), "key": declaration.key, "fields": fields, "table": declaration.table}
         )
 
     async def row(self, request: Request, view: ServedView) -> Response:
@@ -186,24 +186,24 @@ class ViewApi:
 
     async def rows(self, request: Request, view: ServedView) -> Response:
         """GET rows by filters, in the order of their keys."""
-        declared, given = view.followed.view, request.query_params
-        conditions = parameters.filters(declared, given.multi_items())
-        after = parameters.after_key(declared, given.get(parameters.AFTER))
-        most = parameters.limit(given.get(parameters.LIMIT), self._settings.view_sql_rows)
-        within_s = self._settings.view_sql_s
+        declaration, query = view.followed.view, request.query_params
+        conditions = parameters.filters(declaration, query.multi_items())
+        after_key = parameters.after_key(declaration, query.get(parameters.AFTER))
+        max_rows = parameters.limit(query.get(parameters.LIMIT), self._settings.view_sql_rows)
+        timeout_s = self._settings.view_sql_s
         try:
-            rows, following = await view.reads.rows.read(
-                lambda database: view.queries.rows(database, conditions, after, most, within_s)
+            rows, next_key = await view.reads.rows.read(
+                lambda database: view.queries.rows(database, conditions, after_key, max_rows, timeout_s)
             )
         except QueryTooExpensive as error:
             raise Problem(422, f"{_sentence(error)}; ask for fewer rows.") from None
-        following_text = None if following is None else orjson.dumps(following).decode()
-        return _json({"rows": rows, "next": following_text})
+        next_text = None if next_key is None else orjson.dumps(next_key).decode()
+        return _json({"rows": rows, "next": next_text})
 
     async def sql(self, request: Request, view: ServedView) -> Response:
         """POST SQL: one SELECT from the table of the view."""
-        declared = view.followed.view
-        if not declared.serve.sql:
+        declaration = view.followed.view
+        if not declaration.serve.sql:
             raise Problem(403, "This view accepts no SQL; its declaration can: `serve: {sql: true}`.")
         sql = _sql(await _body(request))
         try:
@@ -213,8 +213,10 @@ class ViewApi:
                 )
             )
         except QueryRejected as error:
-            allowed = f"write one SELECT from {declared.table} with the columns {', '.join(declared.columns)}"
-            raise Problem(400, f"{_sentence(error)}; {allowed}.") from None
+            allowed_sql = (
+                f"write one SELECT from {declaration.table} with the columns {', '.join(declaration.columns)}"
+            )
+            raise Problem(400, f"{_sentence(error)}; {allowed_sql}.") from None
         except QueryTooExpensive as error:
             raise Problem(422, f"{_sentence(error)}; read less.") from None
         return _json({"columns": result.columns, "rows": result.rows, "more": result.more})
@@ -229,81 +231,85 @@ class ViewApi:
         return StreamingResponse(events, media_type="text/event-stream")
 
     async def accounts(self, _: Request, view: ServedView) -> Response:
-        """GET what became of each record that was read, by partition and offset range, and refused events."""
+        """GET the outcomes of the records that were read, by partition and offset range, and refused events."""
         ranges = await view.reads.rows.read(row_file.accounts)
-        refused = await view.reads.rows.read(lambda database: row_file.refusals(database, _REFUSALS))
+        refused_events = await view.reads.rows.read(lambda database: row_file.refusals(database, _REFUSALS))
         return _json(
             {
                 "ranges": [
                     {
-                        "partition": each.partition,
-                        "first": each.first,
-                        "next": each.next_offset,
-                        "absent": each.next_offset - each.first - each.account.read,
-                        **{name: getattr(each.account, name) for name in each.account.__slots__},
+                        "partition": accounted.partition,
+                        "first": accounted.first,
+                        "next": accounted.next_offset,
+                        "absent": accounted.next_offset - accounted.first - accounted.account.read,
+                        **{name: getattr(accounted.account, name) for name in accounted.account.__slots__},
                     }
-                    for each in ranges
+                    for accounted in ranges
                 ],
-                "refused": [each._asdict() for each in refused],
+                "refused": [event._asdict() for event in refused_events],
             }
         )
 
     async def _events(
-        self, view: ServedView, conditions: Sequence[Filter], last: str | None
+        self, view: ServedView, conditions: Sequence[Filter], last_event_id: str | None
     ) -> AsyncIterator[bytes]:
-        """Rows from a change on; all rows first where the change is of another file, or none is given."""
+        """Rows from a change on; all rows first if the change is of another file, or none is given."""
         try:
             end_s = monotonic_s() + _STREAM_S
-            build, after = _event_id(last)
-            told = ""
+            build, last_change = _event_id(last_event_id)
+            sent_complete_until = ""
             yield b"retry: 1000\n\n"
             while monotonic_s() < end_s and not self._stopping.is_set():
                 followed = view.followed
                 if build != followed.build:
-                    build, after = followed.build, 0
+                    build, last_change = followed.build, 0
                     yield b"event: reset\ndata: {}\n\n"
-                complete, newest, generation = complete_text(followed), followed.change, followed.generation
-                while after < newest and generation == followed.generation:
-                    start = after
-                    changed, after = await view.reads.rows.read(
-                        lambda database, start=start: view.queries.changed(  # type: ignore[misc]
-                            database, conditions, start, _CHANGES_AT_ONCE, self._settings.view_sql_s
+                complete_until, newest_change, generation = (
+                    complete_text(followed),
+                    followed.change,
+                    followed.generation,
+                )
+                while last_change < newest_change and generation == followed.generation:
+                    start_change = last_change
+                    changed_rows, last_change = await view.reads.rows.read(
+                        lambda database, start_change=start_change: view.queries.changed(  # type: ignore[misc]
+                            database, conditions, start_change, _CHANGES_AT_ONCE, self._settings.view_sql_s
                         )
                     )
-                    if after == start:
+                    if last_change == start_change:
                         break
-                    for number, row in changed:
+                    for change_number, row in changed_rows:
                         yield b"id: %s:%d\nevent: row\ndata: %b\n\n" % (
                             build.encode(),
-                            number,
+                            change_number,
                             orjson.dumps(row),
                         )
-                if complete != told and generation == followed.generation:
-                    told = complete
+                if complete_until != sent_complete_until and generation == followed.generation:
+                    sent_complete_until = complete_until
                     yield b"id: %s:%d\nevent: complete-until\ndata: %b\n\n" % (
                         build.encode(),
-                        after,
-                        orjson.dumps(complete),
+                        last_change,
+                        orjson.dumps(complete_until),
                     )
-                await followed.next_change(_TELL_S)
+                await followed.next_change(_CHANGE_WAIT_S)
         except (Problem, QueryTooExpensive):
-            return  # the client asks again from where this ended
+            return  # the client asks again from the last event
         finally:
             self._streams -= 1
 
     async def _wait(self, view: FollowedView, time_us: int) -> None:
-        """Wait until a view is complete until a time.
+        """Wait until all events accepted before a time are in a view.
 
         Raises:
-            Problem: 503, it is not in time.
+            Problem: 503, the view is not complete in time.
         """
         end_s = monotonic_s() + self._settings.view_wait_s
         while (view.complete.time_us or 0) < time_us:
-            rest_s = end_s - monotonic_s()
-            if rest_s <= 0:
+            remaining_s = end_s - monotonic_s()
+            if remaining_s <= 0:
                 members = {"complete_until": complete_text(view), "state": view.state, "reason": view.reason}
                 raise retry_later("The view is not complete until this time yet; ask again.", members=members)
-            await view.next_change(rest_s)
+            await view.next_change(remaining_s)
 
     def _view(self, request: Request) -> ServedView:
         name = str(request.path_params[NAME])
@@ -323,12 +329,12 @@ class ViewApi:
 
 
 def complete_text(view: FollowedView) -> str:
-    """Until when a view is complete, as its header has it."""
+    """The time until which a view is complete, as text of the header."""
     return "none" if view.complete.time_us is None else format_us(view.complete.time_us).decode()
 
 
 def _summary(view: FollowedView) -> dict[str, Any]:
-    behind = None if view.complete.time_us is None else (now_us() - view.complete.time_us) / MICROSECONDS
+    behind_s = None if view.complete.time_us is None else (now_us() - view.complete.time_us) / MICROSECONDS
     return {
         "view": view.view.view,
         "pipe": view.view.from_.pipe,
@@ -336,15 +342,15 @@ def _summary(view: FollowedView) -> dict[str, Any]:
         "state": view.state,
         "reason": view.reason,
         "complete_until": complete_text(view),
-        "behind_s": behind,
+        "behind_s": behind_s,
         "rows": view.rows,
         "size_bytes": view.used_bytes,
         "positions": {str(partition): offset for partition, offset in sorted(view.positions.items())},
     }
 
 
-def _event_id(last: str | None) -> tuple[str, int]:
-    match = _EVENT_ID.fullmatch(last or "")
+def _event_id(last_event_id: str | None) -> tuple[str, int]:
+    match = _EVENT_ID.fullmatch(last_event_id or "")
     return (match[1], int(match[2])) if match else ("", 0)
 
 
@@ -359,12 +365,16 @@ async def _body(request: Request) -> bytes:
 
 def _sql(body: bytes) -> str:
     try:
-        given = orjson.loads(body)
+        request_body = orjson.loads(body)
     except orjson.JSONDecodeError:
-        given = None
-    if not isinstance(given, dict) or set(given) != {"sql"} or not isinstance(given["sql"], str):
+        request_body = None
+    if (
+        not isinstance(request_body, dict)
+        or set(request_body) != {"sql"}
+        or not isinstance(request_body["sql"], str)
+    ):
         raise Problem(400, 'The body must be a JSON object {"sql": "SELECT …"}.')
-    return str(given["sql"])
+    return str(request_body["sql"])
 
 
 def _sentence(error: QueryRejected | QueryTooExpensive) -> str:

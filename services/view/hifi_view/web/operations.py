@@ -29,7 +29,7 @@ API: Final = ApiDescription(
 
 
 class ViewSummary(TypedDict):
-    """A view: what it shows, its state and its size."""
+    """A view: its source, its state and its size."""
 
     view: str
     pipe: str
@@ -75,7 +75,7 @@ class SqlRequest(BaseModel):
 
 
 class SqlResult(TypedDict):
-    """Rows of a query; `more`: there are others."""
+    """Rows of a query; `more`: whether there are further rows."""
 
     columns: list[str]
     rows: list[list[Any]]
@@ -91,7 +91,7 @@ class ServerSentChange(TypedDict):
 
 
 class AccountRange(TypedDict):
-    """What became of the records of an offset range of a partition."""
+    """The outcomes of the records of an offset range of a partition."""
 
     partition: int
     first: int

@@ -17,14 +17,14 @@ AT_LEAST: Final = "at_least"
 _OWN: Final = frozenset({LIMIT, AFTER, AT_LEAST})
 _COMPARISONS: Final = {"": "=", "min": ">=", "max": "<="}
 DEFAULT_LIMIT: Final = 1000
-_MOST_FILTERS: Final = 50
+_MAX_FILTERS: Final = 50
 
 
 def filters(view: View, parameters: Iterable[tuple[str, str]]) -> list[Filter]:
     """The conditions `FIELD=VALUE`, `FIELD.min=VALUE` and `FIELD.max=VALUE`.
 
     Raises:
-        Problem: 400, there is no such field, or its type is another one.
+        Problem: 400, there is no such field, or it has another type.
     """
     conditions = []
     for name, text in parameters:
@@ -38,8 +38,8 @@ def filters(view: View, parameters: Iterable[tuple[str, str]]) -> list[Filter]:
                 f"others are {', '.join(sorted(_OWN))}.",
             )
         conditions.append(Filter(field, _COMPARISONS[comparison], typed(field, text, view.type_of(field))))
-    if len(conditions) > _MOST_FILTERS:
-        raise Problem(400, f"A request has at most {_MOST_FILTERS} conditions.")
+    if len(conditions) > _MAX_FILTERS:
+        raise Problem(400, f"A request has at most {_MAX_FILTERS} conditions.")
     return conditions
 
 
@@ -47,7 +47,7 @@ def key_filters(view: View, parameters: Iterable[tuple[str, str]]) -> list[Filte
     """Conditions of `filters` that hold for a row as long as it exists: on fields of the key.
 
     Raises:
-        Problem: 400, as of `filters`, or one is on another field.
+        Problem: 400, as of `filters`, or a condition is on another field.
     """
     conditions = filters(view, parameters)
     if any(condition.field not in view.key for condition in conditions):
@@ -82,50 +82,52 @@ def typed(field: str, text: str, kind: ViewType) -> Value:
 
 
 def path_key(view: View, path: str) -> Key:
-    """The key in a path: its parts between slashes; a single one may have slashes itself.
+    """The key in a path: its values between slashes; a single value may have slashes.
 
     Raises:
-        Problem: 400, it has not as many parts as the key has fields.
+        Problem: 400, the number of values is not the number of the key's fields.
     """
-    parts = [path] if len(view.key) == 1 else path.split("/")
-    if len(parts) != len(view.key):
+    key_texts = [path] if len(view.key) == 1 else path.split("/")
+    if len(key_texts) != len(view.key):
         raise Problem(
             400, f"The key has the parts {'/'.join(view.key)}. Ask with filters for values with a slash."
         )
-    return tuple(_key_part(view, name, part) for name, part in zip(view.key, parts, strict=True))
+    return tuple(_key_part(view, name, key_text) for name, key_text in zip(view.key, key_texts, strict=True))
 
 
 def after_key(view: View, text: str | None) -> Key | None:
     """The parameter `after`: `next` of an earlier answer, a JSON array.
 
     Raises:
-        Problem: 400, it is another one.
+        Problem: 400, it is no key of the view.
     """
     if text is None:
         return None
     try:
-        parts = orjson.loads(text)
+        key_values = orjson.loads(text)
     except orjson.JSONDecodeError:
-        parts = None
+        key_values = None
     if (
-        not isinstance(parts, list)
-        or len(parts) != len(view.key)
-        or not all(isinstance(part, str | int) for part in parts)
+        not isinstance(key_values, list)
+        or len(key_values) != len(view.key)
+        or not all(isinstance(key_value, str | int) for key_value in key_values)
     ):
         raise Problem(400, f"{AFTER} is not what an answer of this view had as next.")
-    return tuple(_key_part(view, name, str(part)) for name, part in zip(view.key, parts, strict=True))
+    return tuple(
+        _key_part(view, name, str(key_value)) for name, key_value in zip(view.key, key_values, strict=True)
+    )
 
 
-def limit(text: str | None, most: int) -> int:
+def limit(text: str | None, max_limit: int) -> int:
     """The parameter `limit`.
 
     Raises:
-        Problem: 400, it is no number from 1 to `most`.
+        Problem: 400, it is no number from 1 to `max_limit`.
     """
     if text is None:
-        return min(DEFAULT_LIMIT, most)
-    if not text.isascii() or not text.isdecimal() or len(text) > 7 or not 1 <= int(text) <= most:
-        raise Problem(400, f"{LIMIT} must be a number from 1 to {most}.")
+        return min(DEFAULT_LIMIT, max_limit)
+    if not text.isascii() or not text.isdecimal() or len(text) > 7 or not 1 <= int(text) <= max_limit:
+        raise Problem(400, f"{LIMIT} must be a number from 1 to {max_limit}.")
     return int(text)
 
 

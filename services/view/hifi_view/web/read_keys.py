@@ -1,6 +1,6 @@
-"""Who may read which view: the keys that views declare.
+"""The keys that views declare, and the views that each key opens.
 
-Views are read by programs of others, as pipes are written by them, so they have keys of their own as pipes do, not the
+Views are read by programs of users, as pipes are written by them, so they have keys of their own as pipes do, not the
 principals of people who run the mesh: a key opens its views and nothing else, and this service needs no right to read
 principals or to write an audit. Only SHA-256 digests are kept and compared.
 """
@@ -33,7 +33,7 @@ class ReadKeys:
         self._views = views
         self._health = health
         self._cache: Cache[Mapping[str, Names]] = Cache("read keys", self._load, refresh_s=refresh_s)
-        self._by_digest: Mapping[str, Names] = {}
+        self._names_by_digest: Mapping[str, Names] = {}
 
     async def start(self) -> None:
         """Read all keys."""
@@ -49,17 +49,17 @@ class ReadKeys:
         key = key.strip()
         if scheme.lower() != "bearer" or not key:
             return frozenset()
-        return self._by_digest.get(hashlib.sha256(key.encode("latin-1")).hexdigest(), frozenset())
+        return self._names_by_digest.get(hashlib.sha256(key.encode("latin-1")).hexdigest(), frozenset())
 
     async def _load(self) -> Mapping[str, Names]:
-        self._by_digest = await asyncio.to_thread(self._read)
-        return self._by_digest
+        self._names_by_digest = await asyncio.to_thread(self._read)
+        return self._names_by_digest
 
     def _read(self) -> Mapping[str, Names]:
-        by_digest: dict[str, Names] = {}
+        names_by_digest: dict[str, Names] = {}
         for view in self._views:
-            for number, key in enumerate(view.serve.keys):
-                subject = f"read key {number} of {view.view}"
+            for index, key in enumerate(view.serve.keys):
+                subject = f"read key {index} of {view.view}"
                 try:
                     require_granted(view.from_.pipe, key)
                     digest = key.digest()
@@ -68,5 +68,5 @@ class ReadKeys:
                     self._health.warn(subject, str(error))
                 else:
                     self._health.warn(subject, None)
-                    by_digest[digest] = by_digest.get(digest, frozenset()) | {view.view}
-        return by_digest
+                    names_by_digest[digest] = names_by_digest.get(digest, frozenset()) | {view.view}
+        return names_by_digest

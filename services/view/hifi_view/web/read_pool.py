@@ -1,6 +1,6 @@
 """Threads with read-only connections to the file of a view.
 
-SQL of others has threads of its own, so that rows are found while queries take their second.
+SQL of clients has threads of its own, so that reads of rows do not wait for queries.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class ReadPool:
     """Reads the file of one view.
 
     Args:
-        view: whose file may be made anew at any time.
+        view: its file may be made anew at any time.
         threads: number of threads.
     """
 
@@ -34,40 +34,40 @@ class ReadPool:
         self._view = view
         self._threads = ThreadPoolExecutor(threads, f"read-{view.view.view}")
         self._local = threading.local()
-        self._most = threads + _WAITING
-        self._running = 0
+        self._max_reads = threads + _WAITING
+        self._running_reads = 0
 
-    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         """Run a read.
 
         Raises:
             Problem: 503, too many wait, or the file was made anew meanwhile.
         """
-        if self._running >= self._most:
+        if self._running_reads >= self._max_reads:
             raise retry_later("Too many reads of this view wait; ask again later.")
         generation = self._view.generation
-        self._running += 1
+        self._running_reads += 1
         try:
             result = await asyncio.get_running_loop().run_in_executor(
-                self._threads, lambda: work(self._connection(generation))
+                self._threads, lambda: operation(self._connection(generation))
             )
         except sqlite3.Error as error:
             if is_damage(error):
                 self._view.note_damage(generation)
             raise retry_later("The rows of this view cannot be read now; ask again.") from error
         finally:
-            self._running -= 1
+            self._running_reads -= 1
         if generation != self._view.generation:
             raise retry_later("The rows of this view are being read from Kafka anew; ask again.")
         return result
 
     def _connection(self, generation: int) -> sqlite3.Connection:
-        """The connection of this thread to the file that it has now."""
+        """The connection of this thread to the present file."""
         if getattr(self._local, "generation", None) == generation:
             return self._local.database  # type: ignore[no-any-return]  # it is one
-        before: sqlite3.Connection | None = getattr(self._local, "database", None)
-        if before is not None:
-            before.close()
+        previous_database: sqlite3.Connection | None = getattr(self._local, "database", None)
+        if previous_database is not None:
+            previous_database.close()
         database = sqlite3.connect(
             f"{self._view.path.resolve().as_uri()}?mode=ro",
             uri=True,
@@ -80,7 +80,7 @@ class ReadPool:
 
 
 class ViewReads:
-    """The threads of one view: for rows, and for SQL of others."""
+    """The threads of one view: for rows, and for SQL of clients."""
 
     def __init__(self, view: FollowedView) -> None:
         """None are started before they are needed."""

@@ -103,7 +103,7 @@ async def test_all_partitions_of_a_source_share_its_rate(
     pace.share = share
     for _ in range(20):
         pace.rate.update("")
-    pace._turn_s = clock.now_s
+    pace._last_write_s = clock.now_s
 
     async def read(records: range) -> None:
         for chunk in pace.chunks(records):

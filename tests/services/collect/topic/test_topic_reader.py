@@ -13,7 +13,7 @@ from hifi.pipe.sources.kind import TopicEvents
 from hifi.record.headers import REFUSED
 from hifi.record.refusal import parse_refusal
 from hifi.runtime.clock import now_us
-from hifi_collect.topic.topic_reader import KafkaTopicReader, _PartitionReading
+from hifi_collect.topic.topic_reader import KafkaTopicReader, _PartitionState
 
 
 class Reader(KafkaTopicReader):
@@ -21,7 +21,7 @@ class Reader(KafkaTopicReader):
 
     def __init__(self, failures: dict[int, int]) -> None:
         self._pipe, self._cluster = "orders", "cluster"
-        self._turns = asyncio.Lock()
+        self._work_lock = asyncio.Lock()
         self._max_bytes = 100
         self.failures = failures
         """Offset to how often it fails."""
@@ -75,14 +75,14 @@ class Written(KafkaTopicReader):
         self._made = events
         source: Any = None
         self._pipe, self._source = "orders", source
-        self._turns = asyncio.Lock()
-        self._events_of_topic = following
+        self._work_lock = asyncio.Lock()
+        self._topic_events = following
         revision = SimpleNamespace(pipe=SimpleNamespace(source=None))
         self._registry: Any = SimpleNamespace(get=lambda _: revision)
         self._writer: Any = SimpleNamespace(begin=self.begin)
         self._pace: Any = SimpleNamespace(progress=SimpleNamespace(advance=lambda *_: None))
         self._deleted: Any = SimpleNamespace(report=lambda *_: None)
-        self._readings = WeakKeyDictionary()
+        self._states = WeakKeyDictionary()
 
     async def begin(self, _: Any, events: Any, at: Any, source: bytes, *__: Any, **___: Any) -> Any:
         self.told.append((source, [event.position for event in events], set(at)))
@@ -96,11 +96,11 @@ class Written(KafkaTopicReader):
     async def _events(self, *_: Any) -> list[SourceEvent]:
         return self._made
 
-    async def _keep_times(self, _: Any, reading: Any, batch: Any, now: int) -> None:
-        if reading.times.at(batch[-1].offset) is None:
-            reading.times.extend(batch[-1].offset + 1, now)
+    async def _keep_times(self, _: Any, state: Any, batch: Any, accepted_us: int) -> None:
+        if state.times.at(batch[-1].offset) is None:
+            state.times.extend(batch[-1].offset + 1, accepted_us)
 
-    def _end(self, _: Any) -> int:
+    def _end_offset(self, _: Any) -> int:
         return 0
 
 
@@ -137,7 +137,7 @@ async def test_what_follows_a_record_is_written_after_all_before_it_and_before_a
     following = Following()
     reader = Written(events, following)
     assigned = AssignedPartition(TopicPartition("t", 0))
-    reader._readings[assigned] = _PartitionReading(assigned, b"kafka/c/t/i/0", 60.0)
+    reader._states[assigned] = _PartitionState(assigned, b"kafka/c/t/i/0", 60.0)
     batch: Any = [SimpleNamespace(offset=at, timestamp=now_us() // 1000) for at in range(6)]
     for at in range(6):
         assigned.offsets.start(at)

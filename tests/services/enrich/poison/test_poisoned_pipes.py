@@ -1,11 +1,11 @@
 """A pipe with three poison records is quarantined, also if the search for each of them ended the process."""
 
-from hifi_enrich.poison.poisoned_pipes import MOST, PoisonedPipes
+from hifi_enrich.poison.poisoned_pipes import MAX_POISON_RECORDS, PoisonedPipes
 
 
 def test_a_pipe_is_quarantined_after_three_and_released_by_a_new_revision() -> None:
     pipes = PoisonedPipes()
-    for count in range(1, MOST + 1):
+    for count in range(1, MAX_POISON_RECORDS + 1):
         assert not pipes.is_quarantined("orders", 12)
         assert pipes.add("orders", 12) == count
     assert pipes.is_quarantined("orders", 12)

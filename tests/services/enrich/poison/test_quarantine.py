@@ -46,8 +46,8 @@ def _quarantine(offsets: _Offsets, write: WriteRange) -> tuple[PoisonQuarantine,
     quarantine = PoisonQuarantine(settings, Topics("s"), offsets, write, lambda _: None)  # type: ignore[arg-type]
     put_away: list[OffsetRange] = []
 
-    async def put(part: OffsetRange) -> None:
-        put_away.append(part)
+    async def put(offset_range: OffsetRange) -> None:
+        put_away.append(offset_range)
 
     quarantine._quarantine = put  # type: ignore[method-assign]
     return quarantine, put_away

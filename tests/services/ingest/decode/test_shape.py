@@ -17,7 +17,7 @@ from hifi.runtime.http.problem import Problem
 from hifi_ingest.decode import request as request_module
 from hifi_ingest.decode import shape
 from hifi_ingest.decode.request import EventRequest, PipeFormats, decode_request
-from hifi_ingest.decode.shape import Shape, pieces
+from hifi_ingest.decode.shape import Shape, chunks
 
 LIMITS = DecodeLimits(event_bytes=100_000, batch_events=1000, depth=64)
 PLAIN, LINES = b"application/json", b"application/x-ndjson"
@@ -41,15 +41,15 @@ def commas(value: Any, level: int) -> int:
 
 
 @given(JSON, st.integers(1, 5))
-def test_elements_and_members_are_counted_exactly_in_pieces_of_any_size(value: object, size: int) -> None:
+def test_elements_and_members_are_counted_exactly_in_chunks_of_any_size(value: object, size: int) -> None:
     body = orjson.dumps(value)
     counted = Shape()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shape, "PIECE_BYTES", size)
-        chunks = list(pieces(body))
-    assert b"".join(chunks) == body
-    for piece in chunks:
-        counted.add(piece)
+        patch.setattr(shape, "CHUNK_BYTES", size)
+        body_chunks = list(chunks(body))
+    assert b"".join(body_chunks) == body
+    for chunk in body_chunks:
+        counted.add(chunk)
     assert (counted.outer, counted.inner) == (commas(value, 0), commas(value, 1))
 
 
