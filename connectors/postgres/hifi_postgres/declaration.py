@@ -158,8 +158,8 @@ class PostgresSettings(StrictModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> "PostgresSettings":
-        named = [*self.columns, *self.attributes, *self.position_columns]
-        if repeated := sorted({name for name in named if named.count(name) > 1}):
+        target_columns = [*self.columns, *self.attributes, *self.position_columns]
+        if repeated := sorted({name for name in target_columns if target_columns.count(name) > 1}):
             raise ValueError(f"the columns {repeated} are set more than once")
         if not self.columns and not self.attributes:
             raise ValueError("set `columns`, `attributes` or both")

@@ -25,7 +25,7 @@ RETRY_S: Final = 5.0
 
 
 class Secrets(NamedTuple):
-    """What a destination's secrets are at a time.
+    """Values of a destination's secrets at a time.
 
     Attributes:
         headers: of each request.

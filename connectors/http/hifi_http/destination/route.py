@@ -1,4 +1,4 @@
-"""How connections to a destination are made: TLS, and the proxy in between."""
+"""Routes of connections to a destination: TLS, and the proxy in between."""
 
 import asyncio
 import base64
@@ -31,7 +31,7 @@ class Proxy(NamedTuple):
 
 
 class Route(NamedTuple):
-    """How connections are made. `tls`: None for http; `proxy`: None for direct connections."""
+    """The TLS and the proxy of connections. `tls`: None for http; `proxy`: None for direct connections."""
 
     tls: ssl.SSLContext | None
     proxy: Proxy | None = None

@@ -91,9 +91,9 @@ class TableCommits:
         """
 
         def swap(change: Transaction) -> None:
-            present = {data_file.file_path for data_file in self.data_files()}
+            present_paths = {data_file.file_path for data_file in self.data_files()}
             if missing_files := [
-                data_file.file_path for data_file in old if data_file.file_path not in present
+                data_file.file_path for data_file in old if data_file.file_path not in present_paths
             ]:
                 raise Retryable(
                     f"another writer replaced {len(missing_files)} data files of {self.name} meanwhile"
@@ -185,18 +185,20 @@ class TableCommits:
             snapshot = None if parent is None else self.table.snapshot_by_id(parent)
 
     def _properties(self, progress: TableProgress) -> dict[str, str]:
-        """Those of a new snapshot: the progress of this log, what is known of the others, and until when it is settled.
+        """Properties of a new snapshot: the progress of this log and of the others, and until when it is settled.
 
         To be called before the commit: what had its outcome then is in the table that the commit changes.
         """
-        of_logs = next((logs for snapshot in self._history() if (logs := _of_logs(snapshot))), {})
-        properties = of_logs | {self._offsets: progress.dump(), self._writer_name: self._writer}
+        log_properties = next(
+            (logs for snapshot in self._history() if (logs := _log_properties(snapshot))), {}
+        )
+        properties = log_properties | {self._offsets: progress.dump(), self._writer_name: self._writer}
         settled_until = self._settled_until()
         return properties if settled_until is None else properties | {self._settled_name: settled_until}
 
 
-def _of_logs(snapshot: Snapshot) -> dict[str, str]:
-    """The properties of all logs."""
+def _log_properties(snapshot: Snapshot) -> dict[str, str]:
+    """The properties of a snapshot that belong to logs."""
     properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
     return {name: text for name, text in properties.items() if name.startswith((OFFSETS, WRITER))}
 

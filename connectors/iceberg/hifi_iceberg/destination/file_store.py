@@ -70,13 +70,13 @@ class FileStore:
         if self._local:
             return [f"file://{path}" for path in local]
         base = Path(folder)
-        published = []
+        urls = []
         for path in local:
             target = f"{self._root}/{base.name}/{path.relative_to(base)}"
             copy_files(str(path), target, destination_filesystem=self._files)
-            published.append(f"{self._scheme}://{target}")
+            urls.append(f"{self._scheme}://{target}")
         shutil.rmtree(base, ignore_errors=True)
-        return published
+        return urls
 
     def readable(self, urls: Sequence[str]) -> list[str]:
         """Paths from which Spark can read data files, in their order. They are valid until the next call.

@@ -39,7 +39,7 @@ class AvroValues:
         self._asking = asyncio.Lock()
 
     async def ready(self) -> Callable[[Any], bytes]:
-        """What makes values of decoded JSON; it raises `Rejected` for data that does not fit the schema.
+        """The function that makes values of decoded JSON; it raises `Rejected` for data that does not fit the schema.
 
         Raises:
             Retryable: the registry does not answer, or refuses the user.
@@ -74,5 +74,5 @@ class AvroValues:
                 raise Misconfigured(
                     f"the newest schema of the subject {self._subject} cannot be used: {error}"
                 ) from None
-        ask = self._client.register if self._settings.registers else self._client.find
-        return self._declared, await ask(self._subject, orjson.dumps(self._declared.tree).decode())
+        resolve_id = self._client.register if self._settings.registers else self._client.find
+        return self._declared, await resolve_id(self._subject, orjson.dumps(self._declared.tree).decode())

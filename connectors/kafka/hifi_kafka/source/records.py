@@ -88,8 +88,8 @@ class RecordReader:
         if self._avro is not None:
             try:
                 record = self._avro.as_json(record)
-            except Rejected as why:
-                return refused(event, why.reason, why.detail)
+            except Rejected as rejection:
+                return refused(event, rejection.reason, rejection.detail)
             event.data = record.value
         if content_mode is None:
             return self._plain(event, without_bom(record.value))
@@ -104,8 +104,8 @@ class RecordReader:
             return refused(
                 event, "not-json", f"the value is not JSON: {error.detail.removeprefix('not JSON: ')}"
             )
-        except Rejected as why:
-            return refused(event, why.reason, why.detail)
+        except Rejected as rejection:
+            return refused(event, rejection.reason, rejection.detail)
         if not is_an_object:
             return refused(event, "not-json", "the value is not a JSON object")
         if not is_within_depth(text, _MAX_DEPTH):
@@ -132,8 +132,8 @@ class RecordReader:
             cloudevent.key = self._read(decoded.data)[1] or key
         except InvalidEvent:  # data of another type
             pass
-        except Rejected as why:
-            return refused(cloudevent, why.reason, why.detail)
+        except Rejected as rejection:
+            return refused(cloudevent, rejection.reason, rejection.detail)
         return cloudevent
 
     def _read(self, text: bytes) -> tuple[bool, bytes | None]:
@@ -156,14 +156,16 @@ class RecordReader:
             name = key.decode() if decoded_key is None else orjson.Fragment(decoded_key)
         except UnicodeDecodeError:
             return refused(event, "no-data", "the record has no value, and its key is not UTF-8")
-        except Rejected as why:
-            return refused(event, why.reason, f"the record has no value, and of its key: {why.detail}")
+        except Rejected as rejection:
+            return refused(
+                event, rejection.reason, f"the record has no value, and of its key: {rejection.detail}"
+            )
         event.data = orjson.dumps({"key": name, "deleted": True})
         return event
 
 
 def _content_mode(record: ConsumerRecord) -> _Decode | None:
-    """What decodes a record that is a CloudEvent; None: it is none. Kafka protocol binding 1.0.2, section 3."""
+    """The decoder of a record that is a CloudEvent; None: it is none. Kafka protocol binding 1.0.2, section 3."""
     if not record.headers:
         return None
     headers = dict(_attribute_headers(record))

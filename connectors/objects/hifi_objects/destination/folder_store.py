@@ -39,7 +39,7 @@ class FolderStore:
     def _read(self, file: Path) -> bytes | None:
         try:
             content = file.read_bytes()
-            _sync(file.parent)  # whoever wrote it may have died before this
+            _sync(file.parent)  # its writer may have died before this
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -51,10 +51,10 @@ class FolderStore:
         temporary = file.parent / f".{file.name}.{uuid.uuid4().hex}{TEMPORARY}"
         try:
             self._make_folder(file.parent)
-            with temporary.open("xb") as opened:
-                opened.write(content)
-                opened.flush()
-                os.fsync(opened.fileno())
+            with temporary.open("xb") as temporary_file:
+                temporary_file.write(content)
+                temporary_file.flush()
+                os.fsync(temporary_file.fileno())
         except OSError as error:
             _remove(temporary)
             raise Retryable(f"the file {file} cannot be written: {error.strerror}") from error

@@ -124,8 +124,8 @@ class PostgresWriter(DestinationWriter):
             try:
                 async with connection.transaction():
                     await self._apply(connection, [row])
-            except RejectedEvents as why:
-                rejected |= why.events
+            except RejectedEvents as rejection:
+                rejected |= rejection.events
             except Error as error:
                 if not is_about_row(error):
                     raise
@@ -149,10 +149,10 @@ class PostgresWriter(DestinationWriter):
         for execution in self._table.executions(rows):
             changed += (await connection.execute(*execution)).rowcount
         # What changed nothing is done if a later event of its log has replaced it, or deletes what is not there.
-        superseded = self._table.superseded(rows) if changed < len(rows) else None
-        if superseded is None:
+        superseded_query = self._table.superseded(rows) if changed < len(rows) else None
+        if superseded_query is None:
             return
-        cursor = await connection.execute(*superseded)
+        cursor = await connection.execute(*superseded_query)
         if numbers := [rows[number - 1].number for (number,) in await cursor.fetchall()]:
             raise RejectedEvents(dict.fromkeys(sorted(numbers), _SUPERSEDED))
 
@@ -166,7 +166,7 @@ class PostgresWriter(DestinationWriter):
     async def _read_types(self, connection: Connection) -> None:
         await connection.execute(self._begin, self._begin_values)
         cursor = await connection.execute(READ_TYPES, [self._table.table.as_string(connection)])
-        types = {name: ColumnType(*facts) for name, *facts in await cursor.fetchall()}
+        types = {name: ColumnType(*type_values) for name, *type_values in await cursor.fetchall()}
         altered = await self._alter(connection, types) if types else False
         await (connection.commit() if altered else connection.rollback())
         if altered:
@@ -218,8 +218,8 @@ class PostgresWriter(DestinationWriter):
             try:
                 async with connection.transaction():
                     await connection.execute(cast, [text])
-            except Error as of_value:
-                if of_value.sqlstate == error.sqlstate:
+            except Error as cast_error:
+                if cast_error.sqlstate == error.sqlstate:
                     return _at_fault(name, column)
         return ""
 

@@ -1,4 +1,4 @@
-"""How far a table is read: the last row, and the rows of the batch that may be written already.
+"""Progress in a table: the last row that was read, and the rows of the batch that may be written already.
 
 A batch is written down before its rows are written, so the next reader knows which rows have which positions. Without
 it, a row that appears, moves or goes away in between would shift the positions of others, and rows that were never
@@ -32,7 +32,7 @@ class SqlBatch(NamedTuple):
 
 
 class SqlProgress(NamedTuple):
-    """How far a table is read."""
+    """Progress in a table."""
 
     reading: str
     """Random, for all that is read with this progress. Positions of equal values depend on it."""
@@ -52,7 +52,7 @@ class SqlProgress(NamedTuple):
 
     @classmethod
     def read(cls, entry: dict[str, Any]) -> "SqlProgress":
-        """What `entry` has written."""
+        """The progress that `entry` has written."""
         after, batch = entry["after"], entry["batch"]
         return cls(
             entry["reading"],

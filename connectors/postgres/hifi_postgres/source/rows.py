@@ -60,13 +60,13 @@ class PostgresRows:
         rows = await self._all(self._statements.mark(), [])
         return HighWaterMark(*rows[0])
 
-    async def page(self, after: Place | None, upto: str, limit: int) -> Page:
+    async def page(self, after: Place | None, upper_bound: str, limit: int) -> Page:
         """The rows after one, up to a value; fewer than the limit if they are large.
 
         Raises:
             Retryable, Misconfigured: they cannot be read.
         """
-        query, values = self._statements.page(after, upto, limit + 1)
+        query, values = self._statements.page(after, upper_bound, limit + 1)
         page, size = list[TableRow](), 0
         with _failures():
             async with _transaction(self._connection), self._connection.cursor(name="hifi") as cursor:
@@ -86,13 +86,13 @@ class PostgresRows:
         return Page(page, None)
 
     async def named(self, places: Sequence[Place]) -> dict[Place, TableRow]:
-        """Those rows of these places that still exist."""
+        """The rows of these places that still exist."""
         rows = await self._all(*self._statements.named(places))
         return {row.place: row for row in map(table_row, rows)}
 
-    async def estimate(self, after: Place | None, upto: str) -> int:
-        """How many rows there are after one, up to a value, by PostgreSQL's statistics."""
-        plans = await self._all(*self._statements.estimate(after, upto))
+    async def estimate(self, after: Place | None, upper_bound: str) -> int:
+        """The number of rows after one, up to a value, by PostgreSQL's statistics."""
+        plans = await self._all(*self._statements.estimate(after, upper_bound))
         return int(plans[0][0][0]["Plan"]["Plan Rows"])
 
     async def _all(self, query: Any, values: Sequence[Any]) -> list[tuple[Any, ...]]:

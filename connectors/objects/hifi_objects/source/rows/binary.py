@@ -43,11 +43,11 @@ def parquet_rows(file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
     types = [readable(field.type) for field in schema]
     metadata, first = parquet_file.metadata, 0
     for group in range(parquet_file.num_row_groups):
-        described = metadata.row_group(group)
-        if first + described.num_rows <= skip:
-            first += described.num_rows
+        row_group = metadata.row_group(group)
+        if first + row_group.num_rows <= skip:
+            first += row_group.num_rows
             continue
-        row_bytes = described.total_byte_size // max(1, described.num_rows)
+        row_bytes = row_group.total_byte_size // max(1, row_group.num_rows)
         count = min(_ROWS, max(1, _BATCH_BYTES // max(1, row_bytes)))
         for batch in parquet_file.iter_batches(count, row_groups=[group], use_threads=False):
             yield from _rows_of(_with_types(batch, types), first, skip)
@@ -128,8 +128,8 @@ def avro_rows(file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
 def _refuse_duplicates(record: str, fields: list[str]) -> None:
     name, count = Counter(fields).most_common(1)[0] if fields else ("", 0)
     if count > 1:
-        place = f"the column {name[:_SHOWN]!r} of {record[:_SHOWN]}"
-        raise UnreadableObject("duplicate-column", f"the schema names {place} twice")
+        column = f"the column {name[:_SHOWN]!r} of {record[:_SHOWN]}"
+        raise UnreadableObject("duplicate-column", f"the schema names {column} twice")
 
 
 def _rows_of_block(block: Any, first: int) -> Iterator[ObjectRow]:

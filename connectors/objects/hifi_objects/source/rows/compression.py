@@ -30,7 +30,7 @@ class _Counted(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """How far it is read, bytes."""
+        """Position in the stream, bytes."""
         return self._read_bytes
 
     def readinto(self, buffer: Any) -> int:
