@@ -1,4 +1,4 @@
-"""What a backup contains: records of a stream's topics and of its control plane's. Pure."""
+"""Content of a backup: records of a stream's topics and of its control plane's. Pure."""
 
 import contextlib
 from collections import Counter
@@ -212,9 +212,9 @@ def _check_declaration(record: StateRecord, *, newest: bool) -> None:
 
 
 def _check_schema(record: StateRecord) -> None:
-    kind, *parts = orjson.loads(record.key)
+    kind, *version_key = orjson.loads(record.key)
     if kind == "version" and not (
-        len(parts) == 2 and isinstance(record.value["id"], int) and record.value["schema"]
+        len(version_key) == 2 and isinstance(record.value["id"], int) and record.value["schema"]
     ):
         raise ValueError("it is no version of a subject")
 

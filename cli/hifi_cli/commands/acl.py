@@ -25,7 +25,7 @@ app = typer.Typer(help="Print or apply the access control entries (ACLs) that a 
 
 
 class AclFormat(StrEnum):
-    """How `hifi acl show` prints."""
+    """Output formats of `hifi acl show`."""
 
     TABLE = "table"
     KAFKA_ACLS = "kafka-acls"
@@ -80,9 +80,9 @@ def show(
         print_yaml(kafka_users(entries))
     else:
         rows = table("principal", "=operations", "=on", "name")
-        for who, acls in entries.items():
+        for principal_name, acls in entries.items():
             for resource, name, operations in _by_resource(acls):
-                rows.add_row(who, ", ".join(operations), resource, name)
+                rows.add_row(principal_name, ", ".join(operations), resource, name)
         print_table(rows, console)
 
 
@@ -128,30 +128,30 @@ def principals(topics: Topics, template: str, control: str = "") -> Mapping[str,
         Misconfigured: the template is wrong.
     """
     entries: dict[str, Sequence[Acl]] = {}
-    for service, needs in access(topics, ControlTopics(control) if control else None).items():
+    for service, service_access in access(topics, ControlTopics(control) if control else None).items():
         try:
-            who = template.format(stream=topics.stream, service=service)
+            principal_name = template.format(stream=topics.stream, service=service)
         except (KeyError, IndexError, ValueError) as error:
             raise Misconfigured(
                 f"--principal {template}: {error!r}; write for example {DEFAULT_PRINCIPAL}"
             ) from None
-        if not who.startswith("User:") or who in entries:
+        if not principal_name.startswith("User:") or principal_name in entries:
             raise Misconfigured(
                 f"--principal {template}: expected `User:` and {{service}}, for example {DEFAULT_PRINCIPAL}"
             )
-        entries[who] = needs.acls()
+        entries[principal_name] = service_access.acls()
     return entries
 
 
 def kafka_acls(entries: Mapping[str, Sequence[Acl]]) -> Iterator[str]:
     """The `kafka-acls.sh` commands that create the entries."""
-    for who, acls in entries.items():
+    for principal_name, acls in entries.items():
         for resource, name, operations in _by_resource(acls):
             pattern = "prefixed" if name.endswith("*") else "literal"
             allowed = " ".join(f"--operation {operation}" for operation in operations)
             yield (
                 f'kafka-acls.sh --bootstrap-server "$KAFKA" --command-config "$CONFIG" --add '
-                f"--allow-principal '{who}' {allowed} --{resource} '{name.removesuffix('*')}' "
+                f"--allow-principal '{principal_name}' {allowed} --{resource} '{name.removesuffix('*')}' "
                 f"--resource-pattern-type {pattern}"
             )
 
@@ -163,11 +163,11 @@ def kafka_users(entries: Mapping[str, Sequence[Acl]]) -> list[dict[str, Any]]:
             "apiVersion": "kafka.strimzi.io/v1",
             "kind": "KafkaUser",
             "metadata": {
-                "name": who.removeprefix("User:").removeprefix("CN="),
+                "name": principal_name.removeprefix("User:").removeprefix("CN="),
                 "labels": {"strimzi.io/cluster": "CLUSTER"},
             },
             "spec": {
-                "authentication": {"type": "tls" if "CN=" in who else "scram-sha-512"},
+                "authentication": {"type": "tls" if "CN=" in principal_name else "scram-sha-512"},
                 "authorization": {
                     "type": "simple",
                     "acls": [
@@ -184,7 +184,7 @@ def kafka_users(entries: Mapping[str, Sequence[Acl]]) -> list[dict[str, Any]]:
                 },
             },
         }
-        for who, acls in entries.items()
+        for principal_name, acls in entries.items()
     ]
 
 

@@ -150,18 +150,18 @@ async def list_keys(
     """
     states = [await _read(target) for target in _targets(data, kafka, stream)]
     by_id = {identity: issued for state in states for identity, issued in state.keys.by_id.items()}
-    listed = [issued for issued in by_id.values() if pipe in (None, issued.pipe)]
-    listed.sort(key=lambda issued: (issued.pipe, issued.at_us))
+    issued_keys = [issued for issued in by_id.values() if pipe in (None, issued.pipe)]
+    issued_keys.sort(key=lambda issued: (issued.pipe, issued.at_us))
     rows = []
-    for issued in listed:
+    for issued in issued_keys:
         uses = [state.uses.at_us(issued.id, issued.at_us) for state in states]
         rows.append(issued.json(max(filter(None, uses), default=None)))
     if as_json:
         print_json(rows)
         return
-    shown = table("id", "pipe", "origins", "expires", "last used", "issued by")
+    listing = table("id", "pipe", "origins", "expires", "last used", "issued by")
     for row in rows:
-        shown.add_row(
+        listing.add_row(
             row["id"],
             row["pipe"],
             ", ".join(row["origins"]) or "programs",
@@ -169,7 +169,7 @@ async def list_keys(
             _time(row["last_used_us"]),
             row["author"],
         )
-    print_table(shown, console)
+    print_table(listing, console)
 
 
 def _targets(data: Path, kafka: str | None, stream: str | None) -> list[Target]:
@@ -179,8 +179,8 @@ def _targets(data: Path, kafka: str | None, stream: str | None) -> list[Target]:
 
 async def _require_published(targets: list[Target], pipe: str) -> None:
     for target in targets:
-        published = (await read_registry(target.kafka, target.topics)).pipes.get(pipe)
-        if published is None or published.pipe.source.kind != "http":
+        revision = (await read_registry(target.kafka, target.topics)).pipes.get(pipe)
+        if revision is None or revision.pipe.source.kind != "http":
             raise Misconfigured(f"no pipe {pipe} with a source of the kind `http` is published")
 
 
@@ -202,7 +202,7 @@ async def _read(target: Target) -> _State:
 
 
 async def _write(
-    what: str,
+    action: str,
     targets: list[Target],
     before: dict[str, object],
     keys: list[IssuedKey],
@@ -211,18 +211,18 @@ async def _write(
     stream: str | None,
 ) -> None:
     """Write keys to all targets, between the entries of the audit; an id of `before` that has no key is revoked."""
-    written = {issued.id: issued for issued in keys}
+    keys_by_id = {issued.id: issued for issued in keys}
     records = [
-        written[identity].record() if identity in written else Record(identity.encode(), None, [])
+        keys_by_id[identity].record() if identity in keys_by_id else Record(identity.encode(), None, [])
         for identity in before
     ]
     audit = audit_topics(data, kafka, stream)
-    subjects = {f"write-key/{identity}": was for identity, was in before.items()}
-    async with audit.audited(what, subjects) as after:
+    subjects = {f"write-key/{identity}": old_key for identity, old_key in before.items()}
+    async with audit.audited(action, subjects) as after:
         for target in targets:
             async with answering(f"Kafka at {target.kafka} does not answer"):
                 await write_records(target.kafka, _CLIENT, (target.topics.write_keys, records))
-        after |= {f"write-key/{identity}": issued.json() for identity, issued in written.items()}
+        after |= {f"write-key/{identity}": issued.json() for identity, issued in keys_by_id.items()}
 
 
 def _read_or_make(file: Path) -> str:

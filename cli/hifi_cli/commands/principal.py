@@ -129,20 +129,20 @@ async def list_principals(
     control = audit_topics(data, kafka, stream)
     principals = await principal_store.read_principals(control.kafka, control.topics)
     uses = await principal_store.read_last_uses(control.kafka, control.topics)
-    listed, revoked = principals.by_name.values(), principals.revoked.values()
+    active_principals, revoked_principals = principals.by_name.values(), principals.revoked.values()
     if as_json:
         print_json(
             [
                 *(
                     {**principal.json(), "last_used_us": uses.at_us(principal.name, principal.at_us)}
-                    for principal in listed
+                    for principal in active_principals
                 ),
-                *({**person.json(), "revoked": True} for person in revoked),
+                *({**principal.json(), "revoked": True} for principal in revoked_principals),
             ]
         )
         return
     rows = table("name", "role", "pipes", "expires", "last used", "created by")
-    for principal in listed:
+    for principal in active_principals:
         rows.add_row(
             principal.name,
             principal.role.value,
@@ -151,8 +151,8 @@ async def list_principals(
             _time(uses.at_us(principal.name, principal.at_us)),
             principal.author,
         )
-    for person in revoked:
-        rows.add_row(person.name, "revoked", "", "", "", person.author)
+    for principal in revoked_principals:
+        rows.add_row(principal.name, "revoked", "", "", "", principal.author)
     print_table(rows, console)
 
 

@@ -49,7 +49,7 @@ def up_colours(
     """
     if pipes:
         require_fit_for_colours(
-            load_checked_pipes(pipes, options.trigger, quick=False, passed=data / "checked")
+            load_checked_pipes(pipes, options.trigger, quick=False, passed_folder=data / "checked")
         )
     ensure_haproxy()
     read_scale(options.scale)

@@ -67,10 +67,10 @@ async def check(
       hifi upgrade check --kafka broker1:9093 --stream orders --compose compose.yaml
     """
     running.read(data)  # refuses the folder of a newer release
-    places: dict[str, list[str]] = {ENVIRONMENT: list(os.environ)}
+    variables: dict[str, list[str]] = {ENVIRONMENT: list(os.environ)}
     for file in compose or ():
-        places |= compose_variables(file)
-    changes = setting_changes(places, known_settings())
+        variables |= compose_variables(file)
+    changes = setting_changes(variables, known_settings())
     for target in kafka_targets(data, kafka, stream).values():
         changes += [change for change in await _changes(target, principal) if change not in changes]
     if as_json:
@@ -104,7 +104,7 @@ async def _changes(target: Target, principal: str) -> list[UpgradeChange]:
     control = audit.topics if isinstance(audit.topics, ControlTopics) else None
     if control is None and target.control is not None:
         control = target.control.topics
-    needs = access(topics, control)
+    service_access = access(topics, control)
     count = (await read_registry(target.kafka, topics)).partitions if await _has_pipes(target) else None
     partitions = count or DEFAULT_PARTITIONS
     changes: list[UpgradeChange] = []
@@ -115,7 +115,7 @@ async def _changes(target: Target, principal: str) -> list[UpgradeChange]:
     for bootstrap, declaration in declared:
         all_topics = declaration.all()
         existing = await topic_facts(bootstrap, [topic.name for topic in all_topics])
-        changes += topic_changes(all_topics, partitions, existing, needs)
+        changes += topic_changes(all_topics, partitions, existing, service_access)
     entries = principals(topics, principal, control.prefix if control is not None else "")
     return changes + _acl_changes(await missing_acls(target.kafka, entries))
 
@@ -127,18 +127,18 @@ async def _has_pipes(target: Target) -> bool:
 def _acl_changes(missing: list[tuple[str, Acl]] | None) -> list[UpgradeChange]:
     """The missing entries by principal and resource; None: Kafka has no authorizer, so none are needed."""
     operations: dict[tuple[str, str, str], list[str]] = {}
-    for who, acl in missing or ():
+    for principal_name, acl in missing or ():
         name = acl.name + "*" * acl.prefixed
-        operations.setdefault((who, acl.resource, name), []).append(acl.operation)
+        operations.setdefault((principal_name, acl.resource, name), []).append(acl.operation)
     return [
         UpgradeChange(
             "ACL",
-            who,
+            principal_name,
             "",
             f"{', '.join(allowed)} on {resource} {name}",
             ACL_APPLY,
             "run `hifi acl apply` before the services of this release",
-            [who.rpartition(".")[2]] if "." in who else [],
+            [principal_name.rpartition(".")[2]] if "." in principal_name else [],
         )
-        for (who, resource, name), allowed in operations.items()
+        for (principal_name, resource, name), allowed in operations.items()
     ]

@@ -46,16 +46,16 @@ class TourSteps:
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[list[str]]:
-        """A step, whose outcome is told and kept; what was seen is appended to the list that it gives."""
+        """Run a step, print its outcome and keep it. The block appends its remarks to the list that it gets."""
         self.tell(f"{len(self.ended) + 1}. {name}")
         began_s = time.monotonic()
-        seen: list[str] = []
+        remarks: list[str] = []
         failure: HifiError | None = None
         try:
-            yield seen
+            yield remarks
         except HifiError as error:
             failure = error
-        text = str(failure) if failure else "; ".join(seen)
+        text = str(failure) if failure else "; ".join(remarks)
         step = TourStep(name, failure is None, time.monotonic() - began_s, text)
         self.ended.append(step)
         self.tell(f"   {'' if step.ok else 'NOT '}shown after {step.seconds:.0f} s: {text}")
@@ -87,7 +87,7 @@ class TourSteps:
             await asyncio.sleep(_POLL_S)
 
 
-def require(holds: bool, seen: str) -> None:
-    """Raises StepFailed with what was seen, unless something holds."""
+def require(holds: bool, remark: str) -> None:
+    """Raise StepFailed with a remark unless a condition holds."""
     if not holds:
-        raise StepFailed(seen)
+        raise StepFailed(remark)

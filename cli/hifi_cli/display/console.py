@@ -24,7 +24,7 @@ _NOT_ESCAPED_BY_JSON: Final = re.compile(
 
 def visible(text: str) -> str:
     r"""The text with its control characters as escapes, such as `\x1b`."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape", "backslashreplace").decode(), text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape", "backslashreplace").decode(), text)
 
 
 class VisibleConsole(Console):
@@ -45,7 +45,7 @@ errors: Final = VisibleConsole(stderr=True)
 def print_json(value: Any) -> None:
     """Print one JSON document on standard output."""
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode()
-    print(_NOT_ESCAPED_BY_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    print(_NOT_ESCAPED_BY_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def print_text(text: str) -> None:

@@ -1,4 +1,4 @@
-"""What commands ask of the control plane: declare pipes, read how far they are, and stop or hasten a rollout."""
+"""Requests of commands to the control plane: declare pipes, read their progress, and stop or hasten a rollout."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -53,17 +53,19 @@ class ControlPlane:
             Misconfigured: somebody changed a pipe in the meantime, its newest declaration cannot be read, or Kafka does
                 not answer.
         """
-        by, now = author(), now_us()
+        actor, now = author(), now_us()
         async with self._answering(), self._log() as log:
             declared = log.declared
             declared.require_readable(sorted(name for name, pipe in pipes.items() if pipe is not None))
             changed = (
-                [] if replaced is None else [n for n in pipes if declared.newest.get(n) != replaced.get(n)]
+                []
+                if replaced is None
+                else [name for name in pipes if declared.newest.get(name) != replaced.get(name)]
             )
             if not changed:
                 declarations = [
                     Declaration(
-                        name, pipe, by, now, declared.number(name), Origin.FILE, declared.paused(name)
+                        name, pipe, actor, now, declared.number(name), Origin.FILE, declared.paused(name)
                     )
                     for name, pipe in pipes.items()
                 ]
@@ -104,8 +106,8 @@ class ControlPlane:
             async with self._audited(action, self._numbers(log.declared, [name])) as after:
                 counted = await log.append([before.with_pause(author(), now_us(), paused=paused)])
                 if not counted:
-                    by = log.declared.newest[name].author
-                    raise Misconfigured(f"{by} changed {name} in the meantime; run the command again")
+                    actor = log.declared.newest[name].author
+                    raise Misconfigured(f"{actor} changed {name} in the meantime; run the command again")
                 after[f"pipe/{name}"] = counted[0].number
 
     async def declared(self) -> Mapping[str, Declaration]:
@@ -226,8 +228,8 @@ class ControlPlane:
             after[subject] = f"asked to {kind.value}"
         return status
 
-    def _audited(self, what: str, before: Mapping[str, Any]) -> AbstractAsyncContextManager[dict[str, Any]]:
-        return audited_command(self.kafka, self.topics, what, before)
+    def _audited(self, action: str, before: Mapping[str, Any]) -> AbstractAsyncContextManager[dict[str, Any]]:
+        return audited_command(self.kafka, self.topics, action, before)
 
     def _numbers(self, declared: Declarations, names: Iterable[str]) -> dict[str, int | None]:
         """Subject of each pipe to the number of its newest declaration; None: there is none."""
@@ -248,9 +250,9 @@ class ControlPlane:
         async with self._answering():
             await write_records(self.kafka, _CLIENT, (topic, records))
 
-    async def _read(self, topic: str, take: Take) -> None:
+    async def _read(self, topic: str, on_record: Take) -> None:
         async with self._answering():
-            await read_topics(self.kafka, _CLIENT, {topic: take})
+            await read_topics(self.kafka, _CLIENT, {topic: on_record})
 
     def _answering(self) -> AbstractAsyncContextManager[None]:
         return answering(

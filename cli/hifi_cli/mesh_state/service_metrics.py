@@ -47,8 +47,8 @@ def per_second(before: ServiceCounters | None, after: ServiceCounters | None, na
     """Return the increase of a counter per second; None if a reading is missing or the service restarted."""
     if before is None or after is None or after.at_s <= before.at_s:
         return None
-    grown = after.totals.get(name, 0) - before.totals.get(name, 0)
-    return grown / (after.at_s - before.at_s) if grown >= 0 else None
+    increase = after.totals.get(name, 0) - before.totals.get(name, 0)
+    return increase / (after.at_s - before.at_s) if increase >= 0 else None
 
 
 def _read(text: str) -> ServiceCounters:

@@ -46,9 +46,9 @@ class RateSearch:
         """Return the rate to try; None when the search is finished."""
         if self._tries >= self.max_tries:
             return None
-        return self._retry or self._new()
+        return self._retry or self._untried_rate()
 
-    def _new(self) -> float | None:
+    def _untried_rate(self) -> float | None:
         if self.sustained is None:
             if self.failed is None:
                 return self.first

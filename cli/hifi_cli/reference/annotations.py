@@ -37,9 +37,9 @@ def models(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
         for shared in shared_models(model):
             visit(shared)
         for field in model.model_fields.values():
-            for part in _parts(declared_type(field)):
-                if isinstance(part, type) and issubclass(part, BaseModel):
-                    visit(part)
+            for annotation in _nested_annotations(declared_type(field)):
+                if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                    visit(annotation)
 
     visit(root)
     return iter(visited)
@@ -65,14 +65,14 @@ def enums(root: type[BaseModel]) -> Iterator[type[Enum]]:
     for model in models(root):
         for field in model.model_fields.values():
             enumerations |= {
-                part: None
-                for part in _parts(declared_type(field))
-                if isinstance(part, type) and issubclass(part, Enum)
+                annotation: None
+                for annotation in _nested_annotations(declared_type(field))
+                if isinstance(annotation, type) and issubclass(annotation, Enum)
             }
     return iter(enumerations)
 
 
-def _parts(annotation: Any) -> Iterator[Any]:
+def _nested_annotations(annotation: Any) -> Iterator[Any]:
     yield annotation
     if typing.get_origin(annotation) is typing.Annotated and (
         installed := _installed_models(typing.get_args(annotation))
@@ -80,7 +80,7 @@ def _parts(annotation: Any) -> Iterator[Any]:
         yield from installed
         return
     for argument in typing.get_args(annotation):
-        yield from _parts(argument)
+        yield from _nested_annotations(argument)
 
 
 def _installed_models(arguments: tuple[Any, ...]) -> Sequence[type[BaseModel]]:
@@ -167,7 +167,7 @@ def _text(value: Any) -> str:
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, list | tuple):
-        return ", ".join(_text(part) for part in value)
+        return ", ".join(_text(element) for element in value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

@@ -53,9 +53,9 @@ class Recording:
     def __init__(self) -> None:
         self._console = Console(width=COLUMNS, record=True, file=io.StringIO(), force_terminal=True)
 
-    def command(self, shown: str, output: str) -> None:
+    def command(self, command: str, output: str) -> None:
         """Add a prompt with a command and its output."""
-        self._console.print(Text.assemble(("$ ", "bold green"), (shown, "bold")))
+        self._console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
         self._console.print(Text.from_ansi(output.strip("\n")))
         self._console.print()
 

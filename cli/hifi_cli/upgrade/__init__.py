@@ -1,1 +1,1 @@
-"""What an upgrade to the installed release changes."""
+"""Changes that an upgrade to the installed release needs."""

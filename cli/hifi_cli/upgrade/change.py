@@ -7,7 +7,7 @@ SETUP: Final = "setup"
 """The setup job and `hifi up` make it."""
 ACL_APPLY: Final = "hifi acl apply"
 YOU: Final = "you"
-"""Whoever runs hifi makes it."""
+"""The operator makes the change."""
 
 
 @dataclass(frozen=True, slots=True)

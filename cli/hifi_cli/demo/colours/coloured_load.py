@@ -76,7 +76,7 @@ class ColouredLoad:
         return ColourOperations(self.stream.cluster.bootstrap, topics, ColourFolders(folders), author())
 
     async def prepare(self, most_s: float) -> None:
-        """Write the events of so many seconds and the pipe, and start the destination.
+        """Write the pipe and the events of the load, and start the destination.
 
         Raises:
             HifiError: the destination did not start.
@@ -151,21 +151,22 @@ class ColouredLoad:
             return {colour: await self._accepted(colour) - count for colour, count in before.items()}
 
         accepted = await self.steps.until(
-            counts, lambda seen: sum(seen.values()) >= 3 * _SEEN, lambda _: "events are counted"
+            counts, lambda numbers: sum(numbers.values()) >= 3 * _SEEN, lambda _: "events are counted"
         )
         return accepted[name] / sum(accepted.values())
 
     async def answers(self) -> str:
-        """How many requests were not accepted so far, for people."""
-        sent = self.sent().values()
-        return f"{sum(not request.accepted for request in sent):,} of {len(sent):,} requests so far were not accepted"
+        """The number of requests that were not accepted so far, for people."""
+        requests = self.sent().values()
+        refused_count = sum(not request.accepted for request in requests)
+        return f"{refused_count:,} of {len(requests):,} requests so far were not accepted"
 
     def sent(self) -> dict[str, SentEvent]:
         """The log of the sender."""
         return read_send_log(self.load.workspace.send_log)
 
     def tell(self, text: str) -> None:
-        """Tell what is seen meanwhile."""
+        """Print progress within a step."""
         self.steps.tell(f"   {text}")
 
     @contextlib.asynccontextmanager
