@@ -40,14 +40,14 @@ def main() -> None:
             "8080",
         ]
     elif role == "worker" and len(masters) == 1:
-        memory, cores = os.environ.get("SPARK_MEMORY_MB", "1024"), os.environ.get("SPARK_CORES", "2")
+        memory_mb, cores = os.environ.get("SPARK_MEMORY_MB", "1024"), os.environ.get("SPARK_CORES", "2")
         arguments = [
             "--host",
             address,
             "--cores",
             cores,
             "--memory",
-            f"{memory}M",
+            f"{memory_mb}M",
             "--work-dir",
             f"{SCRATCH}/work",
         ]

@@ -82,12 +82,12 @@ def decide(policy: Policy, history: Sequence[Sample]) -> Decision:
         return Decision(size, f"outside the bounds {policy.min_instances} to {policy.max_instances}")
     if now.cpu is None and now.backlog is None and now.occupancy is None:
         return Decision(now.instances, "all metrics are missing: no change")
-    steady = _since_last_change(history)
-    needed_instances = _sustained_need(policy, steady)
+    samples = _since_last_change(history)
+    needed_instances = _sustained_need(policy, samples)
     if needed_instances > now.instances and now.instances < policy.max_instances:
-        grown = min(needed_instances, now.instances * 2, policy.max_instances)
-        return Decision(grown, f"too small for {policy.up_after_s:g} s: {_metrics_text(now)}")
-    if now.instances > policy.min_instances and _can_shrink(policy, steady):
+        new_size = min(needed_instances, now.instances * 2, policy.max_instances)
+        return Decision(new_size, f"too small for {policy.up_after_s:g} s: {_metrics_text(now)}")
+    if now.instances > policy.min_instances and _can_shrink(policy, samples):
         return Decision(now.instances - 1, f"too large for {policy.down_after_s:g} s: {_metrics_text(now)}")
     return Decision(now.instances, f"no change: {_metrics_text(now)}")
 
@@ -99,26 +99,26 @@ def _since_last_change(history: Sequence[Sample]) -> Sequence[Sample]:
     return history
 
 
-def _sustained_need(policy: Policy, steady: Sequence[Sample]) -> int:
+def _sustained_need(policy: Policy, samples: Sequence[Sample]) -> int:
     """The number of instances needed in every sample of the last `up_after_s`; 0 with a shorter history."""
-    window = _window(steady, policy.up_after_s)
+    window = _window(samples, policy.up_after_s)
     return min((_need(policy, sample) for sample in window), default=0)
 
 
 def _need(policy: Policy, sample: Sample) -> int:
     """Instances with which no known metric is too high; the present number when none is known."""
-    needs = []
+    counts = []
     if sample.cpu is not None:
-        needs.append(math.ceil(round(sample.instances * sample.cpu / policy.cpu_high, 9)))
+        counts.append(math.ceil(round(sample.instances * sample.cpu / policy.cpu_high, 9)))
     if sample.backlog is not None:
-        needs.append(math.ceil(sample.backlog / policy.backlog_high))
+        counts.append(math.ceil(sample.backlog / policy.backlog_high))
     if sample.occupancy is not None:
-        needs.append(math.ceil(round(sample.instances * sample.occupancy / policy.occupancy_high, 9)))
-    return max(needs, default=sample.instances)
+        counts.append(math.ceil(round(sample.instances * sample.occupancy / policy.occupancy_high, 9)))
+    return max(counts, default=sample.instances)
 
 
-def _can_shrink(policy: Policy, steady: Sequence[Sample]) -> bool:
-    window = _window(steady, policy.down_after_s)
+def _can_shrink(policy: Policy, samples: Sequence[Sample]) -> bool:
+    window = _window(samples, policy.down_after_s)
     return bool(window) and all(_fits_in_one_less(policy, sample) for sample in window)
 
 
@@ -134,12 +134,12 @@ def _fits_in_one_less(policy: Policy, sample: Sample) -> bool:
     return all(load / remaining <= policy.shrink_ratio * high for load, high in loads)
 
 
-def _window(steady: Sequence[Sample], length_s: float) -> Sequence[Sample]:
+def _window(samples: Sequence[Sample], length_s: float) -> Sequence[Sample]:
     """The samples of the last `length_s`; none with a shorter history."""
-    begin = steady[-1].at_s - length_s
-    if steady[0].at_s > begin:
+    begin = samples[-1].at_s - length_s
+    if samples[0].at_s > begin:
         return ()
-    return [sample for sample in steady if sample.at_s >= begin]
+    return [sample for sample in samples if sample.at_s >= begin]
 
 
 def _metrics_text(sample: Sample) -> str:

@@ -39,17 +39,17 @@ class BurstSplitter:
     def __init__(
         self,
         policy: BurstPolicy,
-        by: str,
+        actor: str,
         operations: Callable[[str], ColourOperations],
         count: Callable[[], Awaitable[float | None]],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._policy, self._by, self._count, self._clock = policy, by, count, clock
-        self._operations = operations(by)
+        self._policy, self._actor, self._count, self._clock = policy, actor, count, clock
+        self._operations = operations(actor)
         self._before: tuple[float, float | None] = (clock(), None)
-        most = int((policy.split_after_s + policy.join_after_s) / MEASURE_S) + 2
-        self._samples: deque[RateSample] = deque(maxlen=most)
+        sample_limit = int((policy.split_after_s + policy.join_after_s) / MEASURE_S) + 2
+        self._samples: deque[RateSample] = deque(maxlen=sample_limit)
         self._active = ""
         """The colour that had every request before the burst."""
 
@@ -63,10 +63,10 @@ class BurstSplitter:
         """Measure, and split or join where that is due."""
         self._samples.append(await self._measure())
         active = [name for name in NAMES if colours.colours[name].share == WHOLE_SHARE]
-        split = not active and colours.by == self._by and bool(self._active)
-        if not split and not active:
+        is_split = not active and colours.by == self._actor and bool(self._active)
+        if not is_split and not active:
             return
-        step = decide(self._policy, self._samples, split=split)
+        step = decide(self._policy, self._samples, split=is_split)
         rate = self._samples[-1].per_s
         try:
             if step is BurstStep.SPLIT:

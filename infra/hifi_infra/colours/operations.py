@@ -1,4 +1,4 @@
-"""What a person asks of the colours: each a step that is recorded in the control plane's actions and may be refused."""
+"""Operations on the colours: each is a step that is recorded in the control plane's actions and may be refused."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ _POLL_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ColourAccount:
-    """What is seen of one colour: condition, its reasons, and records that its services have not processed."""
+    """State of one colour as observed: condition, its reasons, and records that its services have not processed."""
 
     condition: Condition
     reasons: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class ColourOperations:
             return _require(log.newest)
 
     async def account(self, name: str) -> ColourAccount:
-        """What is seen of one colour.
+        """The state of one colour.
 
         Raises:
             Misconfigured: the control plane's Kafka does not answer.
@@ -140,8 +140,10 @@ class ColourOperations:
         """
         await self.shift({name: 0, other(name): WHOLE_SHARE}, reason, draining=name)
         last_text, end_s = "", time.monotonic() + within_s
-        while left := {service: count for service, count in (await self._waiting(name)).items() if count}:
-            text = ", ".join(f"{service} {count:,}" for service, count in left.items())
+        while remaining_counts := {
+            service: count for service, count in (await self._waiting(name)).items() if count
+        }:
+            text = ", ".join(f"{service} {count:,}" for service, count in remaining_counts.items())
             if text != last_text:
                 tell(f"records that wait: {text}")
                 last_text = text
@@ -192,7 +194,7 @@ class ColourOperations:
             HifiError: it is not ready in time, the step is refused, the setup cannot be, or a pipe has a destination
                 that would lose events.
         """
-        aside: list[Path] = []
+        old_streams: list[Path] = []
         colours = await self.colours()
         await self._require_fit_pipes()
         if change:
@@ -202,7 +204,7 @@ class ColourOperations:
             def make_room() -> None:
                 """A stream keeps its number of partitions: another number needs a new one."""
                 if old := self.runtime.make_room(name, setup):
-                    aside.append(old)
+                    old_streams.append(old)
 
             await self._step(
                 ActionKind.RECOVER,
@@ -220,7 +222,7 @@ class ColourOperations:
             )
         await wait_until_ready(self.runtime, name, within_s)
         await self._copy_keys(name)
-        return aside[0] if aside else None
+        return old_streams[0] if old_streams else None
 
     async def _step(
         self,
@@ -228,12 +230,14 @@ class ColourOperations:
         step: str,
         reason: str,
         change: Callable[[Colours], Colours],
-        before_it: Callable[[], None] = lambda: None,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take a step that writes the next record of the colours, and does something just before."""
+        """Take a step that writes the next record of the colours, and calls `prepare` just before."""
         verdicts = {name: await self._verdicts(name) for name in NAMES}
         before = await self.colours()
-        awake = [name for name, colour in before.colours.items() if colour.state is not ColourState.ASLEEP]
+        awake_names = [
+            name for name, colour in before.colours.items() if colour.state is not ColourState.ASLEEP
+        ]
         change(before)  # refuses what cannot be, before anything is recorded
         started = now_us()
         action = Action(
@@ -249,14 +253,14 @@ class ColourOperations:
 
         def allowed(history: ActionHistory) -> Permission:
             """Every colour that is awake must be stable, for what can wait."""
-            for name in awake:
+            for name in awake_names:
                 condition = verdicts[name].condition((STREAM,), now_us())
                 allowance = permission(kind, STREAM, condition, history.running, now_us(), forced=self.forced)
                 if not allowance.granted:
-                    seen = verdicts[name].get(STREAM)
-                    why = "; ".join(seen.reasons) if seen is not None else ""
+                    verdict = verdicts[name].get(STREAM)
+                    reasons = "; ".join(verdict.reasons) if verdict is not None else ""
                     return replace(
-                        allowance, reason=f"{name}: {allowance.reason}" + (f" ({why})" if why else "")
+                        allowance, reason=f"{name}: {allowance.reason}" + (f" ({reasons})" if reasons else "")
                     )
             return Permission(granted=True)
 
@@ -265,16 +269,16 @@ class ColourOperations:
             del token
             async with self._log() as log:
                 changed = change(_require(log.newest))
-                before_it()
+                prepare()
                 await log.write(changed)
 
-        right = StepRight(self.control_kafka, self._control.actions, self._control.actor, ACTOR)
+        step_right = StepRight(self.control_kafka, self._control.actions, self._control.actor, ACTOR)
         async with self._answering():
-            await right.start()
+            await step_right.start()
         try:
-            await right.take(action, allowed, write)
+            await step_right.take(action, allowed, write)
         finally:
-            await right.stop()
+            await step_right.stop()
 
     async def _waiting(self, name: str) -> Mapping[str, int]:
         kafka = await self.runtime.kafka(name)

@@ -1,4 +1,4 @@
-"""Where the colours of a stream run: what operations ask of it, and the colours in data folders of this machine."""
+"""Runtimes of a stream's colours: their interface for operations, and the colours in data folders of this machine."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _POLL_S: Final = 0.25
 
 
 class ColourRuntime(Protocol):
-    """What is seen of the meshes of both colours."""
+    """Interface of the meshes of both colours."""
 
     async def kafka(self, name: str) -> str:
         """Bootstrap servers of a colour's Kafka; empty: it does not run.
@@ -25,7 +25,7 @@ class ColourRuntime(Protocol):
         """
 
     async def waits_for(self, name: str) -> list[str]:
-        """What a colour waits for before all of its services are ready; empty when they are."""
+        """Conditions that a colour waits for before all of its services are ready; empty when they are."""
 
     async def runs(self, name: str) -> bool:
         """Whether any process of a colour runs."""
@@ -41,7 +41,7 @@ class ColourRuntime(Protocol):
         """Put the old stream of a colour aside where its setup needs a new one; returns where it is, None: it stays."""
 
     def log_of(self, name: str) -> str:
-        """Where the log of a colour is, for people."""
+        """The place of a colour's log, for people."""
 
 
 class ColourFolders:
@@ -86,12 +86,12 @@ async def wait_until_ready(runtime: ColourRuntime, name: str, within_s: float) -
     Raises:
         Retryable: they are not in time; the message says what waits for what.
     """
-    waiting: list[str] = []
+    conditions: list[str] = []
     try:
         async with asyncio.timeout(within_s):
-            while waiting := await runtime.waits_for(name):
+            while conditions := await runtime.waits_for(name):
                 await asyncio.sleep(_POLL_S)
     except TimeoutError:
         raise Retryable(
-            f"{name} is not ready within {within_s:.0f} s: {'; '.join(waiting)}; {runtime.log_of(name)}"
+            f"{name} is not ready within {within_s:.0f} s: {'; '.join(conditions)}; {runtime.log_of(name)}"
         ) from None

@@ -70,8 +70,8 @@ def main() -> None:
 
 def _installed() -> bool:
     """Whether this environment has the compiled modules of a wheel (`make wheels`), not a link to a build."""
-    in_use = folder_in_use()
-    return in_use is not None and Path(in_use).parent == Path(sysconfig.get_path("purelib"))
+    used_folder = folder_in_use()
+    return used_folder is not None and Path(used_folder).parent == Path(sysconfig.get_path("purelib"))
 
 
 def _make(arguments: argparse.Namespace) -> None:
@@ -138,9 +138,9 @@ def link_build(packages: Path, folder: Path) -> None:
     """
     line = f"import hifi.runtime.compiled.import_hook as hook; hook.install({str(folder)!r})\n"
     packages.mkdir(parents=True, exist_ok=True)
-    part = packages / f".{LINK}-{os.getpid()}"
-    part.write_text(line, "utf-8")
-    part.replace(packages / LINK)
+    temporary_file = packages / f".{LINK}-{os.getpid()}"
+    temporary_file.write_text(line, "utf-8")
+    temporary_file.replace(packages / LINK)
 
 
 def _say(text: str) -> None:

@@ -85,8 +85,8 @@ class ConnectWorker:
         assert process is not None
         while not await self._healthy():
             if not process.running or time.monotonic() > end_s:
-                why = "is not ready in time" if process.running else "has ended"
-                raise Retryable(f"Kafka Connect {why}; end of its log {process.log}:\n{process.tail(5)}")
+                reason = "is not ready in time" if process.running else "has ended"
+                raise Retryable(f"Kafka Connect {reason}; end of its log {process.log}:\n{process.tail(5)}")
             await asyncio.sleep(_POLL_S)
         self._healthy_s = self._asked_s = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""What is seen of colours in containers, as the service `colours` tells it."""
+"""State of colours in containers, read from the service `colours`."""
 
 from pathlib import Path
 from typing import Any, Final

@@ -115,7 +115,7 @@ def split_image(image: str) -> tuple[str, str]:
 
 
 def creation(
-    like: ServiceContainer, image: Json, number: int, target: str, target_id: str, release: str
+    template: ServiceContainer, image: Json, number: int, target: str, target_id: str, release: str
 ) -> Json:
     """The body of `POST /containers/create` for a container like another one, with another image and number.
 
@@ -123,51 +123,55 @@ def creation(
     is published only under the number that publishes it: two containers cannot have it.
 
     Args:
-        like: a container of the same service.
+        template: a container of the same service.
         image: its image, as the engine describes it.
         number: of the new container.
         target: image of the new container.
         target_id: the engine's name for it.
         release: what the actor calls it.
     """
-    config = dict(like.inspected["Config"])
+    config = dict(template.inspected["Config"])
     defaults = image["Config"]
-    name = f"{like.project}-{like.service}-{number}"
-    config["Labels"] = _without(config["Labels"], defaults.get("Labels")) | {
+    name = f"{template.project}-{template.service}-{number}"
+    config["Labels"] = _without_defaults(config["Labels"], defaults.get("Labels")) | {
         NUMBER: str(number),
         _IMAGE: target_id,
         RELEASE: release,
     }
     config["Labels"].pop(_REPLACED, None)
     config["Env"] = [variable for variable in config["Env"] if variable not in (defaults.get("Env") or ())]
-    check, usual = config.get("Healthcheck"), defaults.get("Healthcheck")
-    if check and usual:
-        config["Healthcheck"] = _without(check, {"Test": usual["Test"]})
+    check, default_check = config.get("Healthcheck"), defaults.get("Healthcheck")
+    if check and default_check:
+        config["Healthcheck"] = _without_defaults(check, {"Test": default_check["Test"]})
     for key in ("Cmd", "Entrypoint", "ExposedPorts", "StopSignal", "User", "Volumes", "WorkingDir"):
         if config.get(key) == defaults.get(key):
             config.pop(key, None)
-    if like.id.startswith(like.host_name):  # made by the engine
+    if template.id.startswith(template.host_name):  # made by the engine
         config.pop("Hostname", None)
-    host = dict(like.inspected["HostConfig"])
-    if number != like.number:
+    host = dict(template.inspected["HostConfig"])
+    if number != template.number:
         host["PortBindings"] = {}
     networks = {
-        network: {"Aliases": [*_aliases(like, settings.get("Aliases") or ()), name]}
-        for network, settings in like.inspected["NetworkSettings"]["Networks"].items()
+        network: {"Aliases": [*_aliases(template, settings.get("Aliases") or ()), name]}
+        for network, settings in template.inspected["NetworkSettings"]["Networks"].items()
     }
     return {**config, "Image": target, "HostConfig": host, "NetworkingConfig": {"EndpointsConfig": networks}}
 
 
-def _aliases(like: ServiceContainer, aliases: Iterable[str]) -> Sequence[str]:
+def _aliases(template: ServiceContainer, aliases: Iterable[str]) -> Sequence[str]:
     """Names that all containers of the service share."""
-    return [alias for alias in aliases if alias not in (like.id[:_ID_LENGTH], like.name.removesuffix(NEXT))]
+    return [
+        alias
+        for alias in aliases
+        if alias not in (template.id[:_ID_LENGTH], template.name.removesuffix(NEXT))
+    ]
 
 
-def _without(values: Json, defaults: Json | None) -> dict[str, Any]:
+def _without_defaults(values: Json, defaults: Json | None) -> dict[str, Any]:
     return {name: value for name, value in values.items() if (defaults or {}).get(name) != value}
 
 
 def _seconds(text: str) -> float:
     """`2026-11-24T23:58:01.123456789Z` as seconds since 1970 UTC. Digits after the microseconds are dropped."""
-    whole, _, fraction = text.removesuffix("Z").partition(".")
-    return datetime.fromisoformat(f"{whole}.{fraction[:6]:0<6}+00:00").timestamp()
+    whole_seconds, _, fraction = text.removesuffix("Z").partition(".")
+    return datetime.fromisoformat(f"{whole_seconds}.{fraction[:6]:0<6}+00:00").timestamp()

@@ -126,13 +126,13 @@ def _download(jars: Sequence[Jar], target: Path) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     with (
         # A folder of this process alone on the same file system: a jar gets its name only when it is complete.
-        tempfile.TemporaryDirectory(prefix=".part-", dir=target) as part,
+        tempfile.TemporaryDirectory(prefix=".part-", dir=target) as temporary_folder,
         Progress(*columns, transient=True, disable=not sys.stderr.isatty()) as progress,
         ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool,
     ):
         from jgo.maven import MavenContext
 
-        maven = MavenContext(repo_cache=Path(part), remote_repos=repositories(), timeout=60)
+        maven = MavenContext(repo_cache=Path(temporary_folder), remote_repos=repositories(), timeout=60)
         bar = progress.add_task(f"{len(jars)} jars", total=sum(jar.size_bytes for jar in jars))
         fetched = [(jar, pool.submit(_fetch, jar, maven)) for jar in jars]
         try:
@@ -218,12 +218,14 @@ def lock() -> str:
     return text
 
 
-def _resolve(roots: Iterable[Sequence[str]], maven: "MavenContext", without: Iterable[str]) -> list[Jar]:
-    excluded = set(without)
+def _resolve(
+    roots: Iterable[Sequence[str]], maven: "MavenContext", excluded_names: Iterable[str]
+) -> list[Jar]:
+    excluded = set(excluded_names)
     jars: dict[str, Jar] = {}
-    for together in roots:
-        resolved, transitive = maven.resolver.resolve([maven.create_dependency(root) for root in together])
-        for resolved_jar in (*resolved, *transitive):
+    for joint_roots in roots:
+        direct, transitive = maven.resolver.resolve([maven.create_dependency(root) for root in joint_roots])
+        for resolved_jar in (*direct, *transitive):
             if resolved_jar.artifactId not in jars and resolved_jar.artifactId not in excluded:
                 path = resolved_jar.artifact.resolve()
                 coordinate = f"{resolved_jar.groupId}:{resolved_jar.artifactId}:{resolved_jar.version}"

@@ -100,14 +100,14 @@ async def _read_backlog(bootstrap: str, topics: Topics, services: Sequence[str])
         for service in services:
             delays_s = reads(topics, service)
             uncounted = await _uncommitted_ranges(admin, consumer, topics.group(service), list(delays_s))
-            waiting = sum(len(offsets) for offsets in uncounted.values())
-            if service == "enrich" and waiting:
+            waiting_count = sum(len(offsets) for offsets in uncounted.values())
+            if service == "enrich" and waiting_count:
                 processed = await _processed_by_enrich(consumer, topics, uncounted)
                 if processed:
-                    waiting -= processed
+                    waiting_count -= processed
                     backlog.uncommitted[service] = processed
-            backlog.waiting[service] = waiting
-            backlog.due[service] = waiting - await _not_due(consumer, uncounted, delays_s)
+            backlog.waiting[service] = waiting_count
+            backlog.due[service] = waiting_count - await _not_due(consumer, uncounted, delays_s)
         return backlog
     finally:
         await consumer.stop()
@@ -126,11 +126,11 @@ async def _not_due(
     }
     if not due_before_ms:
         return 0
-    young = 0
+    young_count = 0
     for tp, first in (await consumer.offsets_for_times(due_before_ms)).items():
         if first is not None:  # None: every record is older
-            young += len(range(max(first.offset, uncommitted[tp].start), uncommitted[tp].stop))
-    return young
+            young_count += len(range(max(first.offset, uncommitted[tp].start), uncommitted[tp].stop))
+    return young_count
 
 
 async def _uncommitted_ranges(
@@ -138,16 +138,16 @@ async def _uncommitted_ranges(
 ) -> dict[TopicPartition, range]:
     """Return the offsets of each partition from the committed one to the end."""
     partitions = [
-        TopicPartition(topic["topic"], part["partition"])
+        TopicPartition(topic["topic"], partition["partition"])
         for topic in await admin.describe_topics(list(topics))
-        for part in topic["partitions"]
+        for partition in topic["partitions"]
     ]
-    ends = await consumer.end_offsets(partitions)
-    starts = await consumer.beginning_offsets(partitions)
+    end_offsets = await consumer.end_offsets(partitions)
+    start_offsets = await consumer.beginning_offsets(partitions)
     committed = await _committed(admin, group)
     return {
-        tp: range(max(starts[tp], committed[tp].offset if tp in committed else 0), end)
-        for tp, end in ends.items()
+        tp: range(max(start_offsets[tp], committed[tp].offset if tp in committed else 0), end)
+        for tp, end in end_offsets.items()
     }
 
 
@@ -162,11 +162,13 @@ async def _processed_by_enrich(
     consumer: Any, topics: Topics, uncommitted: Mapping[TopicPartition, range]
 ) -> int:
     """Count the uncommitted records of `normalized` up to the newest one whose result is on `enriched`."""
-    behind = {tp: offsets for tp, offsets in uncommitted.items() if offsets}
-    outputs = [TopicPartition(topics.enriched, tp.partition) for tp in behind]
+    unprocessed = {tp: offsets for tp, offsets in uncommitted.items() if offsets}
+    outputs = [TopicPartition(topics.enriched, tp.partition) for tp in unprocessed]
     newest = await _newest_raw_offsets(consumer, outputs)
     searches = {
-        tp: _Search(offsets, newest[tp.partition]) for tp, offsets in behind.items() if tp.partition in newest
+        tp: _Search(offsets, newest[tp.partition])
+        for tp, offsets in unprocessed.items()
+        if tp.partition in newest
     }
     consumer.assign(list(searches))
     while active := [tp for tp, search in searches.items() if search.first < search.last]:
@@ -174,22 +176,25 @@ async def _processed_by_enrich(
             consumer.seek(tp, searches[tp].middle)
         for tp in active:
             searches[tp].narrow(await consumer.getone(tp))
-    return sum(search.first - behind[tp].start for tp, search in searches.items())
+    return sum(search.first - unprocessed[tp].start for tp, search in searches.items())
 
 
 async def _newest_raw_offsets(consumer: Any, partitions: Sequence[TopicPartition]) -> dict[int, int]:
     """Return the highest `hifi_raw` among the newest records of each partition, without replayed dead letters."""
-    starts, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
-    unread = [tp for tp in partitions if ends[tp] > starts[tp]]
+    start_offsets, end_offsets = (
+        await consumer.beginning_offsets(partitions),
+        await consumer.end_offsets(partitions),
+    )
+    unread = [tp for tp in partitions if end_offsets[tp] > start_offsets[tp]]
     consumer.assign(unread)
     for tp in unread:
-        consumer.seek(tp, max(starts[tp], ends[tp] - NEWEST))
+        consumer.seek(tp, max(start_offsets[tp], end_offsets[tp] - NEWEST))
     newest: dict[int, int] = {}
     while unread:
         for tp, records in (await consumer.getmany(*unread, timeout_ms=500)).items():
             offsets = [offset for record in records if (offset := _raw_offset(record)) is not None]
             newest[tp.partition] = max([*offsets, newest.get(tp.partition, -1)])
-        unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
+        unread = [tp for tp in unread if await consumer.position(tp) < end_offsets[tp]]
     return {partition: offset for partition, offset in newest.items() if offset >= 0}
 
 

@@ -43,9 +43,9 @@ def load_cluster_state(
             f"start it with {len(old.ports)}, or choose another data folder"
         )
     if old is not None and old.secure != secure:
-        has, start = ("a secured", "with") if old.secure else ("an unsecured", "without")
+        kind, option = ("a secured", "with") if old.secure else ("an unsecured", "without")
         raise Misconfigured(
-            f"{data} holds {has} Kafka cluster: start it {start} --secure, or choose another data folder"
+            f"{data} holds {kind} Kafka cluster: start it {option} --secure, or choose another data folder"
         )
     state = ClusterState(
         old.cluster_id if old else new_id(), _choose(brokers, ports, old.ports if old else ()), secure
@@ -64,8 +64,8 @@ def _choose(brokers: int, ports: Sequence[int], old: Sequence[Ports]) -> tuple[P
     used_ports = set(ports)
 
     def pick(before: int) -> int:
-        again = before > 0 and before not in used_ports and is_free(before)
-        port = before if again else free_port(but=used_ports)
+        is_reusable = before > 0 and before not in used_ports and is_free(before)
+        port = before if is_reusable else free_port(but=used_ports)
         used_ports.add(port)
         return port
 
@@ -89,9 +89,9 @@ def _read(file: Path) -> ClusterState | None:
 
 
 def _write(file: Path, state: ClusterState) -> None:
-    part = file.with_suffix(".part")
-    with part.open("w") as out:
-        json.dump(asdict(state), out, indent=1)
-        out.flush()
-        os.fsync(out.fileno())
-    part.replace(file)
+    temporary_file = file.with_suffix(".part")
+    with temporary_file.open("w") as stream:
+        json.dump(asdict(state), stream, indent=1)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary_file.replace(file)

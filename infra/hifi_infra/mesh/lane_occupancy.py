@@ -1,4 +1,4 @@
-"""How full the lanes of egest are: requests in flight over those that may be, from the metrics of its instances."""
+"""Occupancy of the lanes of egest: requests in flight over those that may be, from the metrics of its instances."""
 
 import asyncio
 from collections.abc import Iterable, Mapping

@@ -203,11 +203,11 @@ class Mesh:
         return self.fleet.rss_bytes() | ({"kafka": self.brokers.rss_bytes()} if self.brokers else {})
 
     def describe(self) -> RunningMesh:
-        """What runs now: the content of `mesh.json`."""
-        me = os.getpid()
+        """The mesh that runs now: the content of `mesh.json`."""
+        pid = os.getpid()
         return RunningMesh(
-            pid=me,
-            created=running.created(me),
+            pid=pid,
+            created=running.created(pid),
             stream=self.plan.stream,
             kafka=self.bootstrap,
             brokers=self.cluster.brokers if self.cluster else None,
@@ -226,8 +226,8 @@ class Mesh:
 
     async def _start(self, pipes: Sequence[Pipe]) -> None:
         self.phase = "waiting for processes of an earlier mesh to end"
-        if left := await running.wait_for_earlier(self.plan.data):
-            text = f"{left} process(es) of an earlier mesh still ran and have ended"
+        if earlier_count := await running.wait_for_earlier(self.plan.data):
+            text = f"{earlier_count} process(es) of an earlier mesh still ran and have ended"
             self.journal.add("earlier-processes-ended", text, bad=True)
         for service, port, option in (
             ("ingest", self.plan.port, "--port"),
@@ -352,8 +352,8 @@ class Mesh:
                 running.write(self.plan.data, now)
                 self._written_state = now
 
-    def _set_stopping(self, what: str) -> None:
-        self.phase = f"stopping {what}"
+    def _set_stopping(self, subject: str) -> None:
+        self.phase = f"stopping {subject}"
 
     def _unlock(self) -> None:
         self.phase = "stopped"
@@ -364,7 +364,7 @@ class Mesh:
 
 def processes(mesh: Mesh) -> Mapping[str, Process]:
     """Every process of the mesh by its name, brokers as `broker-1`, for fault injection."""
-    named = {instance.name: instance.process for instance in mesh.all()}
+    by_name = {instance.name: instance.process for instance in mesh.all()}
     if mesh.cluster is not None:
-        named |= {f"broker-{number}": process for number, process in mesh.cluster.processes.items()}
-    return named
+        by_name |= {f"broker-{number}": process for number, process in mesh.cluster.processes.items()}
+    return by_name

@@ -45,10 +45,10 @@ def postgres_programs() -> Path:
 
 
 def _find_programs() -> Path | None:
-    programs = [path for place in _PLACES for path in Path("/").glob(f"{place[1:]}/initdb")]
-    on_path = shutil.which("initdb")
-    if on_path:
-        programs.append(Path(on_path).resolve())
+    programs = [path for pattern in _PLACES for path in Path("/").glob(f"{pattern[1:]}/initdb")]
+    path_program = shutil.which("initdb")
+    if path_program:
+        programs.append(Path(path_program).resolve())
     return max(programs).parent if programs else None
 
 
