@@ -1,4 +1,4 @@
-"""How the backlog of a destination with a configured rate drains after it refused events, and what that costs.
+"""Drain of the backlog of a destination with a configured rate after it refused events, and its cost.
 
 Hours of backlog are made within a minute: tiers of seconds instead of hours (HIFI_TIERS), so that tens of thousands of
 deliveries have been through every tier and wait in the last one, as after hours of refusals with the usual tiers.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from cases import Case, in_scene, scene
+from cases import Case, make_load_test, with_load_test
 from mesh_row import WARM_UP_S, Keep, attempt
 
 from hifi.pipe.model import Pipe
@@ -84,7 +84,9 @@ def backlog(keep: Keep) -> None:
         attempt(
             keep,
             name,
-            lambda: in_scene(_made, lambda load_test: _measure(load_test, keep, name), limit_s=LIMIT_S),
+            lambda: with_load_test(
+                _make_load_test, lambda load_test: _measure(load_test, keep, name), limit_s=LIMIT_S
+            ),
         )
     finally:
         if before is None:
@@ -98,14 +100,16 @@ def shape(pipes: list[Pipe]) -> list[Pipe]:
     [pipe] = pipes
     pattern = pipe.destinations[0].model_dump(mode="json", exclude_defaults=True) | {"when": None}
     base = pattern["url"].rpartition("/")[0]
-    away = {"name": "away", "url": f"{base}/away", "rate": RATE, "breaker": {"probe": "1s"}}
-    other = {"name": "other", "url": f"{base}/other"}
-    dumped = pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return [Pipe.model_validate(dumped | {"destinations": [pattern | away, pattern | other]})]
+    away_settings = {"name": "away", "url": f"{base}/away", "rate": RATE, "breaker": {"probe": "1s"}}
+    other_settings = {"name": "other", "url": f"{base}/other"}
+    pipe_json = pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return [
+        Pipe.model_validate(pipe_json | {"destinations": [pattern | away_settings, pattern | other_settings]})
+    ]
 
 
-def _made(folder: Path) -> LoadTest:
-    return scene(Case("real-time"), folder)
+def _make_load_test(folder: Path) -> LoadTest:
+    return make_load_test(Case("real-time"), folder)
 
 
 def _write(load_test: LoadTest, count: int, first: int) -> dict[str, Deliveries]:
@@ -140,24 +144,24 @@ async def _measure(load_test: LoadTest, keep: Keep, name: str) -> None:
     await _until(account, books, account.expected, PATHS, 60)
     before = {path: account.lag_ms(fresh_before, path) for path in PATHS}
     print(f"before: p95 {before}; now {EVENTS:,} events are refused", flush=True)
-    await _put(stage.destination_port, "/shut")
-    refused = await account.send(FAST, EVENTS / FAST)
+    await _command(stage.destination_port, "/shut")
+    refused_ids = await account.send(FAST, EVENTS / FAST)
     await _until(account, books, account.expected, PATHS[1:], 90)
-    waiting = (await load_test.waiting())["retrier"]
-    arrived = account.missing(refused, PATHS[:1])
+    waiting_count = (await load_test.waiting())["retrier"]
+    arrived = account.missing(refused_ids, PATHS[:1])
     print(
-        f"{arrived:,} deliveries are missing, {waiting:,} of them in retry topics; the destination recovers",
+        f"{arrived:,} deliveries are missing, {waiting_count:,} of them in retry topics; the destination recovers",
         flush=True,
     )
-    await _put(stage.destination_port, "/open")
+    await _command(stage.destination_port, "/open")
     opened_ns = time.time_ns()
-    while not _since(account.verdict, opened_ns):  # the breaker's next probe
+    while not _delivered_since(account.verdict, opened_ns):  # the breaker's next probe
         await asyncio.sleep(0.25)
         await account.read(books)
-    fresh = await account.send(SLOW, FRESH_S)
+    fresh_ids = await account.send(SLOW, FRESH_S)
     await account.read(books)
-    left = account.missing(refused, PATHS[:1])
-    print(f"fresh events are sent, {left:,} of the backlog are still to come", flush=True)
+    backlog_count = account.missing(refused_ids, PATHS[:1])
+    print(f"fresh events are sent, {backlog_count:,} of the backlog are still to come", flush=True)
     await _until(account, books, account.expected, PATHS, 180)
     await asyncio.sleep(1)
     await account.read(books)
@@ -169,14 +173,14 @@ async def _measure(load_test: LoadTest, keep: Keep, name: str) -> None:
             "configured": RATE,
             "fresh_rate": SLOW,
             "refused": arrived,
-            "in_retry_topics": waiting,
-            "left_when_fresh_ended": left,
+            "in_retry_topics": waiting_count,
+            "left_when_fresh_ended": backlog_count,
             "not_accepted": sum(not sent_event.accepted for sent_event in account.sent.values()),
             "lost": account.missing(account.expected),
             "wrong": verdict.duplicates + verdict.mismatched + verdict.unknown,
-            **drained(_since(verdict, opened_ns), opened_ns),
+            **drained(_delivered_since(verdict, opened_ns), opened_ns),
             "before_ms": before,
-            "during_ms": {path: account.lag_ms(fresh, path) for path in PATHS},
+            "during_ms": {path: account.lag_ms(fresh_ids, path) for path in PATHS},
         },
     )
 
@@ -191,8 +195,8 @@ def drained(times: list[int], opened_ns: int) -> dict[str, float]:
     last = len(times) * 9 // 10
     seconds = (times[last] - times[0]) / 1e9
     fullest, start = 0, 0
-    for end, at in enumerate(times):
-        while times[start] <= at - 1_000_000_000:
+    for end, time_ns in enumerate(times):
+        while times[start] <= time_ns - 1_000_000_000:
             start += 1
         fullest = max(fullest, end - start + 1)
     return {
@@ -203,8 +207,10 @@ def drained(times: list[int], opened_ns: int) -> dict[str, float]:
     }
 
 
-def _since(verdict: Comparison, opened_ns: int) -> list[int]:
-    return sorted(at for (path, _), at in verdict.arrived.items() if path == PATHS[0] and at > opened_ns)
+def _delivered_since(verdict: Comparison, opened_ns: int) -> list[int]:
+    return sorted(
+        time_ns for (path, _), time_ns in verdict.arrived.items() if path == PATHS[0] and time_ns > opened_ns
+    )
 
 
 async def _until(
@@ -219,7 +225,7 @@ async def _until(
         await asyncio.sleep(0.5)
 
 
-async def _put(port: int, path: str) -> None:
+async def _command(port: int, path: str) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"PUT {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
     answer = await reader.read()

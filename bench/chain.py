@@ -30,13 +30,13 @@ PARTITIONS = 4
 class Chain:
     """The chain with the interface that `LoadTest` and `Rating` use. `form` is `single` or `batch`."""
 
-    def __init__(self, stage: Workspace, form: str, batch: int = 1, *, ack: str = "") -> None:
-        self.plan = SimpleNamespace(trigger=f"faststream-{form}")
+    def __init__(self, stage: Workspace, kind: str, batch: int = 1, *, ack: str = "") -> None:
+        self.plan = SimpleNamespace(trigger=f"faststream-{kind}")
         self.partitions = PARTITIONS
         self.phase = "not started"
         self.cluster = KafkaCluster(stage.data / "kafka")
         self.processes: dict[str, Process] = {}
-        self._stage, self._form, self._batch, self._ack = stage, form, batch, ack
+        self._stage, self._kind, self._batch, self._ack = stage, kind, batch, ack
 
     @property
     def instances(self) -> dict[str, list[Process]]:
@@ -63,7 +63,7 @@ class Chain:
             "FLIGHTS_MASK": stage.mask_key,
         }
         for name in SERVICES:
-            argv = [str(PYTHON), str(PEER / f"{self._form}.py"), name]
+            argv = [str(PYTHON), str(PEER / f"{self._kind}.py"), name]
             self.processes[name] = Process(name, argv, log=stage.data / "logs" / f"{name}.log", env=env)
             await self.processes[name].start()
 
@@ -93,7 +93,7 @@ class Chain:
         return {name: process.rss_bytes() for name, process in self.processes.items()} | {"kafka": brokers}
 
 
-class ChainScene(LoadTest):
+class ChainLoadTest(LoadTest):
     """The chain, its destination and a sender."""
 
     def __init__(self, workspace: Workspace, chain: Chain) -> None:

@@ -35,33 +35,36 @@ ATTRIBUTES = [
 ]
 
 
-def records(topic: str, hop: str, *more: tuple[str, bytes]) -> list[Any]:
+def records(topic: str, hop: str, *extra_headers: tuple[str, bytes]) -> list[Any]:
     """Events as they lie on a topic, with offsets from 0."""
     from aiokafka import ConsumerRecord
 
     headers = [
         (
-            ("hifi", f"2;flights;7;7;{1_800_000_000_000_000 + 100 * n};30000000;{EPOCH}:{n}".encode()),
-            ("hifi_hop", hop.format(n).encode()),
-            *more,
+            (
+                "hifi",
+                f"2;flights;7;7;{1_800_000_000_000_000 + 100 * number};30000000;{EPOCH}:{number}".encode(),
+            ),
+            ("hifi_hop", hop.format(number).encode()),
+            *extra_headers,
         )
-        for n in range(EVENTS)
+        for number in range(EVENTS)
     ]
     return [
         ConsumerRecord(
             topic,
             0,
-            n,
-            1_800_000_000_000 + n // 10,
+            number,
+            1_800_000_000_000 + number // 10,
             0,
-            b"key%d" % (n % 50),
+            b"key%d" % (number % 50),
             DATA,
             None,
             0,
             len(DATA),
             record_headers,
         )
-        for n, record_headers in enumerate(headers)
+        for number, record_headers in enumerate(headers)
     ]
 
 
@@ -148,7 +151,7 @@ def ingest_requests(kind: str) -> Callable[[], object]:
     requests = {
         "batch": (
             b"application/cloudevents-batch+json",
-            b"[%b]" % b",".join(structured % (n, DATA) for n in range(100)),
+            b"[%b]" % b",".join(structured % (number, DATA) for number in range(100)),
         ),
         "single": (b"application/cloudevents+json", structured % (1, DATA)),
         "plain": (b"application/json", DATA),
@@ -311,8 +314,8 @@ def observe_ledger() -> Callable[[], object]:
     def work() -> None:
         ledger = PartitionLedger(0, ClosingRules(settle_s=20, amend_s=100_000, follow_s=1_000_000))
         for start in range(0, EVENTS, 100):
-            for topic, some in read.items():
-                ledger.take(topic, some[start : start + 100])
+            for topic, topic_records in read.items():
+                ledger.take(topic, topic_records[start : start + 100])
 
     return work
 
@@ -381,9 +384,9 @@ def main() -> None:
     if arguments.measure:
         from hifi.runtime.compiled import import_hook
 
-        measured = measure()
+        measurements = measure()
         assert import_hook.in_use() == (os.environ["HIFI_COMPILED"] == "1"), "run `make setup` first"
-        print(json.dumps(measured))
+        print(json.dumps(measurements))
         return
     rounds: dict[str, list[dict[str, float]]] = {"0": [], "1": []}
     for _ in range(arguments.rounds):

@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from cases import Case, in_scene, scene
+from cases import Case, make_load_test, with_load_test
 from larger_load import LargerLoad
-from mesh_row import LIMIT_S, WARM_UP_S, Keep, attempt, described, rating_of, steps
+from mesh_row import LIMIT_S, WARM_UP_S, Keep, attempt, rating_of, row_report, steps
 from second_destination import second_destination
 
 from hifi.runtime.errors import Retryable
@@ -19,11 +19,15 @@ TENTH_S = 20.0
 
 def dead(keep: Keep) -> None:
     """The tenth destination is a process of its own; once killed, connections to it are refused. About 2.5 minutes."""
-    attempt(keep, DEAD, lambda: in_scene(_made, lambda load_test: _measure(load_test, keep), LIMIT_S))
+    attempt(
+        keep,
+        DEAD,
+        lambda: with_load_test(_make_load_test, lambda load_test: _measure(load_test, keep), LIMIT_S),
+    )
 
 
-def _made(folder: Path) -> LoadTest:
-    return scene(Case("real-time", first=RATE), folder)
+def _make_load_test(folder: Path) -> LoadTest:
+    return make_load_test(Case("real-time", first=RATE), folder)
 
 
 async def _measure(load_test: LoadTest, keep: Keep) -> None:
@@ -32,11 +36,11 @@ async def _measure(load_test: LoadTest, keep: Keep) -> None:
         warm_up = await rating.begin(WARM_UP_S)
         alive = await steps(rating, RATE, seconds=SECONDS)
         await _has(tenth, sum(step.accepted for step in (warm_up, *alive)))
-        keep(ALIVE, described(rating, warm_up, alive))
+        keep(ALIVE, row_report(rating, warm_up, alive))
         print("the tenth destination is killed", flush=True)
         await process.kill()
         settling = await rating.step(RATE, SECONDS)  # until its breaker is open
-        keep(DEAD, described(rating, settling, await steps(rating, RATE, seconds=SECONDS)))
+        keep(DEAD, row_report(rating, settling, await steps(rating, RATE, seconds=SECONDS)))
 
 
 async def _has(tenth: Workspace, expected: int) -> None:

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cases import Case, scene
-from chain import Chain, ChainScene
+from cases import Case, make_load_test
+from chain import Chain, ChainLoadTest
 
 from hifi_cli.demo.expected import Expected
 from hifi_cli.demo.verify import RequestLogReader, read_send_log
@@ -18,26 +18,26 @@ DOWN_S = 6.0
 QUIET_S = 150.0
 """Deliveries count as lost when none has arrived for this long. Longer than each of the first three retry tiers, 5, 30
 and 120 s: a delivery that finds the circuit breaker open goes to the next tier."""
-WAYS = (
+CHAINS = (
     "FastStream, its default (acknowledge first)",
     "FastStream, acknowledged after the work",
     "mesh, real-time",
 )
 
 
-def measure(way: str) -> dict[str, int]:
+def measure(chain_name: str) -> dict[str, int]:
     """Counts of accepted, arrived, lost and duplicate events."""
     with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
-        return asyncio.run(_measure(way, Path(folder)))
+        return asyncio.run(_measure(chain_name, Path(folder)))
 
 
-async def _measure(way: str, folder: Path) -> dict[str, Any]:
-    if way == WAYS[2]:
-        load_test = scene(Case("real-time"), folder)
+async def _measure(chain_name: str, folder: Path) -> dict[str, Any]:
+    if chain_name == CHAINS[2]:
+        load_test = make_load_test(Case("real-time"), folder)
     else:
         stage = Workspace.at(folder)
-        ack = "default" if way == WAYS[0] else ""
-        load_test = ChainScene(stage, Chain(stage, "single", ack=ack))
+        ack = "default" if chain_name == CHAINS[0] else ""
+        load_test = ChainLoadTest(stage, Chain(stage, "single", ack=ack))
     stage = load_test.workspace
     try:
         await load_test.start()
@@ -59,10 +59,10 @@ async def _measure(way: str, folder: Path) -> dict[str, Any]:
             for request in books.read():
                 arrived[request.path, request.id] = arrived.get((request.path, request.id), 0) + 1
                 last_s = time.monotonic()
-        lost = {name for _, name in deliveries - arrived.keys()}
+        lost_ids = {name for _, name in deliveries - arrived.keys()}
         return {
             "accepted": len(accepted),
-            "lost": len(lost),
+            "lost": len(lost_ids),
             "duplicates": sum(arrived.values()) - len(arrived),
         }
     finally:

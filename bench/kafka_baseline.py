@@ -66,7 +66,10 @@ async def _send(bootstrap: str, bodies: list[bytes]) -> float:
         began_s = time.monotonic()
         for chunk in _chunks(bodies, 2000):
             await asyncio.gather(
-                *[await producer.send("send", body, partition=n % PARTITIONS) for n, body in enumerate(chunk)]
+                *[
+                    await producer.send("send", body, partition=number % PARTITIONS)
+                    for number, body in enumerate(chunk)
+                ]
             )
         return time.monotonic() - began_s
 
@@ -74,16 +77,16 @@ async def _send(bootstrap: str, bodies: list[bytes]) -> float:
 async def _send_batch(bootstrap: str, bodies: list[bytes]) -> float:
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True) as producer:
         began_s = time.monotonic()
-        waiting = []
+        futures = []
         for number, chunk in enumerate(_chunks(bodies, 100)):
             batch = producer.create_batch()
             for body in chunk:
                 if batch.append(key=None, value=body, timestamp=None) is None:
-                    waiting.append(await producer.send_batch(batch, "batch", partition=number % PARTITIONS))
+                    futures.append(await producer.send_batch(batch, "batch", partition=number % PARTITIONS))
                     batch = producer.create_batch()
                     batch.append(key=None, value=body, timestamp=None)
-            waiting.append(await producer.send_batch(batch, "batch", partition=number % PARTITIONS))
-        await asyncio.gather(*waiting)
+            futures.append(await producer.send_batch(batch, "batch", partition=number % PARTITIONS))
+        await asyncio.gather(*futures)
         return time.monotonic() - began_s
 
 

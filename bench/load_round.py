@@ -29,28 +29,28 @@ class LoadRounds:
         self,
         rate: float,
         seconds: float,
-        meanwhile: Callable[[], Awaitable[None]] | None = None,
+        side_task: Callable[[], Awaitable[None]] | None = None,
         connections: int = CONNECTIONS,
     ) -> "LoadRound":
-        """Send at a rate for some seconds; `meanwhile` runs beside it and is awaited after the last event."""
+        """Send at a rate for some seconds; `side_task` runs beside it and is awaited after the last event."""
         count = max(self.load.batch, round(rate * seconds))
         first, self._first = self._first, self._first + count
         expected = await asyncio.to_thread(lambda: dict(self.load.write(self.made.workspace, count, first)))
         sending = asyncio.create_task(self.made.send(rate, self.load.batch, connections=connections))
         try:
-            if meanwhile is not None:
-                await meanwhile()
+            if side_task is not None:
+                await side_task()
             await sending
         finally:
             sending.cancel()
-        sent = await asyncio.to_thread(read_send_log, self.made.workspace.send_log)
-        verdict = await self.made.wait_for_arrivals(self._books, sent, expected)
-        return LoadRound(sent, expected, verdict)
+        sent_events = await asyncio.to_thread(read_send_log, self.made.workspace.send_log)
+        verdict = await self.made.wait_for_arrivals(self._books, sent_events, expected)
+        return LoadRound(sent_events, expected, verdict)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRound:
-    """What was sent and what arrived. Pure."""
+    """Sent events and arrivals. Pure."""
 
     sent: Mapping[str, SentEvent]
     expected: Mapping[str, Mapping[str, Any]]

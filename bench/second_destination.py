@@ -13,8 +13,8 @@ from hifi_infra.process.process import Process
 async def second_destination(load_test: LoadTest, folder: str) -> AsyncIterator[tuple[Workspace, Process]]:
     """A running destination in a folder of the load test's data, and its process; killed at the end of the block."""
     stage = load_test.workspace
-    taken = {stage.ingest_port, stage.destination_port, load_test.mesh.plan.console_port}
-    workspace = Workspace(stage.data / folder, stage.ingest_port, free_port(but=taken))
+    used_ports = {stage.ingest_port, stage.destination_port, load_test.mesh.plan.console_port}
+    workspace = Workspace(stage.data / folder, stage.ingest_port, free_port(but=used_ports))
     workspace.data.mkdir()
     process = workspace.destination()
     await process.start()

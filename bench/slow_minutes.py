@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from cases import Case, in_scene, scene
+from cases import Case, make_load_test, with_load_test
 from load_round import LoadRounds
 from mesh_row import WARM_UP_S, Keep, attempt
 
@@ -65,9 +65,9 @@ async def _rated(rounds: LoadRounds) -> float:
     while (rate := search.next()) is not None:
         load_round = await rounds.run(rate, RATING_STEP_S)
         totals, p95_ms = load_round.totals(), load_round.lag_ms().get("p95", math.inf)
-        sustained = not totals["refused"] and not totals["lost"] and p95_ms < SLO_MS
+        is_sustained = not totals["refused"] and not totals["lost"] and p95_ms < SLO_MS
         print(f"{rate:,.0f} ev/s: p95 {p95_ms:,.0f} ms, {totals['refused']:,} refused", flush=True)
-        search.record(rate, sustained=sustained)
+        search.record(rate, sustained=is_sustained)
     if search.sustained is None:
         raise Retryable(f"even {FIRST_RATE:,.0f} ev/s were not sustained")
     return search.sustained
@@ -84,7 +84,7 @@ def _measure(
         print(name, report, flush=True)
         keep(name, report)
 
-    attempt(keep, name, lambda: in_scene(lambda folder: scene(case, folder), started, LIMIT_S))
+    attempt(keep, name, lambda: with_load_test(lambda folder: make_load_test(case, folder), started, LIMIT_S))
 
 
 async def _first_minute(load_test: LoadTest) -> dict[str, Any]:

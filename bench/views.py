@@ -66,12 +66,12 @@ class Load:
 
     async def run(self, rate: float) -> None:
         """Write until cancelled."""
-        began_s, done = time.monotonic(), 0
+        began_s, written_count = time.monotonic(), 0
         while True:
             due = int((time.monotonic() - began_s) * rate)
-            if due > done:
-                await self._write(range(self.count, self.count + due - done))
-                done = due
+            if due > written_count:
+                await self._write(range(self.count, self.count + due - written_count))
+                written_count = due
             await asyncio.sleep(1 / BATCHES_A_SECOND)
 
     async def _write(self, numbers: range) -> None:
@@ -125,11 +125,11 @@ def _times(seconds: list[float]) -> dict[str, float]:
     }
 
 
-async def _repeat(request: Callable[[], Awaitable[Any]], interval_s: float, taken: list[float]) -> None:
+async def _repeat(request: Callable[[], Awaitable[Any]], interval_s: float, times_s: list[float]) -> None:
     while True:
         began_s = time.perf_counter()
         await request()
-        taken.append(time.perf_counter() - began_s)
+        times_s.append(time.perf_counter() - began_s)
         await asyncio.sleep(interval_s)
 
 
@@ -182,8 +182,8 @@ async def _measure(
             tasks.create_task(_changes(session, lags)),
         ]
         await asyncio.sleep(WARM_UP_S)
-        for taken in (lookups, scans, lags):
-            taken.clear()
+        for measurements in (lookups, scans, lags):
+            measurements.clear()
         await asyncio.sleep(arguments.seconds)
         result |= {"look_up": _times(lookups), "scan": _times(scans), "visible": _times(lags)}
         result["rss_mb"] = round(process.memory_info().rss / 1e6)

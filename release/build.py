@@ -60,16 +60,24 @@ def main() -> None:
     print(*sorted(dist.iterdir()), sep="\n")
 
 
-def build_images(into: Path) -> None:
+def build_images(target_folder: Path) -> None:
     """Build the images of this version, then again without what the engine keeps; write and compare what they hold."""
     engine = {"DOCKER_HOST": _output("infra/docker/engine.sh")}
     version = current_version()
-    again = f"{version}-again"
+    second_tag = f"{version}-again"
     script = "infra/docker/images.sh"
     _run(ROOT, script, "all", HIFI_TAG=version, **engine)
-    extra = f"{os.environ.get('HIFI_BUILD_ARGS', '')} --no-cache"
-    _run(ROOT, script, "all", HIFI_TAG=again, HIFI_BUILD_ARGS=extra, **engine)
-    listing = (TOOLS / "bin" / "python", "release/images.py", version, "--into", into, "--same-as", again)
+    build_arguments = f"{os.environ.get('HIFI_BUILD_ARGS', '')} --no-cache"
+    _run(ROOT, script, "all", HIFI_TAG=second_tag, HIFI_BUILD_ARGS=build_arguments, **engine)
+    listing = (
+        TOOLS / "bin" / "python",
+        "release/images.py",
+        version,
+        "--into",
+        target_folder,
+        "--same-as",
+        second_tag,
+    )
     _run(ROOT, *listing, **engine)
 
 
@@ -167,13 +175,13 @@ def differences(first: Path, second: Path) -> list[str]:
 
 def _install_tools() -> None:
     """Create the environment of the tools from its lock, once."""
-    lock, mark = ROOT / "requirements" / "release.lock", TOOLS / "installed.lock"
-    if mark.is_file() and mark.read_bytes() == lock.read_bytes():
+    lock, installed_lock = ROOT / "requirements" / "release.lock", TOOLS / "installed.lock"
+    if installed_lock.is_file() and installed_lock.read_bytes() == lock.read_bytes():
         return
     _run(ROOT, UV, "venv", "--quiet", "--clear", "--python", sys.executable, TOOLS)
     install = (UV, "pip", "install", "--quiet", "--python", TOOLS / "bin" / "python")
     _run(ROOT, *install, "--require-hashes", "-r", lock)
-    shutil.copy(lock, mark)
+    shutil.copy(lock, installed_lock)
 
 
 def _run(folder: Path, *command: str | Path, **variables: str) -> None:

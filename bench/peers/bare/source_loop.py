@@ -63,10 +63,10 @@ async def main(kind: str, kafka: str, source: str, target: str, partitions: str)
         envelopes = Envelopes(producer, target, int(partitions))
         while True:
             for tp, records in (await consumer.getmany(timeout_ms=500)).items():
-                place = f"{tp.topic}/{tp.partition}".encode()
+                location = f"{tp.topic}/{tp.partition}".encode()
                 for record in records:
                     data, time = read(record)
-                    if envelopes.add(record.key, data, place, record.offset, time):
+                    if envelopes.add(record.key, data, location, record.offset, time):
                         await envelopes.send_full()
             if await envelopes.written():
                 await consumer.commit()
