@@ -56,10 +56,10 @@ class Account:
         self.sent |= read_send_log(self.made.workspace.send_log)
         return list(deliveries)
 
-    async def read(self, books: RequestLogReader) -> None:
+    async def read(self, log_reader: RequestLogReader) -> None:
         """Read new arrivals."""
         await self.made.count()
-        for arrival in books.read():
+        for arrival in log_reader.read():
             self.verdict.add(arrival, self.expected.get(arrival.id))
 
     def missing(self, names: Iterable[str], paths: Iterable[str] = PATHS) -> int:
@@ -137,16 +137,16 @@ async def _measure(load_test: LoadTest, keep: Keep, name: str) -> None:
     load_test.destination = Process("the destination", argv, log=stage.data / "logs" / "destination.log")
     await load_test.destination.start()
     await load_test.start(shape)
-    books = RequestLogReader(stage.request_log)
+    log_reader = RequestLogReader(stage.request_log)
     print("ready; warming up", flush=True)
     await account.send(300, WARM_UP_S)
     fresh_before = await account.send(SLOW, FRESH_S)
-    await _until(account, books, account.expected, PATHS, 60)
+    await _until(account, log_reader, account.expected, PATHS, 60)
     before = {path: account.lag_ms(fresh_before, path) for path in PATHS}
     print(f"before: p95 {before}; now {EVENTS:,} events are refused", flush=True)
     await _command(stage.destination_port, "/shut")
     refused_ids = await account.send(FAST, EVENTS / FAST)
-    await _until(account, books, account.expected, PATHS[1:], 90)
+    await _until(account, log_reader, account.expected, PATHS[1:], 90)
     waiting_count = (await load_test.waiting())["retrier"]
     arrived = account.missing(refused_ids, PATHS[:1])
     print(
@@ -157,14 +157,14 @@ async def _measure(load_test: LoadTest, keep: Keep, name: str) -> None:
     opened_ns = time.time_ns()
     while not _delivered_since(account.verdict, opened_ns):  # the breaker's next probe
         await asyncio.sleep(0.25)
-        await account.read(books)
+        await account.read(log_reader)
     fresh_ids = await account.send(SLOW, FRESH_S)
-    await account.read(books)
+    await account.read(log_reader)
     backlog_count = account.missing(refused_ids, PATHS[:1])
     print(f"fresh events are sent, {backlog_count:,} of the backlog are still to come", flush=True)
-    await _until(account, books, account.expected, PATHS, 180)
+    await _until(account, log_reader, account.expected, PATHS, 180)
     await asyncio.sleep(1)
-    await account.read(books)
+    await account.read(log_reader)
     verdict = account.verdict
     keep(
         name,
@@ -214,12 +214,16 @@ def _delivered_since(verdict: Comparison, opened_ns: int) -> list[int]:
 
 
 async def _until(
-    account: Account, books: RequestLogReader, names: Mapping[str, Any], paths: Iterable[str], within_s: float
+    account: Account,
+    log_reader: RequestLogReader,
+    names: Mapping[str, Any],
+    paths: Iterable[str],
+    within_s: float,
 ) -> None:
     """Wait for all deliveries; those that have not arrived in time count as lost."""
     end = time.monotonic() + within_s
     while time.monotonic() < end:
-        await account.read(books)
+        await account.read(log_reader)
         if not account.missing(names, paths):
             return
         await asyncio.sleep(0.5)

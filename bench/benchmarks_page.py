@@ -158,11 +158,12 @@ def _machine(descriptions: Sequence[Mapping[str, Any]], name: str) -> str:
 def _ratings(rates: Mapping[str, Any]) -> str:
     rows = []
     for name, results in rates.items():
-        rated = [result["rated"] for result in results if result["rated"]]
+        rated_steps = [result["rated"] for result in results if result["rated"]]
         lags = [
-            ms(median(step["lag_ms"][percentile] for step in rated)) for percentile in ("p50", "p95", "p99")
+            ms(median(step["lag_ms"][percentile] for step in rated_steps))
+            for percentile in ("p50", "p95", "p99")
         ]
-        pause = ms(median(step["longest_pause_ms"] for step in rated))
+        pause = ms(median(step["longest_pause_ms"] for step in rated_steps))
         lost_count = sum(step["lost"] for result in results for step in result["steps"])
         services = {result["bottleneck"]["service"] for result in results}
         rows.append(
@@ -254,10 +255,12 @@ def _first_and_rated(results: Sequence[Mapping[str, Any]]) -> tuple[list[Any], l
 
 
 def _growth(result: Mapping[str, Any]) -> float | None:
-    first, rated = _first(result), result["rated"]
-    if not first or not rated or first["rate"] >= rated["rate"]:
+    first_step, rated_step = _first(result), result["rated"]
+    if not first_step or not rated_step or first_step["rate"] >= rated_step["rate"]:
         return None
-    rated_cost, first_cost = (sum(step["cpu_seconds_per_million"].values()) for step in (rated, first))
+    rated_cost, first_cost = (
+        sum(step["cpu_seconds_per_million"].values()) for step in (rated_step, first_step)
+    )
     return rated_cost / first_cost if first_cost else None
 
 
@@ -285,21 +288,21 @@ def _fixed(rates: Mapping[str, Any]) -> str:
 def _outside(rates: Mapping[str, Any]) -> str:
     rows = []
     for name, results in rates.items():
-        rated = [result["rated"] for result in results if result["rated"]]
+        rated_steps = [result["rated"] for result in results if result["rated"]]
         shares = [
-            median(step["outside_core_shares"][program] for step in rated)
+            median(step["outside_core_shares"][program] for step in rated_steps)
             for program in ("sender", "destination")
         ]
         max_rss_bytes = max(
             (
                 step["rss_bytes"].get(service, 0)
-                for step in rated
+                for step in rated_steps
                 for service in ("ingest", "normalize", "egest")
             ),
             default=0,
         )
         direct_rate = median(result["headroom"]["rate"] for result in results)
-        machine = median(step["machine_share"] for step in rated)
+        machine = median(step["machine_share"] for step in rated_steps)
         rows.append(
             [
                 name,

@@ -82,11 +82,13 @@ def normalize_fingerprints() -> Callable[[], object]:
     from hifi_normalize.idempotency.fingerprint import fingerprint
     from hifi_normalize.idempotency.fingerprint_window import FingerprintWindow
 
-    read = [(record, identity(record.headers)) for record in records("raw", "1800000000000000", *ATTRIBUTES)]
+    identified_records = [
+        (record, identity(record.headers)) for record in records("raw", "1800000000000000", *ATTRIBUTES)
+    ]
 
     def work() -> None:
         window = FingerprintWindow(600_000)
-        for record, event in read:
+        for record, event in identified_records:
             event_fingerprint = fingerprint(record, event, declares_id=True)
             if event_fingerprint is not None:
                 window.check(event_fingerprint)
@@ -177,8 +179,8 @@ def egest_parse() -> Callable[[], object]:
 
     assigned = AssignedPartition(TopicPartition(ENRICHED, 0))
     partition = SourcePartition(assigned, ENRICHED, InFlightBudget(10, 1 << 20))
-    read = records(ENRICHED, "1800000000000000;{};departures", *ATTRIBUTES)
-    return lambda: parse(partition, read, 1_800_000_000_000_000)
+    enriched_records = records(ENRICHED, "1800000000000000;{};departures", *ATTRIBUTES)
+    return lambda: parse(partition, enriched_records, 1_800_000_000_000_000)
 
 
 def egest_deduplicate() -> Callable[[], object]:
@@ -304,7 +306,7 @@ def observe_ledger() -> Callable[[], object]:
     from hifi_observe.ledger.partition_ledger import PartitionLedger
 
     receipt = b"delivered;departures;enriched:5;0;1;200;1800000000100000;1800000000100500;;;;"
-    read = {
+    records_by_topic = {
         "raw": records("raw", "1800000000000000", *ATTRIBUTES),
         "normalized": records("normalized", "1800000000000000;{}", *ATTRIBUTES),
         "enriched": records("enriched", "1800000000000000;{};departures", *ATTRIBUTES),
@@ -314,7 +316,7 @@ def observe_ledger() -> Callable[[], object]:
     def work() -> None:
         ledger = PartitionLedger(0, ClosingRules(settle_s=20, amend_s=100_000, follow_s=1_000_000))
         for start in range(0, EVENTS, 100):
-            for topic, topic_records in read.items():
+            for topic, topic_records in records_by_topic.items():
                 ledger.take(topic, topic_records[start : start + 100])
 
     return work

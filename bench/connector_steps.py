@@ -120,8 +120,8 @@ async def _polled(name: str, systems: StepSystems, topics: Topics) -> Step:
     kind = name.partition(" ")[0]
     source: dict[str, Any] = {"kind": kind, "backfill": LIVE}
     if kind == "sql":
-        read = systems.database
-        connection_options = conninfo_to_dict(read)
+        location = systems.database
+        connection_options = conninfo_to_dict(location)
         database = {
             "host": connection_options["host"],
             "port": connection_options.get("port", 5432),
@@ -131,15 +131,15 @@ async def _polled(name: str, systems: StepSystems, topics: Topics) -> Step:
         password.write_text(str(connection_options["password"]))
         database |= {"user": connection_options["user"], "sslmode": "disable", "password_file": str(password)}
         source |= {"database": database, "table": "source_rows", "column": "id", "settle": "100ms"}
-        async with await AsyncConnection.connect(read) as connection:
+        async with await AsyncConnection.connect(location) as connection:
             await connection.execute("DROP TABLE IF EXISTS source_rows")
             await connection.execute(SOURCE_TABLE.format(events=SOURCE_EVENTS))
             await connection.execute("ALTER TABLE source_rows ADD PRIMARY KEY (id)")
     else:
         folder = systems.folder / topics.stream / "source"
         folder.mkdir(parents=True)
-        read = str(folder)
-        source |= {"folder": read, "format": "ndjson", "settle": "0s"}
+        location = str(folder)
+        source |= {"folder": location, "format": "ndjson", "settle": "0s"}
         (folder / "orders.ndjson").write_bytes(b"\n".join(map(order, range(SOURCE_EVENTS))))
     await _declare(systems, topics, source, {"name": "nowhere", "url": "http://127.0.0.1:9/"})
     loop_target, progress = (
@@ -147,7 +147,7 @@ async def _polled(name: str, systems: StepSystems, topics: Topics) -> Step:
     )
     await loop_target.create(PARTITIONS)
     await progress.create(1)
-    arguments = kind, systems.kafka, read, loop_target.topic, str(PARTITIONS), progress.topic
+    arguments = kind, systems.kafka, location, loop_target.topic, str(PARTITIONS), progress.topic
     return Step(
         "collect",
         lambda: TopicTarget(systems.kafka, topics.raw),

@@ -98,8 +98,8 @@ async def run(names: list[str], rounds: int) -> dict[str, list[dict[str, float]]
     figures_by_step: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory(
         prefix="hifi-bench-connectors-", ignore_cleanup_errors=True
-    ) as temporary:
-        folder = Path(temporary)
+    ) as temporary_folder:
+        folder = Path(temporary_folder)
         cluster, database = (
             KafkaCluster(folder / "kafka"),
             PostgresServer("PostgreSQL", folder / "postgres.log"),

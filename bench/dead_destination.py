@@ -31,26 +31,28 @@ def _make_load_test(folder: Path) -> LoadTest:
 
 
 async def _measure(load_test: LoadTest, keep: Keep) -> None:
-    async with second_destination(load_test, "tenth") as (tenth, process):
-        rating = rating_of(load_test, LargerLoad(ten=True, tenth_port=tenth.destination_port), RATE)
+    async with second_destination(load_test, "tenth") as (tenth_destination, process):
+        rating = rating_of(
+            load_test, LargerLoad(ten=True, tenth_port=tenth_destination.destination_port), RATE
+        )
         warm_up = await rating.begin(WARM_UP_S)
-        alive = await steps(rating, RATE, seconds=SECONDS)
-        await _has(tenth, sum(step.accepted for step in (warm_up, *alive)))
-        keep(ALIVE, row_report(rating, warm_up, alive))
+        alive_steps = await steps(rating, RATE, seconds=SECONDS)
+        await _has(tenth_destination, sum(step.accepted for step in (warm_up, *alive_steps)))
+        keep(ALIVE, row_report(rating, warm_up, alive_steps))
         print("the tenth destination is killed", flush=True)
         await process.kill()
-        settling = await rating.step(RATE, SECONDS)  # until its breaker is open
-        keep(DEAD, row_report(rating, settling, await steps(rating, RATE, seconds=SECONDS)))
+        settling_step = await rating.step(RATE, SECONDS)  # until its breaker is open
+        keep(DEAD, row_report(rating, settling_step, await steps(rating, RATE, seconds=SECONDS)))
 
 
-async def _has(tenth: Workspace, expected: int) -> None:
+async def _has(tenth_destination: Workspace, expected: int) -> None:
     """Check that the tenth destination received every event.
 
     Raises:
         Retryable: it did not.
     """
     for _ in range(round(TENTH_S / 0.25)):
-        if (arrived := await tenth.counts()) == expected:
+        if (arrived := await tenth_destination.counts()) == expected:
             return
         await asyncio.sleep(0.25)
     raise Retryable(f"the tenth destination, alive, got {arrived:,} of {expected:,} events")

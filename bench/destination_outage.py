@@ -52,11 +52,11 @@ async def _measure(chain_name: str, folder: Path) -> dict[str, Any]:
         accepted = [name for name, sent_event in read_send_log(stage.send_log).items() if sent_event.accepted]
         deliveries = {(path, name) for name in accepted for path in expected.deliveries(name, rows[name])}
         arrived: dict[tuple[str, str], int] = {}
-        books, last_s = RequestLogReader(stage.request_log), time.monotonic()
+        log_reader, last_s = RequestLogReader(stage.request_log), time.monotonic()
         while time.monotonic() - last_s < QUIET_S and not deliveries <= arrived.keys():
             await asyncio.sleep(0.25)
             await load_test.count()
-            for request in books.read():
+            for request in log_reader.read():
                 arrived[request.path, request.id] = arrived.get((request.path, request.id), 0) + 1
                 last_s = time.monotonic()
         lost_ids = {name for _, name in deliveries - arrived.keys()}

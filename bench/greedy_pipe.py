@@ -57,10 +57,10 @@ async def _measure(load_test: LoadTest, keep: Keep) -> None:
         warm_up = await rating.begin(WARM_UP_S)
         for name, times in ((WITHIN_QUOTA, 1), (ABOVE_QUOTA, TIMES)):
             async with _sending(load_test.workspace, QUOTA_PER_S * times) as statuses:
-                settling = await rating.step(RATE, SECONDS) if times > 1 else warm_up
+                settling_step = await rating.step(RATE, SECONDS) if times > 1 else warm_up
                 measured_steps = await steps(rating, RATE, seconds=SECONDS)
             print(f"{name}: answers to the other sender: {statuses}", flush=True)
-            keep(name, {**row_report(rating, settling, measured_steps), "other_answers": statuses})
+            keep(name, {**row_report(rating, settling_step, measured_steps), "other_answers": statuses})
 
 
 @asynccontextmanager

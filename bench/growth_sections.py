@@ -98,8 +98,11 @@ def usable_points(results: Runs, name: str) -> list[Mapping[str, Any]]:
 def _remarks(results: Runs, name: str) -> list[str]:
     points = [result["points"][name] for result in results if name in result["points"]]
     remarks = [f"a run went wrong: {reason}" for reason in dict.fromkeys(map(trouble, points)) if reason]
-    cold = max((point.get("warm_up", _NOTHING)["refused"] for point in points), default=0)
-    return [*remarks, *([f"cold, it refused {cold:,} events of the warm-up"] if cold else [])]
+    cold_refusals = max((point.get("warm_up", _NOTHING)["refused"] for point in points), default=0)
+    return [
+        *remarks,
+        *([f"cold, it refused {cold_refusals:,} events of the warm-up"] if cold_refusals else []),
+    ]
 
 
 def cost_of(point: Mapping[str, Any]) -> float | None:

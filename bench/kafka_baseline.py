@@ -94,9 +94,9 @@ async def _getmany(bootstrap: str, count: int) -> float:
     async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition("batch", number) for number in range(PARTITIONS)])
         await consumer.seek_to_beginning()
-        began_s, read = time.monotonic(), 0
-        while read < count:
-            read += sum(map(len, (await consumer.getmany(timeout_ms=1000)).values()))
+        began_s, read_count = time.monotonic(), 0
+        while read_count < count:
+            read_count += sum(map(len, (await consumer.getmany(timeout_ms=1000)).values()))
         return time.monotonic() - began_s
 
 

@@ -73,7 +73,7 @@ async def _kill_each(load_test: LoadTest, keep: Keep, victims: Sequence[str] = V
 
 def flowing(
     name: str,
-    sends: Mapping[str, SentEvent],
+    sent_events: Mapping[str, SentEvent],
     expected: Mapping[str, Deliveries],
     verdict: Comparison,
     killed_ns: int,
@@ -82,17 +82,17 @@ def flowing(
     due_later = [
         at_ns
         for (_, event), at_ns in verdict.arrived.items()
-        if event in sends and sends[event].due_ns > killed_ns
+        if event in sent_events and sent_events[event].due_ns > killed_ns
     ]
     times = sorted(verdict.arrived.values())
     pauses = [(end_ns - start_ns) / 1e9 for start_ns, end_ns in pairwise(times) if end_ns > killed_ns]
-    accepted = [event for event, sent_event in sends.items() if sent_event.accepted]
+    accepted = [event for event, sent_event in sent_events.items() if sent_event.accepted]
     return {
         "killed": name,
         "rate": RATE,
         "flowing_again_s": round((min(due_later) - killed_ns) / 1e9, 2) if due_later else None,
         "longest_pause_s": round(max(pauses), 2) if pauses else None,
-        "not_accepted": len(sends) - len(accepted),
+        "not_accepted": len(sent_events) - len(accepted),
         "lost": sum((path, event) not in verdict.arrived for event in accepted for path in expected[event]),
         "duplicates": verdict.duplicates,
         "wrong": verdict.mismatched + verdict.unknown,

@@ -19,11 +19,11 @@ class LoadRounds:
 
     made: LoadTest
     load: EventLoad = field(default_factory=EventLoad)
-    _books: RequestLogReader = field(init=False)
+    _log_reader: RequestLogReader = field(init=False)
     _first: int = 0
 
     def __post_init__(self) -> None:
-        self._books = RequestLogReader(self.made.workspace.request_log)
+        self._log_reader = RequestLogReader(self.made.workspace.request_log)
 
     async def run(
         self,
@@ -36,15 +36,15 @@ class LoadRounds:
         count = max(self.load.batch, round(rate * seconds))
         first, self._first = self._first, self._first + count
         expected = await asyncio.to_thread(lambda: dict(self.load.write(self.made.workspace, count, first)))
-        sending = asyncio.create_task(self.made.send(rate, self.load.batch, connections=connections))
+        send_task = asyncio.create_task(self.made.send(rate, self.load.batch, connections=connections))
         try:
             if side_task is not None:
                 await side_task()
-            await sending
+            await send_task
         finally:
-            sending.cancel()
+            send_task.cancel()
         sent_events = await asyncio.to_thread(read_send_log, self.made.workspace.send_log)
-        verdict = await self.made.wait_for_arrivals(self._books, sent_events, expected)
+        verdict = await self.made.wait_for_arrivals(self._log_reader, sent_events, expected)
         return LoadRound(sent_events, expected, verdict)
 
 

@@ -128,10 +128,10 @@ class Feed:
         """Send at a fixed rate, without waiting for acknowledgements."""
         began_s, tasks, sent_count = time.monotonic(), set(), 0
         while (passed_s := time.monotonic() - began_s) < seconds:
-            due = int(rate * passed_s) - sent_count
-            tasks.add(task := asyncio.create_task(self.put(due)))
+            due_count = int(rate * passed_s) - sent_count
+            tasks.add(task := asyncio.create_task(self.put(due_count)))
             task.add_done_callback(tasks.discard)
-            sent_count += due
+            sent_count += due_count
             await asyncio.sleep(TURN_S)
         await asyncio.gather(*tasks)
 

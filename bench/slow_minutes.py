@@ -43,12 +43,12 @@ def overload(keep: Keep) -> None:
     async def work(load_test: LoadTest) -> dict[str, Any]:
         rounds = LoadRounds(load_test)
         await rounds.run(FIRST_RATE, WARM_UP_S)
-        rated = await _rated(rounds)
-        load_round = await rounds.run(2 * rated, OVERLOAD_S, connections=OVERLOAD_CONNECTIONS)
+        rated_per_s = await _rated(rounds)
+        load_round = await rounds.run(2 * rated_per_s, OVERLOAD_S, connections=OVERLOAD_CONNECTIONS)
         accepted = sum(sent_event.accepted for sent_event in load_round.sent.values())
         return {
             **load_round.totals(),
-            "rated": round(rated),
+            "rated": round(rated_per_s),
             "offered_rate": load_round.offered_rate(),
             "accepted_rate": round(load_round.offered_rate() * accepted / len(load_round.sent)),
             "lag_ms": load_round.lag_from_sent_ms(),
@@ -99,7 +99,7 @@ async def _first_minute(load_test: LoadTest) -> dict[str, Any]:
 async def _rolling(load_test: LoadTest) -> dict[str, Any]:
     rounds = LoadRounds(load_test)
     await rounds.run(ROLLING_RATE, WARM_UP_S)
-    replaced: list[str] = []
+    replaced_names: list[str] = []
 
     async def replace() -> None:
         mesh = load_test.mesh
@@ -111,13 +111,13 @@ async def _rolling(load_test: LoadTest) -> dict[str, Any]:
                 # Ended as `docker stop` does: it drains; its supervisor starts the next process.
                 await mesh.instances[service][number].process.stop(90)
                 await mesh.wait_ready(120)
-                replaced.append(f"{service}-{number + 1}")
+                replaced_names.append(f"{service}-{number + 1}")
                 await asyncio.sleep(max(0.0, pause_s - (time.monotonic() - began_s)))
 
     load_round = await rounds.run(ROLLING_RATE, ROLLING_S, replace)
     return {
         **load_round.totals(),
-        "replaced": replaced,
+        "replaced": replaced_names,
         "lag_ms": load_round.lag_ms(),
         "lag_ms_by_minute": load_round.lags_ms(60),
     }

@@ -68,10 +68,10 @@ class Load:
         """Write until cancelled."""
         began_s, written_count = time.monotonic(), 0
         while True:
-            due = int((time.monotonic() - began_s) * rate)
-            if due > written_count:
-                await self._write(range(self.count, self.count + due - written_count))
-                written_count = due
+            due_count = int((time.monotonic() - began_s) * rate)
+            if due_count > written_count:
+                await self._write(range(self.count, self.count + due_count - written_count))
+                written_count = due_count
             await asyncio.sleep(1 / BATCHES_A_SECOND)
 
     async def _write(self, numbers: range) -> None:
@@ -163,7 +163,7 @@ async def _measure(
     lags: list[float] = []
     result: dict[str, Any] = {"rate": arguments.rate, "rows": arguments.keys}
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(load.run(arguments.rate))]
+        load_tasks = [tasks.create_task(load.run(arguments.rate))]
         await asyncio.sleep(WARM_UP_S)
         before, cpu_s, began_s = load.count, _cpu_s(process), time.monotonic()
         await asyncio.sleep(arguments.seconds)
@@ -174,7 +174,7 @@ async def _measure(
             "cpu_percent_of_a_core": round(100 * used_s / took_s, 1),
             "cpu_us_per_update": round(1e6 * used_s / updates, 1),
         }
-        running += [
+        load_tasks += [
             tasks.create_task(
                 _repeat(lambda: _ask(session, f"/rows/UA{load.count % arguments.keys}"), 0.02, lookups)
             ),
@@ -187,7 +187,7 @@ async def _measure(
         await asyncio.sleep(arguments.seconds)
         result |= {"look_up": _times(lookups), "scan": _times(scans), "visible": _times(lags)}
         result["rss_mb"] = round(process.memory_info().rss / 1e6)
-        for task in running:
+        for task in load_tasks:
             task.cancel()
     return result
 

@@ -58,8 +58,8 @@ def with_version(text: str, version: str) -> str:
 
 def with_chart_version(text: str, version: str) -> str:
     """A Chart.yaml with this version: of the images as it is, of the chart as Semantic Versioning writes it."""
-    semantic = re.sub(r"(?<=\d)(a|b|rc)(?=\d)", r"-\1", version)
-    text = re.sub(r"^version: .*", f"version: {semantic}", text, count=1, flags=re.MULTILINE)
+    semantic_version = re.sub(r"(?<=\d)(a|b|rc)(?=\d)", r"-\1", version)
+    text = re.sub(r"^version: .*", f"version: {semantic_version}", text, count=1, flags=re.MULTILINE)
     return re.sub(r"^appVersion: .*", f"appVersion: {version}", text, count=1, flags=re.MULTILINE)
 
 

@@ -175,9 +175,9 @@ def add_python(root: Root) -> list[str]:
     root.add(Path(sys.executable).resolve(), f"/usr/local/bin/{version}")
     for name in ("python3", "python"):
         (target / "bin" / name).symlink_to(version)
-    shared = Path(sysconfig.get_config_var("LIBDIR"), str(sysconfig.get_config_var("INSTSONAME")))
+    shared_library = Path(sysconfig.get_config_var("LIBDIR"), str(sysconfig.get_config_var("INSTSONAME")))
     if sysconfig.get_config_var("Py_ENABLE_SHARED"):
-        root.add(shared, f"/usr/local/lib/{shared.name}")
+        root.add(shared_library, f"/usr/local/lib/{shared_library.name}")
     for path in _programs(target):  # as the public images have it: no symbols (48 MB of them are 10)
         path.write_bytes(without_sections(path.read_bytes()))
     import pip

@@ -166,14 +166,14 @@ def install_code() -> None:
     }
     staging = Path("/everything")
     pip = ["pip", "--quiet", "--disable-pip-version-check"]
-    local = ["--no-deps", "--no-index"]
+    local_options = ["--no-deps", "--no-index"]
     subprocess.run(
-        [*pip, "wheel", *local, "--no-build-isolation", "-w", WHEELS, *folders.values()], check=True
+        [*pip, "wheel", *local_options, "--no-build-isolation", "-w", WHEELS, *folders.values()], check=True
     )
     HOME.symlink_to(IMAGES / "libs/packages/opt/hifi")
     python = ["--python", HOME / "bin/python"]
     subprocess.run(
-        [*pip, *python, "install", "--no-compile", *local, "--root", staging, *WHEELS.glob("*.whl")],
+        [*pip, *python, "install", "--no-compile", *local_options, "--root", staging, *WHEELS.glob("*.whl")],
         check=True,
     )
     _compile_bytecode(staging, "checked-hash")  # an image made of this one may change a source

@@ -28,7 +28,7 @@ class Envelopes:
         self._next = [0] * partitions
         self._batches: dict[int, Any] = {}
         self._full_batches: list[tuple[int, Any]] = []
-        self._sending: list[Any] = []
+        self._futures: list[Any] = []
         self._begin()
 
     def _begin(self) -> None:
@@ -62,16 +62,16 @@ class Envelopes:
         """Send the batches that are full."""
         full_batches, self._full_batches = self._full_batches, []
         for partition, batch in full_batches:
-            self._sending.append(await self._producer.send_batch(batch, self._topic, partition=partition))
+            self._futures.append(await self._producer.send_batch(batch, self._topic, partition=partition))
 
     async def written(self) -> bool:
         """Send the remaining batches, and return once Kafka has acknowledged all; False: there were none."""
         self._full_batches += self._batches.items()
         await self.send_full()
-        sending, self._sending, self._batches = self._sending, [], {}
-        await asyncio.gather(*sending)
+        futures, self._futures, self._batches = self._futures, [], {}
+        await asyncio.gather(*futures)
         self._begin()
-        return bool(sending)
+        return bool(futures)
 
 
 def rfc3339(time_ms: int) -> bytes:

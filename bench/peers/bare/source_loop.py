@@ -47,7 +47,7 @@ def table(schema: str, name: str) -> str:
 
 async def main(kind: str, kafka: str, source: str, target: str, partitions: str) -> None:
     """Read, write, wait for the acknowledgement, commit."""
-    read = {"kafka": plain, "debezium": change}[kind]
+    read_record = {"kafka": plain, "debezium": change}[kind]
     producer = AIOKafkaProducer(
         bootstrap_servers=kafka, acks="all", enable_idempotence=True, max_batch_size=512 * 1024
     )
@@ -65,7 +65,7 @@ async def main(kind: str, kafka: str, source: str, target: str, partitions: str)
             for tp, records in (await consumer.getmany(timeout_ms=500)).items():
                 location = f"{tp.topic}/{tp.partition}".encode()
                 for record in records:
-                    data, time = read(record)
+                    data, time = read_record(record)
                     if envelopes.add(record.key, data, location, record.offset, time):
                         await envelopes.send_full()
             if await envelopes.written():

@@ -78,9 +78,9 @@ async def restore(
             "the backup has records of a control plane and the mesh has none: start it with `hifi up --control`"
         )
     present_state = await read_state(bootstrap, topics, control)
-    occupied = present_state.declared_counts()
-    if occupied and not force:
-        counts = ", ".join(f"{count} of {topic}" for topic, count in occupied.items())
+    present_counts = present_state.declared_counts()
+    if present_counts and not force:
+        counts = ", ".join(f"{count} of {topic}" for topic, count in present_counts.items())
         raise Misconfigured(
             f"the stream {topics.stream} is not empty, its records: {counts}. Restore into a new stream, or let the "
             "backup replace pipes, releases and principals of the same names with --force"
@@ -143,19 +143,19 @@ def _pipes(state: State, registry: RegistrySnapshot) -> list[Record]:
     records = state.of(PIPES)
     rollout.require_readable(registry, sorted({read_key(body.key.encode())[0] for body in records}))
     pipe_records = [pipe_record for pipe_record in records if read_key(pipe_record.key.encode())[1] is None]
-    replaced = {pipe_record.key for pipe_record in pipe_records} & set(registry.pipes)
+    replaced_names = {pipe_record.key for pipe_record in pipe_records} & set(registry.pipes)
     bodies = [
         body.record()
         for body in records
-        if body not in pipe_records and read_key(body.key.encode())[0] not in replaced
+        if body not in pipe_records and read_key(body.key.encode())[0] not in replaced_names
     ]
     new_records = [
         replace(pipe_record, value={**pipe_record.value, "since": None}).record()
         for pipe_record in pipe_records
-        if pipe_record.key not in replaced
+        if pipe_record.key not in replaced_names
     ]
     for pipe_record in pipe_records:
-        if pipe_record.key in replaced:
+        if pipe_record.key in replaced_names:
             new_records += rollout.put_at_once(registry, PipeRecord.model_validate(pipe_record.value).pipe)
     return bodies + new_records
 
@@ -184,8 +184,8 @@ async def _write_control(
             # A registry that has schemas keeps them: no id may get another meaning.
             has_schemas = topic == SCHEMAS and present_state.of(SCHEMAS)
             if topic not in (DECLARED, RELEASES) and not has_schemas:
-                for original in state.of(topic):
-                    renumbered = numbers.referring(original)
+                for original_record in state.of(topic):
+                    renumbered = numbers.referring(original_record)
                     if renumbered is not None:
                         await transaction.add(topics[topic], renumbered.record())
                         written_counts[topic] += 1

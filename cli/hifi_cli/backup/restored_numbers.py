@@ -27,8 +27,8 @@ class RestoredNumbers:
 
     def declaration(self, record: StateRecord) -> StateRecord:
         """A declaration with the number of the one that it replaces; those that it replaces were written before."""
-        replaced = self.declared.get(record.value["replaces"], self.present.get(record.key, NONE))
-        return _with(record, replaces=replaced)
+        replaced_number = self.declared.get(record.value["replaces"], self.present.get(record.key, NONE))
+        return _with(record, replaces=replaced_number)
 
     def referring(self, record: StateRecord) -> StateRecord | None:
         """A record of another topic; None: it is a request about an earlier declaration or release, without effect."""

@@ -118,8 +118,8 @@ class State:
 
     def counts(self) -> dict[str, int]:
         """Topic to the number of its records, of those that have any."""
-        counted = Counter(record.topic for record in self.records)
-        return {topic: counted[topic] for topic in ALL if counted[topic]}
+        record_counts = Counter(record.topic for record in self.records)
+        return {topic: record_counts[topic] for topic in ALL if record_counts[topic]}
 
     def declared_counts(self) -> dict[str, int]:
         """The counts without what a new stream may contain; empty: the stream is empty."""
@@ -145,9 +145,8 @@ def declared_numbers(state: State) -> dict[str, int]:
     """Pipe to the number that its next declaration replaces."""
     declared = Declarations()
     for record in state.of(DECLARED):
-        with contextlib.suppress(
-            ValueError
-        ):  # a pipe that this release cannot read has a number all the same
+        # A pipe that this release cannot read has a number all the same.
+        with contextlib.suppress(ValueError):
             declared.take(record.key.encode(), orjson.dumps(record.value), record.offset)
     return {record.key: declared.number(record.key) for record in state.of(DECLARED)}
 

@@ -131,7 +131,12 @@ async def _end_offsets(
     """The ends of all topics but `source-positions`: it is written as events pass, and its records stand alone."""
     return [
         await consumer.end_offsets(
-            [tp for name, tps in cluster.partitions.items() if name != SOURCE_POSITIONS for tp in tps]
+            [
+                tp
+                for name, topic_partitions in cluster.partitions.items()
+                if name != SOURCE_POSITIONS
+                for tp in topic_partitions
+            ]
         )
         for cluster, consumer in zip(clusters, consumers, strict=True)
     ]

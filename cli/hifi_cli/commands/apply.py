@@ -162,7 +162,7 @@ def _declare_by_api(api: ManageApi, pipes: list[Pipe], *, delete_missing: bool) 
     """Declare what differs, one pipe after the other."""
     names = {pipe.pipe for pipe in pipes}
     before = {name: api.pipe(name) for name in sorted(names | set(api.names() if delete_missing else ()))}
-    pipes_before = {name: managed.pipe for name, managed in before.items()}
+    pipes_before = {name: managed_pipe.pipe for name, managed_pipe in before.items()}
     pipes_after = wanted_pipes(pipes, pipes_before, delete_missing=delete_missing)
     for name in sorted(pipes_after):
         if pipes_after[name] != pipes_before[name]:

@@ -127,10 +127,10 @@ async def split(
     Examples:
       hifi colour split
     """
-    half = WHOLE_SHARE // 2
+    half_share = WHOLE_SHARE // 2
     operations = _operations(data, forced=force)
     await _take_step(
-        operations, "split requests", lambda: operations.shift(dict.fromkeys(NAMES, half), reason)
+        operations, "split requests", lambda: operations.shift(dict.fromkeys(NAMES, half_share), reason)
     )
 
 

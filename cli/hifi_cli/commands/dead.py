@@ -184,8 +184,8 @@ async def replay(
       hifi dead replay 3:1042
       hifi dead replay --pipe orders --destination warehouse --since 1d
     """
-    chosen = _filter(pipe, destination, reason, since, until)
-    if not names and chosen == DeadLetterFilter() and not all_letters:
+    letter_filter = _filter(pipe, destination, reason, since, until)
+    if not names and letter_filter == DeadLetterFilter() and not all_letters:
         raise Misconfigured("no dead letters selected: give ids, a filter such as --pipe, or --all")
     wanted_positions = {parse_id(name) for name in names or ()}
     target = kafka_target(data, kafka, stream)
@@ -199,7 +199,7 @@ async def replay(
         with record_progress("replaying") as bars:
             bar = bars.add_task("", total=None)
             show_progress = lambda read_count, total: bars.update(bar, completed=read_count, total=total)  # noqa: E731
-            async for dead_letter in letters(target.kafka, target.topics, chosen, show_progress):
+            async for dead_letter in letters(target.kafka, target.topics, letter_filter, show_progress):
                 if not wanted_positions or (dead_letter.partition, dead_letter.offset) in wanted_positions:
                     outcomes[await _replayed(producer, target, dead_letter, registry)] += 1
                     after.update({subject: dict(outcomes) for subject in before})

@@ -145,9 +145,8 @@ def demo(
         raise
     finally:
         succeeded = numbers is not None and _KINDS[kind].good(numbers)
-        if (
-            data is None and not keep and (succeeded or interrupted)
-        ):  # kept after an error, whose message names a log file in it
+        # It is kept after an error, whose message names a log file in it.
+        if data is None and not keep and (succeeded or interrupted):
             shutil.rmtree(folder, ignore_errors=True)
     if report is not None:
         report.write_bytes(orjson.dumps(numbers, option=orjson.OPT_INDENT_2))
@@ -161,13 +160,13 @@ def demo(
         raise typer.Exit(FAILED)
 
 
-def _kind(**chosen: bool) -> str:
+def _kind(**flags: bool) -> str:
     """Name of the demo; empty: the one without an option.
 
     Raises:
         Misconfigured: more than one was chosen.
     """
-    names = [name for name, is_chosen in chosen.items() if is_chosen]
+    names = [name for name, is_chosen in flags.items() if is_chosen]
     if len(names) > 1:
         raise Misconfigured(
             f"{' and '.join(f'--{name}' for name in names)} are different demos: give one of them"

@@ -100,7 +100,7 @@ async def rotate(
     """
     targets = _targets(data, kafka, stream)
     before = await _of_id(targets, key)
-    after, expiring = rotated(
+    after, expiring_key = rotated(
         before,
         await asyncio.to_thread(_read_or_make, key_file),
         _duration_s("--overlap", overlap),
@@ -111,7 +111,7 @@ async def rotate(
         "rotate the write key",
         targets,
         {key: before.json(), after.id: None},
-        [after, expiring],
+        [after, expiring_key],
         data,
         kafka,
         stream,
@@ -154,8 +154,8 @@ async def list_keys(
     issued_keys.sort(key=lambda issued: (issued.pipe, issued.at_us))
     rows = []
     for issued in issued_keys:
-        uses = [state.uses.at_us(issued.id, issued.at_us) for state in states]
-        rows.append(issued.json(max(filter(None, uses), default=None)))
+        use_times_us = [state.uses.at_us(issued.id, issued.at_us) for state in states]
+        rows.append(issued.json(max(filter(None, use_times_us), default=None)))
     if as_json:
         print_json(rows)
         return

@@ -128,13 +128,13 @@ async def list_principals(
     """
     control = audit_topics(data, kafka, stream)
     principals = await principal_store.read_principals(control.kafka, control.topics)
-    uses = await principal_store.read_last_uses(control.kafka, control.topics)
+    last_uses = await principal_store.read_last_uses(control.kafka, control.topics)
     active_principals, revoked_principals = principals.by_name.values(), principals.revoked.values()
     if as_json:
         print_json(
             [
                 *(
-                    {**principal.json(), "last_used_us": uses.at_us(principal.name, principal.at_us)}
+                    {**principal.json(), "last_used_us": last_uses.at_us(principal.name, principal.at_us)}
                     for principal in active_principals
                 ),
                 *({**principal.json(), "revoked": True} for principal in revoked_principals),
@@ -148,7 +148,7 @@ async def list_principals(
             principal.role.value,
             ", ".join(principal.pipes) or "all",
             _time(principal.expires_us),
-            _time(uses.at_us(principal.name, principal.at_us)),
+            _time(last_uses.at_us(principal.name, principal.at_us)),
             principal.author,
         )
     for principal in revoked_principals:

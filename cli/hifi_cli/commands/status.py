@@ -89,28 +89,28 @@ async def status(
 
 async def gather(target: Target, seconds: float) -> dict[str, Any]:
     """Collect everything that `hifi status --json` prints."""
-    running = target.running
+    mesh = target.running
     instances, (backlog, pipes, problem), log, certificates = await asyncio.gather(
-        _instances(running.instances if running else [], seconds),
+        _instances(mesh.instances if mesh else [], seconds),
         _stream(target),
         _log(target),
         _certificates(target),
     )
-    observed = await _observed(target)
+    observed_state = await _observed(target)
     return {
         "stream": target.topics.stream,
         "stream_log": log,
         "kafka": target.kafka,
-        "url": running.url if running else None,
-        "console": running.console if running else None,
-        "trigger": running.trigger if running else None,
-        "brokers": running.brokers if running else None,
+        "url": mesh.url if mesh else None,
+        "console": mesh.console if mesh else None,
+        "trigger": mesh.trigger if mesh else None,
+        "brokers": mesh.brokers if mesh else None,
         "ready": problem is None and all(instance.ready for instance in instances),
         "problem": problem,
         "instances": [asdict(instance) for instance in instances],
         "verdicts": await _verdicts(target),
-        "colours": observed.get("colours", []),
-        "ingest_releases": observed.get("ingest_releases", []),
+        "colours": observed_state.get("colours", []),
+        "ingest_releases": observed_state.get("ingest_releases", []),
         "backlog": backlog.waiting,
         "uncommitted": backlog.uncommitted,
         "sources": await _sources(target),
@@ -194,14 +194,14 @@ async def _observed(target: Target) -> dict[str, Any]:
 
 async def _certificates(target: Target) -> list[str]:
     """The certificates that expire soon, as services reported them; empty if Kafka does not answer."""
-    reported = ReportedCertificates()
+    reported_certificates = ReportedCertificates()
     try:
         async with asyncio.timeout(LOG_WITHIN_S):
-            await read_topics(target.kafka, _CLIENT, {target.topics.certificates: reported.take})
+            await read_topics(target.kafka, _CLIENT, {target.topics.certificates: reported_certificates.take})
     except (KafkaError, OSError, TimeoutError):
         return []
     now_s = time.time()
-    return [certificate.text(now_s) for certificate in reported.expiring(now_s)]
+    return [certificate.text(now_s) for certificate in reported_certificates.expiring(now_s)]
 
 
 async def _sources(target: Target) -> list[dict[str, Any]]:

@@ -240,7 +240,7 @@ async def _run(
         footer="Ctrl-C stops the mesh. Accepted events are kept and delivered after the next start.",
     )
     worker: ConnectWorker | None = None
-    supervising: asyncio.Task[None] | None = None
+    supervision: asyncio.Task[None] | None = None
     with interrupts.handle_signals():
         async with view.shown():
             try:
@@ -248,7 +248,7 @@ async def _run(
                 if connect_port is not None:
                     worker = _connect_worker(mesh, connect_port)
                     await interrupts.run(worker.start())
-                    supervising = asyncio.create_task(worker.supervise())
+                    supervision = asyncio.create_task(worker.supervise())
                 await interrupts.run(mesh.wait_ready())
                 _announce(mesh, pipes)
                 async with _autoscaled(mesh, policies):
@@ -256,8 +256,8 @@ async def _run(
             except Interrupted:
                 pass
             finally:
-                if supervising is not None:
-                    supervising.cancel()
+                if supervision is not None:
+                    supervision.cancel()
                 if worker is not None:
                     await worker.stop()
                 await _stop(mesh, interrupts)

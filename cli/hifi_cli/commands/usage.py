@@ -56,11 +56,11 @@ def usage(
 
 def added_up(answers: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """The rows of the API, those of several colours added up."""
-    merged: dict[tuple[str, str], dict[str, Any]] = {}
+    merged_rows: dict[tuple[str, str], dict[str, Any]] = {}
     for row in (row for rows in answers for row in rows):
-        before = merged.get((row["day"], row["pipe"]))
-        merged[row["day"], row["pipe"]] = dict(row) if before is None else _sum(before, row)
-    return [merged[day_and_pipe] for day_and_pipe in sorted(merged)]
+        before = merged_rows.get((row["day"], row["pipe"]))
+        merged_rows[row["day"], row["pipe"]] = dict(row) if before is None else _sum(before, row)
+    return [merged_rows[day_and_pipe] for day_and_pipe in sorted(merged_rows)]
 
 
 def _sum(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

@@ -120,8 +120,8 @@ class ControlTour:
         if not workspace.send_log.exists():
             return report(self.steps.ended, {}, Comparison(), {}, set())
         sent_events = read_send_log(workspace.send_log)
-        maker = Expected(workspace.mask_key)
-        expected = {name: maker.deliveries(name, rows[name]) for name in sent_events}
+        expectations = Expected(workspace.mask_key)
+        expected = {name: expectations.deliveries(name, rows[name]) for name in sent_events}
         comparison = await self.load_test.wait_for_arrivals(
             RequestLogReader(workspace.request_log), sent_events, expected
         )
@@ -338,10 +338,10 @@ class ControlTour:
                 lambda counts: f"observe counts {counts}, expected {expected_counts}",
                 _AMENDED_S,
             )
-            logged = {"arrived": len(comparison.arrived), "duplicates": comparison.duplicates}
+            logged_counts = {"arrived": len(comparison.arrived), "duplicates": comparison.duplicates}
             require(
-                logged == {"arrived": sum(deliveries.values()), "duplicates": 0},
-                f"the request log has {logged}",
+                logged_counts == {"arrived": sum(deliveries.values()), "duplicates": 0},
+                f"the request log has {logged_counts}",
             )
             remarks.append(
                 f"{len(accepted):,} events, {sum(deliveries.values()):,} deliveries, 0 lost, 0 repeated"
@@ -350,14 +350,14 @@ class ControlTour:
     @contextlib.asynccontextmanager
     async def _load(self) -> AsyncIterator[None]:
         """Sends while the block runs, and ends when the last request is answered."""
-        sending = asyncio.create_task(self.load_test.send(self.rate))
+        send_task = asyncio.create_task(self.load_test.send(self.rate))
         try:
             yield
         finally:
             while self.load_test.sender is None or not self.load_test.sender.started:
                 await asyncio.sleep(_POLL_S)
             await self.load_test.sender.stop(_DRAIN_S)
-            await sending
+            await send_task
 
     async def _arrived(self) -> int:
         await self.load_test.count()

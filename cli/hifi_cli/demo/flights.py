@@ -43,7 +43,7 @@ def table(name: str) -> list[Row]:
 
 def rows(count: int, first: int = 0) -> Iterator[tuple[str, Row]]:
     """Yield `count` flights from number `first` on, spread over the year, each with its event id."""
-    with zipfile.ZipFile(folder() / "flights.csv.zip") as packed, packed.open("flights.csv") as file:
+    with zipfile.ZipFile(folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
         header, *lines = io.TextIOWrapper(file, "utf-8", newline="").read().splitlines()
     names = header.split(",")
     for index in range(first, first + count):

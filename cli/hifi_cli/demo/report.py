@@ -149,9 +149,10 @@ def _lag_table(numbers: Mapping[str, Any]) -> Table:
     rows.add_row(
         "[bold]destination, since sending[/]", *(f"[bold]{milliseconds(end[name])}[/]" for name in QUANTILES)
     )
-    due = numbers["lag_from_due_ms"]
+    due_lag = numbers["lag_from_due_ms"]
     rows.add_row(
-        "[dim]destination, since due time[/]", *(f"[dim]{milliseconds(due[name])}[/]" for name in QUANTILES)
+        "[dim]destination, since due time[/]",
+        *(f"[dim]{milliseconds(due_lag[name])}[/]" for name in QUANTILES),
     )
     rows.caption = f"Longest time without a delivery: {milliseconds(numbers['longest_pause_ms'])}"
     rows.caption_justify = "left"

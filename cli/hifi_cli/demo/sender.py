@@ -60,18 +60,18 @@ class SenderConnection(asyncio.Protocol):
         self._sender = sender
         self._parser: Any = None
         self._transport: Any = None
-        self._sending: ScheduledRequest | None = None
+        self._scheduled_request: ScheduledRequest | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._transport = transport
 
-    def send(self, sending: ScheduledRequest) -> None:
+    def send(self, scheduled_request: ScheduledRequest) -> None:
         """Send a request; the connection is busy until the answer."""
         self._parser = httptools.HttpResponseParser(self)
-        self._sending = sending
-        sending.sent_ns = time.time_ns()
-        self._transport.write(sending.request)
+        self._scheduled_request = scheduled_request
+        scheduled_request.sent_ns = time.time_ns()
+        self._transport.write(scheduled_request.request)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
@@ -82,9 +82,9 @@ class SenderConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """See httptools."""
-        sending, self._sending = self._sending, None
-        if sending is not None:
-            self._sender.answered(sending, self._parser.get_status_code())
+        scheduled_request, self._scheduled_request = self._scheduled_request, None
+        if scheduled_request is not None:
+            self._sender.answered(scheduled_request, self._parser.get_status_code())
         if self._parser.should_keep_alive():
             self._sender.free(self)
         else:
@@ -92,9 +92,9 @@ class SenderConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """See asyncio.Protocol."""
-        sending, self._sending = self._sending, None
-        if sending is not None:
-            self._sender.answered(sending, 0)
+        scheduled_request, self._scheduled_request = self._scheduled_request, None
+        if scheduled_request is not None:
+            self._sender.answered(scheduled_request, 0)
         self._sender.gone(self)
 
 
@@ -113,13 +113,13 @@ class LoadSender:
         self.open = 0
         """Number of requests without an answer."""
 
-    def send(self, sending: ScheduledRequest) -> None:
+    def send(self, scheduled_request: ScheduledRequest) -> None:
         """Send a request as soon as a connection is free."""
         self.open += 1
         if self._idle_connections:
-            self._idle_connections.popleft().send(sending)
+            self._idle_connections.popleft().send(scheduled_request)
             return
-        self._waiting_requests.append(sending)
+        self._waiting_requests.append(scheduled_request)
         self._open()
 
     async def open_ahead(self, count: int) -> None:
@@ -143,11 +143,11 @@ class LoadSender:
         if connection in self._idle_connections:
             self._idle_connections.remove(connection)
 
-    def answered(self, sending: ScheduledRequest, status: int) -> None:
+    def answered(self, scheduled_request: ScheduledRequest, status: int) -> None:
         """Log the answer to a request."""
         self.open -= 1
-        columns = f"\t{sending.due_ns}\t{sending.sent_ns}\t{time.time_ns()}\t{status}\n"
-        self._log.writelines(name + columns for name in sending.ids)
+        columns = f"\t{scheduled_request.due_ns}\t{scheduled_request.sent_ns}\t{time.time_ns()}\t{status}\n"
+        self._log.writelines(name + columns for name in scheduled_request.ids)
 
     def _open(self) -> None:
         """Open one more connection if a request is waiting for one."""
@@ -185,8 +185,8 @@ def requests(
     for first in lines:
         bodies = [line.strip() for line in (first, *islice(lines, batch - 1))]
         events = [json.loads(body) for body in bodies]
-        make = _single if batch == 1 else _batch
-        yield [event["id"] for event in events], make(url, key, events, bodies)
+        make_request = _single if batch == 1 else _batch
+        yield [event["id"] for event in events], make_request(url, key, events, bodies)
 
 
 def _single(url: SplitResult, key: str, events: Sequence[Any], bodies: Sequence[str]) -> list[bytes]:

@@ -64,8 +64,8 @@ class TourSteps:
 
     async def until(
         self,
-        read: Callable[[], Awaitable[T]],
-        holds: Callable[[T], bool],
+        read_state: Callable[[], Awaitable[T]],
+        is_reached: Callable[[T], bool],
         describe: Callable[[T], str],
         within_s: float = STEP_S,
     ) -> T:
@@ -76,8 +76,8 @@ class TourSteps:
         """
         last_text, end_s = "", time.monotonic() + within_s
         while True:
-            state = await read()
-            if holds(state):
+            state = await read_state()
+            if is_reached(state):
                 return state
             if (text := describe(state)) != last_text:
                 last_text = text
@@ -87,7 +87,7 @@ class TourSteps:
             await asyncio.sleep(_POLL_S)
 
 
-def require(holds: bool, remark: str) -> None:
+def require(condition: bool, remark: str) -> None:
     """Raise StepFailed with a remark unless a condition holds."""
-    if not holds:
+    if not condition:
         raise StepFailed(remark)

@@ -70,9 +70,12 @@ class ControlPlane:
                     for name, pipe in pipes.items()
                 ]
                 async with self._audited("declare by file", self._numbers(declared, pipes)) as after:
-                    counted = await log.append(declarations)
-                    after |= {f"pipe/{declaration.name}": declaration.number for declaration in counted}
-                names = {declaration.name for declaration in counted}
+                    appended_declarations = await log.append(declarations)
+                    after |= {
+                        f"pipe/{declaration.name}": declaration.number
+                        for declaration in appended_declarations
+                    }
+                names = {declaration.name for declaration in appended_declarations}
                 changed = [name for name in pipes if name not in names]
         if changed:
             changes_of_others = "; ".join(
@@ -104,11 +107,13 @@ class ControlPlane:
                 return
             action = "pause the pipe" if paused else "resume the pipe"
             async with self._audited(action, self._numbers(log.declared, [name])) as after:
-                counted = await log.append([before.with_pause(author(), now_us(), paused=paused)])
-                if not counted:
+                appended_declarations = await log.append(
+                    [before.with_pause(author(), now_us(), paused=paused)]
+                )
+                if not appended_declarations:
                     actor = log.declared.newest[name].author
                     raise Misconfigured(f"{actor} changed {name} in the meantime; run the command again")
-                after[f"pipe/{name}"] = counted[0].number
+                after[f"pipe/{name}"] = appended_declarations[0].number
 
     async def declared(self) -> Mapping[str, Declaration]:
         """Pipe to its newest declaration.

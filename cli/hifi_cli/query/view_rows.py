@@ -81,8 +81,8 @@ def read_rows(
         if len(rows) > row_limit:
             raise Misconfigured(f"{view} has more than {row_limit:,} rows; allow more with --most")
         if body["next"] is None:
-            until = None if complete_until == "none" else complete_until
-            return ViewRows(tuple(description["key"]), description["fields"], rows, until)
+            complete_time = None if complete_until == "none" else complete_until
+            return ViewRows(tuple(description["key"]), description["fields"], rows, complete_time)
         parameters = {"after": body["next"]}
 
 
@@ -112,8 +112,8 @@ def merged(colours: Mapping[str, ViewRows]) -> ViewRows:
                 newest[key] = row
     times = [answer.complete_until for answer in answers]
     known_times = [time for time in times if time is not None]
-    until = min(known_times, key=_time_us) if len(known_times) == len(times) else None
-    return ViewRows(first.key, first.columns, [newest[key] for key in sorted(newest)], until)
+    complete_time = min(known_times, key=_time_us) if len(known_times) == len(times) else None
+    return ViewRows(first.key, first.columns, [newest[key] for key in sorted(newest)], complete_time)
 
 
 def query(view: ViewRows, table: str, sql: str, *, rows: int, within_s: float) -> Result:
@@ -170,8 +170,8 @@ def _accepted(api: JsonApi, answer: JsonAnswer) -> JsonAnswer:
         )
     detail = answer.body.get("detail", "")
     state = answer.body.get("complete_until")
-    until = f" It is complete until {state}." if state else ""
-    raise HifiError(f"view at {api.url} answers {answer.status}: {detail}{until}")
+    completeness = f" It is complete until {state}." if state else ""
+    raise HifiError(f"view at {api.url} answers {answer.status}: {detail}{completeness}")
 
 
 def _position(row: Row) -> tuple[int, int]:

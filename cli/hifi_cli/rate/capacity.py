@@ -53,22 +53,28 @@ def bottleneck(step: RateStep, cores: int, instances: Mapping[str, int]) -> Bott
         name: cpu / usage.seconds / (cores if name in MANY_CORES else max(1, instances.get(name, 1)))
         for name, cpu in usage.sending_cpu_seconds.items()
     }
-    nearest = max(shares, key=lambda name: shares[name])
-    if shares[nearest] >= FULL and nearest not in MANY_CORES:
-        return Bottleneck(nearest, f"its event loop is busy {shares[nearest]:.0%} of the time")
-    if usage.machine_share >= FULL:
-        busiest = max(usage.cpu_seconds, key=lambda name: usage.cpu_seconds[name])
-        fraction = usage.cpu_seconds[busiest] / max(sum(usage.cpu_seconds.values()), 1e-9)
+    nearest_service = max(shares, key=lambda name: shares[name])
+    if shares[nearest_service] >= FULL and nearest_service not in MANY_CORES:
         return Bottleneck(
-            busiest,
+            nearest_service, f"its event loop is busy {shares[nearest_service]:.0%} of the time"
+        )
+    if usage.machine_share >= FULL:
+        busiest_service = max(usage.cpu_seconds, key=lambda name: usage.cpu_seconds[name])
+        fraction = usage.cpu_seconds[busiest_service] / max(sum(usage.cpu_seconds.values()), 1e-9)
+        return Bottleneck(
+            busiest_service,
             f"all {cores} cores are {usage.machine_share:.0%} busy, and it uses {fraction:.0%} of the CPU time of the "
             "mesh",
         )
     backlogs_s = {name: count / step.rate for name, count in usage.waiting.items() if name != "retrier"}
-    slowest = max(backlogs_s, key=lambda name: backlogs_s[name], default="")
-    if slowest and backlogs_s[slowest] > BEHIND_S:
-        return Bottleneck(slowest, f"its backlog was {backlogs_s[slowest]:.1f} s when the load ended")
-    return Bottleneck(nearest, f"closest to its limit: {shares[nearest]:.0%} of the CPU that it can use")
+    slowest_service = max(backlogs_s, key=lambda name: backlogs_s[name], default="")
+    if slowest_service and backlogs_s[slowest_service] > BEHIND_S:
+        return Bottleneck(
+            slowest_service, f"its backlog was {backlogs_s[slowest_service]:.1f} s when the load ended"
+        )
+    return Bottleneck(
+        nearest_service, f"closest to its limit: {shares[nearest_service]:.0%} of the CPU that it can use"
+    )
 
 
 def needs(per_million: Mapping[str, float], load: float, partitions: int) -> dict[str, CapacityNeed]:
@@ -88,8 +94,8 @@ def needs(per_million: Mapping[str, float], load: float, partitions: int) -> dic
         elif name == "kafka":
             capacity_needs[name] = CapacityNeed(3, cores, "3 copies of each event; the cores are for 1 copy")
         else:
-            working = max(1, math.ceil(cores / PLANNED_SHARE))
-            exceeds_partitions = name != "ingest" and working > partitions
+            working_instances = max(1, math.ceil(cores / PLANNED_SHARE))
+            exceeds_partitions = name != "ingest" and working_instances > partitions
             note = f"more than {partitions} partitions can use" if exceeds_partitions else ""
-            capacity_needs[name] = CapacityNeed(working + 1, cores, note)
+            capacity_needs[name] = CapacityNeed(working_instances + 1, cores, note)
     return capacity_needs

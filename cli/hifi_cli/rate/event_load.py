@@ -72,11 +72,11 @@ class EventLoad:
     ) -> Iterator[tuple[str, list[str]]]:
         """Yield id and padding of each event that needs padding."""
         texts = [",".join(row.values()) for row in rows.values()]
-        dice = random.Random(1)  # noqa: S311 - repeatable sizes, no secret
+        generator = random.Random(1)  # noqa: S311 - repeatable sizes, no secret
         low, high = math.log(max(1, self.min_bytes)), math.log(self.max_bytes)
         index = 0
         for name, event in events.items():
-            missing = math.exp(dice.uniform(low, high)) - len(orjson.dumps(event))
+            missing = math.exp(generator.uniform(low, high)) - len(orjson.dumps(event))
             padding = []
             while missing > 0:
                 padding.append(texts[index % len(texts)][: int(missing) + 1])

@@ -137,7 +137,7 @@ class Rating:
         cpu = load_test.mesh.cpu_seconds()
         outside_s, machine = load_test.destination.cpu_seconds(), psutil.cpu_times()
         sender = await load_test.send(rate, self.load.batch, POLL_S)
-        busy = _busy(machine, psutil.cpu_times())
+        busy_share = _busy(machine, psutil.cpu_times())
         destination_s = load_test.destination.cpu_seconds() - outside_s
         sending_cpu_s = _increase(cpu, load_test.mesh.cpu_seconds())
         load_average, rss = os.getloadavg()[0], load_test.mesh.rss_bytes()
@@ -152,7 +152,7 @@ class Rating:
             outside_cpu_seconds={"sender": sender_report["cpu_seconds"], "destination": destination_s},
             rss_bytes=rss,
             waiting=waiting_records,
-            machine_share=busy,
+            machine_share=busy_share,
             load_average=load_average,
             late_share=sender_report["late_share"],
         )

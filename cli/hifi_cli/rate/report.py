@@ -20,16 +20,16 @@ def report(rating: Rating, cores: int, desired_rate: float | None) -> dict[str, 
         cores: cores of the machine.
         desired_rate: events a second to plan instances for; None means the sustained rate.
     """
-    mesh, rated = rating.load_test.mesh, rating.rated
+    mesh, rated_step = rating.load_test.mesh, rating.rated
     instances = {name: len(service_instances) for name, service_instances in mesh.instances.items()}
-    load = desired_rate or (rated.rate if rated else None)
+    load = desired_rate or (rated_step.rate if rated_step else None)
     last = rating.steps[-1]
     failed = [step for step in rating.steps if failure_reason(step, rating.slo_ms)]
     limit = bottleneck(min(failed, key=lambda step: step.rate) if failed else last, cores, instances)
-    capacity_needs = needs((rated or last).per_million, load, mesh.partitions or 1) if load else {}
+    capacity_needs = needs((rated_step or last).per_million, load, mesh.partitions or 1) if load else {}
     headroom = rating.headroom
     return {
-        "rated": step_report(rated, rating.slo_ms) if rated else None,
+        "rated": step_report(rated_step, rating.slo_ms) if rated_step else None,
         "slo_ms": rating.slo_ms,
         "trigger": mesh.plan.trigger,
         "batch": rating.load.batch,
@@ -74,12 +74,12 @@ def line(step: RateStep, reason: str | None) -> str:
 
 def sentence(numbers: Mapping[str, Any]) -> str:
     """Return the result as one sentence."""
-    rated = numbers["rated"]
-    if rated is None:
+    rated_step = numbers["rated"]
+    if rated_step is None:
         return f"No rate was sustained: {numbers['ended']}"
-    lag, pause = rated["lag_ms"], milliseconds(rated["longest_pause_ms"])
+    lag, pause = rated_step["lag_ms"], milliseconds(rated_step["longest_pause_ms"])
     p95, p99 = milliseconds(lag["p95"]), milliseconds(lag["p99"])
-    return f"Sustained {rated['rate']:,.0f} ev/s with p95 {p95} (p99 {p99}, longest pause {pause})"
+    return f"Sustained {rated_step['rate']:,.0f} ev/s with p95 {p95} (p99 {p99}, longest pause {pause})"
 
 
 def tables(numbers: Mapping[str, Any]) -> list[Table]:
@@ -116,10 +116,10 @@ def _services(numbers: Mapping[str, Any]) -> Table:
 
 
 def _outside_processes(numbers: Mapping[str, Any]) -> Table:
-    rated = numbers["rated"] or numbers["steps"][-1]
+    rated_step = numbers["rated"] or numbers["steps"][-1]
     headroom = numbers["headroom"]
     rows = table("=process", ">CPU use\nof a core", ">maximum", title="\nSender and destination")
-    for name, share in rated["outside_core_shares"].items():
+    for name, share in rated_step["outside_core_shares"].items():
         rows.add_row(name, f"{share:.0%}", f"{headroom['core_shares'][name]:.0%}")
     return rows
 

@@ -194,10 +194,10 @@ def _arrived_share(sent_events: Mapping[str, SentEvent], comparison: Comparison)
     first_ns = min(request.due_ns for request in sent_events.values())
     last_ns = max(request.due_ns for request in sent_events.values())
     middle_ns = (first_ns + last_ns) // 2
-    due = sum(
+    due_count = sum(
         middle_ns < sent_events[name].due_ns <= last_ns
         for _, name in comparison.arrived
         if name in sent_events
     )
-    arrived = sum(middle_ns < at_ns <= last_ns for at_ns in comparison.arrived.values())
-    return arrived / due if due else 1.0
+    arrived_count = sum(middle_ns < at_ns <= last_ns for at_ns in comparison.arrived.values())
+    return arrived_count / due_count if due_count else 1.0

@@ -28,21 +28,21 @@ _NAMES: Final = {
 
 def models(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
     """Yield a model, the models whose keys it shares and those of its fields, each once, in reading order."""
-    visited: dict[type[BaseModel], None] = {}
+    visited_models: dict[type[BaseModel], None] = {}
 
     def visit(model: type[BaseModel]) -> None:
-        if model in visited:
+        if model in visited_models:
             return
-        visited[model] = None
-        for shared in shared_models(model):
-            visit(shared)
+        visited_models[model] = None
+        for base_model in shared_models(model):
+            visit(base_model)
         for field in model.model_fields.values():
             for annotation in _nested_annotations(declared_type(field)):
                 if isinstance(annotation, type) and issubclass(annotation, BaseModel):
                     visit(annotation)
 
     visit(root)
-    return iter(visited)
+    return iter(visited_models)
 
 
 def shared_models(model: type[BaseModel]) -> list[type[BaseModel]]:

@@ -135,8 +135,8 @@ def _section(model: type[BaseModel]) -> str:
     texts = [f"\n## {model.__name__}\n\n", doc_text(model)]
     if model in _KEYS_ELSEWHERE:
         return "".join([*texts, " ", _KEYS_ELSEWHERE[model], "\n"])
-    if shared := " and ".join(type_name(base) for base in shared_models(model)):
-        texts.append(f" Keys of {shared}, and:")
+    if shared_names := " and ".join(type_name(base) for base in shared_models(model)):
+        texts.append(f" Keys of {shared_names}, and:")
     texts.append("\n\n")
     texts += [_key(name, field) for name, field in declared_fields(model).items()]
     return "".join(texts)
@@ -144,25 +144,25 @@ def _section(model: type[BaseModel]) -> str:
 
 def settings_page() -> str:
     """Return the reference of all environment variables of all services."""
-    common = ServiceSettings.model_fields
+    common_fields = ServiceSettings.model_fields
     texts = ["# Settings reference\n\n", GENERATED, _SETTINGS_INTRO]
-    texts.append(f"\n## All services\n\n{''.join(map(_variable, common.items()))}")
+    texts.append(f"\n## All services\n\n{''.join(map(_variable, common_fields.items()))}")
     for heading, model in _FURTHER_SETTINGS.items():
         prefix = str(model.model_config["env_prefix"])
         rows = [_variable(declared, prefix) for declared in model.model_fields.items()]
         texts.append(f"\n## {heading}\n\n{''.join(rows)}")
-    common_rows = set(map(_variable, common.items()))
+    common_rows = set(map(_variable, common_fields.items()))
     for services, rows in _rows_by_services(common_rows).items():
         texts.append(f"\n## {', '.join(services)}\n\n{''.join(rows)}")
     return "".join(texts)
 
 
-def _rows_by_services(common: set[str]) -> dict[tuple[str, ...], list[str]]:
+def _rows_by_services(common_rows: set[str]) -> dict[tuple[str, ...], list[str]]:
     """Group the variables that not all services have by the services that have them, shared ones first."""
     services_of: dict[str, list[str]] = {}
     for service in (*FLOW, *CONTROL):
         for row in map(_variable, settings_of(service).model_fields.items()):
-            if row not in common:
+            if row not in common_rows:
                 services_of.setdefault(row, []).append(service)
     groups: dict[tuple[str, ...], list[str]] = {}
     for row, services in sorted(services_of.items(), key=lambda grouped: -len(grouped[1])):

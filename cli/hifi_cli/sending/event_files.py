@@ -120,16 +120,16 @@ def _checked(number: int, text: bytes) -> FileEvent | UnreadableEvent:
 
 def _json(source: io.BufferedReader, name: str) -> Iterator[FileEvent | UnreadableEvent]:
     """The items of an array, one object, or lines; nothing larger than an event is kept in memory."""
-    head, skipped = source.read(len(_BOM)), 0
+    head, skipped_bytes = source.read(len(_BOM)), 0
     if head == _BOM:
-        head, skipped = b"", len(_BOM)
+        head, skipped_bytes = b"", len(_BOM)
     while not head.strip() and (next_byte := source.read(1)):
-        skipped += len(head)
+        skipped_bytes += len(head)
         head = next_byte
-    skipped += len(head) - len(head.lstrip())
+    skipped_bytes += len(head) - len(head.lstrip())
     remainder = io.BufferedReader(_Chained(head.lstrip(), source))
     if head.lstrip().startswith(b"["):
-        yield from _array(remainder, name, skipped)
+        yield from _array(remainder, name, skipped_bytes)
         return
     content = remainder.read(MAX_EVENT_BYTES + 1)
     lines = _bounded_lines(io.BufferedReader(_Chained(content, remainder)))
@@ -204,9 +204,8 @@ def _csv(reader: io.BufferedReader, *, types: bool) -> Iterator[FileEvent | Unre
                 if (unreadable := _stray_quote(lines, header)) is not None:
                     yield unreadable
                     continue
-                if any(
-                    text in str(error) for text in _ENDLESS_CELL
-                ):  # where the next row begins is not known
+                # The beginning of the next row is not known.
+                if any(text in str(error) for text in _ENDLESS_CELL):
                     raise _endless(lines, str(error)) from None
                 yield UnreadableEvent(lines.number, f"not valid CSV: {error}")
                 continue

@@ -100,10 +100,10 @@ class ArrayItems:
                 raise NotAnArray(self._position(), f"a bracket {chr(byte)} does not match")
             self._keep(self._index + 1)
 
-    def _next(self, skipped: re.Pattern[bytes]) -> int | None:
+    def _next(self, skipped_pattern: re.Pattern[bytes]) -> int | None:
         """The next byte that a pattern does not skip; None: the file ends."""
         while True:
-            match = skipped.match(self._chunk, self._index)
+            match = skipped_pattern.match(self._chunk, self._index)
             assert match is not None  # it may be empty
             self._keep(match.end())
             if self._index < len(self._chunk):

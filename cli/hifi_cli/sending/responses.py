@@ -53,9 +53,8 @@ def _retry_later(batch: RequestBatch, event_results: list[dict[str, Any]], wait_
     outcomes = {event["index"]: event for event in event_results}
     accepted = sum(event["outcome"] == "accepted" for event in event_results)
     if not accepted:
-        return ResponseDecision(
-            retry=[batch], wait_s=wait_s
-        )  # ids are derived from key and index: no duplicates
+        # Ids are derived from key and index: no duplicates.
+        return ResponseDecision(retry=[batch], wait_s=wait_s)
     refused = [event for index, event in enumerate(batch.items) if outcomes[index]["outcome"] == "refused"]
     unknown = [
         (event, str(outcomes[index]["id"]))
@@ -73,9 +72,9 @@ def _without_refused(batch: RequestBatch, event_results: list[dict[str, Any]]) -
 
 
 def _halved(batch: RequestBatch) -> ResponseDecision:
-    half = len(batch.items) // 2
+    middle = len(batch.items) // 2
     return ResponseDecision(
-        retry=[*_batches_of(batch, batch.items[:half]), *_batches_of(batch, batch.items[half:])]
+        retry=[*_batches_of(batch, batch.items[:middle]), *_batches_of(batch, batch.items[middle:])]
     )
 
 

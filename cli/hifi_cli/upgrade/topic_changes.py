@@ -87,12 +87,12 @@ def services_of(topic: str, access: Mapping[str, Access]) -> list[str]:
         if service not in _FOR_PEOPLE
     }
     by_name = [service for service, patterns in names.items() if any(_is(topic, name) for name in patterns)]
-    precise = [
+    direct_users = [
         service
         for service in by_name
         if any(_is(topic, name) and not _is_whole_stream(name) for name in names[service])
     ]
-    return precise or by_name
+    return direct_users or by_name
 
 
 def _is(topic: str, name: str) -> bool:

@@ -119,9 +119,9 @@ def format_volume(identity: str, nodes: list[str], node: int, security: Path | N
     arguments_file.touch(mode=0o600)
     arguments_file.write_text("\n".join(arguments))
     tool = java("-Xmx128m", "kafka.tools.StorageTool", f"@{arguments_file}")
-    formatted = subprocess.run(tool, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if formatted.returncode != 0:
-        fail(f"the volume {DATA} could not be formatted:\n{formatted.stdout}")
+    completed = subprocess.run(tool, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if completed.returncode != 0:
+        fail(f"the volume {DATA} could not be formatted:\n{completed.stdout}")
     arguments_file.unlink()
     if security is not None:
         SECURED.touch()

@@ -59,10 +59,10 @@ def decide(policy: BurstPolicy, samples: Sequence[RateSample], *, split: bool) -
     return BurstStep.SPLIT if high else BurstStep.NOTHING
 
 
-def _held_for(samples: Sequence[RateSample], for_s: float, holds: Callable[[float], bool]) -> bool:
+def _held_for(samples: Sequence[RateSample], for_s: float, condition: Callable[[float], bool]) -> bool:
     """Whether a condition held of all samples of the last `for_s` seconds."""
     for sample in reversed(samples):
-        if sample.per_s is None or not holds(sample.per_s):
+        if sample.per_s is None or not condition(sample.per_s):
             return False
         if samples[-1].at_s - sample.at_s >= for_s:
             return True

@@ -85,8 +85,8 @@ class BurstSplitter:
         if colours.colours[other(active)].state is ColourState.ASLEEP:
             logger.warning("burst-waits", step=BurstStep.SPLIT.value, reason=f"{other(active)} is asleep")
             return
-        half = WHOLE_SHARE // 2
-        await self._operations.shift(dict.fromkeys(NAMES, half), reason, kind=ActionKind.SCALE_OUT)
+        half_share = WHOLE_SHARE // 2
+        await self._operations.shift(dict.fromkeys(NAMES, half_share), reason, kind=ActionKind.SCALE_OUT)
         self._active = active
 
     async def _measure(self) -> RateSample:

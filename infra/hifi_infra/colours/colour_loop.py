@@ -126,27 +126,27 @@ class ColourLoop:
             logger.warning("front-certificate-refused", url=front.url, reason=str(error))
 
     async def _start_and_stop_colours(self) -> None:
-        running = {name: await runner.is_running() for name, runner in self._runners.items()}
+        is_running = {name: await runner.is_running() for name, runner in self._runners.items()}
         for name, runner in self._runners.items():
             colour = self.colours.colours[name]
             is_awake = colour.state is not ColourState.ASLEEP
             if not is_awake:
                 self._slept.add(name)
-            if running[name] and not is_awake:
+            if is_running[name] and not is_awake:
                 await runner.stop()
-                running[name] = False
-            elif is_awake and not running[name]:
+                is_running[name] = False
+            elif is_awake and not is_running[name]:
                 if runner.was_started and colour.share:
                     await self._give_requests_away(name)
                 now_s = time.monotonic()
                 if now_s - self._started_s.get(name, -_RESTART_S) >= _RESTART_S:
                     self._started_s[name] = now_s
                     # Events wait in a colour that has died, in one that was asleep none do.
-                    in_background = running[other(name)] and name in self._slept
+                    in_background = is_running[other(name)] and name in self._slept
                     await runner.start(self.colours.colours[name].setup, in_background=in_background)
                     self._slept.discard(name)
-                    running[name] = True
-            await runner.adjust_priority(is_only=not running[other(name)])
+                    is_running[name] = True
+            await runner.adjust_priority(is_only=not is_running[other(name)])
 
     async def _give_requests_away(self, name: str) -> None:
         """Shift everything away from a colour whose mesh has ended, so that it gets no requests while it starts."""

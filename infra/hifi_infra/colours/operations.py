@@ -84,11 +84,11 @@ class ColourOperations:
         verdict = verdicts.get(STREAM)
         condition = verdicts.condition((STREAM,), now_us())
         reasons = verdict.reasons if verdict is not None and condition is not Condition.UNKNOWN else ()
-        waiting: Mapping[str, int] = {}
+        waiting_counts: Mapping[str, int] = {}
         with contextlib.suppress(Retryable):
             if kafka := await self.runtime.kafka(name):
-                waiting = (await read_backlog(kafka, self.topics)).waiting
-        return ColourAccount(condition, reasons, waiting)
+                waiting_counts = (await read_backlog(kafka, self.topics)).waiting
+        return ColourAccount(condition, reasons, waiting_counts)
 
     async def shift(
         self,
@@ -114,8 +114,8 @@ class ColourOperations:
         text = ", ".join(f"{name} {share / 100:g} %" for name, share in shares.items())
         text += f"; {draining} drains" if draining else ""
         for name, share in shares.items():
-            if share and (waiting := await self.runtime.waits_for(name)) and not self.forced:
-                raise Retryable(f"{name} is not ready: {'; '.join(waiting)}")
+            if share and (conditions := await self.runtime.waits_for(name)) and not self.forced:
+                raise Retryable(f"{name} is not ready: {'; '.join(conditions)}")
         rollouts = [] if kind is ActionKind.RECOVER or self.forced else await self._rollouts()
         if rollouts:
             raise Retryable(
@@ -239,15 +239,15 @@ class ColourOperations:
             name for name, colour in before.colours.items() if colour.state is not ColourState.ASLEEP
         ]
         change(before)  # refuses what cannot be, before anything is recorded
-        started = now_us()
+        start_us = now_us()
         action = Action(
             ACTOR,
             kind,
             STREAM,
             step,
             reason,
-            started,
-            started + _STEP_S * MICROSECONDS,
+            start_us,
+            start_us + _STEP_S * MICROSECONDS,
             forced_by=self.by if self.forced else "",
         )
 

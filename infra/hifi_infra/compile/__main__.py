@@ -75,7 +75,7 @@ def _installed() -> bool:
 
 
 def _make(arguments: argparse.Namespace) -> None:
-    started = time.monotonic()
+    start_s = time.monotonic()
     config = Path("pyproject.toml").resolve()
     build = planned(config)
     folder: Path = arguments.folder or user_cache_folder() / "compiled" / build.key
@@ -86,7 +86,7 @@ def _make(arguments: argparse.Namespace) -> None:
         folder.touch()
         remove_old_builds(folder.parent)
     if is_new:
-        _say(f"{len(build.modules)} in {time.monotonic() - started:.0f} s")
+        _say(f"{len(build.modules)} in {time.monotonic() - start_s:.0f} s")
 
 
 def _copy(arguments: argparse.Namespace) -> None:

@@ -103,11 +103,11 @@ def copy_part(complete_build: Path, target: Path, build: CompiledBuild) -> None:
     lines = (complete_build / MODULES).read_text("utf-8").splitlines()
     extensions = dict(line.split(" ", 1) for line in lines)
     library = f"{GROUP}__mypyc"
-    chosen = {module: extensions[module] for module in (library, *build.modules)}
-    for path in chosen.values():
+    chosen_extensions = {module: extensions[module] for module in (library, *build.modules)}
+    for path in chosen_extensions.values():
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(complete_build / path, target / path)
-    _write_index(target, build, chosen)
+    _write_index(target, build, chosen_extensions)
 
 
 def _write_index(folder: Path, build: CompiledBuild, extensions: dict[str, str]) -> None:

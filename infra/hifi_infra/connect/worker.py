@@ -131,9 +131,9 @@ class ConnectWorker:
         """Whether it has handled no requests for so long while Kafka answers; it is asked every few seconds."""
         if time.monotonic() - self._asked_s < _PROBE_S:
             return False
-        excused = await self._healthy() or not await self._kafka_answers()
+        is_excused = await self._healthy() or not await self._kafka_answers()
         self._asked_s = time.monotonic()
-        if excused:
+        if is_excused:
             self._healthy_s = self._asked_s
         return self._asked_s - self._healthy_s >= stuck_s
 

@@ -114,8 +114,8 @@ async def divide(service: Service, settings: ColoursSettings) -> None:
         if settings.colours_split_above:
             policy = BurstPolicy(settings.colours_split_above)
             splitter = BurstSplitter(policy, _SPLIT_BY, operations, _accepted_events)
-            splitting = splitter.follow(lambda: loop.colours)
-            loops.append(asyncio.create_task(splitting, name="split bursts"))
+            split_loop = splitter.follow(lambda: loop.colours)
+            loops.append(asyncio.create_task(split_loop, name="split bursts"))
         await _until_stopped(service, fronts, loops)
 
 

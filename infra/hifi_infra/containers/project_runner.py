@@ -39,11 +39,11 @@ class ProjectRunner:
 
     async def is_running(self) -> bool:
         """As `ColourRunner`: whether any container runs."""
-        running = [
+        running_containers = [
             container for container in await self._all() if container["State"] in ("running", "restarting")
         ]
-        self.was_started |= bool(running)
-        return bool(running)
+        self.was_started |= bool(running_containers)
+        return bool(running_containers)
 
     async def waits_for(self) -> list[str]:
         """Conditions that it waits for before all of its services are healthy; empty when they are.
@@ -76,13 +76,14 @@ class ProjectRunner:
     async def stop(self) -> None:
         """As `ColourRunner`: service by service in the order of an event's path, Kafka last."""
         with engine_answers():
-            running: dict[str, list[DockerContainer]] = {}
-            for (
-                container
-            ) in await self._all():  # now: `show` replaces what is known of a container, labels too
-                running.setdefault(container["Labels"][SERVICE], []).append(container)
-            for service in (*FLOW, *sorted(running.keys() - {*FLOW, _KAFKA}), _KAFKA):
-                await asyncio.gather(*(self._stop(container) for container in running.get(service, ())))
+            running_containers: dict[str, list[DockerContainer]] = {}
+            # The labels are read before `show`, which replaces all that is known of a container.
+            for container in await self._all():
+                running_containers.setdefault(container["Labels"][SERVICE], []).append(container)
+            for service in (*FLOW, *sorted(running_containers.keys() - {*FLOW, _KAFKA}), _KAFKA):
+                await asyncio.gather(
+                    *(self._stop(container) for container in running_containers.get(service, ()))
+                )
         logger.info("colour-stopped", project=self._project)
 
     async def adjust_priority(self, *, is_only: bool) -> None:

@@ -167,9 +167,9 @@ def _fetch(jar: Jar, maven: "MavenContext") -> Path:
 
 def _sweep(target: Path) -> None:
     """Remove the folders of downloads that were killed."""
-    for abandoned in target.glob(".part-*"):
-        if time.time() - abandoned.stat().st_mtime > STALE_S:
-            shutil.rmtree(abandoned, ignore_errors=True)
+    for abandoned_folder in target.glob(".part-*"):
+        if time.time() - abandoned_folder.stat().st_mtime > STALE_S:
+            shutil.rmtree(abandoned_folder, ignore_errors=True)
 
 
 def repositories() -> dict[str, str]:

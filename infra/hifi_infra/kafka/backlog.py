@@ -201,9 +201,9 @@ async def _newest_raw_offsets(consumer: Any, partitions: Sequence[TopicPartition
 class _Search:
     """Binary search for the first offset of `normalized` whose event comes after `raw` in the topic `raw`."""
 
-    def __init__(self, offsets: range, raw: int) -> None:
+    def __init__(self, offsets: range, raw_offset: int) -> None:
         self.first, self.last = offsets.start, offsets.stop
-        self._raw = raw
+        self._raw = raw_offset
 
     @property
     def middle(self) -> int:
@@ -212,8 +212,8 @@ class _Search:
 
     def narrow(self, record: ConsumerRecord) -> None:
         """Continue in one half. A replayed dead letter is out of order and counts as processed."""
-        raw = _raw_offset(record)
-        if raw is None or raw <= self._raw:
+        raw_offset = _raw_offset(record)
+        if raw_offset is None or raw_offset <= self._raw:
             self.first = min(record.offset + 1, self.last)
         else:
             self.last = self.middle

@@ -69,12 +69,12 @@ def _choose(brokers: int, ports: Sequence[int], old: Sequence[Ports]) -> tuple[P
         used_ports.add(port)
         return port
 
-    chosen = []
+    chosen_ports = []
     for number in range(brokers):
         before = old[number] if old else Ports(0, 0)
         broker = ports[number] if ports else pick(before.broker)
-        chosen.append(Ports(broker, pick(before.controller)))
-    return tuple(chosen)
+        chosen_ports.append(Ports(broker, pick(before.controller)))
+    return tuple(chosen_ports)
 
 
 def _read(file: Path) -> ClusterState | None:

@@ -101,10 +101,10 @@ async def set_up(settings: SetupSettings) -> None:
 def _pipes(folder: Path | None) -> list[Pipe]:
     if folder is None:
         return []
-    loaded, problems = loader.load(folder)
+    loaded_pipes, problems = loader.load(folder)
     if problems:
         raise Misconfigured("no pipe was published:\n" + "\n".join(f"  {problem}" for problem in problems))
-    return [pipe_file.pipe for pipe_file in loaded]
+    return [pipe_file.pipe for pipe_file in loaded_pipes]
 
 
 async def _users(

@@ -152,8 +152,8 @@ def _records(
         return rollout.delete(registry, name)
     if change != "rolling out" or share is None:
         return rollout.put_at_once(registry, pipe)
-    running = registry.pipes[name].rollout
-    if running is not None and running.next.pipe == pipe:
+    running_rollout = registry.pipes[name].rollout
+    if running_rollout is not None and running_rollout.next.pipe == pipe:
         return rollout.change_share(registry, name, share)
     return rollout.begin(registry, pipe, share)
 

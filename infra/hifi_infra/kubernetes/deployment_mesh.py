@@ -251,8 +251,8 @@ def _ready_after_s(pod: Mapping[str, Any]) -> float | None:
     containers = pod["status"].get("containerStatuses", [])
     if ready is None or not containers or containers[0]["restartCount"]:
         return None
-    started = containers[0]["state"].get("running", {}).get("startedAt")
-    return None if started is None else (ready - datetime.fromisoformat(started)).total_seconds()
+    started_at = containers[0]["state"].get("running", {}).get("startedAt")
+    return None if started_at is None else (ready - datetime.fromisoformat(started_at)).total_seconds()
 
 
 def _use(pod_metrics: Mapping[str, Any]) -> tuple[float, int]:

@@ -285,14 +285,14 @@ class Mesh:
 
     async def _start_stream(self, pipes: Sequence[Pipe]) -> None:
         self.phase = "creating the stream's topics"
-        preparing = asyncio.create_task(self._prepare_stream())
+        prepare_task = asyncio.create_task(self._prepare_stream())
         try:
             coloured = bool(load(StreamSettings).colour)
             if coloured:  # no service may see pipes that a colour is refused for
-                await preparing
+                await prepare_task
             await self.fleet.start(*FLOW)
             self._write_state()
-            self.partitions = await preparing
+            self.partitions = await prepare_task
             if not coloured and (self.plan.console or self.plan.control):
                 # Both colours share theirs, which are on the control plane's Kafka.
                 name = f"{ADMIN}@{socket.gethostname()}" if self.plan.kafka else ADMIN
@@ -300,7 +300,7 @@ class Mesh:
                     self.bootstrap, self.plan.principal_topics, self.plan.token, name
                 )
         finally:
-            preparing.cancel()
+            prepare_task.cancel()
         if self.plan.control:
             await self._start_control()
         if pipes:

@@ -127,10 +127,10 @@ def find(data: Path) -> RunningMesh | None:
     return mesh if mesh is not None and is_alive(mesh) else None
 
 
-def write(data: Path, running: RunningMesh) -> None:
+def write(data: Path, mesh: RunningMesh) -> None:
     """Write the description. The file is replaced at once: a reader gets the old or the new one, whole."""
     temporary_file = state_file(data).with_suffix(".part")
-    description = running.model_copy(update={"release": version("infra")})
+    description = mesh.model_copy(update={"release": version("infra")})
     temporary_file.write_text(description.model_dump_json(indent=1))
     temporary_file.replace(state_file(data))
 
@@ -158,8 +158,8 @@ def lock(data: Path) -> IO[str]:
             raise Misconfigured(
                 f"the data folder {data} cannot be locked: {error.strerror}; name another with --data"
             ) from error
-        running = read(data)
-        owner = f" (process {running.pid}, {running.url})" if running else ""
+        mesh = read(data)
+        owner = f" (process {mesh.pid}, {mesh.url})" if mesh else ""
         raise Misconfigured(
             f"a mesh already runs on {data}{owner}: stop it with `hifi down --data {data}`, "
             "or give this one a folder of its own with --data"
@@ -175,14 +175,10 @@ async def wait_for_earlier(data: Path, within_s: float = EARLIER_END_S) -> int:
     Returns:
         How many of its processes still ran at the call.
     """
-    running = read(data)
+    mesh = read(data)
     remaining = (
-        [
-            process
-            for instance in running.instances
-            if (process := _find_process(instance.pid, instance.created))
-        ]
-        if running
+        [process for instance in mesh.instances if (process := _find_process(instance.pid, instance.created))]
+        if mesh
         else []
     )
     count = len(remaining)
@@ -208,9 +204,9 @@ def created(pid: int) -> float:
         return 0.0
 
 
-def is_alive(running: RunningMesh) -> bool:
+def is_alive(mesh: RunningMesh) -> bool:
     """Whether the mesh's own process still runs."""
-    return _find_process(running.pid, running.created) is not None
+    return _find_process(mesh.pid, mesh.created) is not None
 
 
 def _find_process(pid: int, created: float) -> psutil.Process | None:

@@ -43,8 +43,8 @@ def can_restore() -> bool:
     """Whether this process may give a priority back that was lowered."""
     if sys.platform != "linux":
         return False
-    soft, _ = resource.getrlimit(resource.RLIMIT_NICE)
-    if soft == resource.RLIM_INFINITY or soft >= 20 - os.getpriority(os.PRIO_PROCESS, 0):
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NICE)
+    if soft_limit == resource.RLIM_INFINITY or soft_limit >= 20 - os.getpriority(os.PRIO_PROCESS, 0):
         return True
     with contextlib.suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/self/status").read_text().splitlines()

@@ -123,14 +123,14 @@ class ChangeDemo:
             await asyncio.sleep(_POLL_S)
         if writer.error is not None:
             raise Retryable(f"the writer failed: {writer.error}")
-        logged = await asyncio.to_thread(database.logged_changes, source.url)
-        self.tell(f"waiting until {logged.total():,} changes of rows have arrived everywhere")
+        logged_changes = await asyncio.to_thread(database.logged_changes, source.url)
+        self.tell(f"waiting until {logged_changes.total():,} changes of rows have arrived everywhere")
         expected = arrivals.masked(await asyncio.to_thread(database.rows_of, source.url), workspace.mask_key)
         await self._wait_for_count(
-            webhook_arrivals, webhook_arrivals.changes.total, logged.total(), "changes at the webhook"
+            webhook_arrivals, webhook_arrivals.changes.total, logged_changes.total(), "changes at the webhook"
         )
         tables = await self._compare_tables(expected)
-        return await self._report(webhook_arrivals, logged, tables, time.monotonic() - began_s)
+        return await self._report(webhook_arrivals, logged_changes, tables, time.monotonic() - began_s)
 
     async def kill(self) -> None:
         """End all processes immediately."""
@@ -208,19 +208,19 @@ class ChangeDemo:
         warehouse = self.load_test.workspace.data / "lake"
         patience = _Patience(self.tell, "rows that differ")
         while True:
-            read = await asyncio.gather(
+            row_sets = await asyncio.gather(
                 asyncio.to_thread(database.rows_of, self.target.url),
                 asyncio.to_thread(arrivals.lake_rows, warehouse),
                 asyncio.to_thread(every_type.rows_of, self.source.url),
                 asyncio.to_thread(every_type.rows_of, self.target.url),
             )
-            rows_of = dict(zip((TABLE, LAKE), read[:2], strict=True))
+            rows_of = dict(zip((TABLE, LAKE), row_sets[:2], strict=True))
             different_counts = {name: arrivals.different(expected, rows) for name, rows in rows_of.items()}
-            source_rows, target_rows = read[2:]
+            source_rows, target_rows = row_sets[2:]
             different_counts[EVERY_TYPE] = arrivals.different(source_rows, target_rows)
             differences = ", ".join(f"{name} {count:,}" for name, count in different_counts.items())
             if not any(different_counts.values()) or not await patience.wait(differences):
-                compared: dict[str, tuple[Mapping[Any, Any], Mapping[Any, Any]]] = {
+                compared_rows: dict[str, tuple[Mapping[Any, Any], Mapping[Any, Any]]] = {
                     **{name: (expected, rows) for name, rows in rows_of.items()},
                     EVERY_TYPE: (source_rows, target_rows),
                 }
@@ -229,11 +229,15 @@ class ChangeDemo:
                         "equal": len(source.keys() & target.keys()) - _unequal(source, target),
                         "different": different_counts[name],
                     }
-                    for name, (source, target) in compared.items()
+                    for name, (source, target) in compared_rows.items()
                 }
 
     async def _report(
-        self, webhook_arrivals: Arrivals, logged: Any, tables: dict[str, dict[str, int]], seconds: float
+        self,
+        webhook_arrivals: Arrivals,
+        logged_changes: Any,
+        tables: dict[str, dict[str, int]],
+        seconds: float,
     ) -> dict[str, Any]:
         mesh = self.load_test.mesh
         await asyncio.sleep(_POLL_S)  # for copies that come late
@@ -244,13 +248,13 @@ class ChangeDemo:
         ambiguous = webhook_arrivals.ambiguous(self.killed_ns, unanswered.get(WEBHOOK, ()))
         return {
             "rows": ROWS,
-            "changes": logged.total(),
+            "changes": logged_changes.total(),
             "different": sum(table["different"] for table in tables.values()),
-            "lost": (logged - webhook_arrivals.changes).total()
+            "lost": (logged_changes - webhook_arrivals.changes).total()
             + max(0, ROWS - len(webhook_arrivals.snapshot)),
             "duplicates": len(webhook_arrivals.repeated) - ambiguous,
             "ambiguous": ambiguous,
-            "unexpected": (webhook_arrivals.changes - logged).total()
+            "unexpected": (webhook_arrivals.changes - logged_changes).total()
             + max(0, len(webhook_arrivals.snapshot) - ROWS),
             "seconds": round(seconds, 1),
             "tables": tables,

@@ -28,8 +28,8 @@ def report_tables(numbers: Mapping[str, Any]) -> list[Table]:
     rows = table(
         "destination", ">rows equal", ">rows different", title="\nRows of the tables and of the source"
     )
-    for name, compared in numbers["tables"].items():
-        rows.add_row(name, f"{compared['equal']:,}", f"{compared['different']:,}")
+    for name, row_counts in numbers["tables"].items():
+        rows.add_row(name, f"{row_counts['equal']:,}", f"{row_counts['different']:,}")
     lags = table("destination", ">p50", ">p95", ">p99", ">max", title="\nLag from the commit of a change")
     for name, lag in numbers["lag_ms"].items():
         lags.add_row(name, *(f"{lag[percentile]:,.0f} ms" for percentile in ("p50", "p95", "p99", "max")))

@@ -86,8 +86,8 @@ class ColouredLoad:
         await asyncio.to_thread(self._write_pipes)
         await self.load.start_destination()
         await workspace.wait_for_destination()
-        maker = Expected(workspace.mask_key)
-        self.expected |= {name: maker.deliveries(name, row) for name, row in rows.items()}
+        expectations = Expected(workspace.mask_key)
+        self.expected |= {name: expectations.deliveries(name, row) for name, row in rows.items()}
 
     async def start(self) -> None:
         """Start both colours and the front, and wait until they are ready.
@@ -172,7 +172,7 @@ class ColouredLoad:
     @contextlib.asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:
         """Sends while the block runs, and ends when the last request is answered."""
-        sending = asyncio.create_task(self.load.send(self.rate))
+        send_task = asyncio.create_task(self.load.send(self.rate))
         try:
             yield
         finally:
@@ -180,7 +180,7 @@ class ColouredLoad:
                 await asyncio.sleep(_POLL_S)
             await self.load.sender.stop(60)
             with contextlib.suppress(HifiError):
-                await sending
+                await send_task
 
     async def stop(self) -> None:
         """End all processes gracefully."""

@@ -50,7 +50,7 @@ class Connector:
         source, database = self._source, self._source.database
         slot = slot_name(self._stream, self._pipe)
         converter = "org.apache.kafka.connect.json.JsonConverter"
-        fixed = {
+        fixed_settings = {
             "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
             "tasks.max": "1",
             # A change has one offset of the topic, and only one, which identifies its event.
@@ -107,7 +107,7 @@ class Connector:
             "slot.max.retries": "2",
             "slot.retry.delay.ms": "5000",
         }
-        return {**defaults, **source.settings, **fixed}
+        return {**defaults, **source.settings, **fixed_settings}
 
     async def declare(self) -> None:
         """Create the connector, or change it if it differs.

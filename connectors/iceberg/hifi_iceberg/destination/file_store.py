@@ -66,12 +66,12 @@ class FileStore:
         Returns:
             Their URLs there.
         """
-        local = sorted(Path(folder).rglob("*.parquet"))
+        local_files = sorted(Path(folder).rglob("*.parquet"))
         if self._local:
-            return [f"file://{path}" for path in local]
+            return [f"file://{path}" for path in local_files]
         base = Path(folder)
         urls = []
-        for path in local:
+        for path in local_files:
             target = f"{self._root}/{base.name}/{path.relative_to(base)}"
             copy_files(str(path), target, destination_filesystem=self._files)
             urls.append(f"{self._scheme}://{target}")
@@ -116,10 +116,10 @@ class FileStore:
         if not paths:
             return 0
         referenced = self._referenced()
-        unused = [path for path in paths if path not in referenced]
-        for path in unused:
+        unused_paths = [path for path in paths if path not in referenced]
+        for path in unused_paths:
             self._files.delete_file(path)
-        return sum(path.endswith(".parquet") for path in unused)
+        return sum(path.endswith(".parquet") for path in unused_paths)
 
     def _referenced(self) -> set[str]:
         """Paths of the data files of all snapshots."""

@@ -98,8 +98,8 @@ class _RestrictedCatalog(Catalog):
         properties: Properties = EMPTY_DICT,
         location: str | None = None,  # noqa: ARG002 - no place decides the class
     ) -> FileIO:
-        merged = {**self.properties, **properties, _WAREHOUSE: self.properties[_WAREHOUSE]}
-        return WarehouseFileIO(merged, self.pipe)
+        merged_properties = {**self.properties, **properties, _WAREHOUSE: self.properties[_WAREHOUSE]}
+        return WarehouseFileIO(merged_properties, self.pipe)
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """The table of a name."""

@@ -44,13 +44,13 @@ class RecordReader:
         """
         self._avro = avro
         self._id = f"{cluster}/{source.topic}"
-        shared = [
+        shared_attributes = [
             ("ce_specversion", b"1.0"),
             ("ce_source", f"kafka://{cluster}/{source.topic}".encode()),
             (CONTENT_TYPE, _JSON),
         ]
-        self._attributes = [*shared, ("ce_type", source.type.encode())]
-        self._attributes_of_deletion = [*shared, ("ce_type", source.deleted_type.encode())]
+        self._attributes = [*shared_attributes, ("ce_type", source.type.encode())]
+        self._attributes_of_deletion = [*shared_attributes, ("ce_type", source.deleted_type.encode())]
         self._partition_key = None if source.partition_key is None else source.partition_key.split(".")
         self._max_bytes = max_bytes
         self._limits = DecodeLimits(max_bytes, 1, _MAX_DEPTH)

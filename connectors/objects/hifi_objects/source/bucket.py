@@ -51,11 +51,11 @@ class ReadableBucket:
 
     async def listed(self) -> list[ObjectVersion]:
         """All objects, without hidden ones and markers of folders, which are empty and end with a slash."""
-        skipped = 0 if self._settings.prefix is None else len(self._settings.prefix) + 1
+        prefix_length = 0 if self._settings.prefix is None else len(self._settings.prefix) + 1
         await judge_endpoint(self._settings, self._pipe)
         versions: list[ObjectVersion] = []
         for key, modified, tag, size in await list_bucket(self._settings, self._pipe):
-            path = key[skipped:]
+            path = key[prefix_length:]
             if path and not _is_hidden(path) and not (path.endswith("/") and not size):
                 versions.append(_version(path, modified, tag, size))
         return versions
@@ -90,8 +90,10 @@ class ReadableBucket:
 
     async def _copy(self, version: ObjectVersion, file: BinaryIO) -> None:
         answer = await obstore.get_async(self._store, version.path)
-        meta: Any = answer.meta
-        current_version = _version(version.path, meta["last_modified"], str(meta["e_tag"]), meta["size"])
+        metadata: Any = answer.meta
+        current_version = _version(
+            version.path, metadata["last_modified"], str(metadata["e_tag"]), metadata["size"]
+        )
         if current_version.version != version.version:
             raise ObjectGone(f"the object {version.shown_path} was written again")
         async for chunk in answer.stream(min_chunk_size=_CHUNK_BYTES):

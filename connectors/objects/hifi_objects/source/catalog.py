@@ -220,10 +220,10 @@ class ObjectCatalog:
             if number >= ordinal:
                 break
             path = known_object.object.path
-            replaced = self._newest[path] is not known_object
-            if replaced or now_s - self._missing.get(path, now_s) >= FORGET_S:
+            is_replaced = self._newest[path] is not known_object
+            if is_replaced or now_s - self._missing.get(path, now_s) >= FORGET_S:
                 entries[known_object.entry] = None
                 del self._known_objects[number]
-                if not replaced:
+                if not is_replaced:
                     del self._newest[path]
         return entries

@@ -66,9 +66,11 @@ class ObjectRows:
         """
         deaths, careful_until_row, self._is_open = 0, 0, False
         while True:
-            read = partial(self._read, open_object, path, row, last_row, careful=row < careful_until_row)
+            read_batch = partial(
+                self._read, open_object, path, row, last_row, one_by_one=row < careful_until_row
+            )
             try:
-                batch, complete = await self._in_thread(read)
+                batch, complete = await self._in_thread(read_batch)
             except WorkerDied as error:
                 deaths, careful_until_row = deaths + 1, row + _CAREFUL_ROWS
                 logger.warning("object-reader-died", path=path, after_row=row, error=str(error))
@@ -87,7 +89,7 @@ class ObjectRows:
                 last_row = None
 
     def _read(
-        self, open_object: OpenObject, path: str, row: int, last_row: int | None, *, careful: bool
+        self, open_object: OpenObject, path: str, row: int, last_row: int | None, *, one_by_one: bool
     ) -> tuple[RowBatch, bool]:
         """The next rows, and whether there are no more of them (up to `last_row`). Blocks.
 
@@ -100,7 +102,7 @@ class ObjectRows:
         rows: list[ObjectRow] = []
         while True:
             try:
-                answer = self._worker.next(1 if careful else MOST_EVENTS, last_row)
+                answer = self._worker.next(1 if one_by_one else MOST_EVENTS, last_row)
             except WorkerDied:
                 self._is_open = False
                 if rows:
@@ -108,17 +110,17 @@ class ObjectRows:
                 raise
             open_object.check()
             rows += answer.as_rows()
-            if answer.complete or not careful or not answer.rows or len(rows) == MOST_EVENTS:
+            if answer.complete or not one_by_one or not answer.rows or len(rows) == MOST_EVENTS:
                 return RowBatch(rows, answer.read_bytes), answer.complete
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Run a function that blocks. If this is cancelled, the worker is ended, so that the function ends."""
-        working = asyncio.ensure_future(asyncio.to_thread(work))
+        task = asyncio.ensure_future(asyncio.to_thread(work))
         try:
-            return await asyncio.shield(working)
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
             self._worker.kill()
             raise
         finally:
-            await asyncio.wait({working})
-            working.exception()  # if this is cancelled, nothing else retrieves it
+            await asyncio.wait({task})
+            task.exception()  # if this is cancelled, nothing else retrieves it

@@ -189,9 +189,8 @@ class ObjectsReader(PolledSource):
         if is_gone or not turn.over():
             position = position._replace(ordinal=known_object.ordinal + 1, row=0, batch=None)
         if changed_entries or catalog.next(position.ordinal) is None or turn.over():
-            await turn.keep(
-                {**changed_entries, AT: position.entry()}
-            )  # so that the next reader reads nothing again
+            # So that the next reader reads nothing again.
+            await turn.keep({**changed_entries, AT: position.entry()})
         return position
 
     async def _read_held(self, turn: SourceTurn, catalog: ObjectCatalog, held_object: HeldObject) -> None:

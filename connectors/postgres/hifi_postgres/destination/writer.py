@@ -167,9 +167,9 @@ class PostgresWriter(DestinationWriter):
         await connection.execute(self._begin, self._begin_values)
         cursor = await connection.execute(READ_TYPES, [self._table.table.as_string(connection)])
         types = {name: ColumnType(*type_values) for name, *type_values in await cursor.fetchall()}
-        altered = await self._alter(connection, types) if types else False
-        await (connection.commit() if altered else connection.rollback())
-        if altered:
+        is_altered = await self._alter(connection, types) if types else False
+        await (connection.commit() if is_altered else connection.rollback())
+        if is_altered:
             await self._read_types(connection)
         else:
             self._table.use_types(types)
@@ -180,7 +180,7 @@ class PostgresWriter(DestinationWriter):
         Raises:
             Missing: a column cannot be added or widened.
         """
-        altered = False
+        is_altered = False
         for name, declared in alterations(self._table_name, types, self._types):
             action = (
                 SQL("ALTER {column} TYPE {type}")
@@ -203,8 +203,8 @@ class PostgresWriter(DestinationWriter):
                     f"({type(error).__name__}); deliveries wait: alter the table yourself",
                 ) from error
             logger.warning("column-altered", table=self._table_name, column=name, type=declared)
-            altered = True
-        return altered
+            is_altered = True
+        return is_altered
 
     async def _column_at_fault(self, connection: Connection, row: RowChange, error: Error) -> str:
         """The column whose value PostgreSQL refuses, and its type; empty: it is not one value."""

@@ -74,12 +74,12 @@ class PostgresRows:
                 largest, fetch = 1, _FETCH
                 while fetched := await cursor.fetchmany(fetch):
                     for values_of_row in fetched:
-                        read = table_row(values_of_row)
-                        if len(page) == limit or (page and size + read.size > _PAGE_BYTES):
-                            return Page(page, read.place)
-                        page.append(read)
-                        size += len(read.data or b"")
-                        largest = max(largest, read.size)
+                        row = table_row(values_of_row)
+                        if len(page) == limit or (page and size + row.size > _PAGE_BYTES):
+                            return Page(page, row.place)
+                        page.append(row)
+                        size += len(row.data or b"")
+                        largest = max(largest, row.size)
                     if len(fetched) < fetch:
                         break
                     fetch = max(_FETCH, min(self._most_fetch, _PAGE_BYTES // largest))

@@ -104,11 +104,11 @@ class RowStatements:
         return SQL("({})").format(SQL(", ").join(self._order))
 
     def _between(self, after: Place | None, upper_bound: str) -> tuple[Composed, list[Any]]:
-        until = SQL("{} <= %s").format(self._order[0])
+        upper_condition = SQL("{} <= %s").format(self._order[0])
         if after is None:
-            return until, [upper_bound]
+            return upper_condition, [upper_bound]
         row = SQL("({})").format(SQL(", ").join([Placeholder()] * len(after)))
-        return SQL("{} > {} AND ").format(self._place(), row) + until, [*after, upper_bound]
+        return SQL("{} > {} AND ").format(self._place(), row) + upper_condition, [*after, upper_bound]
 
     def _rows(self, condition: Composable) -> Composed:
         order_columns = SQL(", ").join(SQL("{}::text").format(name) for name in self._order)

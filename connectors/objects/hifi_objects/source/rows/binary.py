@@ -152,12 +152,12 @@ def _rows_of_block(block: Any, first: int) -> Iterator[ObjectRow]:
         yield ObjectRow(number + 1, None, "unreadable-object", detail)
 
 
-def _tolerant(read: Callable[..., Any]) -> Callable[..., Any]:
+def _tolerant(read_value: Callable[..., Any]) -> Callable[..., Any]:
     """A reader of a logical type that fails on no value: the row with it is refused, and the others are read."""
 
     def read_or_mark(data: Any, writer_schema: Any = None, reader_schema: Any = None) -> Any:
         try:
-            return read(data, writer_schema, reader_schema)
+            return read_value(data, writer_schema, reader_schema)
         except Exception:  # noqa: BLE001 - such as OverflowError, ValueError
             return NoValue()
 
@@ -167,5 +167,5 @@ def _tolerant(read: Callable[..., Any]) -> Callable[..., Any]:
 def tolerate_bad_values() -> None:
     """Have fastavro read values that Python cannot represent as `NoValue`, in this process."""
     readers = fastavro.read.LOGICAL_READERS  # both readers use it
-    for name, read in list(readers.items()):
-        readers[name] = _tolerant(read)
+    for name, read_value in list(readers.items()):
+        readers[name] = _tolerant(read_value)
