@@ -89,7 +89,7 @@ async def prepare_step(name: str, systems: StepSystems, topics: Topics) -> Step:
 
 
 async def _source(name: str, systems: StepSystems, topics: Topics) -> Step:
-    """From a topic to `raw`."""
+    """A step from a topic to `raw`."""
     kind = name.partition(" ")[0]
     topic, partitions = f"{topics.stream}-source", PARTITIONS if kind == "kafka" else 1
     await TopicTarget(systems.kafka, topic).create(partitions)
@@ -116,7 +116,7 @@ async def _source(name: str, systems: StepSystems, topics: Topics) -> Step:
 
 
 async def _polled(name: str, systems: StepSystems, topics: Topics) -> Step:
-    """From a table or a folder to `raw`."""
+    """A step from a table or a folder to `raw`."""
     kind = name.partition(" ")[0]
     source: dict[str, Any] = {"kind": kind, "backfill": LIVE}
     if kind == "sql":
@@ -158,7 +158,7 @@ async def _polled(name: str, systems: StepSystems, topics: Topics) -> Step:
 
 
 async def _destination(name: str, systems: StepSystems, topics: Topics) -> Step:
-    """From `enriched` to a destination."""
+    """A step from `enriched` to a destination."""
     kind, _, variant = name.partition(" ")
     make_target = {"kafka": _topic, "postgres": _table, "objects": _files}[kind]
     settings, target, loop_target, loop_target_argument = await make_target(variant, systems, topics)

@@ -44,7 +44,7 @@ class Target(Protocol):
         """Number of events now; it may count what is not visible yet."""
 
     async def times_s(self) -> Sequence[float]:
-        """When each event was written, seconds since 1970 UTC."""
+        """The time at which each event was written, seconds since 1970 UTC."""
 
 
 class TopicTarget:

@@ -69,7 +69,7 @@ class LoadRound:
         }
 
     def lags_ms(self, slice_s: float) -> list[dict[str, float]]:
-        """For each slice of this many seconds of due times: its p50, p95 and maximum lag, due time to answer."""
+        """p50, p95 and maximum lag, due time to answer, of each slice of `slice_s` seconds of due times."""
         slices: dict[int, list[float]] = {}
         for due_ns, lag_ms in self._lags():
             slices.setdefault(int(due_ns / (slice_s * SECOND_NS)), []).append(lag_ms)

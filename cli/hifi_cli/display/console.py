@@ -31,7 +31,7 @@ class VisibleConsole(Console):
     """Prints control characters of texts as escapes; the styles are its own."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As rich's, with visible texts."""
+        """Render as rich does, with visible texts."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
 

@@ -28,5 +28,5 @@ class UpgradeChange:
     """Services that need it."""
 
     def json(self) -> dict[str, Any]:
-        """For programs."""
+        """The change as JSON."""
         return asdict(self)

@@ -99,7 +99,7 @@ class SqlSource(CollectedSource):
         return [self.column, *(name for name in self.key if name != self.column)]
 
     def identifying(self) -> list[tuple[str, str]]:
-        """As of all sources; ids have the values of `column` and `key`."""
+        """Setting and path of each such field, as of all sources, with the columns of `column` and `key`."""
         return [("column", self.column), *(("key", name) for name in self.key), *super().identifying()]
 
 

@@ -21,7 +21,7 @@ SCRATCH: Final = "/tmp"  # noqa: S108 - the container's own
 
 
 def main() -> None:
-    """Never returns: this process becomes Java."""
+    """Replace this process by Java."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         sys.exit("cluster.py: pyspark is not installed")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """When a service grows and shrinks.
+    """Limits by which a service grows and shrinks.
 
     Attributes:
         min_instances: lower bound.

@@ -17,7 +17,7 @@ class BurstStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BurstPolicy:
-    """When requests are split and joined.
+    """Limits by which requests are split and joined.
 
     Attributes:
         above_per_s: events per second, over both colours, above which they are split.

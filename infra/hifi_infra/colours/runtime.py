@@ -55,28 +55,28 @@ class ColourFolders:
         self._folders = folders
 
     async def kafka(self, name: str) -> str:
-        """As `ColourRuntime`."""
+        """Implement `ColourRuntime`."""
         mesh = running.find(self._folders[name])
         return mesh.kafka if mesh is not None else ""
 
     async def waits_for(self, name: str) -> list[str]:
-        """As `ColourRuntime`."""
+        """Implement `ColourRuntime`."""
         return await waits_for(self._folders[name])
 
     async def runs(self, name: str) -> bool:
-        """As `ColourRuntime`."""
+        """Implement `ColourRuntime`."""
         return running.is_locked(self._folders[name])
 
     def check(self, change: SetupChange) -> None:
-        """As `ColourRuntime`."""
+        """Implement `ColourRuntime`."""
         change.check()
 
     def make_room(self, name: str, setup: ColourSetup) -> Path | None:
-        """As `ColourRuntime`: a stream keeps its number of partitions, and another number needs a new one."""
+        """Implement `ColourRuntime`: a stream keeps its number of partitions, and another number needs a new one."""
         return set_aside(self._folders[name], setup.partitions) if setup.partitions else None
 
     def log_of(self, name: str) -> str:
-        """As `ColourRuntime`."""
+        """Implement `ColourRuntime`."""
         return f"its log is {self._folders[name].parent / 'logs' / name}.log"
 
 

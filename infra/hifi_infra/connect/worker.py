@@ -45,7 +45,7 @@ class ConnectWorker:
     """Runs a worker. Its connectors and their positions are kept in topics of the Kafka cluster."""
 
     def __init__(self, folder: Path, bootstrap: str, port: int, *, brokers: int = 1) -> None:
-        """Nothing is started yet.
+        """Prepare the worker; `start` starts it.
 
         Args:
             folder: for its settings and its log, and the file `CREDENTIALS`, which collect needs.

@@ -149,7 +149,7 @@ def _ingest(name: str) -> str:
 
 
 async def _accepted_events() -> float | None:
-    """As `accepted_events`, of all instances of ingest whose colour runs."""
+    """Events that were accepted, as `accepted_events` counts them, of all instances of ingest whose colour runs."""
     ingests: list[tuple[str, int]] = []
     for name in NAMES:
         with contextlib.suppress(socket.gaierror):  # it is asleep

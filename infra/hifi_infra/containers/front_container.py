@@ -70,4 +70,4 @@ class FrontContainer:
         """Leave the container running: Compose started it, and ends it."""
 
     async def kill(self) -> None:
-        """As `stop`."""
+        """Leave the container running, as `stop` does."""

@@ -38,7 +38,7 @@ class ProjectRunner:
         self.was_started = False
 
     async def is_running(self) -> bool:
-        """As `ColourRunner`: whether any container runs."""
+        """Implement `ColourRunner`: whether any container runs."""
         running_containers = [
             container for container in await self._all() if container["State"] in ("running", "restarting")
         ]
@@ -63,7 +63,7 @@ class ProjectRunner:
         )
 
     async def start(self, setup: ColourSetup, *, in_background: bool) -> None:
-        """As `ColourRunner`. What it runs on is said by the files of the project, which Compose has started once."""
+        """Implement `ColourRunner`. Compose has started the project once, and its files have the setup."""
         del setup, in_background
         if not await self._is_set_up():
             return
@@ -74,7 +74,7 @@ class ProjectRunner:
         logger.info("colour-started", project=self._project, containers=len(containers))
 
     async def stop(self) -> None:
-        """As `ColourRunner`: service by service in the order of an event's path, Kafka last."""
+        """Implement `ColourRunner`: service by service in the order of an event's path, Kafka last."""
         with engine_answers():
             running_containers: dict[str, list[DockerContainer]] = {}
             # The labels are read before `show`, which replaces all that is known of a container.
@@ -87,7 +87,7 @@ class ProjectRunner:
         logger.info("colour-stopped", project=self._project)
 
     async def adjust_priority(self, *, is_only: bool) -> None:
-        """As `ColourRunner`: containers have their limits of CPU time instead."""
+        """Implement `ColourRunner`: containers have their limits of CPU time instead."""
 
     async def _stop(self, container: DockerContainer) -> None:
         with contextlib.suppress(KeyError):

@@ -64,7 +64,7 @@ class ServiceContainer:
 
     @property
     def instance(self) -> str:
-        """As in `egest-2`."""
+        """Name of the instance, such as `egest-2`."""
         return f"{self.service}-{self.number}"
 
     @property

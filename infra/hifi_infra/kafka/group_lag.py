@@ -24,7 +24,7 @@ _KEPT: Final = 600
 
 
 class EndHistory:
-    """When a partition had which end. Pure."""
+    """End offsets of a partition and the times at which they were seen. Pure."""
 
     def __init__(self) -> None:
         self._end_offsets: deque[tuple[float, int]] = deque(maxlen=_KEPT)

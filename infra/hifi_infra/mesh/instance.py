@@ -59,7 +59,7 @@ class Instance:
 
     @property
     def name(self) -> str:
-        """As in `normalize-2`."""
+        """Name of the instance, such as `normalize-2`."""
         return self.spec.name
 
     @property

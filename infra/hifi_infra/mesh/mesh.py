@@ -152,12 +152,12 @@ class Mesh:
         self._write_state()
 
     async def set_release(self, name: str, release: str, reason: str) -> None:
-        """As `Fleet.set_release`."""
+        """Set the release of an instance, as `Fleet.set_release` does."""
         await self.fleet.set_release(name, release, reason)
         self._write_state()
 
     async def remove(self, name: str, reason: str) -> None:
-        """As `Fleet.remove`."""
+        """Remove an instance, as `Fleet.remove` does."""
         await self.fleet.remove(name, reason)
         self._write_state()
 

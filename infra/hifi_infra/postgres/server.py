@@ -56,7 +56,7 @@ class PostgresServer:
     """Runs from `start` to `remove`. Its data are in a folder of their own below /tmp, which other users may enter."""
 
     def __init__(self, name: str, log: Path, options: Mapping[str, str] | None = None) -> None:
-        """Nothing is started yet.
+        """Prepare the server; `start` starts it.
 
         Args:
             name: for messages.

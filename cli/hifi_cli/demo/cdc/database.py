@@ -80,7 +80,7 @@ class Writer(threading.Thread):
     def __init__(
         self, url: str, rows: int, changes: int, seconds: float, type_rows: every_type.TypeRows
     ) -> None:
-        """Nothing is changed before `start`.
+        """Prepare the writer; `start` begins the changes.
 
         Args:
             url: of the database.

@@ -75,7 +75,7 @@ class ChangeReader:
     """Makes events of the records of one connector."""
 
     def __init__(self, source: DebeziumSource, cluster: str, max_bytes: int) -> None:
-        """Nothing is read yet.
+        """Start without columns.
 
         Args:
             source: as the pipe declares it.

@@ -51,7 +51,7 @@ class KeptKeys:
     """The topic of one source."""
 
     def __init__(self, bootstrap: str, topic: str, security: KafkaSecurity, pipe: str | None = None) -> None:
-        """Nothing is connected yet.
+        """Start without a connection.
 
         Args:
             bootstrap: of the cluster with the changes.

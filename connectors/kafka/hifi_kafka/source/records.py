@@ -34,7 +34,7 @@ class RecordReader:
     def __init__(
         self, source: KafkaSource, cluster: str, max_bytes: int, avro: AvroRecords | None = None
     ) -> None:
-        """Nothing is read yet.
+        """Prepare the attributes of the events.
 
         Args:
             source: as the pipe declares it.

@@ -63,7 +63,7 @@ class ObjectsAt(NamedTuple):
         return cls(**(entry | {"batch": None if batch is None else (batch[0], batch[1])}))
 
     def entry(self) -> dict[str, Any]:
-        """As JSON."""
+        """The progress as JSON."""
         return self._asdict()
 
     def others(self) -> "ObjectsAt":
@@ -84,7 +84,7 @@ class HeldObject(NamedTuple):
         return f"{_HELD}{self.version.ordinal}"
 
     def entry(self) -> dict[str, Any]:
-        """As JSON."""
+        """The version and its progress as JSON."""
         return {"object": self.version.object.entry(), "at": self.at.entry()}
 
 

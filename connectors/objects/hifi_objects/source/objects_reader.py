@@ -60,7 +60,7 @@ class ObjectsReader(PolledSource):
     by_age = False  # the rows of an object come all at once, however new it is
 
     def __init__(self, source: ObjectsSource, store: ReadableStore, context: SourceContext) -> None:
-        """Nothing is read before `read`.
+        """Prepare the reader; `read` begins to read.
 
         Args:
             source: as the pipe declares it.

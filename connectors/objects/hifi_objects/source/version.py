@@ -43,7 +43,7 @@ class ObjectVersion(NamedTuple):
         )
 
     def entry(self) -> list[Any]:
-        """As JSON, which has no path that is not UTF-8."""
+        """The version as JSON, which has no path that is not UTF-8."""
         path: Any = self.path
         try:
             path.encode()

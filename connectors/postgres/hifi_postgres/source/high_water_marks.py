@@ -53,7 +53,7 @@ class HighWaterMarks:
         return self._settled_value
 
     def held_back_s(self, now_s: float) -> float:
-        """For how long transactions have held back the oldest mark beyond its time, seconds."""
+        """Time for which transactions have held back the oldest mark beyond its due time, seconds."""
         return (
             max(0.0, now_s - self._unsettled_marks[0][0] - self._settle_s) if self._unsettled_marks else 0.0
         )

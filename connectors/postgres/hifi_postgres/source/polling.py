@@ -41,7 +41,7 @@ class SqlPolling(PolledSource):
     by_age = True
 
     def __init__(self, source: SqlSource, context: SourceContext) -> None:
-        """Nothing is read before `read`.
+        """Prepare the source; `read` begins to read.
 
         Args:
             source: as the pipe declares it.

@@ -47,7 +47,7 @@ class SqlProgress(NamedTuple):
 
     @classmethod
     def new(cls) -> "SqlProgress":
-        """Nothing is read."""
+        """The progress before the first row."""
         return cls(secrets.token_hex(_TOKEN_BYTES))
 
     @classmethod
@@ -63,7 +63,7 @@ class SqlProgress(NamedTuple):
         )
 
     def entry(self) -> dict[str, Any]:
-        """As JSON."""
+        """The progress as JSON."""
         return self._asdict() | {"batch": None if self.batch is None else [*self.batch]}
 
     def begun(self, places: Sequence[Place], keys: Sequence[str | None]) -> "SqlProgress":

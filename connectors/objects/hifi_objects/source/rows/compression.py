@@ -26,7 +26,7 @@ class _Counted(io.RawIOBase):
         self._read_bytes = 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Whether it can be read: always."""
         return True
 
     def tell(self) -> int:

@@ -125,7 +125,7 @@ class _Joined(io.RawIOBase):
         self._remainder = remainder
 
     def readable(self) -> bool:
-        """It is."""
+        """Whether it can be read: always."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -149,7 +149,7 @@ class _Transcoded(io.RawIOBase):
         self._at_end = False
 
     def readable(self) -> bool:
-        """It is."""
+        """Whether it can be read: always."""
         return True
 
     def readinto(self, buffer: Any) -> int:
