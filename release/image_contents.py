@@ -19,7 +19,7 @@ _BY_ENGINE: Final = (
     "proc/",
     "sys/",
 )
-"""What the engine puts into each container."""
+"""Paths that the engine puts into each container."""
 _PACKAGES: Final = ("var/lib/dpkg/status", "var/lib/dpkg/status.d/")
 
 

@@ -72,7 +72,7 @@ DLOPENED: Final = (
     ),
     *("libm.so.6", "libutil.so.1", "libgcc_s.so.1", "libstdc++.so.6", "libz.so.1"),
 )
-"""What the resolver, threads and binary wheels open by name."""
+"""Libraries that the resolver, threads and binary wheels open by name."""
 FILES: Final = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
     "etc/group": "root:x:0:\nnogroup:x:65534:\n",

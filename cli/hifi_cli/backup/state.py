@@ -36,7 +36,7 @@ _NEWEST_BY_KEY: Final = frozenset(
 )
 """Compacted topics, of which the newest record of each key counts."""
 _NEW_STREAM: Final = frozenset({PRINCIPALS, AUDIT, SOURCE_POSITIONS})
-"""What a stream may contain and still be empty: `hifi up --control` creates its first principal."""
+"""Topics whose records a stream may have and still be empty: `hifi up --control` creates its first principal."""
 
 
 def stream_topics(topics: Topics) -> dict[str, str]:

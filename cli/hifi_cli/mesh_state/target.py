@@ -43,7 +43,7 @@ class Target:
     control: ControlPlane | None = None
     """The mesh's control plane; None: it has none."""
     audit: AuditTopics | None = None
-    """Where its principals and its audit are; None: in its own Kafka, under the names that the stream gives."""
+    """Topics of its principals and its audit; None: in its own Kafka, under the names that the stream gives."""
 
     @property
     def principals(self) -> AuditTopics:

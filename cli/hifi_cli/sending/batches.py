@@ -14,7 +14,7 @@ MAX_BYTES: Final = 1024 * 1024
 READ_AHEAD_BYTES: Final = 8 * 1024 * 1024
 """Maximum size of the events read but not sent; a single larger one is read all the same."""
 _EVENT_BYTES: Final = 200
-"""What an event takes in memory beside its data."""
+"""Memory of an event beside its data, bytes."""
 
 
 @dataclass(slots=True)

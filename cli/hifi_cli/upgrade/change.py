@@ -18,9 +18,9 @@ class UpgradeChange:
     """`topic`, `topic setting`, `ACL` or `setting`."""
     name: str
     now: str
-    """What there is; empty: nothing."""
+    """The present value; empty: there is none."""
     wanted: str
-    """What the installed release wants; empty: nothing."""
+    """The value that the installed release wants; empty: there is none."""
     made_by: str
     """`setup`, `hifi acl apply`, or `you`."""
     what_to_do: str

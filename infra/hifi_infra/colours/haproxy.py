@@ -113,7 +113,7 @@ def find_haproxy() -> str:
 
 
 def ensure_haproxy() -> str:
-    """Find HAProxy as `find_haproxy` does, but install it where it is missing and apt-get can be used without a password.
+    """Find HAProxy as `find_haproxy` does, or install it where apt-get can be used without a password.
 
     Raises:
         Misconfigured: it is missing and could not be installed.

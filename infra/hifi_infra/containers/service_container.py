@@ -12,7 +12,7 @@ ONE_OFF: Final = "com.docker.compose.oneoff"
 _IMAGE: Final = "com.docker.compose.image"
 _REPLACED: Final = "com.docker.compose.replace"
 RELEASE: Final = "io.github.hifi.release"
-"""What an actor called the release of a container that the executor made."""
+"""Label of the release, as an actor named it, of a container that the executor made."""
 NEXT: Final = "-next"
 """End of the name of a container until the one that it replaces has gone."""
 _ID_LENGTH: Final = 12

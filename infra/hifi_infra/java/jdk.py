@@ -60,7 +60,7 @@ def find_java(env: Mapping[str, str] = os.environ) -> Java:
 
 
 def ensure_java() -> Java:
-    """Find Java as `find_java` does, but install one where none is suitable and apt-get can be used without a password.
+    """Find Java as `find_java` does, or install one where apt-get can be used without a password.
 
     Raises:
         Misconfigured: none is suitable and none could be installed.

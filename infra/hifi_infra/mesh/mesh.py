@@ -55,7 +55,7 @@ class Mesh:
         self.brokers: BrokerSupervisor | None = None
         self.partitions: int | None = None
         self.phase = "not started"
-        """What it does now, as a phrase."""
+        """Its present activity, as a phrase."""
         self._serving = contextlib.AsyncExitStack()
         self._lock: IO[str] | None = None
         self._prober: asyncio.Task[None] | None = None

@@ -75,7 +75,7 @@ class Arrivals:
         )
 
     def lags_ms(self, answered_ms: Mapping[str, float]) -> list[float]:
-        """Lags from the commit of each change, without the snapshot, to an answer, by event id; milliseconds, sorted."""
+        """Lags from the commit of each change, without the snapshot, to an answer by event id, milliseconds, sorted."""
         return sorted(
             at_ms - self.committed_ms[name]
             for name, at_ms in answered_ms.items()

@@ -38,7 +38,7 @@ CHANGES: Final = 1_200
 CHANGES_S: Final = 60.0
 _READY_S: Final = 600.0
 _QUIET_S: Final = 300.0
-"""What has not arrived after so long without any progress counts as lost; a slow machine needs minutes for Spark."""
+"""Time without any progress after which a missing arrival counts as lost; a slow machine needs minutes for Spark."""
 _TELL_S: Final = 15.0
 _POLL_S: Final = 1.0
 _BETWEEN_KILLS_S: Final = 4.0

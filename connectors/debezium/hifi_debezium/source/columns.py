@@ -41,7 +41,7 @@ _INFINITE_DAYS: Final = {
     -625_821_272: "-infinity",
     -625_821_271: "-infinity",
 }
-"""What is left of an infinite date in 32 bits, in changes, and in snapshots and arrays."""
+"""Values of an infinite date in 32 bits, in changes, and in snapshots and arrays."""
 _INFINITE_MS: Final = {9_223_372_036_825_200: "infinity", -9_223_372_036_832_400: "-infinity"}
 _INFINITE_US: Final = {moment * 1000: text for moment, text in _INFINITE_MS.items()}
 _NOT_FINITE: Final = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}

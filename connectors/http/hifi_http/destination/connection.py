@@ -32,7 +32,7 @@ _FINAL_READ_S: Final = 0.02
 _HEAD_BYTES: Final = 64 * 1024
 _STATUS_LINE: Final = re.compile(rb"(?:\A|\r\n\r\n)HTTP/1\.[01] ([2-9]\d\d)[ \r][^\n]*\n")
 _IDLE_TIMEOUT: Final = re.compile(rb"HTTP/1\.[01] 408 ")
-"""What servers may send before they close an idle connection (RFC 9110, 15.5.9)."""
+"""Responses that servers may send before they close an idle connection (RFC 9110, 15.5.9)."""
 _RETIRED_S: Final = 0.05
 _TIMEOUT: Final = re.compile(rb"timeout=(\d{1,6})")
 

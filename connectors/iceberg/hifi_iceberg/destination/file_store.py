@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from hifi_iceberg.destination.restricted_catalog import WarehouseFileIO
 
 PREFIX: Final = "hifi-"
-"""What the names of folders with data files begin with, below `data` of a table; the identity of the log follows."""
+"""Prefix of the names of folders with data files, below `data` of a table; the identity of the log follows."""
 ABANDONED: Final = timedelta(days=1)
 """Age from which on files of another log that nothing refers to are of no batch that is under way."""
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import orjson
 
 OFFSETS: Final = "hifi.offsets."
-"""What the name of a property of a snapshot begins with, before the log: JSON object, partition to `[next, raw]`."""
+"""Prefix of the name of a property of a snapshot, before the log: JSON object, partition to `[next, raw]`."""
 WRITER: Final = "hifi.writer."
 """The same, of the run of the service that committed last for the log."""
 SETTLED_UNTIL: Final = "hifi.settled-until."

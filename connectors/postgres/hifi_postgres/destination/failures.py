@@ -12,7 +12,7 @@ _PASSING: Final = ("08", "25", "26", "28", "3D", "40", "53", "55", "57", "58", "
 _PASSING_CODES: Final = frozenset({"42501", "42P03", "42P05"})
 """No privilege; a cursor or a prepared statement of another client of the same connection."""
 _OTHER_TABLE: Final = frozenset({"3F000", "42P01", "42703", "42P10", "42704"})
-"""What the settings name is not there: schema, table, column, unique index, type."""
+"""Codes of objects that the settings name and that do not exist: schema, table, column, unique index, type."""
 _TRIGGERED: Final = ("09", "38", "39", "P0")
 """Classes of codes of functions that a statement runs."""
 _NOT_NULL: Final = "23502"
