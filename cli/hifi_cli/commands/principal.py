@@ -137,7 +137,7 @@ async def list_principals(
                     {**principal.json(), "last_used_us": last_uses.at_us(principal.name, principal.at_us)}
                     for principal in active_principals
                 ),
-                *({**principal.json(), "revoked": True} for principal in revoked_principals),
+                *({**person.json(), "revoked": True} for person in revoked_principals),
             ]
         )
         return
@@ -151,8 +151,8 @@ async def list_principals(
             _time(last_uses.at_us(principal.name, principal.at_us)),
             principal.author,
         )
-    for principal in revoked_principals:
-        rows.add_row(principal.name, "revoked", "", "", "", principal.author)
+    for person in revoked_principals:
+        rows.add_row(person.name, "revoked", "", "", "", person.author)
     print_table(rows, console)
 
 

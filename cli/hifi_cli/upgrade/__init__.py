@@ -1,1 +1,1 @@
-"""Changes that an upgrade to the installed release needs."""
+"""Changes of an upgrade to the installed release."""
