@@ -64,8 +64,8 @@ class Account:
 
     def missing(self, names: Iterable[str], paths: Iterable[str] = PATHS) -> int:
         """Expected deliveries that have not arrived."""
-        accepted = [name for name in names if name in self.sent and self.sent[name].accepted]
-        return sum((path, name) not in self.verdict.arrived for name in accepted for path in paths)
+        accepted_ids = [name for name in names if name in self.sent and self.sent[name].accepted]
+        return sum((path, name) not in self.verdict.arrived for name in accepted_ids for path in paths)
 
     def lag_ms(self, names: Iterable[str], path: str) -> dict[str, float | None]:
         """Lags of these events at a path, from the moment they were due."""
@@ -126,34 +126,35 @@ def _write(load_test: LoadTest, count: int, first: int) -> dict[str, Deliveries]
 
 
 async def _measure(load_test: LoadTest, keep: Keep, name: str) -> None:
-    stage, account = load_test.workspace, Account(load_test)
-    stage.request_log.unlink(missing_ok=True)
+    workspace, account = load_test.workspace, Account(load_test)
+    workspace.request_log.unlink(missing_ok=True)
     argv = [
         sys.executable,
         str(HERE / "refusing_destination.py"),
-        str(stage.destination_port),
-        str(stage.request_log),
+        str(workspace.destination_port),
+        str(workspace.request_log),
     ]
-    load_test.destination = Process("the destination", argv, log=stage.data / "logs" / "destination.log")
+    load_test.destination = Process("the destination", argv, log=workspace.data / "logs" / "destination.log")
     await load_test.destination.start()
     await load_test.start(shape)
-    log_reader = RequestLogReader(stage.request_log)
+    log_reader = RequestLogReader(workspace.request_log)
     print("ready; warming up", flush=True)
     await account.send(300, WARM_UP_S)
     fresh_before = await account.send(SLOW, FRESH_S)
     await _until(account, log_reader, account.expected, PATHS, 60)
     before = {path: account.lag_ms(fresh_before, path) for path in PATHS}
     print(f"before: p95 {before}; now {EVENTS:,} events are refused", flush=True)
-    await _command(stage.destination_port, "/shut")
+    await _command(workspace.destination_port, "/shut")
     refused_ids = await account.send(FAST, EVENTS / FAST)
     await _until(account, log_reader, account.expected, PATHS[1:], 90)
     waiting_count = (await load_test.waiting())["retrier"]
-    arrived = account.missing(refused_ids, PATHS[:1])
+    missing_count = account.missing(refused_ids, PATHS[:1])
     print(
-        f"{arrived:,} deliveries are missing, {waiting_count:,} of them in retry topics; the destination recovers",
+        f"{missing_count:,} deliveries are missing, {waiting_count:,} of them in retry topics; "
+        "the destination recovers",
         flush=True,
     )
-    await _command(stage.destination_port, "/open")
+    await _command(workspace.destination_port, "/open")
     opened_ns = time.time_ns()
     while not _delivered_since(account.verdict, opened_ns):  # the breaker's next probe
         await asyncio.sleep(0.25)
@@ -172,7 +173,7 @@ async def _measure(load_test: LoadTest, keep: Keep, name: str) -> None:
             "tiers": TIERS,
             "configured": RATE,
             "fresh_rate": SLOW,
-            "refused": arrived,
+            "refused": missing_count,
             "in_retry_topics": waiting_count,
             "left_when_fresh_ended": backlog_count,
             "not_accepted": sum(not sent_event.accepted for sent_event in account.sent.values()),
@@ -194,15 +195,15 @@ def drained(times: list[int], opened_ns: int) -> dict[str, float]:
     """
     last = len(times) * 9 // 10
     seconds = (times[last] - times[0]) / 1e9
-    fullest, start = 0, 0
+    fullest_count, start = 0, 0
     for end, time_ns in enumerate(times):
         while times[start] <= time_ns - 1_000_000_000:
             start += 1
-        fullest = max(fullest, end - start + 1)
+        fullest_count = max(fullest_count, end - start + 1)
     return {
         "first_after_s": round((times[0] - opened_ns) / 1e9, 1),
         "per_second": round(last / seconds, 1) if seconds else 0.0,
-        "fullest_second": fullest,
+        "fullest_second": fullest_count,
         "drained_s": round((times[-1] - times[0]) / 1e9, 1),
     }
 

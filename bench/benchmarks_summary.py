@@ -50,12 +50,12 @@ def _rows(rows: Mapping[str, Runs]) -> Iterator[_Row]:
             p95 = _figure(rows[kind], name, lambda point: point["lag_ms"]["p95"])
             yield f"{title} ({name}): p95, ms", ms(p95), DASH, DASH
     if killed_names := _names(rows.get("standby", ())):
-        longest = max(
+        longest_s = max(
             _figure(rows["standby"], name, lambda point: point["flowing_again_s"]) or 0.0
             for name in killed_names
         )
         title = f"SIGKILL of {', '.join(killed_names)} with a standby: events flow again within, s"
-        yield title, one_digit(longest), DASH, DASH
+        yield title, one_digit(longest_s), DASH, DASH
     for name in _names(rows.get("overload", ())):
         p95 = _figure(rows["overload"], name, lambda point: point["lag_ms"]["p95"])
         refusal_ms = _figure(rows["overload"], name, lambda point: point["refused_after_ms"].get("p95"))

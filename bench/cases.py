@@ -75,27 +75,27 @@ def rate(case: Case, seconds: float, slo_ms: float = 1000) -> dict[str, Any]:
 
 
 def make_load_test(
-    case: Case, folder: Path, secrets: Mapping[str, str] | None = None, stage: Workspace | None = None
+    case: Case, folder: Path, secrets: Mapping[str, str] | None = None, workspace: Workspace | None = None
 ) -> LoadTest:
     """The load test of a case, not started."""
-    stage = stage or Workspace.at(folder)
+    workspace = workspace or Workspace.at(folder)
     log_to(folder / "mesh.log")
     if case.kind in ("single", "batch"):
-        return ChainLoadTest(stage, Chain(stage, case.kind, case.batch))
-    console = free_port(but={stage.ingest_port, stage.destination_port})
+        return ChainLoadTest(workspace, Chain(workspace, case.kind, case.batch))
+    console = free_port(but={workspace.ingest_port, workspace.destination_port})
     settings = {"scale": {"observe": 1}} | dict(case.plan)
     mesh = Mesh(
         Plan(
             folder,
-            port=stage.ingest_port,
+            port=workspace.ingest_port,
             console_port=console,
             trigger=cast("Trigger", case.kind),
-            env={**stage.secrets, **case.env, **(secrets or {})},
+            env={**workspace.secrets, **case.env, **(secrets or {})},
             **settings,
         )
     )
     mesh.prepare()
-    return LoadTest(stage, mesh)
+    return LoadTest(workspace, mesh)
 
 
 def one_step(case: Case, seconds: float, warm_up_s: float) -> RateStep:

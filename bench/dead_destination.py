@@ -52,7 +52,7 @@ async def _has(tenth_destination: Workspace, expected: int) -> None:
         Retryable: it did not.
     """
     for _ in range(round(TENTH_S / 0.25)):
-        if (arrived := await tenth_destination.counts()) == expected:
+        if (arrived_count := await tenth_destination.counts()) == expected:
             return
         await asyncio.sleep(0.25)
-    raise Retryable(f"the tenth destination, alive, got {arrived:,} of {expected:,} events")
+    raise Retryable(f"the tenth destination, alive, got {arrived_count:,} of {expected:,} events")

@@ -64,10 +64,10 @@ async def _measure(load_test: LoadTest, keep: Keep) -> None:
 
 
 @asynccontextmanager
-async def _sending(stage: Workspace, per_s: float) -> AsyncIterator[dict[str, Any]]:
+async def _sending(workspace: Workspace, per_s: float) -> AsyncIterator[dict[str, Any]]:
     """Send to the second pipe while the block runs; the yielded counts are filled in at its end."""
     script = Path(__file__).with_name("greedy_sender.py")
-    url = f"http://127.0.0.1:{stage.ingest_port}/v1/pipes/greedy/events"
+    url = f"http://127.0.0.1:{workspace.ingest_port}/v1/pipes/greedy/events"
     sender = await asyncio.create_subprocess_exec(
         sys.executable, str(script), url, KEY, str(per_s), stdout=asyncio.subprocess.PIPE
     )

@@ -86,14 +86,16 @@ def flowing(
     ]
     times = sorted(verdict.arrived.values())
     pauses = [(end_ns - start_ns) / 1e9 for start_ns, end_ns in pairwise(times) if end_ns > killed_ns]
-    accepted = [event for event, sent_event in sent_events.items() if sent_event.accepted]
+    accepted_ids = [event for event, sent_event in sent_events.items() if sent_event.accepted]
     return {
         "killed": name,
         "rate": RATE,
         "flowing_again_s": round((min(due_later) - killed_ns) / 1e9, 2) if due_later else None,
         "longest_pause_s": round(max(pauses), 2) if pauses else None,
-        "not_accepted": len(sent_events) - len(accepted),
-        "lost": sum((path, event) not in verdict.arrived for event in accepted for path in expected[event]),
+        "not_accepted": len(sent_events) - len(accepted_ids),
+        "lost": sum(
+            (path, event) not in verdict.arrived for event in accepted_ids for path in expected[event]
+        ),
         "duplicates": verdict.duplicates,
         "wrong": verdict.mismatched + verdict.unknown,
     }

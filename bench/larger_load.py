@@ -56,9 +56,9 @@ class LargerLoad(EventLoad):
             )
         return [pipe, *(_renamed(pipe, number) for number in range(1, self.pipes))]
 
-    def write(self, stage: Workspace, count: int, first: int) -> dict[str, Deliveries]:
+    def write(self, workspace: Workspace, count: int, first: int) -> dict[str, Deliveries]:
         """See EventLoad."""
-        expected = EventLoad.write(self, stage, count, first)
+        expected = EventLoad.write(self, workspace, count, first)
         if self.rows:
             sizes = {row["carrier"]: number for number, row in enumerate(flights.table("airlines"))}
             for deliveries in expected.values():

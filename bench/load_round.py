@@ -58,12 +58,12 @@ class LoadRound:
 
     def totals(self) -> dict[str, int]:
         """Events that were not accepted, lost or delivered wrongly, and duplicates."""
-        accepted = [name for name, sent_event in self.sent.items() if sent_event.accepted]
+        accepted_ids = [name for name, sent_event in self.sent.items() if sent_event.accepted]
         arrived = self.verdict.arrived
         return {
             "sent": len(self.sent),
-            "refused": len(self.sent) - len(accepted),
-            "lost": sum((path, name) not in arrived for name in accepted for path in self.expected[name]),
+            "refused": len(self.sent) - len(accepted_ids),
+            "lost": sum((path, name) not in arrived for name in accepted_ids for path in self.expected[name]),
             "duplicates": self.verdict.duplicates,
             "wrong": self.verdict.mismatched + self.verdict.unknown,
         }

@@ -153,13 +153,13 @@ class Feed:
 
     def _event(self, number: int) -> Record:
         """A record as ingest writes it for plain JSON, with the headers of normalize."""
-        now = now_us()
-        event_id = uuid.UUID(int=(now // 1000 << 80) | (0x7 << 76) | (0b10 << 62) | number)
+        time_us = now_us()
+        event_id = uuid.UUID(int=(time_us // 1000 << 80) | (0x7 << 76) | (0b10 << 62) | number)
         version = self._version
-        stem = identity_stem(identity_prefix("passing", version, version, now), now // 60_000_000, 1)
+        stem = identity_stem(identity_prefix("passing", version, version, time_us), time_us // 60_000_000, 1)
         headers = [
             write_identity(stem, number),
-            write_hop(now, number // PARTITIONS),
+            write_hop(time_us, number // PARTITIONS),
             ("ce_id", str(event_id).encode()),
             ("ce_source", b"/v1/pipes/passing/events"),
             ("ce_specversion", b"1.0"),
@@ -243,7 +243,7 @@ class Cost:
 
     def per_million(self, messages: int) -> dict[str, float]:
         """CPU since then, per million messages."""
-        seconds, own_s, broker_s = (now - start for now, start in zip(self._now(), self._start, strict=True))
+        seconds, own_s, broker_s = (end - start for end, start in zip(self._now(), self._start, strict=True))
         return {
             "per_second": round(messages / seconds),
             "cpu_seconds_per_million": round(own_s / messages * 1e6, 1),

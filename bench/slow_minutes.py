@@ -45,12 +45,12 @@ def overload(keep: Keep) -> None:
         await rounds.run(FIRST_RATE, WARM_UP_S)
         rated_per_s = await _rated(rounds)
         load_round = await rounds.run(2 * rated_per_s, OVERLOAD_S, connections=OVERLOAD_CONNECTIONS)
-        accepted = sum(sent_event.accepted for sent_event in load_round.sent.values())
+        accepted_count = sum(sent_event.accepted for sent_event in load_round.sent.values())
         return {
             **load_round.totals(),
             "rated": round(rated_per_s),
             "offered_rate": load_round.offered_rate(),
-            "accepted_rate": round(load_round.offered_rate() * accepted / len(load_round.sent)),
+            "accepted_rate": round(load_round.offered_rate() * accepted_count / len(load_round.sent)),
             "lag_ms": load_round.lag_from_sent_ms(),
             "refused_after_ms": load_round.answer_ms(accepted=False),
             "accepted_after_ms": load_round.answer_ms(accepted=True),

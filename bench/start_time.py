@@ -44,27 +44,27 @@ def _empty_caches(folder: Path) -> Mapping[str, str]:
 
 
 async def _times(keep: Keep, folder: Path, names: list[str], env: Mapping[str, str]) -> None:
-    stage = Workspace.at(folder)
-    stage.pipes()
+    workspace = Workspace.at(folder)
+    workspace.pipes()
     seconds_by_name: dict[str, list[float]] = {}
     for name in names:
-        seconds = await _up(stage, env)
+        seconds = await _up(workspace, env)
         print(f"{name}: {seconds:.1f} s", flush=True)
         seconds_by_name.setdefault(name, []).append(round(seconds, 1))
         keep(name, {"seconds": seconds_by_name[name]})
 
 
-async def _up(stage: Workspace, env: Mapping[str, str]) -> float:
+async def _up(workspace: Workspace, env: Mapping[str, str]) -> float:
     """Start, wait until it prints that it is ready, stop.
 
     Raises:
         Retryable: it ended, or was not ready in time; with the end of its log.
     """
-    console = free_port(but={stage.ingest_port, stage.destination_port})
+    console = free_port(but={workspace.ingest_port, workspace.destination_port})
     options = {
-        "--pipes": stage.data / "pipes",
-        "--data": stage.data / "mesh",
-        "--port": stage.ingest_port,
+        "--pipes": workspace.data / "pipes",
+        "--data": workspace.data / "mesh",
+        "--port": workspace.ingest_port,
         "--console-port": console,
         "--trigger": "real-time",
     }
@@ -75,10 +75,10 @@ async def _up(stage: Workspace, env: Mapping[str, str]) -> float:
         "up",
         *(str(argument) for pair in options.items() for argument in pair),
     ]
-    log = stage.data / "up.log"
+    log = workspace.data / "up.log"
     log.unlink(missing_ok=True)
     process = Process(
-        "hifi up", argv, log=log, env=os.environ | stage.secrets | dict(env) | {"COLUMNS": "200"}
+        "hifi up", argv, log=log, env=os.environ | workspace.secrets | dict(env) | {"COLUMNS": "200"}
     )
     began_s = time.monotonic()
     await process.start()

@@ -37,12 +37,12 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     dist: Path = arguments.into
-    if changed := _output("git", "status", "--porcelain"):
+    if changed_files := _output("git", "status", "--porcelain"):
         if arguments.images:
             sys.exit(
-                f"release: images are built from the files here, of which some are not committed:\n{changed}"
+                f"release: images are built from the files here, of which some are not committed:\n{changed_files}"
             )
-        print(f"release: this is not committed, and so not in the release:\n{changed}", file=sys.stderr)
+        print(f"release: this is not committed, and so not in the release:\n{changed_files}", file=sys.stderr)
     tag = f"v{current_version()}"
     if tag not in _output("git", "tag", "--points-at", "HEAD").split():
         print(f"release: this commit has no tag {tag}: do not publish what is built", file=sys.stderr)

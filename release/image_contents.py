@@ -76,13 +76,13 @@ def _components_of(
                 )
                 yield _component(package["Package"], package["Version"], purl)
     elif path.endswith(".jar"):
-        unpinned = {
+        unpinned_component = {
             "type": "file",
             "bom-ref": path,
             "name": Path(path).name,
             "hashes": [{"alg": "SHA-256", "content": digest}],
         }
-        yield jars.get(digest, unpinned)
+        yield jars.get(digest, unpinned_component)
 
 
 def _component(name: str, version: str, purl: str) -> Component:

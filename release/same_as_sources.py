@@ -73,14 +73,14 @@ def differences(package: str, installed: Path, files: Mapping[str, Path]) -> lis
         for file in installed.rglob("*")
         if file.is_file() and _IGNORED not in file.parts
     }
-    changed = [
+    changed_names = [
         name
         for name in files.keys() & installed_names
         if files[name].read_bytes() != (installed / name).read_bytes()
     ]
     return [
         *(f"{package}/{name} is missing" for name in sorted(files.keys() - installed_names)),
-        *(f"{package}/{name} differs" for name in sorted(changed)),
+        *(f"{package}/{name} differs" for name in sorted(changed_names)),
         *(f"{package}/{name} is in no source" for name in sorted(installed_names - files.keys())),
     ]
 

@@ -52,8 +52,8 @@ def with_version(text: str, version: str) -> str:
     name = re.search(r'^name = "[^"]+"', project_text, re.MULTILINE)
     assert name, "a package has a name"
     name_text, after = project_text[: name.end()], project_text[name.end() :]
-    pinned = PIN.sub(rf'"\1=={version}"', VERSION.sub(f'version = "{version}"', after, count=1))
-    return head + dependencies + name_text + pinned
+    pinned_text = PIN.sub(rf'"\1=={version}"', VERSION.sub(f'version = "{version}"', after, count=1))
+    return head + dependencies + name_text + pinned_text
 
 
 def with_chart_version(text: str, version: str) -> str:

@@ -142,9 +142,9 @@ class Root:
             if (system / name).exists():
                 self.add(system / name, str(system / name))
         root_prefix = str(self.path)
-        copied = {path.name for path in (self.path / "usr/local/lib").glob("*.so*")}
+        copied_names = {path.name for path in (self.path / "usr/local/lib").glob("*.so*")}
         for line in _linked(_programs(self.path)):
-            if not line.startswith(root_prefix) and Path(line).name not in copied:
+            if not line.startswith(root_prefix) and Path(line).name not in copied_names:
                 self.add(Path(line), line)
         (self.path / "etc/ld.so.conf").write_text(f"/usr/local/lib\n{system}\n/usr/lib\n")
         subprocess.run(["/sbin/ldconfig", "-r", root_prefix], check=True)

@@ -72,8 +72,8 @@ def install_packages() -> None:
         HOME.rename(packages / "opt/hifi")
         lower_layers = [] if name in (*ALONE, "libs") else ["libs"]
         lower_layers += ["spark"] if has_spark and name != "spark" else []
-        for lower in lower_layers:
-            _leave_out(packages, IMAGES / lower / "packages")
+        for lower_layer in lower_layers:
+            _leave_out(packages, IMAGES / lower_layer / "packages")
         _compile_bytecode(packages, "unchecked-hash")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", TYPES], check=True)
     _install(TYPES, LOCKS / "compile.lock", *(LOCKS / f"{name}.lock" for name in images()))
@@ -132,10 +132,10 @@ def _remove_from_spark(spark: Path) -> None:
                 path.unlink()
 
 
-def _leave_out(tree: Path, lower: Path) -> None:
+def _leave_out(tree: Path, lower_folder: Path) -> None:
     """Remove what a lower layer has. The same path with other content would hide it, and is an error."""
     for path in sorted(tree.rglob("*"), reverse=True):
-        lower_path = lower / path.relative_to(tree)
+        lower_path = lower_folder / path.relative_to(tree)
         if path.is_dir() and not path.is_symlink():
             if lower_path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
@@ -237,11 +237,11 @@ def _copy_package(package: Distribution, source: Path, target: Path) -> None:
     for file in package.files or []:
         path = Path(os.path.normpath(package.locate_file(file)))
         compiled = Path(cache_from_source(path)) if path.suffix == ".py" else path
-        for copied in {path, compiled}:
-            if copied.exists():
-                copy = target / copied.relative_to(source)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                os.link(copied, copy)
+        for source_file in {path, compiled}:
+            if source_file.exists():
+                target_file = target / source_file.relative_to(source)
+                target_file.parent.mkdir(parents=True, exist_ok=True)
+                os.link(source_file, target_file)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ class Receipts:
         """Write the receipts of a batch, and return when Kafka has them."""
         if not self._topic:
             return
-        answered = b"delivered;200;%d" % (time.time_ns() // 1000)
+        outcome = b"delivered;200;%d" % (time.time_ns() // 1000)
         futures = []
         for tp, records in records_by_partition.items():
             batch = self._producer.create_batch()
@@ -75,7 +75,7 @@ class Receipts:
                 receipt = {
                     "key": record.key,
                     "value": None,
-                    "headers": [*record.headers[:1], ("receipt", answered)],
+                    "headers": [*record.headers[:1], ("receipt", outcome)],
                 }
                 if batch.append(timestamp=None, **receipt) is None:
                     futures.append(

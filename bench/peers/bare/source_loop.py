@@ -29,14 +29,14 @@ def change(record: ConsumerRecord) -> tuple[bytes, bytes]:
     envelope = orjson.loads(record.value)["payload"]
     source, operation = envelope["source"], OPERATIONS[envelope["op"]]
     row = envelope["before"] if operation == "delete" else envelope["after"]
-    key, committed = orjson.loads(record.key), rfc3339(source["ts_ms"])
+    key, committed_time = orjson.loads(record.key), rfc3339(source["ts_ms"])
     change = {
         "op": operation,
         "table": table(source["schema"], source["table"]),
         "key": key,
-        "committed": committed.decode(),
+        "committed": committed_time.decode(),
     }
-    return orjson.dumps({**row, **key, "change": change}), committed
+    return orjson.dumps({**row, **key, "change": change}), committed_time
 
 
 @lru_cache

@@ -26,7 +26,7 @@ def normalize(flight: dict[str, Any]) -> dict[str, Any]:
     day, _, clock = flight["scheduled"].partition(" ")
     date, month, year = map(int, day.split("/"))
     hour, minute = map(int, clock.split(":"))
-    scheduled = datetime(year, month, date, hour, minute, tzinfo=NEW_YORK)
+    scheduled_time = datetime(year, month, date, hour, minute, tzinfo=NEW_YORK)
     agent = flight.get("agent", {})
     data = {
         "id": flight["id"],
@@ -36,7 +36,7 @@ def normalize(flight: dict[str, Any]) -> dict[str, Any]:
         "origin": flight["from"]["airport"],
         "dest": flight["to"]["airport"],
         "hour": datetime.fromtimestamp(flight["from"]["hour"], UTC).strftime(STAMP),
-        "scheduled": scheduled.astimezone(UTC).strftime(STAMP),
+        "scheduled": scheduled_time.astimezone(UTC).strftime(STAMP),
         "delay": int(flight["dep_delay"]) if "dep_delay" in flight else None,
         "air_time": float(flight["air_time"]) if "air_time" in flight else None,
         "distance": flight["distance"],

@@ -185,9 +185,9 @@ async def _write_control(
             has_schemas = topic == SCHEMAS and present_state.of(SCHEMAS)
             if topic not in (DECLARED, RELEASES) and not has_schemas:
                 for original_record in state.of(topic):
-                    renumbered = numbers.referring(original_record)
-                    if renumbered is not None:
-                        await transaction.add(topics[topic], renumbered.record())
+                    renumbered_record = numbers.referring(original_record)
+                    if renumbered_record is not None:
+                        await transaction.add(topics[topic], renumbered_record.record())
                         written_counts[topic] += 1
         audit_record = entry.ended(AuditOutcome.DONE, f"{len(state.records)} records").record()
         await transaction.add(topics[AUDIT], audit_record)

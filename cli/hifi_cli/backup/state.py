@@ -134,11 +134,11 @@ def effective(topic: str, records: Iterable[StateRecord]) -> list[StateRecord]:
     """The records that count, in their order: of a compacted topic the newest of each key that is not deleted."""
     if topic not in _NEWEST_BY_KEY:
         return list(records)
-    newest: dict[tuple[int, str], StateRecord] = {}
+    newest_records: dict[tuple[int, str], StateRecord] = {}
     for record in records:
-        newest.pop((record.partition, record.key), None)
-        newest[record.partition, record.key] = record
-    return [record for record in newest.values() if record.value is not None]
+        newest_records.pop((record.partition, record.key), None)
+        newest_records[record.partition, record.key] = record
+    return [record for record in newest_records.values() if record.value is not None]
 
 
 def declared_numbers(state: State) -> dict[str, int]:
@@ -173,13 +173,13 @@ def check(state: State) -> None:
         Misconfigured: it cannot; the text names the record.
     """
     keys = {record.key for record in state.of(PIPES)}
-    newest = set(declared_numbers(state).values())
+    newest_numbers = set(declared_numbers(state).values())
     for record in state.records:
         try:
             if record.topic == PIPES:
                 _check_pipe(record, keys)
             elif record.topic == DECLARED:
-                _check_declaration(record, newest=record.offset in newest)
+                _check_declaration(record, newest=record.offset in newest_numbers)
             else:
                 _CHECKS[record.topic](record)
         except (KeyError, TypeError, ValueError) as error:

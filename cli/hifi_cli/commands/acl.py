@@ -104,9 +104,9 @@ async def apply(
     """
     target = kafka_target(data, kafka, stream)
     entries = principals(target.topics, principal, control)
-    created = await _audited(target, entries)
+    created_count = await _audited(target, entries)
     total = sum(map(len, entries.values()))
-    console.print(f"{created} of {total} entries were missing and have been created.", highlight=False)
+    console.print(f"{created_count} of {total} entries were missing and have been created.", highlight=False)
 
 
 async def _audited(target: Target, entries: Mapping[str, Sequence[Acl]]) -> int:
@@ -116,9 +116,9 @@ async def _audited(target: Target, entries: Mapping[str, Sequence[Acl]]) -> int:
         return await create_acls(target.kafka, entries)
     subject = f"acls/{target.topics.stream}"
     async with audit.audited("create access control entries", {subject: None}) as after:
-        created = await create_acls(target.kafka, entries)
-        after[subject] = {"created": created}
-    return created
+        created_count = await create_acls(target.kafka, entries)
+        after[subject] = {"created": created_count}
+    return created_count
 
 
 def principals(topics: Topics, template: str, control: str = "") -> Mapping[str, Sequence[Acl]]:
@@ -190,7 +190,7 @@ def kafka_users(entries: Mapping[str, Sequence[Acl]]) -> list[dict[str, Any]]:
 
 def _by_resource(acls: Sequence[Acl]) -> Iterator[tuple[str, str, list[str]]]:
     """Resource type, name (with `*` if it is the beginning of names) and operations."""
-    for (resource, name, prefixed), group in groupby(
+    for (resource, name, is_prefix), group in groupby(
         acls, key=lambda acl: (acl.resource, acl.name, acl.prefixed)
     ):
-        yield resource, name + "*" * prefixed, [acl.operation for acl in group]
+        yield resource, name + "*" * is_prefix, [acl.operation for acl in group]

@@ -150,11 +150,11 @@ async def _declare(
     declared_now = wanted_pipes(pipes, before, delete_missing=delete_missing)
     if delete_missing:
         declared_now |= dict.fromkeys(registry.held.keys() - declared_now.keys())
-    changed = {
+    changed_pipes = {
         name: pipe for name, pipe in declared_now.items() if name not in before or before[name] != pipe
     }
-    if changed:
-        await control.declare(changed, declared)
+    if changed_pipes:
+        await control.declare(changed_pipes, declared)
     return {name: _change(name, declared_now, before) for name in sorted(declared_now)}
 
 

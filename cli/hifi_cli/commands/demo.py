@@ -257,10 +257,10 @@ def _print_report(numbers: Mapping[str, Any]) -> None:
         print_table(table, console)
     for difference in numbers["differences"]:
         console.print(f"[red]{escape(difference)}[/]", highlight=False)
-    accepted = numbers["accepted"]
+    accepted_count = numbers["accepted"]
     if is_good(numbers):
         console.print(
-            f"\n[bold green]All {accepted:,} accepted events were delivered exactly as declared.[/]",
+            f"\n[bold green]All {accepted_count:,} accepted events were delivered exactly as declared.[/]",
             highlight=False,
         )
     else:

@@ -62,16 +62,16 @@ async def issue(
       hifi keys issue orders --key-file shop.key
       hifi keys issue clicks --origin https://shop.example --expires 90d --key-file page.key
     """
-    targets, now = _targets(data, kafka, stream), now_us()
+    targets, time_us = _targets(data, kafka, stream), now_us()
     await _require_published(targets, pipe)
-    expires_us = None if expires is None else now + int(_duration_s("--expires", expires) * MICROSECONDS)
+    expires_us = None if expires is None else time_us + int(_duration_s("--expires", expires) * MICROSECONDS)
     issued = issued_key(
         await asyncio.to_thread(_read_or_make, key_file),
         pipe,
         origins=origin or (),
         expires_us=expires_us,
         author=author(),
-        at_us=now,
+        at_us=time_us,
     )
     for target in targets:
         before = (await _read(target)).keys.by_id.get(issued.id)

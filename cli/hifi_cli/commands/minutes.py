@@ -107,9 +107,11 @@ def _print_colours(body: dict[str, Any], *, wide: bool) -> None:
 
 
 def _open_minutes(body: dict[str, Any], last: int) -> list[dict[str, Any]]:
-    closed = {row["minute"] for row in body["minutes"]}
+    closed_minutes = {row["minute"] for row in body["minutes"]}
     first = time.time() // 60 - last
-    return [row for row in body["provisional"] if row["minute"] not in closed and row["minute"] > first]
+    return [
+        row for row in body["provisional"] if row["minute"] not in closed_minutes and row["minute"] > first
+    ]
 
 
 def minutes_table(rows: list[dict[str, Any]], *, wide: bool = False, colours: Sequence[str] = ()) -> Table:

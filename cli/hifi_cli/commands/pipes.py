@@ -141,8 +141,11 @@ async def _set_paused(
         await target.control.set_paused(pipe, registry.pipes.get(pipe), paused=paused)
         console.print(f"{pipe} is declared {state}; the rollout service puts it into force.", highlight=False)
         return
-    records, current = rollout.change_pause(registry, pipe, paused=paused), registry.pipes.get(pipe)
-    subject, old_state = f"pipe/{pipe}", "paused" if current is not None and current.paused else "active"
+    records, current_revision = rollout.change_pause(registry, pipe, paused=paused), registry.pipes.get(pipe)
+    subject, old_state = (
+        f"pipe/{pipe}",
+        "paused" if current_revision is not None and current_revision.paused else "active",
+    )
     action = "pause the pipe" if paused else "resume the pipe"
     async with target.principals.audited(action, {subject: old_state}) as after:
         await publish(target.kafka, target.topics, records)

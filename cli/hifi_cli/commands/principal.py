@@ -62,12 +62,12 @@ async def create(
     control = audit_topics(data, kafka, stream)
     if token_file.exists():
         raise Misconfigured(f"{token_file} exists; name a new file with --token-file")
-    now = now_us()
+    time_us = now_us()
     try:
-        expires_us = None if expires is None else now + int(float(seconds(expires)) * MICROSECONDS)
+        expires_us = None if expires is None else time_us + int(float(seconds(expires)) * MICROSECONDS)
     except (ValueError, OverflowError):
         raise Misconfigured(f"--expires {expires}: write a duration such as 12h or 30d") from None
-    if expires_us is not None and not 0 < expires_us - now <= _LONGEST_US:
+    if expires_us is not None and not 0 < expires_us - time_us <= _LONGEST_US:
         raise Misconfigured(f"--expires {expires}: write a duration of at most 100 years, such as 12h or 30d")
     token = await principal_store.create_principal(
         control.kafka,
@@ -75,7 +75,7 @@ async def create(
         name,
         role,
         author=author(),
-        at_us=now,
+        at_us=time_us,
         pipes=tuple(pipe or ()),
         expires_us=expires_us,
     )

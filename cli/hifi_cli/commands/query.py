@@ -99,9 +99,11 @@ async def _load(
     topics = target.topics
     try:
         async with topic_consumer(target.kafka, "hifi-query", isolation_level="read_committed") as consumer:
-            existing = await topic_names(target.kafka, topics.prefix)
-            table_of = {topic: table for table in tables for topic in topics_of(table, topics, existing)}
-            if missing := table_of.keys() - set(existing):
+            existing_names = await topic_names(target.kafka, topics.prefix)
+            table_of = {
+                topic: table for table in tables for topic in topics_of(table, topics, existing_names)
+            }
+            if missing := table_of.keys() - set(existing_names):
                 raise Misconfigured(
                     f"{target.kafka} has no topic {', '.join(missing)}; is the name of the stream right?"
                 )

@@ -114,8 +114,8 @@ async def _changes(target: Target, principal: str) -> list[UpgradeChange]:
     ]
     for bootstrap, declaration in declared:
         all_topics = declaration.all()
-        existing = await topic_facts(bootstrap, [topic.name for topic in all_topics])
-        changes += topic_changes(all_topics, partitions, existing, service_access)
+        existing_topics = await topic_facts(bootstrap, [topic.name for topic in all_topics])
+        changes += topic_changes(all_topics, partitions, existing_topics, service_access)
     entries = principals(topics, principal, control.prefix if control is not None else "")
     return changes + _acl_changes(await missing_acls(target.kafka, entries))
 

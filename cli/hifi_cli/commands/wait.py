@@ -176,10 +176,10 @@ def _event_line(row: Mapping[str, Any], until_time: datetime) -> str:
         reasons.append(f"{row['event_late']['open']} late ones are open")
     event_until = row["event_until"] or "an unknown time"
     is_reached = row["event_until"] is not None and datetime.fromisoformat(event_until) >= until_time
-    unread = (
+    explanation = (
         "observe has not read so far yet" if is_reached else "no event with that time or a later one was read"
     )
-    detail = ", ".join(reasons) or f"nothing is open; {unread}"
+    detail = ", ".join(reasons) or f"nothing is open; {explanation}"
     return f"{row['pipe']} to {row['destination']}: events until {event_until}, not {_text(until_time)}: {detail}"
 
 

@@ -304,8 +304,8 @@ class ControlTour:
             plan = self.load_test.mesh.plan
             assert plan.console is not None
             observe = ObserveApi(plan.console, read_token(plan.token))
-            accepted = [request for request in sent_events.values() if request.accepted]
-            last = max(request.answered_ns for request in accepted) // 60_000_000_000
+            accepted_requests = [request for request in sent_events.values() if request.accepted]
+            last = max(request.answered_ns for request in accepted_requests) // 60_000_000_000
 
             async def closed() -> int:
                 """The newest minute whose account is closed, in minutes since 1970."""
@@ -319,7 +319,7 @@ class ControlTour:
             }
             # observe keeps the deliveries of dead letters that were replayed apart.
             expected_counts = {
-                "in": len(accepted),
+                "in": len(accepted_requests),
                 "delivered": sum(count for name, count in deliveries.items() if name not in self.replayed),
                 "dead": len(self.replayed),
                 "lost": 0,
@@ -344,7 +344,7 @@ class ControlTour:
                 f"the request log has {logged_counts}",
             )
             remarks.append(
-                f"{len(accepted):,} events, {sum(deliveries.values()):,} deliveries, 0 lost, 0 repeated"
+                f"{len(accepted_requests):,} events, {sum(deliveries.values()):,} deliveries, 0 lost, 0 repeated"
             )
 
     @contextlib.asynccontextmanager

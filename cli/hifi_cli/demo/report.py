@@ -35,17 +35,17 @@ class DemoRun:
 
 def report(demo_run: DemoRun) -> dict[str, Any]:
     """Compute the report. Lags are in ms, from the first byte of the request unless the key says otherwise."""
-    accepted = [name for name, request in demo_run.sent.items() if request.accepted]
-    delivered = [name for name in accepted if _complete(demo_run, name)]
-    dead = [name for name in accepted if name in demo_run.topic_lags.dead]
-    lost_count = len(set(accepted) - set(delivered) - set(dead))
+    accepted_ids = [name for name, request in demo_run.sent.items() if request.accepted]
+    delivered_ids = [name for name in accepted_ids if _complete(demo_run, name)]
+    dead_ids = [name for name in accepted_ids if name in demo_run.topic_lags.dead]
+    lost_count = len(set(accepted_ids) - set(delivered_ids) - set(dead_ids))
     lags = _lags(demo_run)
     return {
-        "accepted": len(accepted),
-        "delivered": len(delivered),
+        "accepted": len(accepted_ids),
+        "delivered": len(delivered_ids),
         "lost": lost_count,
         "duplicates": demo_run.comparison.duplicates,
-        "dead_lettered": len(dead),
+        "dead_lettered": len(dead_ids),
         "mismatched": demo_run.comparison.mismatched + demo_run.comparison.unknown,
         "refused": sum(request.status not in (0, 202) for request in demo_run.sent.values()),
         "unanswered": sum(request.status == 0 for request in demo_run.sent.values()),

@@ -238,9 +238,9 @@ async def run(
         due_s = count * batch / rate
         while (early_s := start_s + due_s - time.monotonic()) > 0:
             await asyncio.sleep(max(early_s, WAKE_UP_S))
-        now = datetime.now(UTC).isoformat(timespec="microseconds").encode()
+        time_text = datetime.now(UTC).isoformat(timespec="microseconds").encode()
         due_ns = start_ns + int(due_s * 1e9)
-        sender.send(ScheduledRequest(ids, now.join(segments), due_ns))
+        sender.send(ScheduledRequest(ids, time_text.join(segments), due_ns))
         late_ns = time.time_ns() - due_ns
         latest_ns, late_count = max(latest_ns, late_ns), late_count + (late_ns > LATE_NS)
         count += 1

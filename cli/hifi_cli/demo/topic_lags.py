@@ -61,15 +61,17 @@ async def read(bootstrap: str, topics: Topics, start_offsets: Offsets) -> TopicL
     try:
         async with asyncio.timeout(READ_S):
             stop_offsets = await consumer.end_offsets(list(start_offsets))
-            unread = [tp for tp, end in stop_offsets.items() if end > start_offsets[tp]]
-            consumer.assign(unread)
-            for tp in unread:
+            unread_partitions = [tp for tp, end in stop_offsets.items() if end > start_offsets[tp]]
+            consumer.assign(unread_partitions)
+            for tp in unread_partitions:
                 consumer.seek(tp, start_offsets[tp])
-            while unread:
-                for tp, records in (await consumer.getmany(*unread, timeout_ms=500)).items():
+            while unread_partitions:
+                for tp, records in (await consumer.getmany(*unread_partitions, timeout_ms=500)).items():
                     for record in records:
                         _add(lags, seen_ids, short(tp.topic), record)
-                unread = [tp for tp in unread if await consumer.position(tp) < stop_offsets[tp]]
+                unread_partitions = [
+                    tp for tp in unread_partitions if await consumer.position(tp) < stop_offsets[tp]
+                ]
     finally:
         await consumer.stop()
     return lags

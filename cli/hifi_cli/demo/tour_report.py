@@ -16,21 +16,21 @@ def report(
     sent_events: Mapping[str, SentEvent],
     comparison: Comparison,
     expected: Mapping[str, Any],
-    dead: set[str],
+    dead_ids: set[str],
 ) -> dict[str, Any]:
     """The report of a tour. Events, each counted once; duplicates are requests."""
-    accepted = [name for name, request in sent_events.items() if request.accepted]
-    delivered = [
-        name for name in accepted if all((path, name) in comparison.arrived for path in expected[name])
+    accepted_ids = [name for name, request in sent_events.items() if request.accepted]
+    delivered_ids = [
+        name for name in accepted_ids if all((path, name) in comparison.arrived for path in expected[name])
     ]
-    lost_ids = set(accepted) - set(delivered) - dead
+    lost_ids = set(accepted_ids) - set(delivered_ids) - dead_ids
     return {
         "steps": [step.json() for step in steps],
-        "accepted": len(accepted),
-        "delivered": len(delivered),
+        "accepted": len(accepted_ids),
+        "delivered": len(delivered_ids),
         "lost": len(lost_ids),
         "duplicates": comparison.duplicates,
-        "dead_lettered": len(dead & set(accepted)),
+        "dead_lettered": len(dead_ids & set(accepted_ids)),
         "mismatched": comparison.mismatched + comparison.unknown,
         "refused": sum(request.status not in (0, 202) for request in sent_events.values()),
     }

@@ -36,9 +36,9 @@ def audited_command(
     Raises:
         Retryable: the audit cannot be written; the block did not run.
     """
-    actor, now = author(), now_us()
+    actor, time_us = author(), now_us()
     return audited(
         kafka,
         topics,
-        [AuditEntry(actor, action, subject, now, old_value) for subject, old_value in before.items()],
+        [AuditEntry(actor, action, subject, time_us, old_value) for subject, old_value in before.items()],
     )

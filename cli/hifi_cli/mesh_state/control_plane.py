@@ -53,19 +53,19 @@ class ControlPlane:
             Misconfigured: somebody changed a pipe in the meantime, its newest declaration cannot be read, or Kafka does
                 not answer.
         """
-        actor, now = author(), now_us()
+        actor, time_us = author(), now_us()
         async with self._answering(), self._log() as log:
             declared = log.declared
             declared.require_readable(sorted(name for name, pipe in pipes.items() if pipe is not None))
-            changed = (
+            changed_names = (
                 []
                 if replaced is None
                 else [name for name in pipes if declared.newest.get(name) != replaced.get(name)]
             )
-            if not changed:
+            if not changed_names:
                 declarations = [
                     Declaration(
-                        name, pipe, actor, now, declared.number(name), Origin.FILE, declared.paused(name)
+                        name, pipe, actor, time_us, declared.number(name), Origin.FILE, declared.paused(name)
                     )
                     for name, pipe in pipes.items()
                 ]
@@ -76,10 +76,10 @@ class ControlPlane:
                         for declaration in appended_declarations
                     }
                 names = {declaration.name for declaration in appended_declarations}
-                changed = [name for name in pipes if name not in names]
-        if changed:
+                changed_names = [name for name in pipes if name not in names]
+        if changed_names:
             changes_of_others = "; ".join(
-                f"{declared.newest[name].author} changed {name}" for name in sorted(changed)
+                f"{declared.newest[name].author} changed {name}" for name in sorted(changed_names)
             )
             raise Misconfigured(
                 f"{changes_of_others} in the meantime; run the command again to see what is declared now"
@@ -147,12 +147,12 @@ class ControlPlane:
         Raises:
             Misconfigured: Kafka does not answer.
         """
-        newest: dict[str, Verdict] = {}
+        newest_verdicts: dict[str, Verdict] = {}
 
         def take(_: bytes | None, value: bytes | None, __: int) -> None:
             """Keep the newest verdict on each scope."""
             verdict_read = verdict.decode(value or b"")
-            newest[verdict_read.scope] = verdict_read
+            newest_verdicts[verdict_read.scope] = verdict_read
 
         await self._read(self.topics.health, take)
         oldest_us = now_us() - verdict.VALID_S * MICROSECONDS
@@ -160,7 +160,7 @@ class ControlPlane:
             verdict_read
             if verdict_read.at_us >= oldest_us
             else replace(verdict_read, condition=Condition.UNKNOWN, reasons=("observe gives no verdict",))
-            for _, verdict_read in sorted(newest.items())
+            for _, verdict_read in sorted(newest_verdicts.items())
         ]
 
     async def ask(self, pipe: str, kind: RequestKind) -> RolloutStatus:
@@ -185,11 +185,13 @@ class ControlPlane:
         Raises:
             Misconfigured: Kafka does not answer.
         """
-        desired = DesiredRelease(service, release, author(), now_us(), batch)
+        new_release = DesiredRelease(service, release, author(), now_us(), batch)
         subject = f"service/{service}"
-        current = (await self.deployments()).get(service)
-        async with self._audited("deploy", {subject: current and current.release}) as after:
-            await self._write(self.topics.releases, [desired.record()])
+        current_deployment = (await self.deployments()).get(service)
+        async with self._audited(
+            "deploy", {subject: current_deployment and current_deployment.release}
+        ) as after:
+            await self._write(self.topics.releases, [new_release.record()])
             after[subject] = release
 
     async def deployments(self) -> Mapping[str, Deployment]:
@@ -198,13 +200,13 @@ class ControlPlane:
         Raises:
             Misconfigured: Kafka does not answer.
         """
-        desired: dict[str, DesiredRelease] = {}
+        desired_releases: dict[str, DesiredRelease] = {}
         deployments: dict[str, Deployment] = {}
 
         def take_release(_: bytes | None, value: bytes | None, offset: int) -> None:
             """Keep the newest desired release of each service."""
             release = desired_release.decode(value, offset)
-            desired[release.service] = release
+            desired_releases[release.service] = release
 
         def take_deployment(_: bytes | None, value: bytes | None, __: int) -> None:
             """Keep the newest deployment of each service."""
@@ -213,7 +215,7 @@ class ControlPlane:
 
         await self._read(self.topics.releases, take_release)
         await self._read(self.topics.deployments, take_deployment)
-        return newest_deployments(desired, deployments)
+        return newest_deployments(desired_releases, deployments)
 
     async def ask_deployer(self, service: str, kind: RequestKind) -> Deployment:
         """Ask something of the deployer about the newest release of a service; returns the deployment before.

@@ -53,11 +53,11 @@ def per_second(before: ServiceCounters | None, after: ServiceCounters | None, na
 
 def _read(text: str) -> ServiceCounters:
     totals: dict[str, float] = {}
-    delivered = 0.0
+    delivered_total = 0.0
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name in COUNTED:
                 totals[sample.name] = totals.get(sample.name, 0) + sample.value
                 if sample.name == OUTCOMES and sample.labels.get("outcome") == "delivered":
-                    delivered += sample.value
-    return ServiceCounters(time.monotonic(), totals, delivered)
+                    delivered_total += sample.value
+    return ServiceCounters(time.monotonic(), totals, delivered_total)

@@ -41,10 +41,10 @@ TABLES: Final = ("raw", "normalized", "enriched", _RETRY_IN, "retry_out", "parke
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def topics_of(table: str, topics: Topics, existing: Collection[str]) -> list[str]:
-    """The topics whose records a table has; `existing`: those that Kafka has, with tiers that were removed."""
+def topics_of(table: str, topics: Topics, existing_names: Collection[str]) -> list[str]:
+    """The topics whose records a table has. `existing_names`: topics in Kafka, with tiers that were removed."""
     if table == _RETRY_IN:
-        return sorted(name for name in existing if topics.tier_of(name) is not None)
+        return sorted(name for name in existing_names if topics.tier_of(name) is not None)
     return [f"{topics.stream}.{table.replace('_', '-')}"]
 
 

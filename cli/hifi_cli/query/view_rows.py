@@ -103,17 +103,19 @@ def merged(colours: Mapping[str, ViewRows]) -> ViewRows:
         raise Misconfigured(
             f"{' and '.join(colours)} declare the view with different fields; start both with the same folder of pipes"
         )
-    newest: dict[tuple[Any, ...], Row] = {}
+    newest_rows: dict[tuple[Any, ...], Row] = {}
     for answer in answers:
         for row in answer.rows:
             key = tuple(row[name] for name in first.key)
-            known_row = newest.get(key)
+            known_row = newest_rows.get(key)
             if known_row is None or _position(row) > _position(known_row):
-                newest[key] = row
+                newest_rows[key] = row
     times = [answer.complete_until for answer in answers]
     known_times = [time for time in times if time is not None]
     complete_time = min(known_times, key=_time_us) if len(known_times) == len(times) else None
-    return ViewRows(first.key, first.columns, [newest[key] for key in sorted(newest)], complete_time)
+    return ViewRows(
+        first.key, first.columns, [newest_rows[key] for key in sorted(newest_rows)], complete_time
+    )
 
 
 def query(view: ViewRows, table: str, sql: str, *, rows: int, within_s: float) -> Result:

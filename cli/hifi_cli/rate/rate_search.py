@@ -52,8 +52,8 @@ class RateSearch:
         if self.sustained is None:
             if self.failed is None:
                 return self.first
-            lower = self.failed / self.factor
-            return lower if lower >= self.first / DEEPEST else None
+            lower_rate = self.failed / self.factor
+            return lower_rate if lower_rate >= self.first / DEEPEST else None
         if self.failed is None:
             return self.sustained * self.factor
         if self.failed / self.sustained <= CLOSE:

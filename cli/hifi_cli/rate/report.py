@@ -24,8 +24,10 @@ def report(rating: Rating, cores: int, desired_rate: float | None) -> dict[str, 
     instances = {name: len(service_instances) for name, service_instances in mesh.instances.items()}
     load = desired_rate or (rated_step.rate if rated_step else None)
     last = rating.steps[-1]
-    failed = [step for step in rating.steps if failure_reason(step, rating.slo_ms)]
-    limit = bottleneck(min(failed, key=lambda step: step.rate) if failed else last, cores, instances)
+    failed_steps = [step for step in rating.steps if failure_reason(step, rating.slo_ms)]
+    limit = bottleneck(
+        min(failed_steps, key=lambda step: step.rate) if failed_steps else last, cores, instances
+    )
     capacity_needs = needs((rated_step or last).per_million, load, mesh.partitions or 1) if load else {}
     headroom = rating.headroom
     return {
@@ -39,8 +41,8 @@ def report(rating: Rating, cores: int, desired_rate: float | None) -> dict[str, 
         "cores": cores,
         "partitions": mesh.partitions,
         "instances": instances,
-        "ended": failure_reason(min(failed, key=lambda step: step.rate), rating.slo_ms)
-        if failed
+        "ended": failure_reason(min(failed_steps, key=lambda step: step.rate), rating.slo_ms)
+        if failed_steps
         else "no rate failed",
         "bottleneck": {"service": limit.service, "why": limit.why},
         "planned_for": round(load, 1) if load else None,

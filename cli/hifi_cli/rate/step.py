@@ -101,15 +101,15 @@ def measure_step(
         for (_, name), answered_ns in comparison.arrived.items()
         if name in sent_events
     ]
-    accepted = [name for name, request in sent_events.items() if request.accepted]
+    accepted_ids = [name for name, request in sent_events.items() if request.accepted]
     lost_count = sum(
-        any((path, name) not in comparison.arrived for path in expected[name]) for name in accepted
+        any((path, name) not in comparison.arrived for path in expected[name]) for name in accepted_ids
     )
     return RateStep(
         rate=rate,
         events=len(sent_events),
-        accepted=len(accepted),
-        refused=len(sent_events) - len(accepted),
+        accepted=len(accepted_ids),
+        refused=len(sent_events) - len(accepted_ids),
         lost=lost_count,
         wrong=comparison.duplicates + comparison.mismatched + comparison.unknown,
         deliveries=len(comparison.arrived),

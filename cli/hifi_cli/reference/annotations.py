@@ -75,9 +75,9 @@ def enums(root: type[BaseModel]) -> Iterator[type[Enum]]:
 def _nested_annotations(annotation: Any) -> Iterator[Any]:
     yield annotation
     if typing.get_origin(annotation) is typing.Annotated and (
-        installed := _installed_models(typing.get_args(annotation))
+        installed_models := _installed_models(typing.get_args(annotation))
     ):
-        yield from installed
+        yield from installed_models
         return
     for argument in typing.get_args(annotation):
         yield from _nested_annotations(argument)
@@ -124,8 +124,8 @@ def _class(annotation: Any) -> str:
 
 
 def _annotated(annotation: Any, arguments: tuple[Any, ...]) -> str:
-    if installed := _installed_models(arguments):
-        return " or ".join(map(type_name, installed))
+    if installed_models := _installed_models(arguments):
+        return " or ".join(map(type_name, installed_models))
     functions = {getattr(getattr(metadata, "func", None), "__name__", "") for metadata in arguments[1:]}
     if "seconds" in functions:
         return "duration"

@@ -103,7 +103,7 @@ def commented_values(chart: Path = CHART) -> list[CommentedValues]:
     schema = orjson.loads((chart / "values.schema.json").read_bytes())
     path: list[str] = []
     comment = ""
-    commented: list[CommentedValues] = []
+    value_groups: list[CommentedValues] = []
     for line in text.splitlines():
         content = line.strip()
         if content.startswith("#"):
@@ -113,14 +113,14 @@ def commented_values(chart: Path = CHART) -> list[CommentedValues]:
             declared = schema_at(schema, path)
             if "properties" not in declared or path[-1] == "resources":
                 if comment:
-                    commented.append(CommentedValues({}, _FIRST_CLAUSE.split(comment, maxsplit=1)[0]))
+                    value_groups.append(CommentedValues({}, _FIRST_CLAUSE.split(comment, maxsplit=1)[0]))
                 if not _is_repeated(path):
                     name = ".".join(path).replace(_EXAMPLE, "services.NAME.")
-                    commented[-1].values[name] = _default(values, path, declared)
+                    value_groups[-1].values[name] = _default(values, path, declared)
             comment = ""
         elif not content:
             comment = ""
-    return commented
+    return value_groups
 
 
 def _is_repeated(path: list[str]) -> bool:
@@ -150,9 +150,11 @@ def _default(values: Any, path: list[str], schema: Mapping[str, Any]) -> str:
 
 def values_list() -> str:
     """Return the reference of the values in Markdown."""
-    return "\n".join(_line(commented) for commented in commented_values())
+    return "\n".join(_line(value_group) for value_group in commented_values())
 
 
-def _line(commented: CommentedValues) -> str:
-    names = (f"`{name}`" + (f" ({default})" if default else "") for name, default in commented.values.items())
-    return f"- {', '.join(names)}: {commented.meaning}"
+def _line(value_group: CommentedValues) -> str:
+    names = (
+        f"`{name}`" + (f" ({default})" if default else "") for name, default in value_group.values.items()
+    )
+    return f"- {', '.join(names)}: {value_group.meaning}"

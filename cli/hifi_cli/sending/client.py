@@ -170,8 +170,8 @@ class IngestClient:
         async with self._session.post(
             self._url, data=body, headers=self._authorization | dict(headers), timeout=timeout
         ) as answer:
-            answered = {name.lower(): value for name, value in answer.headers.items()}
-            return answer.status, answered, await answer.read()
+            lower_headers = {name.lower(): value for name, value in answer.headers.items()}
+            return answer.status, lower_headers, await answer.read()
 
     def _accept(self, count: int) -> None:
         if count:

@@ -51,8 +51,8 @@ def decide(batch: RequestBatch, status: int, headers: Mapping[str, str], body: b
 
 def _retry_later(batch: RequestBatch, event_results: list[dict[str, Any]], wait_s: float) -> ResponseDecision:
     outcomes = {event["index"]: event for event in event_results}
-    accepted = sum(event["outcome"] == "accepted" for event in event_results)
-    if not accepted:
+    accepted_count = sum(event["outcome"] == "accepted" for event in event_results)
+    if not accepted_count:
         # Ids are derived from key and index: no duplicates.
         return ResponseDecision(retry=[batch], wait_s=wait_s)
     refused = [event for index, event in enumerate(batch.items) if outcomes[index]["outcome"] == "refused"]
@@ -61,14 +61,14 @@ def _retry_later(batch: RequestBatch, event_results: list[dict[str, Any]], wait_
         for index, event in enumerate(batch.items)
         if outcomes[index]["outcome"] == "unknown"
     ]
-    return ResponseDecision(accepted, _batches_of(batch, refused), wait_s, unknown=unknown)
+    return ResponseDecision(accepted_count, _batches_of(batch, refused), wait_s, unknown=unknown)
 
 
 def _without_refused(batch: RequestBatch, event_results: list[dict[str, Any]]) -> ResponseDecision:
     details = {event["index"]: str(event["detail"]) for event in event_results}
     refused = [(event.number, details[index]) for index, event in enumerate(batch.items) if index in details]
-    remaining = [event for index, event in enumerate(batch.items) if index not in details]
-    return ResponseDecision(refused=refused, retry=_batches_of(batch, remaining))
+    remaining_events = [event for index, event in enumerate(batch.items) if index not in details]
+    return ResponseDecision(refused=refused, retry=_batches_of(batch, remaining_events))
 
 
 def _halved(batch: RequestBatch) -> ResponseDecision:

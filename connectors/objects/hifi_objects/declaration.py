@@ -124,13 +124,13 @@ class ObjectsSettings(StrictModel):
                 raise ValueError(reason)
         names_by_lower_case: dict[str, str] = {}
         for name in self.columns:
-            lower = name.lower()  # readers such as Spark take no notice of the case
-            if lower.startswith(("hifi_", "ce_")) or lower in RESERVED:
+            lower_name = name.lower()  # readers such as Spark take no notice of the case
+            if lower_name.startswith(("hifi_", "ce_")) or lower_name in RESERVED:
                 raise ValueError(
                     f"the column {name} needs another name: {', '.join(RESERVED)} and names that begin with hifi_ or "
                     "ce_ are taken, in any case"
                 )
-            if (earlier_name := names_by_lower_case.setdefault(lower, name)) != name:
+            if (earlier_name := names_by_lower_case.setdefault(lower_name, name)) != name:
                 raise ValueError(
                     f"the columns {earlier_name} and {name} differ in upper and lower case only; rename one of them"
                 )

@@ -60,13 +60,13 @@ def main() -> None:
         "SPARK_LOCAL_DIRS": SCRATCH,
         "SPARK_SCALA_VERSION": SCALA,  # a worker that starts executors would look for a source tree without it
     }
-    secured = []
+    security_options = []
     if secret_file := os.environ.get("SPARK_SECRET_FILE"):
         environment["_SPARK_AUTH_SECRET"] = Path(secret_file).read_text().strip()
-        secured = ["-Dspark.authenticate=true", "-Dspark.network.crypto.enabled=true"]
+        security_options = ["-Dspark.authenticate=true", "-Dspark.network.crypto.enabled=true"]
     command = [
         str(java),
-        *secured,
+        *security_options,
         "-Xmx256m",
         "-XX:+UseSerialGC",
         f"-Dlog4j2.configurationFile={spark.parent / LOG4J}",

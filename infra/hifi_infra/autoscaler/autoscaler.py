@@ -101,11 +101,11 @@ class Autoscaler:
             return
         backlog = await self._measure_backlog()
         occupancy = await self._read_occupancy()
-        now = self._clock()
-        for service, cpu in self._measure_cpu(now).items():
+        now_s = self._clock()
+        for service, cpu in self._measure_cpu(now_s).items():
             count = len(self._mesh.instances[service])
             history = self._history[service]
-            history.append(Sample(now, count, cpu, backlog.get(service), occupancy.get(service)))
+            history.append(Sample(now_s, count, cpu, backlog.get(service), occupancy.get(service)))
             decision = decide(self._policies[service], list(history))
             if decision.instances != count:
                 logger.info(
@@ -124,16 +124,18 @@ class Autoscaler:
             logger.warning("backlog-unknown", error=str(error))
             return {}
 
-    def _measure_cpu(self, now: float) -> dict[str, float | None]:
+    def _measure_cpu(self, now_s: float) -> dict[str, float | None]:
         """Average cores of the instances that ran at the last measurement too; None without any."""
-        elapsed = now - self._measured_s
-        before, self._cpu, self._measured_s = self._cpu, {}, now
+        elapsed_s = now_s - self._measured_s
+        before, self._cpu, self._measured_s = self._cpu, {}, now_s
         shares: dict[str, float | None] = {}
         for service in self._policies:
             cpu_s = {instance.name: instance.cpu_seconds() for instance in self._mesh.instances[service]}
             self._cpu |= cpu_s
-            increases = [(total - before[name]) / elapsed for name, total in cpu_s.items() if name in before]
-            shares[service] = sum(increases) / len(increases) if increases and elapsed > 0 else None
+            increases = [
+                (total - before[name]) / elapsed_s for name, total in cpu_s.items() if name in before
+            ]
+            shares[service] = sum(increases) / len(increases) if increases and elapsed_s > 0 else None
         return shares
 
 

@@ -52,11 +52,11 @@ def decide(policy: BurstPolicy, samples: Sequence[RateSample], *, split: bool) -
         split: whether requests are split because of a burst.
     """
     if split:
-        low = policy.above_per_s * policy.join_ratio
-        is_over = _held_for(samples, policy.join_after_s, lambda rate: rate <= low)
+        join_rate = policy.above_per_s * policy.join_ratio
+        is_over = _held_for(samples, policy.join_after_s, lambda rate: rate <= join_rate)
         return BurstStep.JOIN if is_over else BurstStep.NOTHING
-    high = _held_for(samples, policy.split_after_s, lambda rate: rate > policy.above_per_s)
-    return BurstStep.SPLIT if high else BurstStep.NOTHING
+    is_high = _held_for(samples, policy.split_after_s, lambda rate: rate > policy.above_per_s)
+    return BurstStep.SPLIT if is_high else BurstStep.NOTHING
 
 
 def _held_for(samples: Sequence[RateSample], for_s: float, condition: Callable[[float], bool]) -> bool:

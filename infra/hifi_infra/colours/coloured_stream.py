@@ -137,24 +137,24 @@ class ColouredStream:
         awake_names = [
             name for name, colour in self.colours.colours.items() if colour.state is not ColourState.ASLEEP
         ]
-        ready = [
+        ready_tasks = [
             asyncio.create_task(wait_until_ready(ColourFolders(self._folders), name, timeout_s))
             for name in awake_names
         ]
         try:
-            while not all(task.done() for task in ready):
+            while not all(task.done() for task in ready_tasks):
                 for name in awake_names:
                     process = self.meshes[name].process
                     if process.started and not process.running:
                         raise Misconfigured(
                             f"{name} ended while it started; end of {process.log}:\n{process.tail(8)}"
                         )
-                await asyncio.wait(ready, timeout=LOOP_S)
-            await asyncio.gather(*ready)
+                await asyncio.wait(ready_tasks, timeout=LOOP_S)
+            await asyncio.gather(*ready_tasks)
         finally:
-            for task in ready:
+            for task in ready_tasks:
                 task.cancel()
-            await asyncio.gather(*ready, return_exceptions=True)
+            await asyncio.gather(*ready_tasks, return_exceptions=True)
         await self._note_kafka()
 
     async def stop(self) -> None:

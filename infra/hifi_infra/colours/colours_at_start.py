@@ -26,14 +26,14 @@ def colours_at_start(
     colours_now = {}
     for name, colour in colours.items():
         if name in colours_before:
-            old = colours_before[name]
+            colour_before = colours_before[name]
             colours_now[name] = replace(
                 colour,
-                share=old.share,
-                state=old.state,
-                setup=old.setup,
-                kafka=colour.kafka or old.kafka,
-                woken_ms=old.woken_ms,
+                share=colour_before.share,
+                state=colour_before.state,
+                setup=colour_before.setup,
+                kafka=colour.kafka or colour_before.kafka,
+                woken_ms=colour_before.woken_ms,
             )
         else:
             share = WHOLE_SHARE * (name == NAMES[0])

@@ -123,9 +123,9 @@ class ColourOperations:
                 "`hifi rollout abort`, or shift with --recovery"
             )
 
-        def change(now: Colours) -> Colours:
+        def change(current: Colours) -> Colours:
             """The next record."""
-            shifted = now.with_shares(shares, _now_ms(), self.by)
+            shifted = current.with_shares(shares, _now_ms(), self.by)
             if not draining:
                 return shifted
             return shifted.with_state(draining, ColourState.DRAINING, shifted.at_ms, self.by)
@@ -166,7 +166,7 @@ class ColourOperations:
             ActionKind.SHIFT,
             f"{name} falls asleep",
             reason,
-            lambda now: now.with_state(name, ColourState.ASLEEP, _now_ms(), self.by),
+            lambda current: current.with_state(name, ColourState.ASLEEP, _now_ms(), self.by),
         )
         tell("its services end")
         try:
@@ -203,14 +203,14 @@ class ColourOperations:
 
             def make_room() -> None:
                 """A stream keeps its number of partitions: another number needs a new one."""
-                if old := self.runtime.make_room(name, setup):
-                    old_streams.append(old)
+                if old_folder := self.runtime.make_room(name, setup):
+                    old_streams.append(old_folder)
 
             await self._step(
                 ActionKind.RECOVER,
                 f"{name} wakes with {setup.text() or 'what both were started with'}",
                 reason,
-                lambda now: now.with_setup(name, setup, _now_ms(), self.by),
+                lambda current: current.with_setup(name, setup, _now_ms(), self.by),
                 make_room,
             )
         elif not colours.colours[name].share:
@@ -218,7 +218,7 @@ class ColourOperations:
                 ActionKind.RECOVER,
                 f"{name} wakes",
                 reason,
-                lambda now: now.with_state(name, ColourState.IDLE, _now_ms(), self.by),
+                lambda current: current.with_state(name, ColourState.IDLE, _now_ms(), self.by),
             )
         await wait_until_ready(self.runtime, name, within_s)
         await self._copy_keys(name)
@@ -268,9 +268,9 @@ class ColourOperations:
             """Write the next record; only one step at a time comes here."""
             del token
             async with self._log() as log:
-                changed = change(_require(log.newest))
+                changed_colours = change(_require(log.newest))
                 prepare()
-                await log.write(changed)
+                await log.write(changed_colours)
 
         step_right = StepRight(self.control_kafka, self._control.actions, self._control.actor, ACTOR)
         async with self._answering():

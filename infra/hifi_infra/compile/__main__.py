@@ -109,8 +109,8 @@ def planned(config: Path, service: str | None = None) -> CompiledBuild:
     modules: list[str] = tools["hifi"]["compiled"]["modules"]
     roots = [config.parent / root for root in tools["mypy"]["mypy_path"]]
     if service is not None:
-        imported = source_closure([f"{service}.__main__", *_connector_kinds(service, roots)], roots)
-        modules = [name for name in modules if name.replace(".", "/") + ".py" in imported]
+        imported_sources = source_closure([f"{service}.__main__", *_connector_kinds(service, roots)], roots)
+        modules = [name for name in modules if name.replace(".", "/") + ".py" in imported_sources]
     return plan_build(modules, roots)
 
 

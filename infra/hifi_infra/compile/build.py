@@ -123,8 +123,8 @@ def remove_old_builds(cache: Path) -> None:
         (build_folder for build_folder in cache.iterdir() if build_folder.is_dir()),
         key=lambda build_folder: build_folder.stat().st_mtime,
     )
-    for old in builds[:-KEPT_BUILDS]:
-        shutil.rmtree(old, ignore_errors=True)
+    for old_folder in builds[:-KEPT_BUILDS]:
+        shutil.rmtree(old_folder, ignore_errors=True)
 
 
 def _compile(build: CompiledBuild, config: Path, scratch: Path, compiled: Path) -> dict[str, str]:

@@ -57,10 +57,12 @@ class ContainerMesh:
         kept: state of the executor.
     """
 
-    def __init__(self, docker: aiodocker.Docker, project: str, installed: str, state_file: StateFile) -> None:
+    def __init__(
+        self, docker: aiodocker.Docker, project: str, installed_tag: str, state_file: StateFile
+    ) -> None:
         self._docker = docker
         self._project = project
-        self._installed = installed
+        self._installed_tag = installed_tag
         self._state_file = state_file
         self._refreshing = asyncio.Lock()
         self._changing = asyncio.Lock()
@@ -144,13 +146,13 @@ class ContainerMesh:
         service, number = _parsed(name)
         async with self._change():
             containers = await self._service(service)
-            old = next((container for container in containers if container.number == number), None)
-            if old is not None and self._release(old) == release:
+            old_container = next((container for container in containers if container.number == number), None)
+            if old_container is not None and self._release(old_container) == release:
                 return
-            if old is None:
+            if old_container is None:
                 await self._add(containers[0], number, release)
             else:
-                await self._replace(old, release)
+                await self._replace(old_container, release)
         logger.info("release-changed", service=service, instance=name, release=release, reason=reason)
 
     async def remove(self, name: str, reason: str) -> None:
@@ -185,17 +187,19 @@ class ContainerMesh:
         await container.start()
         return read(await container.show())
 
-    async def _replace(self, old: ServiceContainer, release: str) -> None:
+    async def _replace(self, old_container: ServiceContainer, release: str) -> None:
         """The new container is made first: when its image is missing, nothing has changed."""
-        replacement = await self._create(old, old.number, release, old.name + NEXT)
-        await self._end(old)
-        await self._take_over(replacement, old.name)
+        replacement = await self._create(
+            old_container, old_container.number, release, old_container.name + NEXT
+        )
+        await self._end(old_container)
+        await self._take_over(replacement, old_container.name)
 
     async def _create(
         self, template: ServiceContainer, number: int, release: str, name: str
     ) -> DockerContainer:
         repository, _ = split_image(template.image)
-        tag = self._installed if release == INSTALLED else release
+        tag = self._installed_tag if release == INSTALLED else release
         if not _TAG.fullmatch(tag):
             raise Misconfigured(f"{release} is no tag of an image")
         target = f"{repository}:{tag}"
@@ -279,13 +283,13 @@ class ContainerMesh:
         ]
 
     async def _read(self, container: ServiceContainer) -> ExecutedInstance:
-        ready, used_s, rss_bytes = False, 0.0, 0
+        is_ready, used_s, rss_bytes = False, 0.0, 0
         if container.running and container.address:
             probe, stats = await asyncio.gather(
                 readiness(HEALTH_PORT, container.address),
                 self._docker.containers.container(container.id).stats(stream=False),
             )
-            ready = probe.ready
+            is_ready = probe.ready
             used_s, rss_bytes = _used(stats[0] if stats else {})
         return ExecutedInstance(
             container.service,
@@ -293,8 +297,8 @@ class ContainerMesh:
             HEALTH_PORT,
             self._cpu_seconds(container.id, used_s),
             self._release(container),
-            ready,
-            self._note_ready(container, ready=ready),
+            is_ready,
+            self._note_ready(container, ready=is_ready),
             container.restarts,
             rss_bytes,
             f"{container.host_name}-",
@@ -322,10 +326,10 @@ class ContainerMesh:
     def _release(self, container: ServiceContainer) -> str:
         """The release of a container, as an actor names it."""
         if container.release and container.tag == (
-            self._installed if container.release == INSTALLED else container.release
+            self._installed_tag if container.release == INSTALLED else container.release
         ):
             return container.release
-        return INSTALLED if container.tag == self._installed else container.tag
+        return INSTALLED if container.tag == self._installed_tag else container.tag
 
     @contextlib.asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:

@@ -99,15 +99,17 @@ async def _read_backlog(bootstrap: str, topics: Topics, services: Sequence[str])
         topics = topics.with_removed_tiers(await admin.list_topics())
         for service in services:
             delays_s = reads(topics, service)
-            uncounted = await _uncommitted_ranges(admin, consumer, topics.group(service), list(delays_s))
-            waiting_count = sum(len(offsets) for offsets in uncounted.values())
+            uncommitted_ranges = await _uncommitted_ranges(
+                admin, consumer, topics.group(service), list(delays_s)
+            )
+            waiting_count = sum(len(offsets) for offsets in uncommitted_ranges.values())
             if service == "enrich" and waiting_count:
-                processed = await _processed_by_enrich(consumer, topics, uncounted)
-                if processed:
-                    waiting_count -= processed
-                    backlog.uncommitted[service] = processed
+                processed_count = await _processed_by_enrich(consumer, topics, uncommitted_ranges)
+                if processed_count:
+                    waiting_count -= processed_count
+                    backlog.uncommitted[service] = processed_count
             backlog.waiting[service] = waiting_count
-            backlog.due[service] = waiting_count - await _not_due(consumer, uncounted, delays_s)
+            backlog.due[service] = waiting_count - await _not_due(consumer, uncommitted_ranges, delays_s)
         return backlog
     finally:
         await consumer.stop()
@@ -115,13 +117,13 @@ async def _read_backlog(bootstrap: str, topics: Topics, services: Sequence[str])
 
 
 async def _not_due(
-    consumer: Any, uncommitted: Mapping[TopicPartition, range], delays_s: Mapping[str, float]
+    consumer: Any, uncommitted_ranges: Mapping[TopicPartition, range], delays_s: Mapping[str, float]
 ) -> int:
     """Count the uncommitted records that are younger than the delay of their topic."""
     now_ms = time.time() * 1000
     due_before_ms = {
         tp: int(now_ms - delays_s[tp.topic] * 1000)
-        for tp, offsets in uncommitted.items()
+        for tp, offsets in uncommitted_ranges.items()
         if offsets and delays_s[tp.topic]
     }
     if not due_before_ms:
@@ -129,7 +131,9 @@ async def _not_due(
     young_count = 0
     for tp, first in (await consumer.offsets_for_times(due_before_ms)).items():
         if first is not None:  # None: every record is older
-            young_count += len(range(max(first.offset, uncommitted[tp].start), uncommitted[tp].stop))
+            young_count += len(
+                range(max(first.offset, uncommitted_ranges[tp].start), uncommitted_ranges[tp].stop)
+            )
     return young_count
 
 
@@ -144,9 +148,9 @@ async def _uncommitted_ranges(
     ]
     end_offsets = await consumer.end_offsets(partitions)
     start_offsets = await consumer.beginning_offsets(partitions)
-    committed = await _committed(admin, group)
+    committed_offsets = await _committed(admin, group)
     return {
-        tp: range(max(start_offsets[tp], committed[tp].offset if tp in committed else 0), end)
+        tp: range(max(start_offsets[tp], committed_offsets[tp].offset if tp in committed_offsets else 0), end)
         for tp, end in end_offsets.items()
     }
 
@@ -159,22 +163,22 @@ async def _committed(admin: Any, group: str) -> dict[TopicPartition, OffsetAndMe
 
 
 async def _processed_by_enrich(
-    consumer: Any, topics: Topics, uncommitted: Mapping[TopicPartition, range]
+    consumer: Any, topics: Topics, uncommitted_ranges: Mapping[TopicPartition, range]
 ) -> int:
     """Count the uncommitted records of `normalized` up to the newest one whose result is on `enriched`."""
-    unprocessed = {tp: offsets for tp, offsets in uncommitted.items() if offsets}
-    outputs = [TopicPartition(topics.enriched, tp.partition) for tp in unprocessed]
-    newest = await _newest_raw_offsets(consumer, outputs)
+    unprocessed = {tp: offsets for tp, offsets in uncommitted_ranges.items() if offsets}
+    output_partitions = [TopicPartition(topics.enriched, tp.partition) for tp in unprocessed]
+    newest_offsets = await _newest_raw_offsets(consumer, output_partitions)
     searches = {
-        tp: _Search(offsets, newest[tp.partition])
+        tp: _Search(offsets, newest_offsets[tp.partition])
         for tp, offsets in unprocessed.items()
-        if tp.partition in newest
+        if tp.partition in newest_offsets
     }
     consumer.assign(list(searches))
-    while active := [tp for tp, search in searches.items() if search.first < search.last]:
-        for tp in active:
+    while open_partitions := [tp for tp, search in searches.items() if search.first < search.last]:
+        for tp in open_partitions:
             consumer.seek(tp, searches[tp].middle)
-        for tp in active:
+        for tp in open_partitions:
             searches[tp].narrow(await consumer.getone(tp))
     return sum(search.first - unprocessed[tp].start for tp, search in searches.items())
 
@@ -185,17 +189,17 @@ async def _newest_raw_offsets(consumer: Any, partitions: Sequence[TopicPartition
         await consumer.beginning_offsets(partitions),
         await consumer.end_offsets(partitions),
     )
-    unread = [tp for tp in partitions if end_offsets[tp] > start_offsets[tp]]
-    consumer.assign(unread)
-    for tp in unread:
+    unread_partitions = [tp for tp in partitions if end_offsets[tp] > start_offsets[tp]]
+    consumer.assign(unread_partitions)
+    for tp in unread_partitions:
         consumer.seek(tp, max(start_offsets[tp], end_offsets[tp] - NEWEST))
-    newest: dict[int, int] = {}
-    while unread:
-        for tp, records in (await consumer.getmany(*unread, timeout_ms=500)).items():
+    newest_offsets: dict[int, int] = {}
+    while unread_partitions:
+        for tp, records in (await consumer.getmany(*unread_partitions, timeout_ms=500)).items():
             offsets = [offset for record in records if (offset := _raw_offset(record)) is not None]
-            newest[tp.partition] = max([*offsets, newest.get(tp.partition, -1)])
-        unread = [tp for tp in unread if await consumer.position(tp) < end_offsets[tp]]
-    return {partition: offset for partition, offset in newest.items() if offset >= 0}
+            newest_offsets[tp.partition] = max([*offsets, newest_offsets.get(tp.partition, -1)])
+        unread_partitions = [tp for tp in unread_partitions if await consumer.position(tp) < end_offsets[tp]]
+    return {partition: offset for partition, offset in newest_offsets.items() if offset >= 0}
 
 
 class _Search:

@@ -261,8 +261,16 @@ class KafkaCluster:
         settings = temporary_folder / "server.properties"
         self._write_settings(settings, 1, temporary_folder / "log")
         # The formats of the oldest version, so that a cluster which a newer one began can go back.
-        oldest = ".".join(next(iter(kafka_versions())).split(".")[:2])
-        arguments = ["format", "-t", self.cluster_id, "-c", str(settings), "--release-version", oldest]
+        oldest_version = ".".join(next(iter(kafka_versions())).split(".")[:2])
+        arguments = [
+            "format",
+            "-t",
+            self.cluster_id,
+            "-c",
+            str(settings),
+            "--release-version",
+            oldest_version,
+        ]
         for user in (ADMIN, BROKER) if self.credentials else ():
             assert self.credentials is not None
             password = self.credentials.password(user)

@@ -36,26 +36,28 @@ def load_cluster_state(
             is in use.
     """
     file = data / "cluster.json"
-    old = _read(file)
-    if old is not None and len(old.ports) != brokers:
+    old_state = _read(file)
+    if old_state is not None and len(old_state.ports) != brokers:
         raise Misconfigured(
-            f"{data} holds a Kafka cluster of {len(old.ports)} broker(s), not {brokers}: "
-            f"start it with {len(old.ports)}, or choose another data folder"
+            f"{data} holds a Kafka cluster of {len(old_state.ports)} broker(s), not {brokers}: "
+            f"start it with {len(old_state.ports)}, or choose another data folder"
         )
-    if old is not None and old.secure != secure:
-        kind, option = ("a secured", "with") if old.secure else ("an unsecured", "without")
+    if old_state is not None and old_state.secure != secure:
+        kind, option = ("a secured", "with") if old_state.secure else ("an unsecured", "without")
         raise Misconfigured(
             f"{data} holds {kind} Kafka cluster: start it {option} --secure, or choose another data folder"
         )
     state = ClusterState(
-        old.cluster_id if old else new_id(), _choose(brokers, ports, old.ports if old else ()), secure
+        old_state.cluster_id if old_state else new_id(),
+        _choose(brokers, ports, old_state.ports if old_state else ()),
+        secure,
     )
-    if state != old:
+    if state != old_state:
         _write(file, state)
     return state
 
 
-def _choose(brokers: int, ports: Sequence[int], old: Sequence[Ports]) -> tuple[Ports, ...]:
+def _choose(brokers: int, ports: Sequence[int], old_ports: Sequence[Ports]) -> tuple[Ports, ...]:
     for port in ports:
         if not is_free(port):
             raise Misconfigured(
@@ -71,7 +73,7 @@ def _choose(brokers: int, ports: Sequence[int], old: Sequence[Ports]) -> tuple[P
 
     chosen_ports = []
     for number in range(brokers):
-        before = old[number] if old else Ports(0, 0)
+        before = old_ports[number] if old_ports else Ports(0, 0)
         broker = ports[number] if ports else pick(before.broker)
         chosen_ports.append(Ports(broker, pick(before.controller)))
     return tuple(chosen_ports)

@@ -101,16 +101,17 @@ class GroupLag:
             for member in group_description["members"]
             if member["member_assignment"]
         }
-        committed = await self._admin.list_consumer_group_offsets(group)
-        partitions = [tp for assigned in members.values() for tp in assigned]
+        committed_offsets = await self._admin.list_consumer_group_offsets(group)
+        partitions = [tp for member_partitions in members.values() for tp in member_partitions]
         end_offsets = await self._consumer.end_offsets(partitions) if partitions else {}
         now_s = monotonic_s()
         for partition, end in end_offsets.items():
             self._histories[partition].see(now_s, end)
         return {
             client_id: max(
-                self._histories[tp].lag_s(committed[tp].offset if tp in committed else 0) for tp in assigned
+                self._histories[tp].lag_s(committed_offsets[tp].offset if tp in committed_offsets else 0)
+                for tp in member_partitions
             )
-            for client_id, assigned in members.items()
-            if assigned
+            for client_id, member_partitions in members.items()
+            if member_partitions
         }

@@ -56,10 +56,11 @@ async def prepare(
     try:
         async with asyncio.timeout(ANSWER_S):
             copies, _ = replication(await _brokers(bootstrap))
-            existing = await partition_counts(bootstrap, [topics.raw, topics.pipes])
-            if topics.pipes in existing:  # refuses the stream of a later release before anything changes
+            existing_counts = await partition_counts(bootstrap, [topics.raw, topics.pipes])
+            # refuses the stream of a later release before anything changes
+            if topics.pipes in existing_counts:
                 await read_registry(bootstrap, topics)
-            count = partitions or existing.get(topics.raw, DEFAULT_PARTITIONS)
+            count = partitions or existing_counts.get(topics.raw, DEFAULT_PARTITIONS)
             await create_topics(bootstrap, topics, partitions=count, replication=copies, create=create)
             if control is not None:
                 await create_topics(bootstrap, control, partitions=1, replication=copies, create=create)
@@ -136,9 +137,11 @@ def in_force(registry: RegistrySnapshot) -> list[Pipe]:
 
 def _with_share(registry: RegistrySnapshot, name: str, pipes: Mapping[str, Pipe], change: str) -> str:
     """The change where a declaration gets only a share: a new pipe has no revision to share with."""
-    current = registry.pipes.get(name)
+    current_revision = registry.pipes.get(name)
     is_rolling = (
-        current is not None and current.rollout is not None and current.rollout.next.pipe == pipes.get(name)
+        current_revision is not None
+        and current_revision.rollout is not None
+        and current_revision.rollout.next.pipe == pipes.get(name)
     )
     return "rolling out" if change == "changed" or is_rolling else change
 
@@ -165,8 +168,11 @@ def compare(registry: RegistrySnapshot, pipes: Sequence[Pipe], *, delete_missing
     def change(pipe: Pipe) -> str:
         if pipe.pipe not in revisions:
             return "new"
-        current = revisions[pipe.pipe]
-        current_pipes = [current.pipe, *([current.rollout.next.pipe] if current.rollout else [])]
+        current_revision = revisions[pipe.pipe]
+        current_pipes = [
+            current_revision.pipe,
+            *([current_revision.rollout.next.pipe] if current_revision.rollout else []),
+        ]
         return "unchanged" if pipe in current_pipes else "changed"
 
     outcome = {pipe.pipe: change(pipe) for pipe in pipes}

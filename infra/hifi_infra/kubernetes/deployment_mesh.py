@@ -116,8 +116,8 @@ class DeploymentMesh:
             raise Misconfigured(
                 f"{service}={count}: name one of {', '.join(FLOW)} and 1 to {MAX_INSTANCES} instances"
             )
-        changed = False
-        while not changed:
+        is_changed = False
+        while not is_changed:
             deployment = await self._deployment(service)
             if _token(deployment) > self._token:
                 raise Retryable(
@@ -127,7 +127,7 @@ class DeploymentMesh:
                 raise Retryable(f"a rollout of {service} runs: its instances have different releases")
             try:
                 await self._set_replicas(deployment, count)
-                changed = True
+                is_changed = True
             except Conflict:  # its status changes often: read it again
                 continue
         logger.info("instances-changed", service=service, count=count, reason=reason)
@@ -247,12 +247,12 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
 
 def _ready_after_s(pod: Mapping[str, Any]) -> float | None:
     """Seconds from the start of its process; None after a restart, of which the condition may not tell."""
-    ready = _ready_at(pod)
+    ready_time = _ready_at(pod)
     containers = pod["status"].get("containerStatuses", [])
-    if ready is None or not containers or containers[0]["restartCount"]:
+    if ready_time is None or not containers or containers[0]["restartCount"]:
         return None
     started_at = containers[0]["state"].get("running", {}).get("startedAt")
-    return None if started_at is None else (ready - datetime.fromisoformat(started_at)).total_seconds()
+    return None if started_at is None else (ready_time - datetime.fromisoformat(started_at)).total_seconds()
 
 
 def _use(pod_metrics: Mapping[str, Any]) -> tuple[float, int]:

@@ -100,9 +100,9 @@ class KubernetesApi:
     ) -> dict[str, Any]:
         try:
             token = self._access.token_file.read_text().strip()
-            authorized = {"authorization": f"Bearer {token}", **(headers or {})}
+            request_headers = {"authorization": f"Bearer {token}", **(headers or {})}
             async with self._session.request(
-                method, url, ssl=self._trust, headers=authorized, timeout=_TIMEOUT, **options
+                method, url, ssl=self._trust, headers=request_headers, timeout=_TIMEOUT, **options
             ) as answer:
                 content = await answer.read()
                 if answer.ok:

@@ -136,11 +136,11 @@ class Executor:
         try:
             return kind.model_validate_json(await request.body())
         except ValidationError as error:
-            invalid = "; ".join(
+            invalid_fields = "; ".join(
                 f"{'.'.join(map(str, field['loc'])) or 'the body'}: {field['msg']}"
                 for field in error.errors()
             )
-            raise Problem(400, f"{invalid}; see /openapi.json.") from None
+            raise Problem(400, f"{invalid_fields}; see /openapi.json.") from None
 
     @contextlib.asynccontextmanager
     async def _step(self, token: int) -> AsyncIterator[None]:

@@ -127,15 +127,15 @@ class Fleet:
         service, number = _parsed(name)
         require_release(release, service)
         instances = self.instances[service]
-        old = next((instance for instance in instances if instance.spec.number == number), None)
-        if old is not None and old.spec.release == release:
+        old_instance = next((instance for instance in instances if instance.spec.number == number), None)
+        if old_instance is not None and old_instance.spec.release == release:
             return
-        if old is None:
+        if old_instance is None:
             await self._add(service, number, release)
         else:
-            await old.stop(STOP_GRACE_S)
-            spec = replace(old.spec, release=release)
-            replacement = instances[instances.index(old)] = self._instance(spec)
+            await old_instance.stop(STOP_GRACE_S)
+            spec = replace(old_instance.spec, release=release)
+            replacement = instances[instances.index(old_instance)] = self._instance(spec)
             await replacement.start()
         self._journal.add(
             "release-changed", f"{name} runs {release} now: {reason}", service=service, instance=name

@@ -346,11 +346,11 @@ class Mesh:
             self._prober = None
 
     def _write_state(self) -> None:
-        now = self.describe()
-        if now != self._written_state:
+        description = self.describe()
+        if description != self._written_state:
             with contextlib.suppress(OSError):  # a full disk; the next probe tries again
-                running.write(self.plan.data, now)
-                self._written_state = now
+                running.write(self.plan.data, description)
+                self._written_state = description
 
     def _set_stopping(self, subject: str) -> None:
         self.phase = f"stopping {subject}"

@@ -176,21 +176,21 @@ async def wait_for_earlier(data: Path, within_s: float = EARLIER_END_S) -> int:
         How many of its processes still ran at the call.
     """
     mesh = read(data)
-    remaining = (
+    remaining_processes = (
         [process for instance in mesh.instances if (process := _find_process(instance.pid, instance.created))]
         if mesh
         else []
     )
-    count = len(remaining)
+    count = len(remaining_processes)
     end = time.monotonic() + within_s
-    while remaining and time.monotonic() < end:
+    while remaining_processes and time.monotonic() < end:
         await asyncio.sleep(0.05)
-        remaining = [
+        remaining_processes = [
             process
-            for process in remaining
+            for process in remaining_processes
             if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
         ]
-    for process in remaining:
+    for process in remaining_processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
     return count

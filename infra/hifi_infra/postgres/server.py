@@ -112,8 +112,8 @@ class PostgresServer:
         assert process is not None
         await process.start()
         end_s = time.monotonic() + _START_S
-        ready = [str(self._programs / "pg_isready"), "-h", "127.0.0.1", "-p", str(self.port), "-q"]
-        while await asyncio.to_thread(subprocess.call, ready) != 0:
+        ready_command = [str(self._programs / "pg_isready"), "-h", "127.0.0.1", "-p", str(self.port), "-q"]
+        while await asyncio.to_thread(subprocess.call, ready_command) != 0:
             if not process.running or time.monotonic() > end_s:
                 raise Retryable(
                     f"{self._name} does not start; end of its log {self._log}:\n{process.tail(5)}"

@@ -243,23 +243,23 @@ class ChangeDemo:
         await asyncio.sleep(_POLL_S)  # for copies that come late
         await self.load_test.count()
         await asyncio.to_thread(webhook_arrivals.read)
-        answered, unanswered = await arrivals.read_receipts(mesh.bootstrap, mesh.topics)
-        answered[WEBHOOK] = {name: at_ns / 1e6 for name, at_ns in webhook_arrivals.first_ns.items()}
-        ambiguous = webhook_arrivals.ambiguous(self.killed_ns, unanswered.get(WEBHOOK, ()))
+        answered_ms, unanswered_ids = await arrivals.read_receipts(mesh.bootstrap, mesh.topics)
+        answered_ms[WEBHOOK] = {name: at_ns / 1e6 for name, at_ns in webhook_arrivals.first_ns.items()}
+        ambiguous_count = webhook_arrivals.ambiguous(self.killed_ns, unanswered_ids.get(WEBHOOK, ()))
         return {
             "rows": ROWS,
             "changes": logged_changes.total(),
             "different": sum(table["different"] for table in tables.values()),
             "lost": (logged_changes - webhook_arrivals.changes).total()
             + max(0, ROWS - len(webhook_arrivals.snapshot)),
-            "duplicates": len(webhook_arrivals.repeated) - ambiguous,
-            "ambiguous": ambiguous,
+            "duplicates": len(webhook_arrivals.repeated) - ambiguous_count,
+            "ambiguous": ambiguous_count,
             "unexpected": (webhook_arrivals.changes - logged_changes).total()
             + max(0, len(webhook_arrivals.snapshot) - ROWS),
             "seconds": round(seconds, 1),
             "tables": tables,
             "lag_ms": {
-                name: lag_summary(webhook_arrivals.lags_ms(answered.get(name, {})))
+                name: lag_summary(webhook_arrivals.lags_ms(answered_ms.get(name, {})))
                 for name in (WEBHOOK, TABLE, LAKE)
             },
         }

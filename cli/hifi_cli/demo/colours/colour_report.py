@@ -57,17 +57,17 @@ def down_minutes(
 ) -> int:
     """Minutes whose p95 is over the SLO, or in which too many requests failed; an event that never arrived is late."""
     lags_ns: defaultdict[int, list[float]] = defaultdict(list)
-    failed: defaultdict[int, list[bool]] = defaultdict(list)
+    failures_by_minute: defaultdict[int, list[bool]] = defaultdict(list)
     for name, request in sent_events.items():
         minute = request.due_ns // _MINUTE_NS
-        failed[minute].append(not request.accepted)
+        failures_by_minute[minute].append(not request.accepted)
         if request.accepted:
             lags_ns[minute] += [
                 arrived.get((path, name), float("inf")) - request.answered_ns for path in expected[name]
             ]
     return sum(
         _p95(lags_ns[minute]) > SLO_S * 1e9 or sum(answers) > len(answers) * FAILED_SHARE
-        for minute, answers in failed.items()
+        for minute, answers in failures_by_minute.items()
     )
 
 

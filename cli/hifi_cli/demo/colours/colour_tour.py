@@ -130,18 +130,20 @@ class ColourTour(ColouredLoad):
                 return any(request.sent_ns > later_ns for request in self.sent().values())
 
             await self.steps.until(answered, bool, lambda _: "requests go on")
-            failed = [
+            failed_requests = [
                 request
                 for request in self.sent().values()
                 if request.sent_ns >= self._killed_ns - 1e9 and not request.accepted
             ]
-            last_s = max(((request.sent_ns - self._killed_ns) / 1e9 for request in failed), default=0.0)
+            last_s = max(
+                ((request.sent_ns - self._killed_ns) / 1e9 for request in failed_requests), default=0.0
+            )
             require(
                 last_s <= GAP_S, f"a request that was sent {last_s:.1f} s after the loss was not accepted"
             )
             remarks.append(
-                f"{len(failed)} requests were not accepted, the last one sent {max(last_s, 0):.1f} s after the loss; "
-                "green has every request"
+                f"{len(failed_requests)} requests were not accepted, "
+                f"the last one sent {max(last_s, 0):.1f} s after the loss; green has every request"
             )
 
     async def _deliver_accepted(self) -> None:

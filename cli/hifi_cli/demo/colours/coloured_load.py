@@ -150,10 +150,10 @@ class ColouredLoad:
             """Events of each colour since then."""
             return {colour: await self._accepted(colour) - count for colour, count in before.items()}
 
-        accepted = await self.steps.until(
+        accepted_counts = await self.steps.until(
             counts, lambda numbers: sum(numbers.values()) >= 3 * _SEEN, lambda _: "events are counted"
         )
-        return accepted[name] / sum(accepted.values())
+        return accepted_counts[name] / sum(accepted_counts.values())
 
     async def answers(self) -> str:
         """The number of requests that were not accepted so far, for people."""

@@ -122,15 +122,18 @@ class ChangeReader:
 
     def deleted(self, record: ConsumerRecord, sweep: Sweep, row_key: LeftKey) -> SourceEvent:
         """The event of a row that is gone with a record."""
-        committed = rfc3339(sweep.committed_ms)
+        committed_time = rfc3339(sweep.committed_ms)
         change = {
-            "op": "delete", "table": row_key.table, "key": row_key.values, "committed": committed.decode(),
+            "op": "delete", "table": row_key.table, "key": row_key.values, "committed": committed_time.decode(),
             "swept": sweep.why,
         }  # fmt: skip
         identifier = f"{self._id}/{record.partition}/{record.offset}/{row_key.offset}".encode()
         headers = [
-            *self._attributes, ("ce_id", identifier), ("ce_time", committed), ("ce_subject", row_key.table.encode()),
-        ]  # fmt: skip
+            *self._attributes,
+            ("ce_id", identifier),
+            ("ce_time", committed_time),
+            ("ce_subject", row_key.table.encode()),
+        ]
         data = exact_json.dumps({**row_key.values, CHANGE: change})
         return SourceEvent(row_key.offset, row_key.record_key, data, headers, sweep.committed_ms * 1000)
 
@@ -286,8 +289,8 @@ class ChangeReader:
             )
             event.key_records = (*event.key_records, key_entry) if event.key_records else (key_entry,)
         committed_ms = record.timestamp if operation == "snapshot" else int(source["ts_ms"])
-        committed = rfc3339(committed_ms)
-        change = {"op": operation, "table": table, "key": key, "committed": committed.decode()}
+        committed_time = rfc3339(committed_ms)
+        change = {"op": operation, "table": table, "key": key, "committed": committed_time.decode()}
         if row.unchanged:
             change["unchanged"] = row.unchanged
         if columns.gone:
@@ -296,7 +299,7 @@ class ChangeReader:
             change["before"] = read_row(fields, before, snapshot=False, partial=False).values
         event.data = exact_json.dumps({**row.values, CHANGE: change})
         event.key = record.key or table.encode()
-        event.headers += [("ce_time", committed), ("ce_subject", table.encode())]
+        event.headers += [("ce_time", committed_time), ("ce_subject", table.encode())]
         event.time_us = committed_ms * 1000
         event.backfill = operation == "snapshot"
         return event

@@ -119,8 +119,8 @@ class Connector:
         config = self.config()
         self._judge_database()
         await self._require_slot(config)
-        status, current = await self._request("GET", f"/connectors/{self.name}/config")
-        if status == 200 and {name: current.get(name) for name in config} == config:
+        status, current_config = await self._request("GET", f"/connectors/{self.name}/config")
+        if status == 200 and {name: current_config.get(name) for name in config} == config:
             return
         status, answer = await self._request("PUT", f"/connectors/{self.name}/config", config)
         if status in (200, 201):
@@ -191,16 +191,18 @@ class Connector:
             await self._declare_again()
             return f"Kafka Connect does not know {self.name}: {_reason(status, answer)}"
         components = [answer["connector"], *answer["tasks"]]
-        failed = next((component for component in components if component["state"] == "FAILED"), None)
-        if failed is None:
+        failed_component = next(
+            (component for component in components if component["state"] == "FAILED"), None
+        )
+        if failed_component is None:
             return None
-        logger.error("connector-failed", connector=self.name, trace=failed.get("trace", ""))
+        logger.error("connector-failed", connector=self.name, trace=failed_component.get("trace", ""))
         restart = f"/connectors/{self.name}/restart?includeTasks=true&onlyFailed=true"
         status, answer = await self._request("POST", restart)
         outcome = (
             "is restarted" if status < _BAD_REQUEST else f"cannot be restarted ({_reason(status, answer)})"
         )
-        return f"it failed and {outcome}: {_cause(failed.get('trace', ''))}"
+        return f"it failed and {outcome}: {_cause(failed_component.get('trace', ''))}"
 
     async def _declare_again(self) -> None:
         try:

@@ -64,10 +64,10 @@ async def held_by_slot(source: DebeziumSource, slot: str, pipe: str) -> Held:
         return NOTHING_HELD
     if row is None:
         return NOTHING_HELD
-    held_bytes, active = row
+    held_bytes, is_active = row
     if held_bytes <= source.most_held:
         return Held(held_bytes, "")
-    activity = "which is read" if active else "which nobody reads"
+    activity = "which is read" if is_active else "which nobody reads"
     return Held(
         held_bytes,
         f"the database {database.name} at {database.host} keeps {held_bytes / 1024**2:.0f} MiB of its log for the slot "

@@ -37,7 +37,7 @@ class AccessToken:
         pipe: str,
         oauth: HttpOauth,
         secret: Callable[[], str],
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
         **log_fields: str,
     ) -> None:
         """Begin to fetch.
@@ -46,7 +46,7 @@ class AccessToken:
             pipe: name.
             oauth: as declared.
             secret: of the client, as it is now.
-            changed: called when `value` or `error` may have changed.
+            on_change: called when `value` or `error` may have changed.
             log_fields: of log lines.
         """
         self.value = ""
@@ -56,7 +56,7 @@ class AccessToken:
         self._pipe = pipe
         self._oauth = oauth
         self._secret = secret
-        self._changed = changed
+        self._on_change = on_change
         self._log_fields = log_fields
         self._fetched_s = -math.inf
         self._expires_s = -math.inf
@@ -99,7 +99,7 @@ class AccessToken:
                 self.error = ""
                 self._expires_s = self._fetched_s + life_s
                 wait_s = life_s * _RENEW_SHARE
-            self._changed()
+            self._on_change()
             self._fetch_ended.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):

@@ -41,16 +41,16 @@ class DestinationConnection(asyncio.Protocol):
     """A connection that carries one request at a time."""
 
     def __init__(
-        self, released: Callable[["DestinationConnection"], None], on_stray_bytes: Callable[[], None]
+        self, on_release: Callable[["DestinationConnection"], None], on_stray_bytes: Callable[[], None]
     ) -> None:
         """Start unconnected; the event loop calls `connection_made`.
 
         Args:
-            released: called when a request is over and the connection may be reused, and when it has been closed.
+            on_release: called when a request is over and the connection may be reused, and when it has been closed.
             on_stray_bytes: called when bytes arrive that are part of no answer to a request.
         """
         self._loop = asyncio.get_running_loop()
-        self._released = released
+        self._on_release = on_release
         self._on_stray_bytes = on_stray_bytes
         self._parser: httptools.HttpResponseParser
         self._transport: asyncio.Transport | None = None
@@ -221,9 +221,9 @@ class DestinationConnection(asyncio.Protocol):
     def _resolve(self, status: int) -> None:
         if self._answer is None:
             return
-        now = now_us()
+        time_us = now_us()
         if not self._answer.done():
-            self._answer.set_result(Answer(status, retry_after_s(self._retry_after, now), now))
+            self._answer.set_result(Answer(status, retry_after_s(self._retry_after, time_us), time_us))
         self._answer = None
         self._end_limit()
 
@@ -288,4 +288,4 @@ class DestinationConnection(asyncio.Protocol):
     def _finish(self) -> None:
         self._end_limit()
         self.busy = False
-        self._released(self)
+        self._on_release(self)

@@ -147,8 +147,8 @@ class ConnectionPool:
 
     async def _open_in_time(self, timeout_s: float) -> DestinationConnection | NoResponse:
         # These only read the rest of an answer, which is not needed.
-        answered = [connection for connection in self._all if connection.answered]
-        for connection in answered[: self._excess()]:
+        answered_connections = [connection for connection in self._all if connection.answered]
+        for connection in answered_connections[: self._excess()]:
             self._all.discard(connection)
             connection.close()
         self._connecting += 1

@@ -95,10 +95,10 @@ class RequestTemplate:
         if self._batched:
             content_type = JSON if self._format == "json" else BATCHED
         else:
-            binary = self._format == "cloudevents-binary"
+            is_binary = self._format == "cloudevents-binary"
             for name, value in records[0].headers:
                 if name.startswith(CE_PREFIX):
-                    if binary:
+                    if is_binary:
                         lines.append(b"%b%b\r\n" % (_line(name), percent_encoded(value)))
                     if name in _TRACE and (text := _plain(value)):
                         lines.append(b"%b%b\r\n" % (_TRACE[name], text))

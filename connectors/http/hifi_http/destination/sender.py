@@ -61,7 +61,7 @@ class RequestSender:
             destination,
             context.secrets_refresh_s,
             context.health,
-            changed=self._credentials_changed,
+            on_change=self._credentials_changed,
             use_route=self._pool.use,
         )
         self._has_token = destination.oauth is not None

@@ -179,19 +179,19 @@ def _add_columns(table: Table, types: Mapping[str, IcebergType]) -> None:
 
     Another instance may do the same at this moment.
     """
-    existing = {column.name: column.field_type for column in table.schema().fields}
-    promoted_columns = {name for name, kind in types.items() if (existing.get(name), kind) == _PROMOTED}
+    existing_types = {column.name: column.field_type for column in table.schema().fields}
+    promoted_columns = {name for name, kind in types.items() if (existing_types.get(name), kind) == _PROMOTED}
     if mismatches := [
-        f"{name} is {existing[name]}, not {kind}"
+        f"{name} is {existing_types[name]}, not {kind}"
         for name, kind in types.items()
-        if name in existing and existing[name] != kind and name not in promoted_columns
+        if name in existing_types and existing_types[name] != kind and name not in promoted_columns
     ]:
         raise Misconfigured(
             f"the table {'.'.join(table.name())} has columns of other types than the pipe declares: "
             f"{'; '.join(mismatches)}. Declare the type that the table has, or another column"
         )
-    missing = {name: kind for name, kind in types.items() if name not in existing}
-    if conflict := alike_names([*existing, *missing]):
+    missing = {name: kind for name, kind in types.items() if name not in existing_types}
+    if conflict := alike_names([*existing_types, *missing]):
         raise Misconfigured(f"the table {'.'.join(table.name())}: {conflict}; declare the name that it has")
     if not missing and not promoted_columns:
         return

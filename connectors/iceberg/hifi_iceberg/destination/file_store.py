@@ -115,8 +115,8 @@ class FileStore:
         ]
         if not paths:
             return 0
-        referenced = self._referenced()
-        unused_paths = [path for path in paths if path not in referenced]
+        referenced_paths = self._referenced()
+        unused_paths = [path for path in paths if path not in referenced_paths]
         for path in unused_paths:
             self._files.delete_file(path)
         return sum(path.endswith(".parquet") for path in unused_paths)

@@ -63,13 +63,13 @@ class AvroValues:
     async def _registered(self) -> tuple[AvroSchema, int]:
         """The schema and its id."""
         if self._declared is None:
-            newest = await self._client.newest(self._subject)
-            if newest.kind != AVRO:
+            newest_schema = await self._client.newest(self._subject)
+            if newest_schema.kind != AVRO:
                 raise Misconfigured(
-                    f"the newest schema of the subject {self._subject} is {newest.kind}, not {AVRO}"
+                    f"the newest schema of the subject {self._subject} is {newest_schema.kind}, not {AVRO}"
                 )
             try:
-                return read_schema(newest.text, newest.references), newest.id
+                return read_schema(newest_schema.text, newest_schema.references), newest_schema.id
             except InvalidSchema as error:
                 raise Misconfigured(
                     f"the newest schema of the subject {self._subject} cannot be used: {error}"

@@ -95,17 +95,17 @@ class PositionReader:
         if self._clients is None:
             await self._connect()
         assert self._clients is not None
-        committed, all_records = self._clients
+        committed_consumer, uncommitted_consumer = self._clients
         tp = TopicPartition(self._topic, position.partition(self.partitions))
         # The end includes open transactions: reading committed records up to it waits until they are decided.
         start_offsets, end_offsets = (
-            await all_records.beginning_offsets([tp]),
-            await all_records.end_offsets([tp]),
+            await uncommitted_consumer.beginning_offsets([tp]),
+            await uncommitted_consumer.end_offsets([tp]),
         )
         if first_offset > end_offsets[tp]:  # the topic was made again
             first_offset = 0
         offsets = range(max(first_offset, start_offsets[tp]), end_offsets[tp])
-        async for records in read_ranges(committed, {tp: offsets}):
+        async for records in read_ranges(committed_consumer, {tp: offsets}):
             for record in records:
                 if record.key.startswith(position.owner):
                     line, _, chunk = record.key[len(position.owner) :].partition(b";")

@@ -172,8 +172,8 @@ class TransactionalPartition:
                 number = partition_of(record.key, len(partitions))
             else:
                 if keyless_partition is None:
-                    available = producer.client.cluster.available_partitions_for_topic(self._topic)
-                    keyless_partition = random.choice(sorted(available or partitions))  # noqa: S311 - spreads records
+                    available_partitions = producer.client.cluster.available_partitions_for_topic(self._topic)
+                    keyless_partition = random.choice(sorted(available_partitions or partitions))  # noqa: S311 - spreads records
                 number = keyless_partition
             by_partition.setdefault(number, []).append(record)
         return by_partition

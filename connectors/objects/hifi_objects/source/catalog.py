@@ -143,8 +143,8 @@ class ObjectCatalog:
         settled_versions, paths = list[ObjectVersion](), set[str]()
         for candidate in listed_versions:
             paths.add(candidate.path)
-            newest = self._newest.get(candidate.path)
-            if newest is not None and newest.object.version == candidate.version:
+            newest_object = self._newest.get(candidate.path)
+            if newest_object is not None and newest_object.object.version == candidate.version:
                 self._unsettled.pop(candidate.path, None)
                 continue
             version, since_s = self._unsettled.get(candidate.path, ("", now_s))

@@ -253,7 +253,7 @@ class ObjectsReader(PolledSource):
         rows: AsyncGenerator[_ReadRows, None],
     ) -> None:
         """Write the rows of a version. The next rows are read while some are written."""
-        unread, first_row = catalog.unread_bytes(), writing.at.row
+        unread_bytes, first_row = catalog.unread_bytes(), writing.at.row
         async with aclosing(read_ahead(rows)) as batches:
             async for batch in batches:
                 if turn.over():
@@ -264,8 +264,8 @@ class ObjectsReader(PolledSource):
                     await turn.keep(writing.entries(position))
                 assert position.batch is not None
                 last_row, accepted_us = position.batch
-                remaining = _estimate(batch.last - first_row, batch.read_bytes, unread)
-                await turn.write(f"{self.name}/{position.reading}", batch.events, accepted_us, remaining)
+                remaining_rows = _estimate(batch.last - first_row, batch.read_bytes, unread_bytes)
+                await turn.write(f"{self.name}/{position.reading}", batch.events, accepted_us, remaining_rows)
                 writing.at = position._replace(
                     row=batch.last, batch=None if batch.last >= last_row else position.batch
                 )

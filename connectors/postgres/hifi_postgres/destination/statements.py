@@ -306,17 +306,17 @@ class TableStatements:
         if self._settings.mode == "append":
             return None
         names = [*self._settings.key, _LOG, _ACCEPTED]
-        newer = SQL(
+        newer_condition = SQL(
             "present.{log} IS DISTINCT FROM {event_log} AND present.{accepted} > {event_accepted}"
         ).format(**self._names, event_log=_of_event(_LOG), event_accepted=_of_event(_ACCEPTED))
         condition = SQL("EXISTS (SELECT 1 FROM {table} AS present WHERE {same} AND {newer})").format(
-            **self._names, same=self._has_event_key(SQL("present.")), newer=newer
+            **self._names, same=self._has_event_key(SQL("present.")), newer=newer_condition
         )
         if self._settings.tombstones is not None:
             names.append(_KEY)
             condition += SQL(
                 " OR EXISTS (SELECT 1 FROM {tombstones} AS present WHERE present.key = {event_key} AND {newer})"
-            ).format(**self._names, event_key=_of_event(_KEY), newer=newer)
+            ).format(**self._names, event_key=_of_event(_KEY), newer=newer_condition)
         statement = SQL("SELECT event.{number} FROM {events} WHERE {where} ORDER BY 1").format(
             number=Identifier(_NUMBER), events=self._events(names), where=condition
         )
@@ -346,24 +346,24 @@ class TableStatements:
     def _value(self, name: str) -> Composed:
         """The value of a column as its type."""
         column_type = self._types[self._columns.get(name, name)]
-        cast = column_type.cast_to(column_type.written)
-        return SQL("event.{}::{}").format(Identifier(name), SQL(cast.replace("%", "%%")))
+        cast_sql = column_type.cast_to(column_type.written)
+        return SQL("event.{}::{}").format(Identifier(name), SQL(cast_sql.replace("%", "%%")))
 
     def _write(self, names: tuple[str, ...]) -> Composed:
         columns = [name for name in names if name != _KEY]
-        absent = [name for name in self._settings.columns if name not in columns]
+        absent_columns = [name for name in self._settings.columns if name not in columns]
         values = [self._value(name) for name in columns]
         join: Composable = SQL("")
-        if absent and self._settings.mode == "upsert":
+        if absent_columns and self._settings.mode == "upsert":
             # `NOT NULL` holds for a row before it is found to be there: it needs the values of the one that is.
-            values += [SQL("stored.{}").format(Identifier(name)) for name in absent]
+            values += [SQL("stored.{}").format(Identifier(name)) for name in absent_columns]
             join = SQL(" LEFT JOIN {table} AS stored ON {same}").format(
                 **self._names, same=self._has_event_key(SQL("stored."))
             )
         else:
-            absent = []
+            absent_columns = []
         fragments = self._names | {
-            "columns": _identifiers([*[self._columns.get(name, name) for name in columns], *absent]),
+            "columns": _identifiers([*[self._columns.get(name, name) for name in columns], *absent_columns]),
             "values": SQL(", ").join(values),
             "events": self._events(names) + join,
             "number": Identifier(_NUMBER),
@@ -381,7 +381,7 @@ class TableStatements:
                 "INSERT INTO {table} ({columns}) {select} ON CONFLICT ({log}, {partition}, {offset}) DO NOTHING"
             ).format(**fragments, select=select)
         if self._settings.absent == "keep" and self._settings.unchanged_column in self._types:
-            return self._write_partially(columns, absent, fragments, select)
+            return self._write_partially(columns, absent_columns, fragments, select)
         sets = SQL(", ").join(
             [
                 SQL("{0} = EXCLUDED.{0}").format(Identifier(self._columns.get(name, name)))
@@ -431,7 +431,7 @@ class TableStatements:
     def _write_partially(
         self,
         columns: Sequence[str],
-        absent: Sequence[str],
+        absent_columns: Sequence[str],
         fragments: Mapping[str, Composable],
         select: Composed,
     ) -> Composed:
@@ -468,7 +468,7 @@ class TableStatements:
                 ).format(**names, name=Literal(name)),
                 never=Literal(orjson.dumps(_NEVER).decode()),
             )
-            for name in absent
+            for name in absent_columns
         ]
         positions = (
             SQL("jsonb_build_object({})").format(SQL(", ").join(position_pairs))
@@ -491,7 +491,9 @@ class TableStatements:
             )
             for name in self._columns.values()
         ]
-        never_positions = orjson.dumps(dict.fromkeys(absent, _NEVER)).decode() if absent else None
+        never_positions = (
+            orjson.dumps(dict.fromkeys(absent_columns, _NEVER)).decode() if absent_columns else None
+        )
         return SQL(
             "INSERT INTO {table} AS present ({columns}, {unchanged})"
             " SELECT partial.*, {never}::jsonb FROM ({select}) AS partial"

@@ -130,8 +130,8 @@ class PostgresWriter(DestinationWriter):
                 if not is_about_row(error):
                     raise
                 column = await self._column_at_fault(connection, row, error)
-                absent = self._table.absent_columns(row)
-                reaction = self._failure(error, absent=absent, column=column)
+                absent_columns = self._table.absent_columns(row)
+                reaction = self._failure(error, absent=absent_columns, column=column)
                 if not isinstance(reaction, Rejected):
                     self._table.forget_types()
                     raise reaction from error
@@ -145,11 +145,11 @@ class PostgresWriter(DestinationWriter):
         Raises:
             RejectedEvents: of some another log wrote the key with an event that was accepted later.
         """
-        changed = 0
+        changed_count = 0
         for execution in self._table.executions(rows):
-            changed += (await connection.execute(*execution)).rowcount
+            changed_count += (await connection.execute(*execution)).rowcount
         # What changed nothing is done if a later event of its log has replaced it, or deletes what is not there.
-        superseded_query = self._table.superseded(rows) if changed < len(rows) else None
+        superseded_query = self._table.superseded(rows) if changed_count < len(rows) else None
         if superseded_query is None:
             return
         cursor = await connection.execute(*superseded_query)
@@ -214,10 +214,12 @@ class PostgresWriter(DestinationWriter):
             length = _LENGTH.match(column.declared)
             if error.sqlstate == _TOO_LONG and length and len(text.rstrip()) > int(length[1]):
                 return _at_fault(name, column)
-            cast = SQL("SELECT %s::text::{}").format(SQL(column.cast_to(column.declared).replace("%", "%%")))
+            cast_query = SQL("SELECT %s::text::{}").format(
+                SQL(column.cast_to(column.declared).replace("%", "%%"))
+            )
             try:
                 async with connection.transaction():
-                    await connection.execute(cast, [text])
+                    await connection.execute(cast_query, [text])
             except Error as cast_error:
                 if cast_error.sqlstate == error.sqlstate:
                     return _at_fault(name, column)

@@ -103,18 +103,18 @@ class SqlPolling(PolledSource):
         self, rows: PostgresRows, progress: SqlProgress, upper_bound: str
     ) -> AsyncGenerator[_ReadPage, None]:
         """The rows after the last one up to a value, as batches that can be written."""
-        remaining: int | None = None
+        remaining_rows: int | None = None
         while True:
             page = await rows.page(progress.after, upper_bound, MOST_EVENTS)
             if not page.rows:
                 return
             self._refuse_equal(page)
             if page.following is None:
-                remaining = 0
-            elif remaining is None:
-                remaining = await rows.estimate(page.rows[-1].place, upper_bound)
+                remaining_rows = 0
+            elif remaining_rows is None:
+                remaining_rows = await rows.estimate(page.rows[-1].place, upper_bound)
             else:
-                remaining = max(0, remaining - len(page.rows))
+                remaining_rows = max(0, remaining_rows - len(page.rows))
             keys = [row.key for row in page.rows] if self._source.partition_key else []
             batch_progress = progress.begun([row.place for row in page.rows], keys)
             positions, events = batch_progress.positions(), list[SourceEvent]()
@@ -123,7 +123,7 @@ class SqlPolling(PolledSource):
             ):
                 events += self._events.of(rows_slice, positions_slice)
                 await asyncio.sleep(0)
-            yield _ReadPage(batch_progress, events, remaining)
+            yield _ReadPage(batch_progress, events, remaining_rows)
             if page.following is None:
                 return
             progress = batch_progress.completed()
@@ -135,18 +135,18 @@ class SqlPolling(PolledSource):
         """
         batch = progress.batch
         assert batch is not None
-        existing = await rows.named(batch.places)
+        existing_rows = await rows.named(batch.places)
         keys: Sequence[str | None] = batch.keys or [None] * len(batch.places)
         events = [
-            self._events.event(existing[place], position, key)
+            self._events.event(existing_rows[place], position, key)
             for place, position, key in zip(batch.places, progress.positions(), keys, strict=True)
-            if place in existing
+            if place in existing_rows
         ]
         if events:
             await turn.write(self._partition(progress), events, batch.accepted_us)
-        completed = progress.completed()
-        await turn.keep({ENTRY: completed.entry()})
-        return completed
+        completed_progress = progress.completed()
+        await turn.keep({ENTRY: completed_progress.entry()})
+        return completed_progress
 
     def _partition(self, progress: SqlProgress) -> str:
         """Name of the source partition. Without a key positions depend on nothing but the rows."""

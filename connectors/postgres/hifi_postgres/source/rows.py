@@ -71,7 +71,7 @@ class PostgresRows:
         with _failures():
             async with _transaction(self._connection), self._connection.cursor(name="hifi") as cursor:
                 await cursor.execute(query, values)
-                largest, fetch = 1, _FETCH
+                largest_bytes, fetch = 1, _FETCH
                 while fetched := await cursor.fetchmany(fetch):
                     for values_of_row in fetched:
                         row = table_row(values_of_row)
@@ -79,10 +79,10 @@ class PostgresRows:
                             return Page(page, row.place)
                         page.append(row)
                         size += len(row.data or b"")
-                        largest = max(largest, row.size)
+                        largest_bytes = max(largest_bytes, row.size)
                     if len(fetched) < fetch:
                         break
-                    fetch = max(_FETCH, min(self._most_fetch, _PAGE_BYTES // largest))
+                    fetch = max(_FETCH, min(self._most_fetch, _PAGE_BYTES // largest_bytes))
         return Page(page, None)
 
     async def named(self, places: Sequence[Place]) -> dict[Place, TableRow]:

@@ -31,8 +31,10 @@ def outcomes(minute: datetime) -> list[dict[str, object]]:
 
 def has_arrived(event: dict[str, object]) -> bool:
     """Whether each destination that wants the event has accepted it."""
-    accepted = {outcome["destination"] for outcome in event["outcomes"] if outcome["outcome"] == "delivered"}
-    return bool(event["wanted"]) and accepted >= set(event["wanted"])
+    delivered_destinations = {
+        outcome["destination"] for outcome in event["outcomes"] if outcome["outcome"] == "delivered"
+    }
+    return bool(event["wanted"]) and delivered_destinations >= set(event["wanted"])
 
 
 begun = datetime.now(UTC)

@@ -95,15 +95,17 @@ def _has_line_feeds(head: bytes, feeds: int, order: Sequence[int]) -> bool:
         order: significance of the bytes of a character, in their order; 0: the lowest.
     """
     size = len(order)
-    low = head[order.index(0) :: size]
+    low_bytes = head[order.index(0) :: size]
     high = [head[index::size] for index in range(size) if order[index]]
-    latin = bytes(byte for byte, *high_bytes in zip(low, *high, strict=False) if not any(high_bytes))
-    wide_line_feeds = latin.count(b"\n")
+    latin_bytes = bytes(
+        byte for byte, *high_bytes in zip(low_bytes, *high, strict=False) if not any(high_bytes)
+    )
+    wide_line_feeds = latin_bytes.count(b"\n")
     if not wide_line_feeds or b"\r\n" in head:
         return False
     if head.translate(None, _NO_CONTROLS):  # low bytes of other characters may look like line feeds
-        return wide_line_feeds * 4 > low.count(b"\n")
-    return wide_line_feeds == feeds and sum(0x20 <= byte < 0x7F for byte in latin) >= wide_line_feeds
+        return wide_line_feeds * 4 > low_bytes.count(b"\n")
+    return wide_line_feeds == feeds and sum(0x20 <= byte < 0x7F for byte in latin_bytes) >= wide_line_feeds
 
 
 def _by_nul_bytes(head: bytes) -> str | None:
