@@ -116,12 +116,12 @@ class Load:
 
 
 def _times(seconds: list[float]) -> dict[str, float]:
-    ordered = sorted(seconds)
+    ordered_s = sorted(seconds)
     return {
-        "count": len(ordered),
-        "p50_ms": round(ordered[len(ordered) // 2] * 1000, 2),
-        "p95_ms": round(ordered[int(len(ordered) * 0.95)] * 1000, 2),
-        "max_ms": round(ordered[-1] * 1000, 2),
+        "count": len(ordered_s),
+        "p50_ms": round(ordered_s[len(ordered_s) // 2] * 1000, 2),
+        "p95_ms": round(ordered_s[int(len(ordered_s) * 0.95)] * 1000, 2),
+        "max_ms": round(ordered_s[-1] * 1000, 2),
     }
 
 

@@ -65,7 +65,7 @@ async def issue(
     targets, time_us = _targets(data, kafka, stream), now_us()
     await _require_published(targets, pipe)
     expires_us = None if expires is None else time_us + int(_duration_s("--expires", expires) * MICROSECONDS)
-    issued = issued_key(
+    write_key = issued_key(
         await asyncio.to_thread(_read_or_make, key_file),
         pipe,
         origins=origin or (),
@@ -74,11 +74,11 @@ async def issue(
         at_us=time_us,
     )
     for target in targets:
-        before = (await _read(target)).keys.by_id.get(issued.id)
+        before = (await _read(target)).keys.by_id.get(write_key.id)
         if before is not None and before.pipe != pipe:
             raise Misconfigured(f"the key in {key_file} is one of the pipe {before.pipe}; give each its own")
-    await _write("issue the write key", targets, {issued.id: None}, [issued], data, kafka, stream)
-    _say(f"Issued {issued.id} for {pipe}; the key is in {key_file}.")
+    await _write("issue the write key", targets, {write_key.id: None}, [write_key], data, kafka, stream)
+    _say(f"Issued {write_key.id} for {pipe}; the key is in {key_file}.")
 
 
 @app.command()
@@ -149,13 +149,13 @@ async def list_keys(
       hifi keys list orders
     """
     states = [await _read(target) for target in _targets(data, kafka, stream)]
-    by_id = {identity: issued for state in states for identity, issued in state.keys.by_id.items()}
-    issued_keys = [issued for issued in by_id.values() if pipe in (None, issued.pipe)]
-    issued_keys.sort(key=lambda issued: (issued.pipe, issued.at_us))
+    by_id = {identity: write_key for state in states for identity, write_key in state.keys.by_id.items()}
+    issued_keys = [write_key for write_key in by_id.values() if pipe in (None, write_key.pipe)]
+    issued_keys.sort(key=lambda write_key: (write_key.pipe, write_key.at_us))
     rows = []
-    for issued in issued_keys:
-        use_times_us = [state.uses.at_us(issued.id, issued.at_us) for state in states]
-        rows.append(issued.json(max(filter(None, use_times_us), default=None)))
+    for write_key in issued_keys:
+        use_times_us = [state.uses.at_us(write_key.id, write_key.at_us) for state in states]
+        rows.append(write_key.json(max(filter(None, use_times_us), default=None)))
     if as_json:
         print_json(rows)
         return
@@ -187,8 +187,8 @@ async def _require_published(targets: list[Target], pipe: str) -> None:
 async def _of_id(targets: list[Target], key: str) -> IssuedKey:
     """The key, also one that only one colour has, because the other did not answer when it was issued or revoked."""
     for target in targets:
-        if (issued := (await _read(target)).keys.by_id.get(key)) is not None:
-            return issued
+        if (write_key := (await _read(target)).keys.by_id.get(key)) is not None:
+            return write_key
     raise Misconfigured(f"there is no issued key {key}; `hifi keys list` lists those that exist")
 
 

@@ -81,15 +81,15 @@ def is_good(numbers: Mapping[str, Any]) -> bool:
 
 def quantiles(values: Iterable[float]) -> dict[str, float | None]:
     """Return p50, p95, p99 and max (nearest-rank method)."""
-    ordered = sorted(values)
-    return {name: _quantile(ordered, share) for name, share in QUANTILES.items()}
+    ordered_values = sorted(values)
+    return {name: _quantile(ordered_values, share) for name, share in QUANTILES.items()}
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float | None:
-    if not ordered:
+def _quantile(ordered_values: Sequence[float], share: float) -> float | None:
+    if not ordered_values:
         return None
-    index = max(0, -(-len(ordered) * round(share * 100) // 100) - 1)
-    return round(ordered[index], 2)
+    index = max(0, -(-len(ordered_values) * round(share * 100) // 100) - 1)
+    return round(ordered_values[index], 2)
 
 
 def _complete(demo_run: DemoRun, name: str) -> bool:

@@ -41,13 +41,13 @@ class ControlPlane:
     topics: ControlTopics
 
     async def declare(
-        self, pipes: Mapping[str, Pipe | None], replaced: Mapping[str, Declaration] | None = None
+        self, pipes: Mapping[str, Pipe | None], replaced_declarations: Mapping[str, Declaration] | None = None
     ) -> None:
         """Declare pipes; None deletes one.
 
         Args:
             pipes: name to the pipe.
-            replaced: pipe to the declaration that this one changes, as `declared` returned it; None: the newest ones.
+            replaced_declarations: pipe to the one that this changes, as `declared` returned it; None: the newest ones.
 
         Raises:
             Misconfigured: somebody changed a pipe in the meantime, its newest declaration cannot be read, or Kafka does
@@ -59,8 +59,8 @@ class ControlPlane:
             declared.require_readable(sorted(name for name, pipe in pipes.items() if pipe is not None))
             changed_names = (
                 []
-                if replaced is None
-                else [name for name in pipes if declared.newest.get(name) != replaced.get(name)]
+                if replaced_declarations is None
+                else [name for name in pipes if declared.newest.get(name) != replaced_declarations.get(name)]
             )
             if not changed_names:
                 declarations = [

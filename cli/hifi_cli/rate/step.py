@@ -183,8 +183,8 @@ def _rounded(values: Mapping[str, float], digits: int = 1) -> dict[str, float]:
 
 
 def _longest_pause_ms(arrivals: Iterable[int]) -> float:
-    ordered = sorted(arrivals)
-    return max((after - before for before, after in itertools.pairwise(ordered)), default=0) / MS_NS
+    ordered_times = sorted(arrivals)
+    return max((after - before for before, after in itertools.pairwise(ordered_times)), default=0) / MS_NS
 
 
 def _arrived_share(sent_events: Mapping[str, SentEvent], comparison: Comparison) -> float:

@@ -165,7 +165,7 @@ def _rows_by_services(common_rows: set[str]) -> dict[tuple[str, ...], list[str]]
             if row not in common_rows:
                 services_of.setdefault(row, []).append(service)
     groups: dict[tuple[str, ...], list[str]] = {}
-    for row, services in sorted(services_of.items(), key=lambda grouped: -len(grouped[1])):
+    for row, services in sorted(services_of.items(), key=lambda entry: -len(entry[1])):
         groups.setdefault(tuple(services), []).append(row)
     return groups
 
@@ -221,10 +221,12 @@ def _variable(declared: tuple[str, FieldInfo], prefix: str = "HIFI_") -> str:
 
 def view_keys() -> str:
     """List the keys of a view's YAML file in Markdown."""
-    nested: dict[str, type[BaseModel]] = {"from": ViewSource, "serve": ViewAccess}
-    rows = [_key(name, field) for name, field in View.model_fields.items() if field.alias not in nested]
+    nested_models: dict[str, type[BaseModel]] = {"from": ViewSource, "serve": ViewAccess}
+    rows = [
+        _key(name, field) for name, field in View.model_fields.items() if field.alias not in nested_models
+    ]
     rows = [row for row in rows if not row.startswith("- **`serve`")]
-    for name, model in nested.items():
+    for name, model in nested_models.items():
         rows += [_key(f"{name}.{inner_name}", field) for inner_name, field in model.model_fields.items()]
     text = "".join(rows).replace("(#", "(pipes.md#")
     for kind in (ViewType, ViewedTopic):

@@ -86,10 +86,10 @@ class IcebergSettings(StrictModel):
             raise ValueError("`delete_when` needs `mode: upsert`")
         if self.warehouse.startswith("s3://") and self.catalog is None:
             raise ValueError("an S3 warehouse needs `catalog`: the default is a file in the warehouse folder")
-        if reserved := sorted({*self.columns, *self.attributes} & set(OWN_COLUMNS)):
-            raise ValueError(f"the columns {reserved} are set by hifi; choose other names")
-        if repeated := sorted(self.columns.keys() & self.attributes.keys()):
-            raise ValueError(f"`columns` and `attributes` both set {repeated}")
+        if reserved_names := sorted({*self.columns, *self.attributes} & set(OWN_COLUMNS)):
+            raise ValueError(f"the columns {reserved_names} are set by hifi; choose other names")
+        if repeated_names := sorted(self.columns.keys() & self.attributes.keys()):
+            raise ValueError(f"`columns` and `attributes` both set {repeated_names}")
         return self
 
 
@@ -107,9 +107,9 @@ def data_columns(pipe: Pipe, settings: IcebergSettings) -> Mapping[str, SqlType]
         )
     if unknown := [name for name in settings.key if name not in columns and name not in settings.attributes]:
         raise Misconfigured(f"`key` names {unknown}, which are no columns of the table: {', '.join(columns)}")
-    if repeated := sorted(columns.keys() & {*settings.attributes, *OWN_COLUMNS}):
+    if repeated_names := sorted(columns.keys() & {*settings.attributes, *OWN_COLUMNS}):
         raise Misconfigured(
-            f"the columns {repeated} are set twice: by the pipe's fields, and by `attributes` or hifi; list the "
+            f"the columns {repeated_names} are set twice: by the pipe's fields, and by `attributes` or hifi; list the "
             "fields to store in `columns`"
         )
     return columns

@@ -159,8 +159,8 @@ class PostgresSettings(StrictModel):
     @model_validator(mode="after")
     def _consistent(self) -> "PostgresSettings":
         target_columns = [*self.columns, *self.attributes, *self.position_columns]
-        if repeated := sorted({name for name in target_columns if target_columns.count(name) > 1}):
-            raise ValueError(f"the columns {repeated} are set more than once")
+        if repeated_names := sorted({name for name in target_columns if target_columns.count(name) > 1}):
+            raise ValueError(f"the columns {repeated_names} are set more than once")
         if not self.columns and not self.attributes:
             raise ValueError("set `columns`, `attributes` or both")
         if (self.mode == "append") == bool(self.key):

@@ -247,15 +247,15 @@ class ContainerMesh:
 
         A replacement is dropped where the old container is still there.
         """
-        unfinished = [
+        unfinished_containers = [
             container
             for container in containers
             if container.is_next or (container.release and container.created)
         ]
-        if not unfinished:
+        if not unfinished_containers:
             return containers
         names = {container.name for container in containers}
-        for service_container in unfinished:
+        for service_container in unfinished_containers:
             container, name = (
                 self._docker.containers.container(service_container.id),
                 service_container.name.removesuffix(NEXT),

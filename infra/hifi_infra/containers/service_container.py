@@ -78,33 +78,33 @@ class ServiceContainer:
         return split_image(self.image)[1]
 
 
-def read(inspected: Json) -> ServiceContainer:
+def read(inspection: Json) -> ServiceContainer:
     """A container from the engine's answer to `GET /containers/ID/json`.
 
     Raises:
         KeyError: it does not belong to a service of a Compose project.
     """
-    config, state = inspected["Config"], inspected["State"]
+    config, state = inspection["Config"], inspection["State"]
     labels = config["Labels"]
-    networks = inspected["NetworkSettings"]["Networks"]
+    networks = inspection["NetworkSettings"]["Networks"]
     return ServiceContainer(
-        id=inspected["Id"],
-        name=inspected["Name"].removeprefix("/"),
+        id=inspection["Id"],
+        name=inspection["Name"].removeprefix("/"),
         project=labels[PROJECT],
         service=labels[SERVICE],
         number=int(labels[NUMBER]),
         image=config["Image"],
-        image_id=inspected["Image"],
+        image_id=inspection["Image"],
         release=labels.get(RELEASE, ""),
         created=state["Status"] == "created",
         running=state["Running"] and not state.get("Restarting", False),
         started_s=_seconds(state["StartedAt"]),
-        restarts=inspected["RestartCount"],
+        restarts=inspection["RestartCount"],
         address=next((network["IPAddress"] for network in networks.values() if network.get("IPAddress")), ""),
         stop_s=config.get("StopTimeout") or 10,
-        publishes=bool(inspected["HostConfig"].get("PortBindings")),
+        publishes=bool(inspection["HostConfig"].get("PortBindings")),
         host_name=config["Hostname"],
-        inspected=inspected,
+        inspected=inspection,
     )
 
 

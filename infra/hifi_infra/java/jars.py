@@ -134,9 +134,9 @@ def _download(jars: Sequence[Jar], target: Path) -> None:
 
         maven = MavenContext(repo_cache=Path(temporary_folder), remote_repos=repositories(), timeout=60)
         bar = progress.add_task(f"{len(jars)} jars", total=sum(jar.size_bytes for jar in jars))
-        fetched = [(jar, pool.submit(_fetch, jar, maven)) for jar in jars]
+        downloads = [(jar, pool.submit(_fetch, jar, maven)) for jar in jars]
         try:
-            for jar, path in fetched:
+            for jar, path in downloads:
                 path.result().replace(target / jar.file_name)
                 progress.advance(bar, jar.size_bytes)
         except BaseException:
@@ -221,12 +221,12 @@ def lock() -> str:
 def _resolve(
     roots: Iterable[Sequence[str]], maven: "MavenContext", excluded_names: Iterable[str]
 ) -> list[Jar]:
-    excluded = set(excluded_names)
+    excluded_artifacts = set(excluded_names)
     jars: dict[str, Jar] = {}
     for joint_roots in roots:
         direct, transitive = maven.resolver.resolve([maven.create_dependency(root) for root in joint_roots])
         for resolved_jar in (*direct, *transitive):
-            if resolved_jar.artifactId not in jars and resolved_jar.artifactId not in excluded:
+            if resolved_jar.artifactId not in jars and resolved_jar.artifactId not in excluded_artifacts:
                 path = resolved_jar.artifact.resolve()
                 coordinate = f"{resolved_jar.groupId}:{resolved_jar.artifactId}:{resolved_jar.version}"
                 jars[resolved_jar.artifactId] = Jar(coordinate, path.stat().st_size, _sha256(path))

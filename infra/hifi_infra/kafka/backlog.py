@@ -166,12 +166,12 @@ async def _processed_by_enrich(
     consumer: Any, topics: Topics, uncommitted_ranges: Mapping[TopicPartition, range]
 ) -> int:
     """Count the uncommitted records of `normalized` up to the newest one whose result is on `enriched`."""
-    unprocessed = {tp: offsets for tp, offsets in uncommitted_ranges.items() if offsets}
-    output_partitions = [TopicPartition(topics.enriched, tp.partition) for tp in unprocessed]
+    open_ranges = {tp: offsets for tp, offsets in uncommitted_ranges.items() if offsets}
+    output_partitions = [TopicPartition(topics.enriched, tp.partition) for tp in open_ranges]
     newest_offsets = await _newest_raw_offsets(consumer, output_partitions)
     searches = {
         tp: _Search(offsets, newest_offsets[tp.partition])
-        for tp, offsets in unprocessed.items()
+        for tp, offsets in open_ranges.items()
         if tp.partition in newest_offsets
     }
     consumer.assign(list(searches))
@@ -180,7 +180,7 @@ async def _processed_by_enrich(
             consumer.seek(tp, searches[tp].middle)
         for tp in open_partitions:
             searches[tp].narrow(await consumer.getone(tp))
-    return sum(search.first - unprocessed[tp].start for tp, search in searches.items())
+    return sum(search.first - open_ranges[tp].start for tp, search in searches.items())
 
 
 async def _newest_raw_offsets(consumer: Any, partitions: Sequence[TopicPartition]) -> dict[int, int]:

@@ -250,10 +250,10 @@ class KafkaCluster:
         A folder gets its final name only when it is complete, so a kill leaves no half-formatted folder. One JVM
         start (1 s) formats all: the folders differ in `meta.properties` only.
         """
-        unformatted = [
+        new_brokers = [
             number for number in range(1, self.brokers + 1) if not (self._folder(number) / "log").exists()
         ]
-        if not unformatted:
+        if not new_brokers:
             return
         temporary_folder = self.data / "formatting"
         shutil.rmtree(temporary_folder, ignore_errors=True)
@@ -291,7 +291,7 @@ class KafkaCluster:
         if code != 0:
             raise BrokerFailed(_with_log(f"{tool.name} ended with code {code}", tool))
         del self.processes[0]
-        for number in unformatted:
+        for number in new_brokers:
             copy = temporary_folder / f"log-{number}"
             shutil.copytree(temporary_folder / "log", copy)
             (copy / "meta.properties").write_text(meta_properties(number, self.cluster_id))

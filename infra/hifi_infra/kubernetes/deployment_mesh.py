@@ -96,13 +96,13 @@ class DeploymentMesh:
             for pod_metrics in metrics
             if (name := _name(pod_metrics)) and _is_new(pod_metrics)
         }
-        unmeasured = sorted(_name(pod) for pod in pods if _is_ready(pod) and _name(pod) not in rates)
+        unmeasured_names = sorted(_name(pod) for pod in pods if _is_ready(pod) and _name(pod) not in rates)
         self._used_cpu_s = {
             name: self._used_cpu_s.get(name, 0.0) + rates.get(name, (0.0, 0))[0] * elapsed_s
             for name in map(_name, pods)
         }
         self._executed = [self._read(pod, rates) for pod in pods]
-        self._unknown = f"no CPU metric of {', '.join(unmeasured)}" if unmeasured else ""
+        self._unknown = f"no CPU metric of {', '.join(unmeasured_names)}" if unmeasured_names else ""
 
     async def scale(self, service: str, count: int, reason: str = "") -> None:
         """Set the number of instances; returns once surplus ones have drained.

@@ -209,10 +209,10 @@ def is_alive(mesh: RunningMesh) -> bool:
     return _find_process(mesh.pid, mesh.created) is not None
 
 
-def _find_process(pid: int, created: float) -> psutil.Process | None:
+def _find_process(pid: int, created_s: float) -> psutil.Process | None:
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        if abs(process.create_time() - created) < 0.05 and process.status() != psutil.STATUS_ZOMBIE:
+        if abs(process.create_time() - created_s) < 0.05 and process.status() != psutil.STATUS_ZOMBIE:
             return process
     return None
 

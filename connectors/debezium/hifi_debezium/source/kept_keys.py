@@ -122,14 +122,14 @@ class KeptKeys:
     async def _send(
         self, producer: AIOKafkaProducer, partition: int, last: Mapping[bytes, bytes | None]
     ) -> None:
-        batch, acknowledged = producer.create_batch(), []
+        batch, acknowledgements = producer.create_batch(), []
         for name, value in last.items():
             if batch.append(key=name, value=value, timestamp=None) is None:
-                acknowledged.append(await producer.send_batch(batch, self.topic, partition=partition))
+                acknowledgements.append(await producer.send_batch(batch, self.topic, partition=partition))
                 batch = producer.create_batch()
                 batch.append(key=name, value=value, timestamp=None)
-        acknowledged.append(await producer.send_batch(batch, self.topic, partition=partition))
-        await asyncio.gather(*acknowledged)
+        acknowledgements.append(await producer.send_batch(batch, self.topic, partition=partition))
+        await asyncio.gather(*acknowledgements)
 
     async def left(self, tables: Mapping[str, int]) -> AsyncIterator[tuple[int, list[LeftKey]]]:
         """Keys that were last told of before an offset, by partition and in the order of their offsets.

@@ -101,8 +101,8 @@ class ConnectionPool:
     def sweep(self) -> None:
         """Close connections that were idle for too long."""
         now_s = self._loop.time()
-        expired = [connection for connection in self._idle if connection.idle_until_s <= now_s]
-        for connection in expired:
+        expired_connections = [connection for connection in self._idle if connection.idle_until_s <= now_s]
+        for connection in expired_connections:
             connection.close()
 
     def close(self) -> None:

@@ -118,18 +118,20 @@ class RecordReader:
     ) -> SourceEvent:
         """The event of a record that is a CloudEvent, with its own attributes."""
         try:
-            decoded = decode(_attribute_headers(record), value, self._limits)
+            decoded_event = decode(_attribute_headers(record), value, self._limits)
         except InvalidEvent as error:
             reason = "too-large" if error.status == _TOO_LARGE else "not-a-cloudevent"
             event.data = None
             return refused(event, reason, error.detail)
-        has_key = any(name == _PARTITION_KEY for name, _ in decoded.headers)
-        key = decoded.key if has_key or not record.key else record.key
-        cloudevent = SourceEvent(event.position, key, decoded.data, decoded.headers, decoded.time_us)
+        has_key = any(name == _PARTITION_KEY for name, _ in decoded_event.headers)
+        key = decoded_event.key if has_key or not record.key else record.key
+        cloudevent = SourceEvent(
+            event.position, key, decoded_event.data, decoded_event.headers, decoded_event.time_us
+        )
         if self._partition_key is None:
             return cloudevent
         try:
-            cloudevent.key = self._read(decoded.data)[1] or key
+            cloudevent.key = self._read(decoded_event.data)[1] or key
         except InvalidEvent:  # data of another type
             pass
         except Rejected as rejection:

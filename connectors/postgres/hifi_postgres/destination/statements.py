@@ -294,10 +294,10 @@ class TableStatements:
             " FROM unnest(%s::int[], %s::boolean[]) AS locks (bucket, alone)"
             " CROSS JOIN (SELECT hashtext('hifi ' || to_regclass({name})::oid) AS name) AS locked"
         ).format(name=Literal(self.table.as_string(None)))
-        ordered = sorted(buckets.items())
+        ordered_buckets = sorted(buckets.items())
         parameters = [
-            array_text([str(bucket) for bucket, _ in ordered]),
-            array_text([str(is_exclusive) for _, is_exclusive in ordered]),
+            array_text([str(bucket) for bucket, _ in ordered_buckets]),
+            array_text([str(is_exclusive) for _, is_exclusive in ordered_buckets]),
         ]
         return Execution(statement.as_bytes(None), parameters)
 
@@ -331,8 +331,8 @@ class TableStatements:
     def _execution(self, change: Change, names: tuple[str, ...], rows: Sequence[RowChange]) -> Execution:
         statement = self._statements.get((change, names))
         if statement is None:
-            composed = self._write(names) if change is Change.WRITE else self._delete(names)
-            statement = self._statements[change, names] = composed.as_bytes(None)
+            composed_sql = self._write(names) if change is Change.WRITE else self._delete(names)
+            statement = self._statements[change, names] = composed_sql.as_bytes(None)
         return self._with_arrays(statement, names, rows)
 
     def _with_arrays(self, statement: bytes, names: Sequence[str], rows: Sequence[RowChange]) -> Execution:

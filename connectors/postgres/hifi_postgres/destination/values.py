@@ -253,8 +253,8 @@ def _hstore_text(value: Mapping[str, Any]) -> str:
 
 
 def _array_text(values: Sequence[Any], scalar: _Scalar) -> str:
-    nested = scalar.name not in _JSON and any(isinstance(value, list) for value in values)
-    if not nested:
+    is_nested = scalar.name not in _JSON and any(isinstance(value, list) for value in values)
+    if not is_nested:
         return array_text([_scalar_text(value, scalar) for value in values])
     if not all(isinstance(value, list) for value in values):
         raise Unfit("the value is a list of lists and other values")

@@ -72,15 +72,15 @@ class PostgresRows:
             async with _transaction(self._connection), self._connection.cursor(name="hifi") as cursor:
                 await cursor.execute(query, values)
                 largest_bytes, fetch = 1, _FETCH
-                while fetched := await cursor.fetchmany(fetch):
-                    for values_of_row in fetched:
+                while fetched_rows := await cursor.fetchmany(fetch):
+                    for values_of_row in fetched_rows:
                         row = table_row(values_of_row)
                         if len(page) == limit or (page and size + row.size > _PAGE_BYTES):
                             return Page(page, row.place)
                         page.append(row)
                         size += len(row.data or b"")
                         largest_bytes = max(largest_bytes, row.size)
-                    if len(fetched) < fetch:
+                    if len(fetched_rows) < fetch:
                         break
                     fetch = max(_FETCH, min(self._most_fetch, _PAGE_BYTES // largest_bytes))
         return Page(page, None)
@@ -132,8 +132,8 @@ async def postgres_rows(
             await connection.set_read_only(True)
             async with connection.transaction():
                 # With values, though there are none: only then is `%%` in a query one `%`.
-                looked_up = SQL("SELECT * FROM {} LIMIT 0").format(relation(source))
-                cursor = await connection.execute(looked_up, [])
+                lookup = SQL("SELECT * FROM {} LIMIT 0").format(relation(source))
+                cursor = await connection.execute(lookup, [])
                 columns = [(column.name, column.type_code) for column in cursor.description or ()]
         yield PostgresRows(connection, RowStatements(source, columns, max_bytes), max_bytes)
     finally:

@@ -46,12 +46,10 @@ def utf8_text(file: BinaryIO, encoding: str) -> BinaryIO:
     head = cast("io.BufferedIOBase", content).read1(_HEAD_BYTES)
     if head:
         _check(head, encoding)
-    buffered = io.BufferedReader(_Joined(head, content), _CHUNK_BYTES)
+    reader = io.BufferedReader(_Joined(head, content), _CHUNK_BYTES)
     if encoding == UTF8:
-        return cast("BinaryIO", buffered)
-    return cast(
-        "BinaryIO", io.BufferedReader(_Transcoded(cast("BinaryIO", buffered), encoding), _CHUNK_BYTES)
-    )
+        return cast("BinaryIO", reader)
+    return cast("BinaryIO", io.BufferedReader(_Transcoded(cast("BinaryIO", reader), encoding), _CHUNK_BYTES))
 
 
 def _check(head: bytes, encoding: str) -> None:
@@ -96,9 +94,9 @@ def _has_line_feeds(head: bytes, feeds: int, order: Sequence[int]) -> bool:
     """
     size = len(order)
     low_bytes = head[order.index(0) :: size]
-    high = [head[index::size] for index in range(size) if order[index]]
+    high_parts = [head[index::size] for index in range(size) if order[index]]
     latin_bytes = bytes(
-        byte for byte, *high_bytes in zip(low_bytes, *high, strict=False) if not any(high_bytes)
+        byte for byte, *high_bytes in zip(low_bytes, *high_parts, strict=False) if not any(high_bytes)
     )
     wide_line_feeds = latin_bytes.count(b"\n")
     if not wide_line_feeds or b"\r\n" in head:
