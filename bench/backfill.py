@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from cases import Case, in_scene, scene
+from cases import Case, make_load_test, with_load_test
 from growth_sections import BESIDE_BACKFILL, WITHOUT_BACKFILL
-from mesh_row import WARM_UP_S, Keep, attempt, described, rating_of, steps
+from mesh_row import WARM_UP_S, Keep, attempt, rating_of, row_report, steps
 from second_destination import second_destination
 
 from hifi.kafka.security import client_options
@@ -41,31 +41,33 @@ def backfill(keep: Keep) -> None:
     attempt(
         keep,
         BESIDE_BACKFILL,
-        lambda: in_scene(
-            lambda folder: scene(case, folder), lambda load_test: _measure(load_test, keep), LIMIT_S
+        lambda: with_load_test(
+            lambda folder: make_load_test(case, folder), lambda load_test: _measure(load_test, keep), LIMIT_S
         ),
     )
 
 
 async def _measure(load_test: LoadTest, keep: Keep) -> None:
-    async with second_destination(load_test, "archive") as (other, _):
+    async with second_destination(load_test, "archive") as (archive, _):
         rating = rating_of(load_test, EventLoad(), RATE)
         warm_up = await rating.begin(WARM_UP_S)
         kafka = load_test.mesh.bootstrap
         assert kafka is not None
         await _fill(kafka)
         print(f"{RECORDS:,} records are in the source", flush=True)
-        keep(WITHOUT_BACKFILL, described(rating, warm_up, await steps(rating, RATE, STEPS, SECONDS)))
+        keep(WITHOUT_BACKFILL, row_report(rating, warm_up, await steps(rating, RATE, STEPS, SECONDS)))
         begun_s = time.monotonic()
-        await publish(kafka, load_test.mesh.plan.topics, [pipe_record(_pipe(kafka, other.destination_port))])
+        await publish(
+            kafka, load_test.mesh.plan.topics, [pipe_record(_pipe(kafka, archive.destination_port))]
+        )
         await asyncio.sleep(RAMP_S)
-        step_report = described(rating, warm_up, await steps(rating, RATE, STEPS, SECONDS))
+        step_report = row_report(rating, warm_up, await steps(rating, RATE, STEPS, SECONDS))
         source = (await _get(load_test, f"pipes/{PIPE}"))["now"]["source"]
         if not source["backfill"]:
             raise Retryable("the backfill was over before the lag beside it was measured")
         print(f"measured beside {source}", flush=True)
         keep(BESIDE_BACKFILL, step_report | {"backfill": source})
-        minutes = await _ended(load_test)
+        minutes = await _closed_minutes(load_test)
         seconds = time.monotonic() - begun_s
         totals = {
             name: sum(minute[name] for minute in minutes) for name in ("in", "delivered", "backfill", "lost")
@@ -115,7 +117,7 @@ async def _fill(kafka: str) -> None:
         await producer.stop()
 
 
-async def _ended(load_test: LoadTest) -> list[dict[str, Any]]:
+async def _closed_minutes(load_test: LoadTest) -> list[dict[str, Any]]:
     """The closed minutes of the backfill, when all of it is in them."""
     while True:
         minutes: list[dict[str, Any]] = (await _get(load_test, f"pipes/{PIPE}/minutes?last=60"))["minutes"]

@@ -1,4 +1,4 @@
-"""How the backlog of a destination with a configured rate drains after it refused events, and what that costs.
+"""Drain of the backlog of a destination with a configured rate after it refused events, and its cost.
 
 Hours of backlog are made within a minute: tiers of seconds instead of hours (HIFI_TIERS), so that tens of thousands of
 deliveries have been through every tier and wait in the last one, as after hours of refusals with the usual tiers.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from cases import Case, in_scene, scene
+from cases import Case, make_load_test, with_load_test
 from mesh_row import WARM_UP_S, Keep, attempt
 
 from hifi.pipe.model import Pipe
@@ -56,16 +56,16 @@ class Account:
         self.sent |= read_send_log(self.made.workspace.send_log)
         return list(deliveries)
 
-    async def read(self, books: RequestLogReader) -> None:
+    async def read(self, log_reader: RequestLogReader) -> None:
         """Read new arrivals."""
         await self.made.count()
-        for arrival in books.read():
+        for arrival in log_reader.read():
             self.verdict.add(arrival, self.expected.get(arrival.id))
 
     def missing(self, names: Iterable[str], paths: Iterable[str] = PATHS) -> int:
         """Expected deliveries that have not arrived."""
-        accepted = [name for name in names if name in self.sent and self.sent[name].accepted]
-        return sum((path, name) not in self.verdict.arrived for name in accepted for path in paths)
+        accepted_ids = [name for name in names if name in self.sent and self.sent[name].accepted]
+        return sum((path, name) not in self.verdict.arrived for name in accepted_ids for path in paths)
 
     def lag_ms(self, names: Iterable[str], path: str) -> dict[str, float | None]:
         """Lags of these events at a path, from the moment they were due."""
@@ -84,7 +84,9 @@ def backlog(keep: Keep) -> None:
         attempt(
             keep,
             name,
-            lambda: in_scene(_made, lambda load_test: _measure(load_test, keep, name), limit_s=LIMIT_S),
+            lambda: with_load_test(
+                _make_load_test, lambda load_test: _measure(load_test, keep, name), limit_s=LIMIT_S
+            ),
         )
     finally:
         if before is None:
@@ -98,14 +100,16 @@ def shape(pipes: list[Pipe]) -> list[Pipe]:
     [pipe] = pipes
     pattern = pipe.destinations[0].model_dump(mode="json", exclude_defaults=True) | {"when": None}
     base = pattern["url"].rpartition("/")[0]
-    away = {"name": "away", "url": f"{base}/away", "rate": RATE, "breaker": {"probe": "1s"}}
-    other = {"name": "other", "url": f"{base}/other"}
-    dumped = pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return [Pipe.model_validate(dumped | {"destinations": [pattern | away, pattern | other]})]
+    away_settings = {"name": "away", "url": f"{base}/away", "rate": RATE, "breaker": {"probe": "1s"}}
+    other_settings = {"name": "other", "url": f"{base}/other"}
+    pipe_json = pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return [
+        Pipe.model_validate(pipe_json | {"destinations": [pattern | away_settings, pattern | other_settings]})
+    ]
 
 
-def _made(folder: Path) -> LoadTest:
-    return scene(Case("real-time"), folder)
+def _make_load_test(folder: Path) -> LoadTest:
+    return make_load_test(Case("real-time"), folder)
 
 
 def _write(load_test: LoadTest, count: int, first: int) -> dict[str, Deliveries]:
@@ -122,45 +126,46 @@ def _write(load_test: LoadTest, count: int, first: int) -> dict[str, Deliveries]
 
 
 async def _measure(load_test: LoadTest, keep: Keep, name: str) -> None:
-    stage, account = load_test.workspace, Account(load_test)
-    stage.request_log.unlink(missing_ok=True)
+    workspace, account = load_test.workspace, Account(load_test)
+    workspace.request_log.unlink(missing_ok=True)
     argv = [
         sys.executable,
         str(HERE / "refusing_destination.py"),
-        str(stage.destination_port),
-        str(stage.request_log),
+        str(workspace.destination_port),
+        str(workspace.request_log),
     ]
-    load_test.destination = Process("the destination", argv, log=stage.data / "logs" / "destination.log")
+    load_test.destination = Process("the destination", argv, log=workspace.data / "logs" / "destination.log")
     await load_test.destination.start()
     await load_test.start(shape)
-    books = RequestLogReader(stage.request_log)
+    log_reader = RequestLogReader(workspace.request_log)
     print("ready; warming up", flush=True)
     await account.send(300, WARM_UP_S)
     fresh_before = await account.send(SLOW, FRESH_S)
-    await _until(account, books, account.expected, PATHS, 60)
+    await _until(account, log_reader, account.expected, PATHS, 60)
     before = {path: account.lag_ms(fresh_before, path) for path in PATHS}
     print(f"before: p95 {before}; now {EVENTS:,} events are refused", flush=True)
-    await _put(stage.destination_port, "/shut")
-    refused = await account.send(FAST, EVENTS / FAST)
-    await _until(account, books, account.expected, PATHS[1:], 90)
-    waiting = (await load_test.waiting())["retrier"]
-    arrived = account.missing(refused, PATHS[:1])
+    await _command(workspace.destination_port, "/shut")
+    refused_ids = await account.send(FAST, EVENTS / FAST)
+    await _until(account, log_reader, account.expected, PATHS[1:], 90)
+    waiting_count = (await load_test.waiting())["retrier"]
+    missing_count = account.missing(refused_ids, PATHS[:1])
     print(
-        f"{arrived:,} deliveries are missing, {waiting:,} of them in retry topics; the destination recovers",
+        f"{missing_count:,} deliveries are missing, {waiting_count:,} of them in retry topics; "
+        "the destination recovers",
         flush=True,
     )
-    await _put(stage.destination_port, "/open")
+    await _command(workspace.destination_port, "/open")
     opened_ns = time.time_ns()
-    while not _since(account.verdict, opened_ns):  # the breaker's next probe
+    while not _delivered_since(account.verdict, opened_ns):  # the breaker's next probe
         await asyncio.sleep(0.25)
-        await account.read(books)
-    fresh = await account.send(SLOW, FRESH_S)
-    await account.read(books)
-    left = account.missing(refused, PATHS[:1])
-    print(f"fresh events are sent, {left:,} of the backlog are still to come", flush=True)
-    await _until(account, books, account.expected, PATHS, 180)
+        await account.read(log_reader)
+    fresh_ids = await account.send(SLOW, FRESH_S)
+    await account.read(log_reader)
+    backlog_count = account.missing(refused_ids, PATHS[:1])
+    print(f"fresh events are sent, {backlog_count:,} of the backlog are still to come", flush=True)
+    await _until(account, log_reader, account.expected, PATHS, 180)
     await asyncio.sleep(1)
-    await account.read(books)
+    await account.read(log_reader)
     verdict = account.verdict
     keep(
         name,
@@ -168,15 +173,15 @@ async def _measure(load_test: LoadTest, keep: Keep, name: str) -> None:
             "tiers": TIERS,
             "configured": RATE,
             "fresh_rate": SLOW,
-            "refused": arrived,
-            "in_retry_topics": waiting,
-            "left_when_fresh_ended": left,
+            "refused": missing_count,
+            "in_retry_topics": waiting_count,
+            "left_when_fresh_ended": backlog_count,
             "not_accepted": sum(not sent_event.accepted for sent_event in account.sent.values()),
             "lost": account.missing(account.expected),
             "wrong": verdict.duplicates + verdict.mismatched + verdict.unknown,
-            **drained(_since(verdict, opened_ns), opened_ns),
+            **drained(_delivered_since(verdict, opened_ns), opened_ns),
             "before_ms": before,
-            "during_ms": {path: account.lag_ms(fresh, path) for path in PATHS},
+            "during_ms": {path: account.lag_ms(fresh_ids, path) for path in PATHS},
         },
     )
 
@@ -190,36 +195,42 @@ def drained(times: list[int], opened_ns: int) -> dict[str, float]:
     """
     last = len(times) * 9 // 10
     seconds = (times[last] - times[0]) / 1e9
-    fullest, start = 0, 0
-    for end, at in enumerate(times):
-        while times[start] <= at - 1_000_000_000:
+    fullest_count, start = 0, 0
+    for end, time_ns in enumerate(times):
+        while times[start] <= time_ns - 1_000_000_000:
             start += 1
-        fullest = max(fullest, end - start + 1)
+        fullest_count = max(fullest_count, end - start + 1)
     return {
         "first_after_s": round((times[0] - opened_ns) / 1e9, 1),
         "per_second": round(last / seconds, 1) if seconds else 0.0,
-        "fullest_second": fullest,
+        "fullest_second": fullest_count,
         "drained_s": round((times[-1] - times[0]) / 1e9, 1),
     }
 
 
-def _since(verdict: Comparison, opened_ns: int) -> list[int]:
-    return sorted(at for (path, _), at in verdict.arrived.items() if path == PATHS[0] and at > opened_ns)
+def _delivered_since(verdict: Comparison, opened_ns: int) -> list[int]:
+    return sorted(
+        time_ns for (path, _), time_ns in verdict.arrived.items() if path == PATHS[0] and time_ns > opened_ns
+    )
 
 
 async def _until(
-    account: Account, books: RequestLogReader, names: Mapping[str, Any], paths: Iterable[str], within_s: float
+    account: Account,
+    log_reader: RequestLogReader,
+    names: Mapping[str, Any],
+    paths: Iterable[str],
+    within_s: float,
 ) -> None:
     """Wait for all deliveries; those that have not arrived in time count as lost."""
     end = time.monotonic() + within_s
     while time.monotonic() < end:
-        await account.read(books)
+        await account.read(log_reader)
         if not account.missing(names, paths):
             return
         await asyncio.sleep(0.5)
 
 
-async def _put(port: int, path: str) -> None:
+async def _command(port: int, path: str) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"PUT {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
     answer = await reader.read()

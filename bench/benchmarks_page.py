@@ -51,7 +51,7 @@ def write(results: Mapping[str, Any], name: str, root: Path = ROOT) -> None:
 
 def page(results: Mapping[str, Any], name: str) -> str:
     """The page for users: the answers that most readers look for, and how they were measured."""
-    parts = [
+    sections = [
         (
             f"# Benchmarks\n\n{GENERATED}\n\n"
             "This page shows how many events a second hifi carries on one small machine, how late events are and what "
@@ -63,41 +63,43 @@ def page(results: Mapping[str, Any], name: str) -> str:
         "## Setup\n\n" + _setup(results["machine"], name),
         "\n".join(f"- {note}" for note in results.get("notes", ())),
     ]
-    return _joined(parts)
+    return _joined(sections)
 
 
 def details(results: Mapping[str, Any], name: str) -> str:
     """The page with the figures of every case."""
-    parts = [
+    sections = [
         (f"# Benchmarks: all figures\n\n{GENERATED}\n\n[Benchmarks](../../{PAGE}) has a summary.\n"),
         "## Setup\n\n" + _machine(results["machine"], name),
         *_notes(results),
     ]
     rates = results.get("rates", {})
     if rates:
-        parts += [_ratings(rates), _ratios(rates), _cost(rates), _fixed(rates), _outside(rates)]
+        sections += [_ratings(rates), _ratios(rates), _cost(rates), _fixed(rates), _outside(rates)]
     if "raw" in results:
-        parts.append(_raw(results["raw"]["aiokafka"]))
+        sections.append(_raw(results["raw"]["aiokafka"]))
     if "passing" in results:
-        parts.append(pass_through.section(results["passing"]["services"]))
+        sections.append(pass_through.section(results["passing"]["services"]))
     if results.get("ack"):
-        parts.append(_ack(results["ack"]))
+        sections.append(_ack(results["ack"]))
     if "rows" in results:
-        parts += growth_sections.sections(results["rows"])
-        parts += slow_minute_sections.sections(results["rows"])
-        parts += idle_control_section.sections(results["rows"])
-    return _joined(parts)
+        sections += growth_sections.sections(results["rows"])
+        sections += slow_minute_sections.sections(results["rows"])
+        sections += idle_control_section.sections(results["rows"])
+    return _joined(sections)
 
 
-def _joined(parts: Iterable[str]) -> str:
-    return "\n".join(part.strip("\n") + "\n" for part in parts if part)
+def _joined(sections: Iterable[str]) -> str:
+    return "\n".join(section.strip("\n") + "\n" for section in sections if section)
 
 
 def _notes(results: Mapping[str, Any]) -> list[str]:
     """Notes that follow from the results: other work on the machine, and cases that are missing."""
     notes = []
-    runs = [run for case_runs in results.get("rates", {}).values() for run in case_runs]
-    loads = [step["load_average"] for run in runs for step in run["steps"][:1]]
+    case_results = [
+        result for results_of_case in results.get("rates", {}).values() for result in results_of_case
+    ]
+    loads = [step["load_average"] for result in case_results for step in result["steps"][:1]]
     if loads and max(loads) > BUSY * (results["machine"][-1]["cores"] or 1):
         notes.append(
             f"The load average was up to {max(loads):.1f} at the end of a first step, because other work ran on the "
@@ -111,36 +113,37 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
     return [f"- {note}\n" for note in notes]
 
 
-def _speed(runs: Sequence[Mapping[str, Any]]) -> str:
-    loops = [run["loop_s"] for run in runs if "loop_s" in run]
+def _speed(descriptions: Sequence[Mapping[str, Any]]) -> str:
+    loops = [description["loop_s"] for description in descriptions if "loop_s" in description]
     if not loops:
         return ""
     return f"A Python loop of 20 million additions took {min(loops):.1f} to {max(loops):.1f} s before each part. "
 
 
-def _setup(runs: Sequence[Mapping[str, Any]], name: str) -> str:
-    commits, machines = _several(runs, "commit"), _several(runs, "cpu")
+def _setup(descriptions: Sequence[Mapping[str, Any]], name: str) -> str:
+    commits, cpus = _several(descriptions, "commit"), _several(descriptions, "cpu")
     return (
-        f"Measured on {runs[0]['at'][:10]} (commit {commits}) on {runs[-1]['cores']} cores ({machines}) that sender, "
-        f"Kafka (one broker), every service and the destination share. Raw results: bench/results/{name}.\n\n"
+        f"Measured on {descriptions[0]['at'][:10]} (commit {commits}) on {descriptions[-1]['cores']} cores ({cpus}) "
+        f"that sender, Kafka (one broker), every service and the destination share. "
+        f"Raw results: bench/results/{name}.\n\n"
         "Real flights of 280 B are validated, renamed, cast, masked, joined with five tables and delivered to one or "
         "two of three destinations. A rate counts only if every event was accepted and delivered once with the "
         "expected values. Lag counts from the moment an event was due to its destination's 2xx.\n"
     )
 
 
-def _several(runs: Sequence[Mapping[str, Any]], key: str) -> str:
+def _several(descriptions: Sequence[Mapping[str, Any]], key: str) -> str:
     """The different values of a key, in the order of the runs."""
-    return ", later ".join(dict.fromkeys(run[key] for run in runs))
+    return ", later ".join(dict.fromkeys(description[key] for description in descriptions))
 
 
-def _machine(runs: Sequence[Mapping[str, Any]], name: str) -> str:
-    first, last = runs[0], runs[-1]
-    commits, cpus = _several(runs, "commit"), _several(runs, "cpu")
+def _machine(descriptions: Sequence[Mapping[str, Any]], name: str) -> str:
+    first, last = descriptions[0], descriptions[-1]
+    commits, cpus = _several(descriptions, "commit"), _several(descriptions, "cpu")
     versions = ", ".join(f"{key} {value}" for key, value in last["versions"].items())
     return (
         f"Measured from {first['at'][:16]}Z to {last['at'][:16]}Z (commit {commits}) on {last['cores']} cores "
-        f"({cpus}), {last['memory_mib']:,} MiB, {last['system']}; {versions}. {_speed(runs)}"
+        f"({cpus}), {last['memory_mib']:,} MiB, {last['system']}; {versions}. {_speed(descriptions)}"
         "Sender, Kafka (one broker), every service and the destination share the cores. "
         f"Raw results: bench/results/{name}.\n\n"
         "**Workload.** Real flights (280 B each, or 200 B to 64 KiB where stated) arrive over HTTP, are validated, "
@@ -154,20 +157,23 @@ def _machine(runs: Sequence[Mapping[str, Any]], name: str) -> str:
 
 def _ratings(rates: Mapping[str, Any]) -> str:
     rows = []
-    for name, runs in rates.items():
-        rated = [run["rated"] for run in runs if run["rated"]]
-        lags = [ms(median(step["lag_ms"][q] for step in rated)) for q in ("p50", "p95", "p99")]
-        pause = ms(median(step["longest_pause_ms"] for step in rated))
-        lost = sum(step["lost"] for run in runs for step in run["steps"])
-        services = {run["bottleneck"]["service"] for run in runs}
+    for name, results in rates.items():
+        rated_steps = [result["rated"] for result in results if result["rated"]]
+        lags = [
+            ms(median(step["lag_ms"][percentile] for step in rated_steps))
+            for percentile in ("p50", "p95", "p99")
+        ]
+        pause = ms(median(step["longest_pause_ms"] for step in rated_steps))
+        lost_count = sum(step["lost"] for result in results for step in result["steps"])
+        services = {result["bottleneck"]["service"] for result in results}
         rows.append(
             [
                 name,
-                len(runs),
-                count(median(_rate(run) for run in runs)),
+                len(results),
+                count(median(_rate(result) for result in results)),
                 *lags,
                 pause,
-                lost,
+                lost_count,
                 ", ".join(sorted(services)),
             ]
         )
@@ -194,11 +200,13 @@ def _ratios(rates: Mapping[str, Any]) -> str:
         ("mesh, micro-batch, batches of 100", "FastStream, tuned batches, batches of 100"),
     ]
     rows = []
-    for ours, theirs in pairs:
-        if ours in rates and theirs in rates:
-            our_rate, their_rate = (median(_rate(run) for run in rates[name]) for name in (ours, theirs))
-            if our_rate and their_rate:
-                rows.append([ours, theirs, f"{our_rate / their_rate:.2f}"])
+    for mesh_name, chain_name in pairs:
+        if mesh_name in rates and chain_name in rates:
+            mesh_rate, chain_rate = (
+                median(_rate(result) for result in rates[name]) for name in (mesh_name, chain_name)
+            )
+            if mesh_rate and chain_rate:
+                rows.append([mesh_name, chain_name, f"{mesh_rate / chain_rate:.2f}"])
     return (
         "\n## Ratio of ratings, same run\n\n" + table(["case", "compared with", "ratio"], rows)
         if rows
@@ -209,58 +217,68 @@ def _ratios(rates: Mapping[str, Any]) -> str:
 def _cost(rates: Mapping[str, Any]) -> str:
     services = ["ingest", "normalize", "enrich", "egest", "retrier", "observe", "kafka"]
     rows = []
-    for name, runs in rates.items():
-        for which in ("first step", "rated"):
-            candidates = [_first(run) if which == "first step" else run["rated"] for run in runs]
+    for name, results in rates.items():
+        for step_kind in ("first step", "rated"):
+            candidates = [
+                _first(result) if step_kind == "first step" else result["rated"] for result in results
+            ]
             steps = [step for step in candidates if step]
             if not steps:
                 continue
             costs = [
                 median(step["cpu_seconds_per_million"].get(service) for step in steps) for service in services
             ]
-            all_of_them = median(sum(step["cpu_seconds_per_million"].values()) for step in steps)
+            total_cost = median(sum(step["cpu_seconds_per_million"].values()) for step in steps)
             rate = median(step["rate"] for step in steps)
-            rows.append([f"{name}, at {count(rate)} ev/s", *map(count, costs), count(all_of_them)])
+            rows.append([f"{name}, at {count(rate)} ev/s", *map(count, costs), count(total_cost)])
     text = "\n## CPU per million events\n\n" + table(
         ["case", *(f"{service}, CPU-s" for service in services), "all, CPU-s"], rows
     )
-    for name, runs in rates.items():
-        grown = [_grown(run) for run in runs]
-        if name.startswith("mesh") and any(grown):
-            low, high = (median(step["rate"] for step in steps) for steps in _ends(runs))
-            what = f"{name}: CPU per event at {count(high)} ev/s, relative to {count(low)} ev/s,"
-            text += "\n" + goal(what, median(grown), growth_sections.MOST_GROWTH)
+    for name, results in rates.items():
+        growths = [_growth(result) for result in results]
+        if name.startswith("mesh") and any(growths):
+            low, high = (median(step["rate"] for step in steps) for steps in _first_and_rated(results))
+            figure_text = f"{name}: CPU per event at {count(high)} ev/s, relative to {count(low)} ev/s,"
+            text += "\n" + goal(figure_text, median(growths), growth_sections.MOST_GROWTH)
     return text
 
 
-def _first(run: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _first(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The lowest rate that was sustained; a step that lost events or fell behind says nothing about cost."""
-    sustained = [step for step in run["steps"] if not step["failed"]]
-    return min(sustained, key=lambda step: step["rate"], default=None)
+    sustained_steps = [step for step in result["steps"] if not step["failed"]]
+    return min(sustained_steps, key=lambda step: step["rate"], default=None)
 
 
-def _ends(runs: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[Any]]:
-    used = [run for run in runs if _grown(run)]
-    return [_first(run) for run in used], [run["rated"] for run in used]
+def _first_and_rated(results: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[Any]]:
+    usable_results = [result for result in results if _growth(result)]
+    return [_first(result) for result in usable_results], [result["rated"] for result in usable_results]
 
 
-def _grown(run: Mapping[str, Any]) -> float | None:
-    first, rated = _first(run), run["rated"]
-    if not first or not rated or first["rate"] >= rated["rate"]:
+def _growth(result: Mapping[str, Any]) -> float | None:
+    first_step, rated_step = _first(result), result["rated"]
+    if not first_step or not rated_step or first_step["rate"] >= rated_step["rate"]:
         return None
-    rated_cost, first_cost = (sum(step["cpu_seconds_per_million"].values()) for step in (rated, first))
+    rated_cost, first_cost = (
+        sum(step["cpu_seconds_per_million"].values()) for step in (rated_step, first_step)
+    )
     return rated_cost / first_cost if first_cost else None
 
 
 def _fixed(rates: Mapping[str, Any]) -> str:
     rows = []
-    for name, runs in rates.items():
+    for name, results in rates.items():
         for rate in (500, 2000):
             steps = [
-                step for run in runs for step in run["steps"] if round(step["rate"]) == rate and sound(step)
+                step
+                for result in results
+                for step in result["steps"]
+                if round(step["rate"]) == rate and sound(step)
             ]
             if steps:
-                lag = [ms(median(step["lag_ms"][q] for step in steps)) for q in ("p50", "p95", "p99")]
+                lag = [
+                    ms(median(step["lag_ms"][percentile] for step in steps))
+                    for percentile in ("p50", "p95", "p99")
+                ]
                 answer = ms(median(step["answer_ms"]["p95"] for step in steps))
                 rows.append([name, rate, len(steps), *lag, answer])
     head = ["case", "ev/s", "runs", "p50, ms", "p95, ms", "p99, ms", "p95 of ingest's response, ms"]
@@ -269,22 +287,31 @@ def _fixed(rates: Mapping[str, Any]) -> str:
 
 def _outside(rates: Mapping[str, Any]) -> str:
     rows = []
-    for name, runs in rates.items():
-        rated = [run["rated"] for run in runs if run["rated"]]
+    for name, results in rates.items():
+        rated_steps = [result["rated"] for result in results if result["rated"]]
         shares = [
-            median(step["outside_core_shares"][who] for step in rated) for who in ("sender", "destination")
+            median(step["outside_core_shares"][program] for step in rated_steps)
+            for program in ("sender", "destination")
         ]
-        memory = max(
+        max_rss_bytes = max(
             (
                 step["rss_bytes"].get(service, 0)
-                for step in rated
+                for step in rated_steps
                 for service in ("ingest", "normalize", "egest")
             ),
             default=0,
         )
-        alone = median(run["headroom"]["rate"] for run in runs)
-        machine = median(step["machine_share"] for step in rated)
-        rows.append([name, *map(percent, shares), count(alone), percent(machine), f"{memory / 2**20:,.0f}"])
+        direct_rate = median(result["headroom"]["rate"] for result in results)
+        machine = median(step["machine_share"] for step in rated_steps)
+        rows.append(
+            [
+                name,
+                *map(percent, shares),
+                count(direct_rate),
+                percent(machine),
+                f"{max_rss_bytes / 2**20:,.0f}",
+            ]
+        )
     head = [
         "case",
         "sender, share of a core",
@@ -296,37 +323,37 @@ def _outside(rates: Mapping[str, Any]) -> str:
     return "\n## Load of sender, destination and machine at the rating\n\n" + table(head, rows)
 
 
-def _raw(runs: Sequence[Mapping[str, Any]]) -> str:
+def _raw(results: Sequence[Mapping[str, Any]]) -> str:
     rows = []
-    for way in ("send", "send_batch", "getmany"):
+    for client_call in ("send", "send_batch", "getmany"):
         figures = [
-            median(run[way][key] for run in runs)
+            median(result[client_call][key] for result in results)
             for key in ("per_second", "cpu_seconds_per_million", "broker_cpu_seconds_per_million")
         ]
-        rows.append([way, len(runs), *map(count, figures)])
+        rows.append([client_call, len(results), *map(count, figures)])
     head = ["aiokafka", "runs", "messages/s", "its CPU-s per million", "broker's CPU-s per million"]
     return (
-        f"\n## Kafka clients alone\n\nOne process, messages of {runs[0]['bytes']} B, acks=all.\n\n"
+        f"\n## Kafka clients alone\n\nOne process, messages of {results[0]['bytes']} B, acks=all.\n\n"
         + table(head, rows)
     )
 
 
-def _ack(ways: Mapping[str, Any]) -> str:
+def _ack(results_by_chain: Mapping[str, Any]) -> str:
     rows = [
         [
-            way,
-            median(run["accepted"] for run in runs),
-            *(sum(run[key] for run in runs) for key in ("lost", "duplicates")),
+            chain_name,
+            median(result["accepted"] for result in results),
+            *(sum(result[key] for result in results) for key in ("lost", "duplicates")),
         ]
-        for way, runs in ways.items()
+        for chain_name, results in results_by_chain.items()
     ]
     return "\n## Destination unavailable for 6 s\n\n" + table(
         ["chain", "accepted", "lost", "duplicates"], rows
     )
 
 
-def _rate(run: Mapping[str, Any]) -> float | None:
-    return run["rated"]["rate"] if run["rated"] else None
+def _rate(result: Mapping[str, Any]) -> float | None:
+    return result["rated"]["rate"] if result["rated"] else None
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from growth_sections import (
     cost_of,
     lag_of,
     ratio_between,
-    shown,
     trouble,
+    usable_points,
 )
 from markdown_tables import DASH, count, median, ms, one_digit, table, times
 
@@ -28,33 +28,39 @@ def summary(results: Mapping[str, Any]) -> str:
 
 def _rated(rates: Mapping[str, Runs]) -> Iterator[_Row]:
     for events in ("single events", "batches of 100"):
-        ours, theirs = (_rate(rates.get(f"{chain}, {events}", ())) for chain in (MESH, CHAIN))
-        if ours:
-            ratio = times(ours / theirs) if theirs else DASH
-            yield f"highest rate with a p95 below 1 s, {events}, ev/s", count(ours), count(theirs), ratio
+        mesh_rate, chain_rate = (_rate(rates.get(f"{chain}, {events}", ())) for chain in (MESH, CHAIN))
+        if mesh_rate:
+            ratio = times(mesh_rate / chain_rate) if chain_rate else DASH
+            yield (
+                f"highest rate with a p95 below 1 s, {events}, ev/s",
+                count(mesh_rate),
+                count(chain_rate),
+                ratio,
+            )
 
 
-def _rate(runs: Runs) -> float | None:
-    return median(run["rated"]["rate"] for run in runs if run["rated"])
+def _rate(results: Runs) -> float | None:
+    return median(result["rated"]["rate"] for result in results if result["rated"])
 
 
 def _rows(rows: Mapping[str, Runs]) -> Iterator[_Row]:
     yield from _lags(rows.get("lag", ()))
-    for kind, what in (("first_minute", "first minute after a start"), ("rolling", "rolling restart")):
+    for kind, title in (("first_minute", "first minute after a start"), ("rolling", "rolling restart")):
         for name in _names(rows.get(kind, ())):
             p95 = _figure(rows[kind], name, lambda point: point["lag_ms"]["p95"])
-            yield f"{what} ({name}): p95, ms", ms(p95), DASH, DASH
-    if killed := _names(rows.get("standby", ())):
-        longest = max(
-            _figure(rows["standby"], name, lambda point: point["flowing_again_s"]) or 0.0 for name in killed
+            yield f"{title} ({name}): p95, ms", ms(p95), DASH, DASH
+    if killed_names := _names(rows.get("standby", ())):
+        longest_s = max(
+            _figure(rows["standby"], name, lambda point: point["flowing_again_s"]) or 0.0
+            for name in killed_names
         )
-        what = f"SIGKILL of {', '.join(killed)} with a standby: events flow again within, s"
-        yield what, one_digit(longest), DASH, DASH
+        title = f"SIGKILL of {', '.join(killed_names)} with a standby: events flow again within, s"
+        yield title, one_digit(longest_s), DASH, DASH
     for name in _names(rows.get("overload", ())):
         p95 = _figure(rows["overload"], name, lambda point: point["lag_ms"]["p95"])
-        refused = _figure(rows["overload"], name, lambda point: point["refused_after_ms"].get("p95"))
+        refusal_ms = _figure(rows["overload"], name, lambda point: point["refused_after_ms"].get("p95"))
         yield f"{name}: p95 of what is accepted, ms", ms(p95), DASH, DASH
-        yield f"{name}: p95 of the answer to what is refused, ms", ms(refused), DASH, DASH
+        yield f"{name}: p95 of the answer to what is refused, ms", ms(refusal_ms), DASH, DASH
     for kind in ("partitions", "pipes", "brokers"):
         names = _names(rows.get(kind, ()))
         if len(names) > 1:
@@ -65,23 +71,30 @@ def _rows(rows: Mapping[str, Runs]) -> Iterator[_Row]:
         yield "p95 of nine destinations when the tenth dies, beside that before", DASH, DASH, times(ratio)
 
 
-def _lags(runs: Runs) -> Iterator[_Row]:
+def _lags(results: Runs) -> Iterator[_Row]:
     figures: tuple[tuple[str, Callable[[Mapping[str, Any]], float | None], Callable[..., str]], ...] = (
         ("lag, p50, ms", lambda point: lag_of(point, "p50"), ms),
         ("lag, p95, ms", lambda point: lag_of(point, "p95"), ms),
         ("CPU time of a million events, s", cost_of, count),
     )
-    for what, figure, form in figures if MESH in _names(runs) else ():
-        ours, theirs = (_figure(runs, name, figure) for name in (MESH, CHAIN))
-        ratio = ratio_between(runs, MESH, CHAIN, figure)
-        yield f"500 single ev/s, default settings: {what}", form(ours), form(theirs), times(ratio)
+    for title, figure, text_of in figures if MESH in _names(results) else ():
+        mesh_figure, chain_figure = (_figure(results, name, figure) for name in (MESH, CHAIN))
+        ratio = ratio_between(results, MESH, CHAIN, figure)
+        yield (
+            f"500 single ev/s, default settings: {title}",
+            text_of(mesh_figure),
+            text_of(chain_figure),
+            times(ratio),
+        )
 
 
-def _names(runs: Runs) -> list[str]:
+def _names(results: Runs) -> list[str]:
     return list(
-        dict.fromkeys(name for run in runs for name, point in run["points"].items() if not trouble(point))
+        dict.fromkeys(
+            name for result in results for name, point in result["points"].items() if not trouble(point)
+        )
     )
 
 
-def _figure(runs: Runs, name: str, figure: Callable[[Mapping[str, Any]], float | None]) -> float | None:
-    return median(figure(point) for point in shown(runs, name))
+def _figure(results: Runs, name: str, figure: Callable[[Mapping[str, Any]], float | None]) -> float | None:
+    return median(figure(point) for point in usable_points(results, name))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from chain import Chain, ChainScene
+from chain import Chain, ChainLoadTest
 
 from hifi.runtime.errors import Retryable
 from hifi_cli.demo.load_test import LoadTest
@@ -71,31 +71,31 @@ def rate(case: Case, seconds: float, slo_ms: float = 1000) -> dict[str, Any]:
         await rating.run()
         return report(rating, os.cpu_count() or 1, None)
 
-    return in_scene(lambda folder: scene(case, folder), work)
+    return with_load_test(lambda folder: make_load_test(case, folder), work)
 
 
-def scene(
-    case: Case, folder: Path, secrets: Mapping[str, str] | None = None, stage: Workspace | None = None
+def make_load_test(
+    case: Case, folder: Path, secrets: Mapping[str, str] | None = None, workspace: Workspace | None = None
 ) -> LoadTest:
     """The load test of a case, not started."""
-    stage = stage or Workspace.at(folder)
+    workspace = workspace or Workspace.at(folder)
     log_to(folder / "mesh.log")
     if case.kind in ("single", "batch"):
-        return ChainScene(stage, Chain(stage, case.kind, case.batch))
-    console = free_port(but={stage.ingest_port, stage.destination_port})
+        return ChainLoadTest(workspace, Chain(workspace, case.kind, case.batch))
+    console = free_port(but={workspace.ingest_port, workspace.destination_port})
     settings = {"scale": {"observe": 1}} | dict(case.plan)
     mesh = Mesh(
         Plan(
             folder,
-            port=stage.ingest_port,
+            port=workspace.ingest_port,
             console_port=console,
             trigger=cast("Trigger", case.kind),
-            env={**stage.secrets, **case.env, **(secrets or {})},
+            env={**workspace.secrets, **case.env, **(secrets or {})},
             **settings,
         )
     )
     mesh.prepare()
-    return LoadTest(stage, mesh)
+    return LoadTest(workspace, mesh)
 
 
 def one_step(case: Case, seconds: float, warm_up_s: float) -> RateStep:
@@ -108,10 +108,10 @@ def one_step(case: Case, seconds: float, warm_up_s: float) -> RateStep:
         await rating.begin(warm_up_s)
         return await rating.step(case.first, seconds)
 
-    return in_scene(lambda folder: scene(case, folder), work, ONE_STEP_S)
+    return with_load_test(lambda folder: make_load_test(case, folder), work, ONE_STEP_S)
 
 
-def in_scene(
+def with_load_test(
     make: Callable[[Path], LoadTest], work: Callable[[LoadTest], Awaitable[T]], limit_s: float | None = None
 ) -> T:
     """Run a measurement with a load test in a temporary folder, which is removed at the end.
@@ -120,10 +120,10 @@ def in_scene(
         HifiError: it failed, or was not over within the limit, seconds.
     """
     with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
-        return asyncio.run(_in_scene(make, work, Path(folder), limit_s))
+        return asyncio.run(_with_load_test(make, work, Path(folder), limit_s))
 
 
-async def _in_scene(
+async def _with_load_test(
     make: Callable[[Path], LoadTest],
     work: Callable[[LoadTest], Awaitable[T]],
     folder: Path,
@@ -136,8 +136,8 @@ async def _in_scene(
     except Exception as error:
         show_logs(folder)
         if limit.expired():
-            doing = f"mesh: {load_test.mesh.phase}; load: {load_test.progress.phase}"
-            raise Retryable(f"not over within {limit_s:.0f} s ({doing})") from error
+            phases = f"mesh: {load_test.mesh.phase}; load: {load_test.progress.phase}"
+            raise Retryable(f"not over within {limit_s:.0f} s ({phases})") from error
         raise
     finally:
         await load_test.kill()
@@ -152,5 +152,5 @@ def show_logs(folder: Path) -> None:
         )
 
 
-def tell(step: RateStep, why: str | None) -> None:
-    print(line(step, why), flush=True)
+def tell(step: RateStep, reason: str | None) -> None:
+    print(line(step, reason), flush=True)

@@ -30,13 +30,13 @@ PARTITIONS = 4
 class Chain:
     """The chain with the interface that `LoadTest` and `Rating` use. `form` is `single` or `batch`."""
 
-    def __init__(self, stage: Workspace, form: str, batch: int = 1, *, ack: str = "") -> None:
-        self.plan = SimpleNamespace(trigger=f"faststream-{form}")
+    def __init__(self, workspace: Workspace, kind: str, batch: int = 1, *, ack: str = "") -> None:
+        self.plan = SimpleNamespace(trigger=f"faststream-{kind}")
         self.partitions = PARTITIONS
         self.phase = "not started"
-        self.cluster = KafkaCluster(stage.data / "kafka")
+        self.cluster = KafkaCluster(workspace.data / "kafka")
         self.processes: dict[str, Process] = {}
-        self._stage, self._form, self._batch, self._ack = stage, form, batch, ack
+        self._workspace, self._kind, self._batch, self._ack = workspace, kind, batch, ack
 
     @property
     def instances(self) -> dict[str, list[Process]]:
@@ -52,26 +52,26 @@ class Chain:
         await admin.start()
         await admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in TOPICS])
         await admin.close()
-        stage = self._stage
+        workspace = self._workspace
         env = os.environ | {
             "CHAIN_KAFKA": self.cluster.bootstrap,
-            "CHAIN_PORT": str(stage.ingest_port),
-            "CHAIN_DESTINATION": f"http://127.0.0.1:{stage.destination_port}",
+            "CHAIN_PORT": str(workspace.ingest_port),
+            "CHAIN_DESTINATION": f"http://127.0.0.1:{workspace.destination_port}",
             "CHAIN_BATCH": str(self._batch),
             "CHAIN_ACK": self._ack,
             "FLIGHTS_DATA": str(flights.folder()),
-            "FLIGHTS_MASK": stage.mask_key,
+            "FLIGHTS_MASK": workspace.mask_key,
         }
         for name in SERVICES:
-            argv = [str(PYTHON), str(PEER / f"{self._form}.py"), name]
-            self.processes[name] = Process(name, argv, log=stage.data / "logs" / f"{name}.log", env=env)
+            argv = [str(PYTHON), str(PEER / f"{self._kind}.py"), name]
+            self.processes[name] = Process(name, argv, log=workspace.data / "logs" / f"{name}.log", env=env)
             await self.processes[name].start()
 
     async def wait_ready(self, timeout_s: float) -> None:
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
             try:
-                if (await get(self._stage.ingest_port, "/readyz"))[0] == 200:
+                if (await get(self._workspace.ingest_port, "/readyz"))[0] == 200:
                     self.phase = "running"
                     return
             except OSError:
@@ -93,7 +93,7 @@ class Chain:
         return {name: process.rss_bytes() for name, process in self.processes.items()} | {"kafka": brokers}
 
 
-class ChainScene(LoadTest):
+class ChainLoadTest(LoadTest):
     """The chain, its destination and a sender."""
 
     def __init__(self, workspace: Workspace, chain: Chain) -> None:

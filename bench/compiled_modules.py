@@ -35,33 +35,36 @@ ATTRIBUTES = [
 ]
 
 
-def records(topic: str, hop: str, *more: tuple[str, bytes]) -> list[Any]:
+def records(topic: str, hop: str, *extra_headers: tuple[str, bytes]) -> list[Any]:
     """Events as they lie on a topic, with offsets from 0."""
     from aiokafka import ConsumerRecord
 
     headers = [
         (
-            ("hifi", f"2;flights;7;7;{1_800_000_000_000_000 + 100 * n};30000000;{EPOCH}:{n}".encode()),
-            ("hifi_hop", hop.format(n).encode()),
-            *more,
+            (
+                "hifi",
+                f"2;flights;7;7;{1_800_000_000_000_000 + 100 * number};30000000;{EPOCH}:{number}".encode(),
+            ),
+            ("hifi_hop", hop.format(number).encode()),
+            *extra_headers,
         )
-        for n in range(EVENTS)
+        for number in range(EVENTS)
     ]
     return [
         ConsumerRecord(
             topic,
             0,
-            n,
-            1_800_000_000_000 + n // 10,
+            number,
+            1_800_000_000_000 + number // 10,
             0,
-            b"key%d" % (n % 50),
+            b"key%d" % (number % 50),
             DATA,
             None,
             0,
             len(DATA),
             record_headers,
         )
-        for n, record_headers in enumerate(headers)
+        for number, record_headers in enumerate(headers)
     ]
 
 
@@ -79,11 +82,13 @@ def normalize_fingerprints() -> Callable[[], object]:
     from hifi_normalize.idempotency.fingerprint import fingerprint
     from hifi_normalize.idempotency.fingerprint_window import FingerprintWindow
 
-    read = [(record, identity(record.headers)) for record in records("raw", "1800000000000000", *ATTRIBUTES)]
+    identified_records = [
+        (record, identity(record.headers)) for record in records("raw", "1800000000000000", *ATTRIBUTES)
+    ]
 
     def work() -> None:
         window = FingerprintWindow(600_000)
-        for record, event in read:
+        for record, event in identified_records:
             event_fingerprint = fingerprint(record, event, declares_id=True)
             if event_fingerprint is not None:
                 window.check(event_fingerprint)
@@ -148,7 +153,7 @@ def ingest_requests(kind: str) -> Callable[[], object]:
     requests = {
         "batch": (
             b"application/cloudevents-batch+json",
-            b"[%b]" % b",".join(structured % (n, DATA) for n in range(100)),
+            b"[%b]" % b",".join(structured % (number, DATA) for number in range(100)),
         ),
         "single": (b"application/cloudevents+json", structured % (1, DATA)),
         "plain": (b"application/json", DATA),
@@ -174,8 +179,8 @@ def egest_parse() -> Callable[[], object]:
 
     assigned = AssignedPartition(TopicPartition(ENRICHED, 0))
     partition = SourcePartition(assigned, ENRICHED, InFlightBudget(10, 1 << 20))
-    read = records(ENRICHED, "1800000000000000;{};departures", *ATTRIBUTES)
-    return lambda: parse(partition, read, 1_800_000_000_000_000)
+    enriched_records = records(ENRICHED, "1800000000000000;{};departures", *ATTRIBUTES)
+    return lambda: parse(partition, enriched_records, 1_800_000_000_000_000)
 
 
 def egest_deduplicate() -> Callable[[], object]:
@@ -301,7 +306,7 @@ def observe_ledger() -> Callable[[], object]:
     from hifi_observe.ledger.partition_ledger import PartitionLedger
 
     receipt = b"delivered;departures;enriched:5;0;1;200;1800000000100000;1800000000100500;;;;"
-    read = {
+    records_by_topic = {
         "raw": records("raw", "1800000000000000", *ATTRIBUTES),
         "normalized": records("normalized", "1800000000000000;{}", *ATTRIBUTES),
         "enriched": records("enriched", "1800000000000000;{};departures", *ATTRIBUTES),
@@ -311,8 +316,8 @@ def observe_ledger() -> Callable[[], object]:
     def work() -> None:
         ledger = PartitionLedger(0, ClosingRules(settle_s=20, amend_s=100_000, follow_s=1_000_000))
         for start in range(0, EVENTS, 100):
-            for topic, some in read.items():
-                ledger.take(topic, some[start : start + 100])
+            for topic, topic_records in records_by_topic.items():
+                ledger.take(topic, topic_records[start : start + 100])
 
     return work
 
@@ -381,9 +386,9 @@ def main() -> None:
     if arguments.measure:
         from hifi.runtime.compiled import import_hook
 
-        measured = measure()
+        measurements = measure()
         assert import_hook.in_use() == (os.environ["HIFI_COMPILED"] == "1"), "run `make setup` first"
-        print(json.dumps(measured))
+        print(json.dumps(measurements))
         return
     rounds: dict[str, list[dict[str, float]]] = {"0": [], "1": []}
     for _ in range(arguments.rounds):

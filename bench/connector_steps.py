@@ -45,8 +45,8 @@ _COLUMNS: Final = {"id": "id", "total": "total", "note": "note"}
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What the steps of a round share.
+class StepSystems:
+    """Systems that the steps of a round share.
 
     Attributes:
         kafka: bootstrap servers.
@@ -80,90 +80,101 @@ class Step:
     events: int
 
 
-async def prepare_step(name: str, scene: Scene, topics: Topics) -> Step:
+async def prepare_step(name: str, systems: StepSystems, topics: Topics) -> Step:
     """Make the stream, declare its pipe, and write the input of a step."""
     if name not in SOURCES:
-        return await _destination(name, scene, topics)
+        return await _destination(name, systems, topics)
     make = _polled if name in ("sql source", "objects source") else _source
-    return await make(name, scene, topics)
+    return await make(name, systems, topics)
 
 
-async def _source(name: str, scene: Scene, topics: Topics) -> Step:
-    """From a topic to `raw`."""
+async def _source(name: str, systems: StepSystems, topics: Topics) -> Step:
+    """A step from a topic to `raw`."""
     kind = name.partition(" ")[0]
     topic, partitions = f"{topics.stream}-source", PARTITIONS if kind == "kafka" else 1
-    await TopicTarget(scene.kafka, topic).create(partitions)
+    await TopicTarget(systems.kafka, topic).create(partitions)
     source: dict[str, Any] = {
         "kind": kind,
-        "bootstrap": scene.kafka,
+        "bootstrap": systems.kafka,
         "topic": topic,
         "backfill": LIVE,
     }
     if kind == "debezium":
         database = {"host": "db", "name": "shop", "user": "hifi", "password_file": "/etc/hostname"}
-        source |= {"connect": scene.connect, "database": database, "tables": ["public.orders"]}
-    await _declare(scene, topics, source, {"name": "nowhere", "url": "http://127.0.0.1:9/"})
-    await write_source(scene.kafka, topic, partitions, kind, SOURCE_EVENTS)
-    loop_target = TopicTarget(scene.kafka, f"{topics.stream}-loop")
+        source |= {"connect": systems.connect, "database": database, "tables": ["public.orders"]}
+    await _declare(systems, topics, source, {"name": "nowhere", "url": "http://127.0.0.1:9/"})
+    await write_source(systems.kafka, topic, partitions, kind, SOURCE_EVENTS)
+    loop_target = TopicTarget(systems.kafka, f"{topics.stream}-loop")
     await loop_target.create(PARTITIONS)
     return Step(
         "collect",
-        lambda: TopicTarget(scene.kafka, topics.raw),
-        _loop("source_loop.py", kind, scene.kafka, topic, loop_target.topic, str(PARTITIONS)),
+        lambda: TopicTarget(systems.kafka, topics.raw),
+        _loop("source_loop.py", kind, systems.kafka, topic, loop_target.topic, str(PARTITIONS)),
         lambda: loop_target,
         SOURCE_EVENTS,
     )
 
 
-async def _polled(name: str, scene: Scene, topics: Topics) -> Step:
-    """From a table or a folder to `raw`."""
+async def _polled(name: str, systems: StepSystems, topics: Topics) -> Step:
+    """A step from a table or a folder to `raw`."""
     kind = name.partition(" ")[0]
     source: dict[str, Any] = {"kind": kind, "backfill": LIVE}
     if kind == "sql":
-        read = scene.database
-        place = conninfo_to_dict(read)
-        database = {"host": place["host"], "port": place.get("port", 5432), "name": place["dbname"]}
-        password = scene.folder / "password"
-        password.write_text(str(place["password"]))
-        database |= {"user": place["user"], "sslmode": "disable", "password_file": str(password)}
+        location = systems.database
+        connection_options = conninfo_to_dict(location)
+        database = {
+            "host": connection_options["host"],
+            "port": connection_options.get("port", 5432),
+            "name": connection_options["dbname"],
+        }
+        password = systems.folder / "password"
+        password.write_text(str(connection_options["password"]))
+        database |= {"user": connection_options["user"], "sslmode": "disable", "password_file": str(password)}
         source |= {"database": database, "table": "source_rows", "column": "id", "settle": "100ms"}
-        async with await AsyncConnection.connect(read) as connection:
+        async with await AsyncConnection.connect(location) as connection:
             await connection.execute("DROP TABLE IF EXISTS source_rows")
             await connection.execute(SOURCE_TABLE.format(events=SOURCE_EVENTS))
             await connection.execute("ALTER TABLE source_rows ADD PRIMARY KEY (id)")
     else:
-        folder = scene.folder / topics.stream / "source"
+        folder = systems.folder / topics.stream / "source"
         folder.mkdir(parents=True)
-        read = str(folder)
-        source |= {"folder": read, "format": "ndjson", "settle": "0s"}
+        location = str(folder)
+        source |= {"folder": location, "format": "ndjson", "settle": "0s"}
         (folder / "orders.ndjson").write_bytes(b"\n".join(map(order, range(SOURCE_EVENTS))))
-    await _declare(scene, topics, source, {"name": "nowhere", "url": "http://127.0.0.1:9/"})
+    await _declare(systems, topics, source, {"name": "nowhere", "url": "http://127.0.0.1:9/"})
     loop_target, progress = (
-        TopicTarget(scene.kafka, f"{topics.stream}-{end}") for end in ("loop", "progress")
+        TopicTarget(systems.kafka, f"{topics.stream}-{end}") for end in ("loop", "progress")
     )
     await loop_target.create(PARTITIONS)
     await progress.create(1)
-    arguments = kind, scene.kafka, read, loop_target.topic, str(PARTITIONS), progress.topic
+    arguments = kind, systems.kafka, location, loop_target.topic, str(PARTITIONS), progress.topic
     return Step(
         "collect",
-        lambda: TopicTarget(scene.kafka, topics.raw),
+        lambda: TopicTarget(systems.kafka, topics.raw),
         _loop("polled_loop.py", *arguments),
         lambda: loop_target,
         SOURCE_EVENTS,
     )
 
 
-async def _destination(name: str, scene: Scene, topics: Topics) -> Step:
-    """From `enriched` to a destination."""
-    kind, _, form = name.partition(" ")
+async def _destination(name: str, systems: StepSystems, topics: Topics) -> Step:
+    """A step from `enriched` to a destination."""
+    kind, _, variant = name.partition(" ")
     make_target = {"kafka": _topic, "postgres": _table, "objects": _files}[kind]
-    settings, target, loop_target, where = await make_target(form, scene, topics)
+    settings, target, loop_target, loop_target_argument = await make_target(variant, systems, topics)
     declared = {"name": "d", "kind": kind, "settings": settings, "batch": {"size": BATCH, "wait": "50ms"}}
-    await _declare(scene, topics, {"keys": [{"sha256": "0" * 64}]}, declared)
-    await write_enriched(scene.kafka, topics, DESTINATION_EVENTS, PARTITIONS, "d")
-    receipts = TopicTarget(scene.kafka, f"{topics.stream}-receipts")
+    await _declare(systems, topics, {"keys": [{"sha256": "0" * 64}]}, declared)
+    await write_enriched(systems.kafka, topics, DESTINATION_EVENTS, PARTITIONS, "d")
+    receipts = TopicTarget(systems.kafka, f"{topics.stream}-receipts")
     await receipts.create(PARTITIONS)
-    arguments = [form or kind, scene.kafka, topics.enriched, where, str(BATCH), receipts.topic]
+    arguments = [
+        variant or kind,
+        systems.kafka,
+        topics.enriched,
+        loop_target_argument,
+        str(BATCH),
+        receipts.topic,
+    ]
     return Step("egest", target, _loop("destination_loop.py", *arguments), loop_target, DESTINATION_EVENTS)
 
 
@@ -171,50 +182,57 @@ _Made = tuple[dict[str, Any], Callable[[], Target], Callable[[], Target], str]
 """Settings of the destination, its target, that of the loop, and where the loop writes."""
 
 
-async def _topic(_: str, scene: Scene, topics: Topics) -> _Made:
-    targets = [TopicTarget(scene.kafka, f"{topics.stream}-{name}") for name in ("destination", "loop")]
+async def _topic(_: str, systems: StepSystems, topics: Topics) -> _Made:
+    targets = [TopicTarget(systems.kafka, f"{topics.stream}-{name}") for name in ("destination", "loop")]
     for target in targets:
         await target.create(PARTITIONS)
     service_target, loop = targets
     settings = {
-        "bootstrap": scene.kafka,
+        "bootstrap": systems.kafka,
         "topic": service_target.topic,
         "positions_topic": f"{topics.stream}-positions",
     }
     return settings, lambda: service_target, lambda: loop, loop.topic
 
 
-async def _table(form: str, scene: Scene, _: Topics) -> _Made:
+async def _table(mode: str, systems: StepSystems, _: Topics) -> _Made:
     settings = {
         "url": {"env": DATABASE_URL},
         "table": "orders",
-        "mode": form,
+        "mode": mode,
         "columns": _COLUMNS,
-        "key": ["id"] if form == "upsert" else [],
+        "key": ["id"] if mode == "upsert" else [],
     }
 
     def table() -> Target:
-        return TableTarget(scene.database, append=form == "append")
+        return TableTarget(systems.database, append=mode == "append")
 
-    return settings, table, table, scene.database
+    return settings, table, table, systems.database
 
 
-async def _files(form: str, scene: Scene, topics: Topics) -> _Made:
-    service_folder, loop = (scene.folder / topics.stream / name for name in ("objects", "loop"))
+async def _files(file_format: str, systems: StepSystems, topics: Topics) -> _Made:
+    service_folder, loop = (systems.folder / topics.stream / name for name in ("objects", "loop"))
     types = {"id": "long", "total": "double", "note": "string"}
     columns = {name: {"path": name, "type": kind} for name, kind in types.items()}
-    settings = {"folder": str(service_folder), "format": form, "columns": columns}
-    return settings, lambda: FolderTarget(service_folder, form), lambda: FolderTarget(loop, form), str(loop)
+    settings = {"folder": str(service_folder), "format": file_format, "columns": columns}
+    return (
+        settings,
+        lambda: FolderTarget(service_folder, file_format),
+        lambda: FolderTarget(loop, file_format),
+        str(loop),
+    )
 
 
 def _loop(script: str, *arguments: str) -> list[str]:
     return [sys.executable, str(BARE / script), *arguments]
 
 
-async def _declare(scene: Scene, topics: Topics, source: dict[str, Any], destination: dict[str, Any]) -> None:
-    await prepare(scene.kafka, topics, PARTITIONS)
+async def _declare(
+    systems: StepSystems, topics: Topics, source: dict[str, Any], destination: dict[str, Any]
+) -> None:
+    await prepare(systems.kafka, topics, PARTITIONS)
     pipe = Pipe.model_validate({"pipe": PIPE, "source": source, "destinations": [destination]})
-    await put_in_force(scene.kafka, topics, [pipe])
+    await put_in_force(systems.kafka, topics, [pipe])
 
 
 async def write_source(kafka: str, topic: str, partitions: int, kind: str, events: int) -> None:
@@ -227,8 +245,8 @@ async def write_source(kafka: str, topic: str, partitions: int, kind: str, event
             value = order(number) if kind == "kafka" else _insert(number)
             key = b"k%d" % number if kind == "kafka" else b'{"id":%d}' % number
             records[number % partitions].append(Record(key, value, []))
-        for partition, some in enumerate(records):
-            await producer.send_and_wait(topic, partition, some)
+        for partition, partition_records in enumerate(records):
+            await producer.send_and_wait(topic, partition, partition_records)
     await producer.stop()
 
 
@@ -246,8 +264,8 @@ _SCHEMA: Final = {
 
 
 def _insert(number: int) -> bytes:
-    place = {"db": "shop", "schema": "public", "table": "orders", "txId": number, "lsn": number}
-    source = {"version": "3.4.0.Final", "connector": "postgresql", "name": "shop", **place}
+    position = {"db": "shop", "schema": "public", "table": "orders", "txId": number, "lsn": number}
+    source = {"version": "3.4.0.Final", "connector": "postgresql", "name": "shop", **position}
     payload = {
         "before": None,
         "after": orjson.Fragment(order(number)),

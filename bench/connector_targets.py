@@ -1,4 +1,4 @@
-"""Where a measured step writes: what has arrived, and when each event did."""
+"""Targets of a measured step: counts of arrivals, and the time of each."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -33,8 +33,8 @@ def last_rate(times_s: Sequence[float]) -> float:
         times_s: when each event was written, seconds.
     """
     times = sorted(times_s)
-    warm = int(len(times) * WARM_SHARE)
-    return (len(times) - warm) / (times[-1] - times[warm])
+    warm_count = int(len(times) * WARM_SHARE)
+    return (len(times) - warm_count) / (times[-1] - times[warm_count])
 
 
 class Target(Protocol):
@@ -44,7 +44,7 @@ class Target(Protocol):
         """Number of events now; it may count what is not visible yet."""
 
     async def times_s(self) -> Sequence[float]:
-        """When each event was written, seconds since 1970 UTC."""
+        """The time at which each event was written, seconds since 1970 UTC."""
 
 
 class TopicTarget:
@@ -76,8 +76,8 @@ class TopicTarget:
         count = (await partition_counts(self._kafka, [self.topic]))[self.topic] or 0
         partitions = [TopicPartition(self.topic, number) for number in range(count)]
         async with self._consumer() as consumer:
-            ends = await consumer.end_offsets(partitions)
-        return {tp: range(end) for tp, end in ends.items()}
+            end_offsets = await consumer.end_offsets(partitions)
+        return {tp: range(end) for tp, end in end_offsets.items()}
 
     def _consumer(self) -> AIOKafkaConsumer:
         return AIOKafkaConsumer(

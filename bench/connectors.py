@@ -27,8 +27,8 @@ from connector_steps import (
     DESTINATIONS,
     SOURCE_EVENTS,
     SOURCES,
-    Scene,
     Step,
+    StepSystems,
     prepare_step,
 )
 from connector_targets import Target, last_rate
@@ -54,17 +54,17 @@ async def rate(target: Target, process: Process, events: int) -> tuple[float, fl
         RuntimeError: events were written more than once.
     """
     await process.start()
-    warm: tuple[int, float] | None = None
+    warm_state: tuple[int, float] | None = None
     try:
         until_s = time.monotonic() + LIMIT_S
         while (count := await target.count()) < events or len(await target.times_s()) < events:
-            if warm is None and count:
-                warm = count, process.cpu_seconds()  # without its start
+            if warm_state is None and count:
+                warm_state = count, process.cpu_seconds()  # without its start
             if time.monotonic() > until_s or not process.running:
                 raise TimeoutError(f"not all events are written: {process.log}\n{process.tail(5)}")
             await asyncio.sleep(0.2)
         times = await target.times_s()
-        count, cpu_s = warm or (0, 0.0)
+        count, cpu_s = warm_state or (0, 0.0)
         cpu_s = process.cpu_seconds() - cpu_s
     finally:
         await process.stop()
@@ -73,12 +73,12 @@ async def rate(target: Target, process: Process, events: int) -> tuple[float, fl
     return last_rate(times), cpu_s / max(1, events - count) * 1e6
 
 
-async def measure(step: Step, scene: Scene, topics: Topics) -> dict[str, float]:
+async def measure(step: Step, systems: StepSystems, topics: Topics) -> dict[str, float]:
     """Rate and CPU of the service and of the loop."""
-    folder = scene.folder / topics.stream
+    folder = systems.folder / topics.stream
     folder.mkdir(parents=True, exist_ok=True)
-    plan = Plan(folder, stream=topics.stream, env={DATABASE_URL: scene.database})
-    env = environment(plan, InstanceSpec(step.service, 1, free_port()), scene.kafka, None)
+    plan = Plan(folder, stream=topics.stream, env={DATABASE_URL: systems.database})
+    env = environment(plan, InstanceSpec(step.service, 1, free_port()), systems.kafka, None)
     service = Process(step.service, command(step.service), env=env, log=folder / f"{step.service}.log")
     hifi_per_s, own_cpu_us = await rate(step.target(), service, step.events)
     loop, loop_cpu_us = await rate(
@@ -98,8 +98,8 @@ async def run(names: list[str], rounds: int) -> dict[str, list[dict[str, float]]
     figures_by_step: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory(
         prefix="hifi-bench-connectors-", ignore_cleanup_errors=True
-    ) as temporary:
-        folder = Path(temporary)
+    ) as temporary_folder:
+        folder = Path(temporary_folder)
         cluster, database = (
             KafkaCluster(folder / "kafka"),
             PostgresServer("PostgreSQL", folder / "postgres.log"),
@@ -107,12 +107,12 @@ async def run(names: list[str], rounds: int) -> dict[str, list[dict[str, float]]
         try:
             await asyncio.gather(cluster.start(), database.start())
             async with connect_answers() as connect:
-                scene = Scene(cluster.bootstrap, connect, database.url, folder)
+                systems = StepSystems(cluster.bootstrap, connect, database.url, folder)
                 for number in range(1, rounds + 1):
-                    for at, name in enumerate(names):
-                        topics = Topics(f"bench{number}x{at}")
-                        step = await prepare_step(name, scene, topics)
-                        figures = await measure(step, scene, topics)
+                    for index, name in enumerate(names):
+                        topics = Topics(f"bench{number}x{index}")
+                        step = await prepare_step(name, systems, topics)
+                        figures = await measure(step, systems, topics)
                         figures_by_step[name].append(figures)
                         print(f"round {number}: {name}: {line(figures)}", flush=True)
         finally:
@@ -170,14 +170,14 @@ def main() -> None:
     }
     for name, ratio in medians.items():
         print(f"{name}: median ratio {ratio:.2f}, goal {GOAL}")
-    way = None
+    whole_way_per_s = None
     if options.whole:
         with tempfile.TemporaryDirectory(prefix="hifi-bench-way-", ignore_cleanup_errors=True) as folder:
-            way = round(uvloop.run(whole_way(Path(folder))))
-        print(f"whole way, from topic to topic: {way:,} events/s")
+            whole_way_per_s = round(uvloop.run(whole_way(Path(folder))))
+        print(f"whole way, from topic to topic: {whole_way_per_s:,} events/s")
     if options.report:
         report = {
-            "whole_way_per_s": way,
+            "whole_way_per_s": whole_way_per_s,
             "machine": machine,
             "events": {"sources": SOURCE_EVENTS, "destinations": DESTINATION_EVENTS},
             "rounds": options.rounds,

@@ -27,11 +27,11 @@ async def write_enriched(kafka: str, topics: Topics, events: int, partitions: in
     for first in range(0, events // partitions, _AT_ONCE):
         for partition in range(partitions):
             records = []
-            for at in range(first, min(first + _AT_ONCE, events // partitions)):
-                number = at * partitions + partition
+            for index in range(first, min(first + _AT_ONCE, events // partitions)):
+                number = index * partitions + partition
                 headers = [
                     write_identity(stem, number),
-                    write_enriched_hop(start_us, at, destination.encode()),
+                    write_enriched_hop(start_us, index, destination.encode()),
                     ("ce_id", b"%d" % number),
                     ("ce_type", b"order"),
                 ]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cases import Case, in_scene, scene
+from cases import Case, make_load_test, with_load_test
 from growth_sections import ABOVE_QUOTA, WITHIN_QUOTA
-from mesh_row import LIMIT_S, WARM_UP_S, Keep, attempt, described, rating_of, steps
+from mesh_row import LIMIT_S, WARM_UP_S, Keep, attempt, rating_of, row_report, steps
 from second_destination import second_destination
 
 from hifi.pipe.model import Pipe
@@ -43,29 +43,31 @@ class TwoPipes(EventLoad):
 def greedy(keep: Keep) -> None:
     """100 ev/s on a pipe, beside another one at its quota of 100 ev/s, then at five times that. About 4 minutes."""
 
-    def made(folder: Path) -> LoadTest:
-        return scene(Case("real-time", first=RATE), folder, {"KEY_GREEDY": KEY})
+    def make(folder: Path) -> LoadTest:
+        return make_load_test(Case("real-time", first=RATE), folder, {"KEY_GREEDY": KEY})
 
-    attempt(keep, ABOVE_QUOTA, lambda: in_scene(made, lambda test: _measure(test, keep), LIMIT_S))
+    attempt(
+        keep, ABOVE_QUOTA, lambda: with_load_test(make, lambda load_test: _measure(load_test, keep), LIMIT_S)
+    )
 
 
 async def _measure(load_test: LoadTest, keep: Keep) -> None:
-    async with second_destination(load_test, "other") as (other, _):
-        rating = rating_of(load_test, TwoPipes(second_port=other.destination_port), RATE)
+    async with second_destination(load_test, "other") as (other_destination, _):
+        rating = rating_of(load_test, TwoPipes(second_port=other_destination.destination_port), RATE)
         warm_up = await rating.begin(WARM_UP_S)
         for name, times in ((WITHIN_QUOTA, 1), (ABOVE_QUOTA, TIMES)):
             async with _sending(load_test.workspace, QUOTA_PER_S * times) as statuses:
-                settling = await rating.step(RATE, SECONDS) if times > 1 else warm_up
+                settling_step = await rating.step(RATE, SECONDS) if times > 1 else warm_up
                 measured_steps = await steps(rating, RATE, seconds=SECONDS)
             print(f"{name}: answers to the other sender: {statuses}", flush=True)
-            keep(name, {**described(rating, settling, measured_steps), "other_answers": statuses})
+            keep(name, {**row_report(rating, settling_step, measured_steps), "other_answers": statuses})
 
 
 @asynccontextmanager
-async def _sending(stage: Workspace, per_s: float) -> AsyncIterator[dict[str, Any]]:
+async def _sending(workspace: Workspace, per_s: float) -> AsyncIterator[dict[str, Any]]:
     """Send to the second pipe while the block runs; the yielded counts are filled in at its end."""
     script = Path(__file__).with_name("greedy_sender.py")
-    url = f"http://127.0.0.1:{stage.ingest_port}/v1/pipes/greedy/events"
+    url = f"http://127.0.0.1:{workspace.ingest_port}/v1/pipes/greedy/events"
     sender = await asyncio.create_subprocess_exec(
         sys.executable, str(script), url, KEY, str(per_s), stdout=asyncio.subprocess.PIPE
     )

@@ -20,14 +20,14 @@ async def send(url: str, key: str, per_second: float) -> Counter[str]:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     statuses: Counter[str] = Counter()
-    began_s, sent = time.monotonic(), 0
+    began_s, sent_count = time.monotonic(), 0
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
 
     async def work(session: aiohttp.ClientSession) -> None:
-        nonlocal sent
+        nonlocal sent_count
         while not stop.is_set():
-            sent += 1
-            await asyncio.sleep(max(0.0, began_s + sent / per_second - time.monotonic()))
+            sent_count += 1
+            await asyncio.sleep(max(0.0, began_s + sent_count / per_second - time.monotonic()))
             try:
                 async with session.post(url, data=b'{"greedy": true}') as answer:
                     await answer.read()

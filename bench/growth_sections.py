@@ -43,7 +43,7 @@ MOST_HARM_OF_A_BACKFILL = 1.2
 
 
 def trouble(point: Mapping[str, Any]) -> str:
-    """Why a result must not be shown; empty: it may be shown."""
+    """The reason why a result must not be shown; empty: it may be shown."""
     if "failed" in point:
         return str(point["failed"]).splitlines()[0]
     steps = point.get("steps", ())
@@ -62,74 +62,87 @@ def sections(kinds: Mapping[str, Runs]) -> Iterator[str]:
             yield f"## {title}\n\n" + _growth(kinds[kind], by_instance=kind == "instances")
     for kind, section in (
         ("lag", _lags),
-        ("dead", lambda runs: _harm(runs, DEAD_TEXT, ALIVE, DEAD, MOST_HARM)),
-        ("greedy", lambda runs: _harm(runs, GREEDY_TEXT, WITHIN_QUOTA, ABOVE_QUOTA, MOST_HARM_OF_A_SENDER)),
+        ("dead", lambda results: _harm(results, DEAD_TEXT, ALIVE, DEAD, MOST_HARM)),
+        (
+            "greedy",
+            lambda results: _harm(results, GREEDY_TEXT, WITHIN_QUOTA, ABOVE_QUOTA, MOST_HARM_OF_A_SENDER),
+        ),
         (
             "backfill",
-            lambda runs: _harm(
-                runs, BACKFILL_TEXT, WITHOUT_BACKFILL, BESIDE_BACKFILL, MOST_HARM_OF_A_BACKFILL
+            lambda results: _harm(
+                results, BACKFILL_TEXT, WITHOUT_BACKFILL, BESIDE_BACKFILL, MOST_HARM_OF_A_BACKFILL
             ),
         ),
         ("backlog", _backlog),
         ("start", _start),
-        ("restart", lambda runs: _kills(runs, RESTART)),
-        ("standby", lambda runs: _kills(runs, STANDBY)),
+        ("restart", lambda results: _kills(results, RESTART)),
+        ("standby", lambda results: _kills(results, STANDBY)),
     ):
         if kind in kinds:
             yield section(kinds[kind])
 
 
-def _names(runs: Runs) -> list[str]:
-    return list(dict.fromkeys(name for run in runs for name in run["points"]))
+def _names(results: Runs) -> list[str]:
+    return list(dict.fromkeys(name for result in results for name in result["points"]))
 
 
-def shown(runs: Runs, name: str) -> list[Mapping[str, Any]]:
+def usable_points(results: Runs, name: str) -> list[Mapping[str, Any]]:
     """The results of a row that may be shown, one a run."""
-    return [run["points"][name] for run in runs if name in run["points"] and not trouble(run["points"][name])]
+    return [
+        result["points"][name]
+        for result in results
+        if name in result["points"] and not trouble(result["points"][name])
+    ]
 
 
-def _remarks(runs: Runs, name: str) -> list[str]:
-    points = [run["points"][name] for run in runs if name in run["points"]]
-    remarks = [f"a run went wrong: {why}" for why in dict.fromkeys(map(trouble, points)) if why]
-    cold = max((point.get("warm_up", _NOTHING)["refused"] for point in points), default=0)
-    return [*remarks, *([f"cold, it refused {cold:,} events of the warm-up"] if cold else [])]
+def _remarks(results: Runs, name: str) -> list[str]:
+    points = [result["points"][name] for result in results if name in result["points"]]
+    remarks = [f"a run went wrong: {reason}" for reason in dict.fromkeys(map(trouble, points)) if reason]
+    cold_refusals = max((point.get("warm_up", _NOTHING)["refused"] for point in points), default=0)
+    return [
+        *remarks,
+        *([f"cold, it refused {cold_refusals:,} events of the warm-up"] if cold_refusals else []),
+    ]
 
 
 def cost_of(point: Mapping[str, Any]) -> float | None:
     return median(sum(step["cpu_seconds_per_million"].values()) for step in point["steps"])
 
 
-def lag_of(point: Mapping[str, Any], which: str) -> float | None:
-    return median(step["lag_ms"][which] for step in point["steps"])
+def lag_of(point: Mapping[str, Any], percentile: str) -> float | None:
+    return median(step["lag_ms"][percentile] for step in point["steps"])
 
 
-def ratio_between(runs: Runs, name: str, base: str, figure: Any) -> float | None:
+def ratio_between(results: Runs, name: str, base: str, figure: Any) -> float | None:
     """Ratio of a figure between two rows of the same run; the median over runs that have both."""
     ratios = []
-    for run in runs:
-        point, base_point = (run["points"].get(which) for which in (name, base))
+    for result in results:
+        point, base_point = (result["points"].get(row_name) for row_name in (name, base))
         if point and base_point and not trouble(point) and not trouble(base_point):
-            above, below = figure(point), figure(base_point)
-            if above is not None and below:
-                ratios.append(above / below)
+            numerator, denominator = figure(point), figure(base_point)
+            if numerator is not None and denominator:
+                ratios.append(numerator / denominator)
     return median(ratios)
 
 
-def _growth(runs: Runs, *, by_instance: bool) -> str:
-    names = _names(runs)
+def _growth(results: Runs, *, by_instance: bool) -> str:
+    names = _names(results)
     rows = []
     for name in names:
-        points = shown(runs, name)
+        points = usable_points(results, name)
         steps = [step for point in points for step in point["steps"]]
-        remarks = [*dict.fromkeys(step["failed"] for step in steps if step["failed"]), *_remarks(runs, name)]
+        remarks = [
+            *dict.fromkeys(step["failed"] for step in steps if step["failed"]),
+            *_remarks(results, name),
+        ]
         rows.append(
             [
                 name,
                 len(points),
                 count(median(step["rate"] for step in steps)),
                 count(median(cost_of(point) for point in points)),
-                times(ratio_between(runs, name, names[0], cost_of)),
-                *(ms(median(lag_of(point, which) for point in points)) for which in ("p50", "p95")),
+                times(ratio_between(results, name, names[0], cost_of)),
+                *(ms(median(lag_of(point, percentile) for point in points)) for percentile in ("p50", "p95")),
                 one_digit(median(point["start_seconds"] for point in points)),
                 count(median(step["rss_bytes"].get("enrich", 0) / 2**20 for step in steps)),
                 one_digit(median(step["load_average"] for step in steps)),
@@ -151,12 +164,12 @@ def _growth(runs: Runs, *, by_instance: bool) -> str:
     ]
     text = table(head, rows)
     if len(names) > 1:
-        what = f"CPU per event with {names[-1]}, relative to {names[0]},"
-        text += "\n" + goal(what, ratio_between(runs, names[-1], names[0], cost_of), MOST_GROWTH)
-    return text + ("\n" + _shares(runs, names) if by_instance else "")
+        figure_text = f"CPU per event with {names[-1]}, relative to {names[0]},"
+        text += "\n" + goal(figure_text, ratio_between(results, names[-1], names[0], cost_of), MOST_GROWTH)
+    return text + ("\n" + _shares(results, names) if by_instance else "")
 
 
-def _shares(runs: Runs, names: Sequence[str]) -> str:
+def _shares(results: Runs, names: Sequence[str]) -> str:
     """Share of a core that each instance used under load."""
 
     def share(point: Mapping[str, Any], service: str) -> float | None:
@@ -166,7 +179,10 @@ def _shares(runs: Runs, names: Sequence[str]) -> str:
     rows = [
         [
             name,
-            *(percent(median(share(point, service) for point in shown(runs, name))) for service in SERVICES),
+            *(
+                percent(median(share(point, service) for point in usable_points(results, name)))
+                for service in SERVICES
+            ),
         ]
         for name in names
     ]
@@ -177,10 +193,10 @@ def _shares(runs: Runs, names: Sequence[str]) -> str:
     return table(head, rows)
 
 
-def _lags(runs: Runs) -> str:
+def _lags(results: Runs) -> str:
     rows, goals = [], ""
-    for name in _names(runs):
-        points = shown(runs, name)
+    for name in _names(results):
+        points = usable_points(results, name)
         steps = [step for point in points for step in point["steps"]]
         p95 = median(lag_of(point, "p95") for point in points)
         rows.append(
@@ -188,17 +204,22 @@ def _lags(runs: Runs) -> str:
                 name,
                 len(points),
                 count(median(step["rate"] for step in steps)),
-                *(ms(median(lag_of(point, which) for point in points)) for which in ("p50", "p95", "p99")),
+                *(
+                    ms(median(lag_of(point, percentile) for point in points))
+                    for percentile in ("p50", "p95", "p99")
+                ),
                 ms(median(step["longest_pause_ms"] for step in steps)),
                 ms(median(step["answer_ms"]["p95"] for step in steps)),
                 count(median(cost_of(point) for point in points)),
-                "; ".join(_remarks(runs, name)) or DASH,
+                "; ".join(_remarks(results, name)) or DASH,
             ]
         )
         if name == "mesh, real-time":
-            for which in ("p50", "p95"):
-                ratio = ratio_between(runs, name, CHAIN, lambda point, which=which: lag_of(point, which))
-                goals += "\n" + goal(f"{name}: {which}, relative to {CHAIN},", ratio, MOST_LAG)
+            for percentile in ("p50", "p95"):
+                ratio = ratio_between(
+                    results, name, CHAIN, lambda point, percentile=percentile: lag_of(point, percentile)
+                )
+                goals += "\n" + goal(f"{name}: {percentile}, relative to {CHAIN},", ratio, MOST_LAG)
         elif name == "mesh, micro-batch":
             goals += "\n" + goal(f"{name}: p95", p95, MOST_MICRO_BATCH_MS, "ms")
     head = [
@@ -219,28 +240,30 @@ def _lags(runs: Runs) -> str:
     )
 
 
-def _harm(runs: Runs, text: str, before: str, after: str, most: float) -> str:
-    """Lag of those who are measured before and after something happens to another one."""
+def _harm(results: Runs, text: str, before: str, after: str, bound: float) -> str:
+    """Lag of some pipes or destinations before and after an event at another one."""
     rows = []
-    for name in _names(runs):
-        points = shown(runs, name)
-        lags = [ms(median(lag_of(point, which) for point in points)) for which in ("p50", "p95", "p99")]
+    for name in _names(results):
+        points = usable_points(results, name)
+        lags = [
+            ms(median(lag_of(point, percentile) for point in points)) for percentile in ("p50", "p95", "p99")
+        ]
         rate = median(step["rate"] for point in points for step in point["steps"])
-        rows.append([name, len(points), count(rate), *lags, "; ".join(_remarks(runs, name)) or DASH])
-    harm = ratio_between(runs, after, before, lambda point: lag_of(point, "p95"))
+        rows.append([name, len(points), count(rate), *lags, "; ".join(_remarks(results, name)) or DASH])
+    ratio = ratio_between(results, after, before, lambda point: lag_of(point, "p95"))
     return (
         text
         + table(["mesh with", "runs", "ev/s", "p50, ms", "p95, ms", "p99, ms", "remark"], rows)
         + "\n"
-        + goal("p95 of the others, relative to that before,", harm, most)
+        + goal("p95 of the others, relative to that before,", ratio, bound)
     )
 
 
-def _backlog(runs: Runs) -> str:
+def _backlog(results: Runs) -> str:
     text = "## A destination becomes available after hours\n"
-    for name in _names(runs):
-        points = shown(runs, name)
-        text += "".join(f"\n- {name}: {why}\n" for why in _remarks(runs, name))
+    for name in _names(results):
+        points = usable_points(results, name)
+        text += "".join(f"\n- {name}: {reason}\n" for reason in _remarks(results, name))
         if not points:
             continue
         tiers, configured = points[0]["tiers"], points[0]["configured"]
@@ -260,22 +283,24 @@ def _backlog(runs: Runs) -> str:
             f"{one_digit(of('drained_s'))} s later.\n\n"
         )
         rows = []
-        for path, what in (("/away", "this destination"), ("/other", "the other destination")):
+        for path, title in (("/away", "this destination"), ("/other", "the other destination")):
             before, during = (
                 median(point[key][path]["p95"] for point in points) for key in ("before_ms", "during_ms")
             )
             ratio = during / before if before and during is not None else None
-            rows.append([what, count(points[0]["fresh_rate"]), ms(before), ms(during), times(ratio)])
+            rows.append([title, count(points[0]["fresh_rate"]), ms(before), ms(during), times(ratio)])
         head = ["new events to", "ev/s", "p95 before, ms", "p95 meanwhile, ms", "ratio"]
         text += table(head, rows)
     return text
 
 
-def _start(runs: Runs) -> str:
+def _start(results: Runs) -> str:
     rows = []
-    for name in _names(runs):
-        seconds = [second for point in shown(runs, name) for second in point["seconds"]]
-        rows.append([name, len(seconds), one_digit(median(seconds)), "; ".join(_remarks(runs, name)) or DASH])
+    for name in _names(results):
+        seconds = [second for point in usable_points(results, name) for second in point["seconds"]]
+        rows.append(
+            [name, len(seconds), one_digit(median(seconds)), "; ".join(_remarks(results, name)) or DASH]
+        )
     return (
         "## Start time, from `hifi up` to ready\n\nReal-time, the demo's pipe, one broker, including observe. "
         "The file "
@@ -284,24 +309,24 @@ def _start(runs: Runs) -> str:
     )
 
 
-def _kills(runs: Runs, title: str) -> str:
+def _kills(results: Runs, title: str) -> str:
     rows = []
-    for name in _names(runs):
-        points = [run["points"][name] for run in runs if name in run["points"]]
-        good = shown(runs, name)
+    for name in _names(results):
+        points = [result["points"][name] for result in results if name in result["points"]]
+        usable = usable_points(results, name)
         rows.append(
             [
                 name,
                 len(points),
                 *(
-                    times(median(point[key] for point in good))
+                    times(median(point[key] for point in usable))
                     for key in ("flowing_again_s", "longest_pause_s")
                 ),
                 *(
                     count(sum(point.get(key, 0) for point in points))
                     for key in ("not_accepted", "lost", "duplicates", "wrong")
                 ),
-                "; ".join(_remarks(runs, name)) or DASH,
+                "; ".join(_remarks(results, name)) or DASH,
             ]
         )
     head = [

@@ -17,7 +17,7 @@ _TEXT = (
 
 def sections(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     """The section, if there are results; each run is a row."""
-    points = [point for run in kinds.get(KIND, ()) for point in run["points"].values()]
+    points = [point for result in kinds.get(KIND, ()) for point in result["points"].values()]
     if points:
         head = [
             "ev/s",
@@ -27,35 +27,38 @@ def sections(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
             "remark",
         ]
         share = median(share_percent(point) for point in points if not trouble(point))
-        what = "CPU of the idle control plane, relative to that of the mesh,"
+        figure_text = "CPU of the idle control plane, relative to that of the mesh,"
         yield (
-            _TEXT + table(head, [_row(point) for point in points]) + "\n" + goal(what, share, MOST_SHARE, "%")
+            _TEXT
+            + table(head, [_row(point) for point in points])
+            + "\n"
+            + goal(figure_text, share, MOST_SHARE, "%")
         )
 
 
 def share_percent(point: Mapping[str, Any]) -> float | None:
     """CPU time of the control plane in percent of that of the mesh without it."""
     mesh = _mesh(point)
-    control = sum(_used(point, service) or 0.0 for service in CONTROL)
+    control = sum(_core_share(point, service) or 0.0 for service in CONTROL)
     return 100 * control / mesh if mesh else None
 
 
 def _row(point: Mapping[str, Any]) -> list[str]:
-    if why := trouble(point):
-        return [*[DASH] * (len(CONTROL) + 3), why]
+    if reason := trouble(point):
+        return [*[DASH] * (len(CONTROL) + 3), reason]
     rate = median(step["rate"] for step in point["steps"])
-    used = [one_digit(_percent(_used(point, service))) for service in CONTROL]
-    return [count(rate), one_digit(_percent(_mesh(point))), *used, one_digit(share_percent(point)), DASH]
+    shares = [one_digit(_percent(_core_share(point, service))) for service in CONTROL]
+    return [count(rate), one_digit(_percent(_mesh(point))), *shares, one_digit(share_percent(point)), DASH]
 
 
 def _mesh(point: Mapping[str, Any]) -> float | None:
     return median(
-        sum(used for name, used in step["core_shares"].items() if name not in CONTROL)
+        sum(core_share for name, core_share in step["core_shares"].items() if name not in CONTROL)
         for step in point["steps"]
     )
 
 
-def _used(point: Mapping[str, Any], service: str) -> float | None:
+def _core_share(point: Mapping[str, Any], service: str) -> float | None:
     return median(step["core_shares"].get(service) for step in point["steps"])
 
 

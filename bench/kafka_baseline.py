@@ -66,7 +66,10 @@ async def _send(bootstrap: str, bodies: list[bytes]) -> float:
         began_s = time.monotonic()
         for chunk in _chunks(bodies, 2000):
             await asyncio.gather(
-                *[await producer.send("send", body, partition=n % PARTITIONS) for n, body in enumerate(chunk)]
+                *[
+                    await producer.send("send", body, partition=number % PARTITIONS)
+                    for number, body in enumerate(chunk)
+                ]
             )
         return time.monotonic() - began_s
 
@@ -74,16 +77,16 @@ async def _send(bootstrap: str, bodies: list[bytes]) -> float:
 async def _send_batch(bootstrap: str, bodies: list[bytes]) -> float:
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True) as producer:
         began_s = time.monotonic()
-        waiting = []
+        futures = []
         for number, chunk in enumerate(_chunks(bodies, 100)):
             batch = producer.create_batch()
             for body in chunk:
                 if batch.append(key=None, value=body, timestamp=None) is None:
-                    waiting.append(await producer.send_batch(batch, "batch", partition=number % PARTITIONS))
+                    futures.append(await producer.send_batch(batch, "batch", partition=number % PARTITIONS))
                     batch = producer.create_batch()
                     batch.append(key=None, value=body, timestamp=None)
-            waiting.append(await producer.send_batch(batch, "batch", partition=number % PARTITIONS))
-        await asyncio.gather(*waiting)
+            futures.append(await producer.send_batch(batch, "batch", partition=number % PARTITIONS))
+        await asyncio.gather(*futures)
         return time.monotonic() - began_s
 
 
@@ -91,9 +94,9 @@ async def _getmany(bootstrap: str, count: int) -> float:
     async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition("batch", number) for number in range(PARTITIONS)])
         await consumer.seek_to_beginning()
-        began_s, read = time.monotonic(), 0
-        while read < count:
-            read += sum(map(len, (await consumer.getmany(timeout_ms=1000)).values()))
+        began_s, read_count = time.monotonic(), 0
+        while read_count < count:
+            read_count += sum(map(len, (await consumer.getmany(timeout_ms=1000)).values()))
         return time.monotonic() - began_s
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from cases import Case, in_scene, scene
+from cases import Case, make_load_test, with_load_test
 from load_round import LoadRounds
 from mesh_row import WARM_UP_S, Keep, attempt
 
@@ -28,9 +28,9 @@ def standby(keep: Keep) -> None:
     attempt(
         keep,
         "SIGKILL with a standby",
-        lambda: in_scene(
-            lambda folder: scene(case, folder),
-            lambda load_test: _each(load_test, keep, WITH_STANDBY),
+        lambda: with_load_test(
+            lambda folder: make_load_test(case, folder),
+            lambda load_test: _kill_each(load_test, keep, WITH_STANDBY),
             LIMIT_S,
         ),
     )
@@ -41,13 +41,15 @@ def restart(keep: Keep) -> None:
     attempt(
         keep,
         "SIGKILL",
-        lambda: in_scene(
-            lambda folder: scene(Case("real-time"), folder), lambda load_test: _each(load_test, keep), LIMIT_S
+        lambda: with_load_test(
+            lambda folder: make_load_test(Case("real-time"), folder),
+            lambda load_test: _kill_each(load_test, keep),
+            LIMIT_S,
         ),
     )
 
 
-async def _each(load_test: LoadTest, keep: Keep, victims: Sequence[str] = VICTIMS) -> None:
+async def _kill_each(load_test: LoadTest, keep: Keep, victims: Sequence[str] = VICTIMS) -> None:
     await load_test.start()
     print("ready; warming up", flush=True)
     rounds = LoadRounds(load_test)
@@ -71,25 +73,29 @@ async def _each(load_test: LoadTest, keep: Keep, victims: Sequence[str] = VICTIM
 
 def flowing(
     name: str,
-    sends: Mapping[str, SentEvent],
+    sent_events: Mapping[str, SentEvent],
     expected: Mapping[str, Deliveries],
     verdict: Comparison,
     killed_ns: int,
 ) -> dict[str, Any]:
     """The effects of one kill. Pure."""
     due_later = [
-        at for (_, event), at in verdict.arrived.items() if event in sends and sends[event].due_ns > killed_ns
+        at_ns
+        for (_, event), at_ns in verdict.arrived.items()
+        if event in sent_events and sent_events[event].due_ns > killed_ns
     ]
     times = sorted(verdict.arrived.values())
-    pauses = [(late - early) / 1e9 for early, late in pairwise(times) if late > killed_ns]
-    accepted = [event for event, sent_event in sends.items() if sent_event.accepted]
+    pauses = [(end_ns - start_ns) / 1e9 for start_ns, end_ns in pairwise(times) if end_ns > killed_ns]
+    accepted_ids = [event for event, sent_event in sent_events.items() if sent_event.accepted]
     return {
         "killed": name,
         "rate": RATE,
         "flowing_again_s": round((min(due_later) - killed_ns) / 1e9, 2) if due_later else None,
         "longest_pause_s": round(max(pauses), 2) if pauses else None,
-        "not_accepted": len(sends) - len(accepted),
-        "lost": sum((path, event) not in verdict.arrived for event in accepted for path in expected[event]),
+        "not_accepted": len(sent_events) - len(accepted_ids),
+        "lost": sum(
+            (path, event) not in verdict.arrived for event in accepted_ids for path in expected[event]
+        ),
         "duplicates": verdict.duplicates,
         "wrong": verdict.mismatched + verdict.unknown,
     }

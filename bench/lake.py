@@ -92,12 +92,12 @@ async def measure(rounds: int) -> list[float]:
         cluster = KafkaCluster(folder / "kafka")
         await cluster.start()
         try:
-            for at in range(1, rounds + 1):
-                lake, bare = await _round(folder / str(at), cluster.bootstrap, f"bench{at}")
-                ratios.append(lake / bare)
+            for number in range(1, rounds + 1):
+                lake_rate, bare_rate = await _round(folder / str(number), cluster.bootstrap, f"bench{number}")
+                ratios.append(lake_rate / bare_rate)
                 print(
-                    f"round {at}: lake {lake:,.0f} events/s, Spark and add_files alone {bare:,.0f} events/s, "
-                    f"ratio {ratios[-1]:.2f}",
+                    f"round {number}: lake {lake_rate:,.0f} events/s, Spark and add_files alone {bare_rate:,.0f} "
+                    f"events/s, ratio {ratios[-1]:.2f}",
                     flush=True,
                 )
         finally:
@@ -116,10 +116,12 @@ async def _round(folder: Path, kafka: str, stream: str) -> tuple[float, float]:
     env = environment(
         Plan(folder, stream=stream, env=settings), InstanceSpec("lake", 1, free_port()), kafka, java
     )
-    bare = [sys.executable, str(ROOT / "bench/peers/bare/spark_lake.py"), kafka, topics.enriched]
+    bare_command = [sys.executable, str(ROOT / "bench/peers/bare/spark_lake.py"), kafka, topics.enriched]
     return (
         await rate(folder / "lake", command("lake"), env, folder / "lake.log"),
-        await rate(folder / "bare", [*bare, str(folder / "bare"), str(BATCH)], env, folder / "bare.log"),
+        await rate(
+            folder / "bare", [*bare_command, str(folder / "bare"), str(BATCH)], env, folder / "bare.log"
+        ),
     )
 
 

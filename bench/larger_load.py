@@ -24,7 +24,7 @@ class LargerLoad(EventLoad):
         pipes: the load is one pipe's.
         ten: ten destinations that all want every event; at most one of ten and sharing.
         tenth_port: where the last of the ten is; it is not among the deliveries that are judged. 0: with the others.
-        sharing: so many destinations, of which each event is wanted by one.
+        sharing: number of destinations, of which each event is wanted by one.
         rows: of one more lookup table, in which every event finds one.
     """
 
@@ -38,17 +38,17 @@ class LargerLoad(EventLoad):
         """See EventLoad."""
         [pipe] = EventLoad.shape(self, pipes)
         if self.rows:
-            pipe = self._joined(pipe)
+            pipe = self._with_fleet(pipe)
         if self.ten or self.sharing:
             pattern = pipe.destinations[0].model_dump(mode="json", exclude_defaults=True)
             destinations = [
                 pattern
                 | {
-                    "name": f"d{n}",
-                    "url": self._url(pattern["url"], n),
-                    "when": f"distance % {self.sharing} = {n}" if self.sharing else None,
+                    "name": f"d{number}",
+                    "url": self._url(pattern["url"], number),
+                    "when": f"distance % {self.sharing} = {number}" if self.sharing else None,
                 }
-                for n in range(self.sharing or 10)
+                for number in range(self.sharing or 10)
             ]
             pipe = Pipe.model_validate(
                 pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -56,24 +56,26 @@ class LargerLoad(EventLoad):
             )
         return [pipe, *(_renamed(pipe, number) for number in range(1, self.pipes))]
 
-    def write(self, stage: Workspace, count: int, first: int) -> dict[str, Deliveries]:
+    def write(self, workspace: Workspace, count: int, first: int) -> dict[str, Deliveries]:
         """See EventLoad."""
-        expected = EventLoad.write(self, stage, count, first)
+        expected = EventLoad.write(self, workspace, count, first)
         if self.rows:
             sizes = {row["carrier"]: number for number, row in enumerate(flights.table("airlines"))}
             for deliveries in expected.values():
-                whole = _whole(deliveries)
-                whole[FLEET] = sizes[whole["carrier"]]
+                full_delivery = _full_delivery(deliveries)
+                full_delivery[FLEET] = sizes[full_delivery["carrier"]]
         if self.sharing:
-            wholes = {name: _whole(event_deliveries) for name, event_deliveries in expected.items()}
+            full_deliveries = {
+                name: _full_delivery(event_deliveries) for name, event_deliveries in expected.items()
+            }
             return {
-                name: {f"/d{whole_delivery['distance'] % self.sharing}": whole_delivery}
-                for name, whole_delivery in wholes.items()
+                name: {f"/d{delivery['distance'] % self.sharing}": delivery}
+                for name, delivery in full_deliveries.items()
             }
         if self.ten:
-            judged = [f"/d{n}" for n in range(9 if self.tenth_port else 10)]
+            judged_paths = [f"/d{number}" for number in range(9 if self.tenth_port else 10)]
             return {
-                name: dict.fromkeys(judged, _whole(event_deliveries))
+                name: dict.fromkeys(judged_paths, _full_delivery(event_deliveries))
                 for name, event_deliveries in expected.items()
             }
         return expected
@@ -82,13 +84,16 @@ class LargerLoad(EventLoad):
         """Variables with the write keys of all pipes but the first."""
         return {f"KEY_{number}": f"key-{number}-of-many-pipes" for number in range(1, self.pipes)}
 
-    def _joined(self, pipe: Pipe) -> Pipe:
+    def _with_fleet(self, pipe: Pipe) -> Pipe:
         """Lookup rows: airlines of the flights first, then unused ones, so that every size joins the same events."""
         file = Path(str(pipe.enrich.lookups["planes"].file)).with_name("fleet.ndjson")
         codes = [row["carrier"] for row in flights.table("airlines")]
         codes += [f"X{number}" for number in range(len(codes), self.rows)]
         file.write_bytes(
-            b"".join(orjson.dumps({"code": c, "size": n}) + b"\n" for n, c in enumerate(codes[: self.rows]))
+            b"".join(
+                orjson.dumps({"code": code, "size": number}) + b"\n"
+                for number, code in enumerate(codes[: self.rows])
+            )
         )
         fleet = Lookup.model_validate(
             {"file": file, "key": {"carrier": "code"}, "fields": {FLEET: "size"}, "types": {"size": "int"}}
@@ -109,5 +114,5 @@ def _renamed(pipe: Pipe, number: int) -> Pipe:
     return pipe.model_copy(update={"pipe": f"flights-{number}", "source": source})
 
 
-def _whole(deliveries: Deliveries) -> Any:
+def _full_delivery(deliveries: Deliveries) -> Any:
     return deliveries[DEPARTURES] if DEPARTURES in deliveries else deliveries[CANCELLATIONS]

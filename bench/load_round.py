@@ -19,38 +19,38 @@ class LoadRounds:
 
     made: LoadTest
     load: EventLoad = field(default_factory=EventLoad)
-    _books: RequestLogReader = field(init=False)
+    _log_reader: RequestLogReader = field(init=False)
     _first: int = 0
 
     def __post_init__(self) -> None:
-        self._books = RequestLogReader(self.made.workspace.request_log)
+        self._log_reader = RequestLogReader(self.made.workspace.request_log)
 
     async def run(
         self,
         rate: float,
         seconds: float,
-        meanwhile: Callable[[], Awaitable[None]] | None = None,
+        side_task: Callable[[], Awaitable[None]] | None = None,
         connections: int = CONNECTIONS,
     ) -> "LoadRound":
-        """Send at a rate for some seconds; `meanwhile` runs beside it and is awaited after the last event."""
+        """Send at a rate for some seconds; `side_task` runs beside it and is awaited after the last event."""
         count = max(self.load.batch, round(rate * seconds))
         first, self._first = self._first, self._first + count
         expected = await asyncio.to_thread(lambda: dict(self.load.write(self.made.workspace, count, first)))
-        sending = asyncio.create_task(self.made.send(rate, self.load.batch, connections=connections))
+        send_task = asyncio.create_task(self.made.send(rate, self.load.batch, connections=connections))
         try:
-            if meanwhile is not None:
-                await meanwhile()
-            await sending
+            if side_task is not None:
+                await side_task()
+            await send_task
         finally:
-            sending.cancel()
-        sent = await asyncio.to_thread(read_send_log, self.made.workspace.send_log)
-        verdict = await self.made.wait_for_arrivals(self._books, sent, expected)
-        return LoadRound(sent, expected, verdict)
+            send_task.cancel()
+        sent_events = await asyncio.to_thread(read_send_log, self.made.workspace.send_log)
+        verdict = await self.made.wait_for_arrivals(self._log_reader, sent_events, expected)
+        return LoadRound(sent_events, expected, verdict)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRound:
-    """What was sent and what arrived. Pure."""
+    """Sent events and arrivals. Pure."""
 
     sent: Mapping[str, SentEvent]
     expected: Mapping[str, Mapping[str, Any]]
@@ -58,18 +58,18 @@ class LoadRound:
 
     def totals(self) -> dict[str, int]:
         """Events that were not accepted, lost or delivered wrongly, and duplicates."""
-        accepted = [name for name, sent_event in self.sent.items() if sent_event.accepted]
+        accepted_ids = [name for name, sent_event in self.sent.items() if sent_event.accepted]
         arrived = self.verdict.arrived
         return {
             "sent": len(self.sent),
-            "refused": len(self.sent) - len(accepted),
-            "lost": sum((path, name) not in arrived for name in accepted for path in self.expected[name]),
+            "refused": len(self.sent) - len(accepted_ids),
+            "lost": sum((path, name) not in arrived for name in accepted_ids for path in self.expected[name]),
             "duplicates": self.verdict.duplicates,
             "wrong": self.verdict.mismatched + self.verdict.unknown,
         }
 
     def lags_ms(self, slice_s: float) -> list[dict[str, float]]:
-        """For each slice of this many seconds of due times: its p50, p95 and maximum lag, due time to answer."""
+        """p50, p95 and maximum lag, due time to answer, of each slice of `slice_s` seconds of due times."""
         slices: dict[int, list[float]] = {}
         for due_ns, lag_ms in self._lags():
             slices.setdefault(int(due_ns / (slice_s * SECOND_NS)), []).append(lag_ms)

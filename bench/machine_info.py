@@ -29,7 +29,7 @@ def describe() -> dict[str, Any]:
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         "",
     )
-    memory = next((int(line.split()[1]) // 1024 for line in _lines("/proc/meminfo")), 0)
+    memory_mib = next((int(line.split()[1]) // 1024 for line in _lines("/proc/meminfo")), 0)
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -38,7 +38,7 @@ def describe() -> dict[str, Any]:
         "commit": commit.stdout.strip(),
         "cores": os.cpu_count(),
         "cpu": cpu or platform.machine(),
-        "memory_mib": memory,
+        "memory_mib": memory_mib,
         "compiled": import_hook.in_use(),
         "system": f"{platform.system()} {platform.release()}",
         "load_average": os.getloadavg()[0],

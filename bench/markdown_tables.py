@@ -9,8 +9,8 @@ DASH = "-"
 
 def median(values: Iterable[float | None]) -> float | None:
     """Median of the known values."""
-    measured = [value for value in values if value is not None]
-    return statistics.median(measured) if measured else None
+    known_values = [value for value in values if value is not None]
+    return statistics.median(known_values) if known_values else None
 
 
 def ms(value: float | None) -> str:
@@ -33,16 +33,21 @@ def times(value: float | None) -> str:
     return DASH if value is None else f"{value:.2f}"
 
 
-def goal(what: str, value: float | None, bound: float, unit: str = "times") -> str:
+def goal(figure_text: str, value: float | None, bound: float, unit: str = "times") -> str:
     """A sentence with the figure, its goal and the distance between them."""
     if value is None:
-        return f"Goal: {what} at most {bound:g} {unit}. Not known: a run that it needs is missing or went wrong.\n"
-    far = abs(value / bound - 1)
+        return (
+            f"Goal: {figure_text} at most {bound:g} {unit}. Not known: a run that it needs is missing or went "
+            "wrong.\n"
+        )
+    distance = abs(value / bound - 1)
     verdict = (
-        f"reached, {far:.0%} below the bound" if value <= bound else f"missed, {far:.0%} above the bound"
+        f"reached, {distance:.0%} below the bound"
+        if value <= bound
+        else f"missed, {distance:.0%} above the bound"
     )
-    shown = times(value) if unit == "times" else ms(value)
-    return f"Goal: {what} at most {bound:g} {unit}. It is {shown} {unit}: {verdict}.\n"
+    value_text = times(value) if unit == "times" else ms(value)
+    return f"Goal: {figure_text} at most {bound:g} {unit}. It is {value_text} {unit}: {verdict}.\n"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from cases import Case, in_scene, scene, tell
+from cases import Case, make_load_test, tell, with_load_test
 
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.rate.event_load import EventLoad
@@ -38,16 +38,20 @@ def row(
         rating = rating_of(load_test, load, case.first)
         warm_up = await rating.begin(WARM_UP_S)
         print(f"{name}: ready after {rating.start_seconds:.1f} s, warm", flush=True)
-        keep(name, described(rating, warm_up, await steps(rating, case.first, count, seconds)))
+        keep(name, row_report(rating, warm_up, await steps(rating, case.first, count, seconds)))
 
-    attempt(keep, name, lambda: in_scene(lambda folder: scene(case, folder, secrets), work, LIMIT_S))
+    attempt(
+        keep,
+        name,
+        lambda: with_load_test(lambda folder: make_load_test(case, folder, secrets), work, LIMIT_S),
+    )
 
 
 def attempt(keep: Keep, name: str, work: Callable[[], None]) -> None:
     """Run a measurement; an error becomes the row's result, and later rows run all the same."""
     try:
         work()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the other rows are worth having
+    except Exception as error:  # noqa: BLE001 - any error is reported, and the other rows are worth having
         print(f"{name}: FAILED: {error!r}", flush=True)
         keep(name, {"failed": str(error) or repr(error)})
 
@@ -66,13 +70,13 @@ async def steps(rating: Rating, rate: float, count: int = STEPS, seconds: float 
     return rate_steps
 
 
-def described(rating: Rating, warm_up: RateStep, rate_steps: Iterable[RateStep]) -> dict[str, Any]:
+def row_report(rating: Rating, warm_up: RateStep, rate_steps: Iterable[RateStep]) -> dict[str, Any]:
     """A step for JSON."""
     mesh = rating.load_test.mesh
     return {
         "start_seconds": round(rating.start_seconds, 1),
         "partitions": mesh.partitions,
-        "instances": {name: len(ones) for name, ones in mesh.instances.items()},
+        "instances": {name: len(service_instances) for name, service_instances in mesh.instances.items()},
         "warm_up": step_report(warm_up, SLO_MS),
         "steps": [step_report(step, SLO_MS) for step in rate_steps],
     }

@@ -110,30 +110,30 @@ class Feed:
 
     async def put(self, number: int) -> None:
         """Send a number of events and wait for their acknowledgement."""
-        waiting = []
+        futures = []
         for _ in range(number):
-            record, place = self._event(self.sent), self.sent % PARTITIONS
+            record, partition = self._event(self.sent), self.sent % PARTITIONS
             self.sent += 1
-            waiting.append(
+            futures.append(
                 await self._producer.send(
-                    self._source, record.value, key=record.key, headers=record.headers, partition=place
+                    self._source, record.value, key=record.key, headers=record.headers, partition=partition
                 )
             )
-            if len(waiting) == 2000:
-                await asyncio.gather(*waiting)
-                waiting = []
-        await asyncio.gather(*waiting)
+            if len(futures) == 2000:
+                await asyncio.gather(*futures)
+                futures = []
+        await asyncio.gather(*futures)
 
     async def flow(self, rate: float, seconds: float) -> None:
         """Send at a fixed rate, without waiting for acknowledgements."""
-        began_s, putting, put = time.monotonic(), set(), 0
+        began_s, tasks, sent_count = time.monotonic(), set(), 0
         while (passed_s := time.monotonic() - began_s) < seconds:
-            due = int(rate * passed_s) - put
-            putting.add(task := asyncio.create_task(self.put(due)))
-            task.add_done_callback(putting.discard)
-            put += due
+            due_count = int(rate * passed_s) - sent_count
+            tasks.add(task := asyncio.create_task(self.put(due_count)))
+            task.add_done_callback(tasks.discard)
+            sent_count += due_count
             await asyncio.sleep(TURN_S)
-        await asyncio.gather(*putting)
+        await asyncio.gather(*tasks)
 
     async def all_out(self) -> None:
         """Wait until as many messages came out as went in.
@@ -143,24 +143,24 @@ class Feed:
             TimeoutError: fewer did.
         """
         async with asyncio.timeout(LIMIT_S):
-            while (out := await self._out()) < self.sent:
+            while (received_count := await self._received_count()) < self.sent:
                 await asyncio.sleep(0.02)
-        if out > self.sent:
-            raise RuntimeError(f"{out:,} messages came out, {self.sent:,} went in")
+        if received_count > self.sent:
+            raise RuntimeError(f"{received_count:,} messages came out, {self.sent:,} went in")
 
-    async def _out(self) -> int:
+    async def _received_count(self) -> int:
         return sum((await self._looker.end_offsets(self._targets)).values())
 
     def _event(self, number: int) -> Record:
         """A record as ingest writes it for plain JSON, with the headers of normalize."""
-        now = now_us()
-        drawn = uuid.UUID(int=(now // 1000 << 80) | (0x7 << 76) | (0b10 << 62) | number)
+        time_us = now_us()
+        event_id = uuid.UUID(int=(time_us // 1000 << 80) | (0x7 << 76) | (0b10 << 62) | number)
         version = self._version
-        stem = identity_stem(identity_prefix("passing", version, version, now), now // 60_000_000, 1)
+        stem = identity_stem(identity_prefix("passing", version, version, time_us), time_us // 60_000_000, 1)
         headers = [
             write_identity(stem, number),
-            write_hop(now, number // PARTITIONS),
-            ("ce_id", str(drawn).encode()),
+            write_hop(time_us, number // PARTITIONS),
+            ("ce_id", str(event_id).encode()),
             ("ce_source", b"/v1/pipes/passing/events"),
             ("ce_specversion", b"1.0"),
             ("ce_type", b"passing"),
@@ -180,12 +180,12 @@ async def _measure(folder: Path, names: Sequence[str]) -> dict[str, Any]:
     cluster = KafkaCluster(folder / "kafka")
     await cluster.start()
     try:
-        return {name: await _passed(folder, cluster, name) for name in names}
+        return {name: await _measure_service(folder, cluster, name) for name in names}
     finally:
         await cluster.kill()
 
 
-async def _passed(folder: Path, cluster: KafkaCluster, name: str) -> dict[str, Any]:
+async def _measure_service(folder: Path, cluster: KafkaCluster, name: str) -> dict[str, Any]:
     service = SERVICES[name]
     stream = "".join(letter if letter.isalnum() else "-" for letter in name.lower())
     topics = Topics(stream)
@@ -239,11 +239,11 @@ class Cost:
 
     def __init__(self, process: Process, cluster: KafkaCluster) -> None:
         self._process, self._broker = process, cluster.processes[1]
-        self._began = self._now()
+        self._start = self._now()
 
     def per_million(self, messages: int) -> dict[str, float]:
         """CPU since then, per million messages."""
-        seconds, own_s, broker_s = (now - then for now, then in zip(self._now(), self._began, strict=True))
+        seconds, own_s, broker_s = (end - start for end, start in zip(self._now(), self._start, strict=True))
         return {
             "per_second": round(messages / seconds),
             "cpu_seconds_per_million": round(own_s / messages * 1e6, 1),
@@ -254,31 +254,35 @@ class Cost:
         return time.monotonic(), self._process.cpu_seconds(), self._broker.cpu_seconds()
 
 
-def section(runs: Iterable[Mapping[str, Any]]) -> str:
+def section(results: Iterable[Mapping[str, Any]]) -> str:
     """The section of bench/notes/benchmarks.md for these runs."""
-    runs = list(runs)
+    results = list(results)
     rows = []
     text = ""
     for name, service in SERVICES.items():
         cells: list[str] = []
-        for way in ("flow", "at_once"):
-            ours = [run[name][way]["cpu_seconds_per_million"] for run in runs]
-            broker = median(run[name][way]["broker_cpu_seconds_per_million"] for run in runs)
+        for load_kind in ("flow", "at_once"):
+            costs = [result[name][load_kind]["cpu_seconds_per_million"] for result in results]
+            broker = median(result[name][load_kind]["broker_cpu_seconds_per_million"] for result in results)
             ratio = (
                 median(
-                    cost / run[service.over][way]["cpu_seconds_per_million"]
-                    for cost, run in zip(ours, runs, strict=True)
+                    cost / result[service.over][load_kind]["cpu_seconds_per_million"]
+                    for cost, result in zip(costs, results, strict=True)
                 )
                 if service.over
                 else None
             )
-            if way == "at_once":
-                cells.append(count(median(run[name][way]["per_second"] for run in runs)))
-            cells += [count(median(ours)), times(ratio), count(broker)]
+            if load_kind == "at_once":
+                cells.append(count(median(result[name][load_kind]["per_second"] for result in results)))
+            cells += [count(median(costs)), times(ratio), count(broker)]
             if service.service == "normalize":
-                how = f"at {RATE:,} messages/s" if way == "flow" else f"{AT_ONCE:,} messages at once"
-                text += "\n" + goal(f"normalize's CPU per message, relative to aiokafka, {how},", ratio, MOST)
-        rows.append([name, len(runs), *cells])
+                load_text = (
+                    f"at {RATE:,} messages/s" if load_kind == "flow" else f"{AT_ONCE:,} messages at once"
+                )
+                text += "\n" + goal(
+                    f"normalize's CPU per message, relative to aiokafka, {load_text},", ratio, MOST
+                )
+        rows.append([name, len(results), *cells])
     head = ["service", "runs"]
     head += ["flow: CPU-s a million", "times its libraries alone", "broker's CPU-s a million"]
     head += [

@@ -45,54 +45,55 @@ def main() -> None:
     """Measure and compare; a ratio that is too high is measured again and fails only when it is too high twice."""
     needed()
     require_compiled()
-    bad = set(BOUNDS)
+    failing = set(BOUNDS)
     for attempt in range(2):
         try:
-            ratios, lost = _compare()
+            ratios, lost_count = _compare()
         except Unmeasurable as error:
             if attempt:
                 sys.exit(str(error))
             print(f"\n{error}; once more", flush=True)
             continue
-        bad &= {name for name, ratio in ratios.items() if ratio > BOUNDS[name]}
-        if not bad or lost:
+        failing &= {name for name, ratio in ratios.items() if ratio > BOUNDS[name]}
+        if not failing or lost_count:
             break
-        print(f"\ntoo high: {'; '.join(sorted(bad))}", flush=True)
+        print(f"\ntoo high: {'; '.join(sorted(failing))}", flush=True)
     print(
         json.dumps(
             {
                 "cpu_ratio": round(ratios[CPU], 3),
                 "p50_ratio": round(ratios[P50], 3),
                 "p95_ratio": round(ratios[P95], 3),
-                "lost": lost,
+                "lost": lost_count,
             }
         ),
         flush=True,
     )
-    if lost:
-        sys.exit(f"the bench fails: {lost} accepted events were not delivered")
-    if bad:
+    if lost_count:
+        sys.exit(f"the bench fails: {lost_count} accepted events were not delivered")
+    if failing:
         sys.exit("the bench fails: too high twice")
 
 
 def _compare() -> tuple[dict[str, float], int]:
     """Run one comparison; returns the ratios, and the number of the mesh's events that were lost."""
-    alone = kafka_baseline.measure(20_000)
+    baseline = kafka_baseline.measure(20_000)
     steps = {}
     for name in (CHAIN, MESH):
         print(f"{name}, {RATE:,.0f} ev/s for {SECONDS:.0f} s", flush=True)
         step = one_step(replace(CASES[name], first=RATE, env={}), SECONDS, WARM_UP_S)
-        tell(step, why := failure_reason(step, SLO_MS))
+        tell(step, reason := failure_reason(step, SLO_MS))
         if step.wrong:
-            sys.exit(f"{name}: {why}")
+            sys.exit(f"{name}: {reason}")
         if not (step.lag_ms["p50"] and step.lag_ms["p95"]) or step.refused:
-            raise Unmeasurable(f"{name}: {why}")
+            raise Unmeasurable(f"{name}: {reason}")
         steps[name] = step
     mesh, chain = (steps[name].per_million for name in (MESH, CHAIN))
-    service = sum(alone[way]["cpu_seconds_per_million"] for way in ("send", "getmany"))
+    service = sum(baseline[client_call]["cpu_seconds_per_million"] for client_call in ("send", "getmany"))
+    # Above 0, as checked.
     p50, p95 = (
-        [steps[name].lag_ms[part] or 0.0 for name in (MESH, CHAIN)] for part in ("p50", "p95")
-    )  # above 0, as checked
+        [steps[name].lag_ms[percentile] or 0.0 for name in (MESH, CHAIN)] for percentile in ("p50", "p95")
+    )
     ratios = {
         CPU: sum(mesh.values()) / sum(chain.values()),
         "CPU of an event: normalize over aiokafka's send and getmany": mesh["normalize"] / service,
@@ -102,11 +103,11 @@ def _compare() -> tuple[dict[str, float], int]:
     }
     print("\nCPU-seconds a million events")
     for name, costs in (("mesh", mesh), ("chain", chain)):
-        parts = ", ".join(f"{service} {cost:,.0f}" for service, cost in costs.items())
-        print(f"  {name} {sum(costs.values()):,.0f}: {parts}")
+        cost_text = ", ".join(f"{service} {cost:,.0f}" for service, cost in costs.items())
+        print(f"  {name} {sum(costs.values()):,.0f}: {cost_text}")
     print(f"  aiokafka alone {service:,.0f}")
-    for part, lags in (("p50", p50), ("p95", p95)):
-        print(f"{part}: mesh {lags[0]:,.0f} ms, chain {lags[1]:,.0f} ms, both at {RATE:,.0f} ev/s")
+    for percentile, lags in (("p50", p50), ("p95", p95)):
+        print(f"{percentile}: mesh {lags[0]:,.0f} ms, chain {lags[1]:,.0f} ms, both at {RATE:,.0f} ev/s")
     for name, ratio in ratios.items():
         verdict = "TOO HIGH" if ratio > BOUNDS[name] else "good"
         print(f"{ratio:8.2f}  (bound {BOUNDS[name]:.2f})  {verdict}  {name}")

@@ -22,13 +22,13 @@ class Refusing(RequestLogConnection):
     def on_message_complete(self) -> None:
         """See httptools."""
         global shut  # noqa: PLW0603 - the whole process is this one switch
-        put = self._parser.get_method() == b"PUT"
-        if not put and not (shut and self._url == AWAY):
+        is_put = self._parser.get_method() == b"PUT"
+        if not is_put and not (shut and self._url == AWAY):
             super().on_message_complete()
             return
-        if put:
+        if is_put:
             shut = self._url == b"/shut"
-        self._transport.write(ANSWER if put else REFUSED)
+        self._transport.write(ANSWER if is_put else REFUSED)
         if not self._parser.should_keep_alive():
             self._transport.close()
         self._first_ns = 0

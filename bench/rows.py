@@ -99,7 +99,7 @@ def instances(keep: Keep) -> None:
 def idle_control(keep: Keep) -> None:
     """200 single events a second through a mesh whose control plane is not asked for anything. About 2.5 minutes."""
 
-    def told(name: str, point: Mapping[str, Any]) -> None:
+    def keep_and_print(name: str, point: Mapping[str, Any]) -> None:
         keep(name, point)
         if "steps" in point:
             print(
@@ -108,7 +108,7 @@ def idle_control(keep: Keep) -> None:
 
     bounds = {"normalize": (1, 2), "egest": (1, 2)}
     plan = {"control": True, "manage_port": free_port(), "bounds": bounds}
-    row(told, "idle", EventLoad(), Case("real-time", first=200, plan=plan), count=2, seconds=30)
+    row(keep_and_print, "idle", EventLoad(), Case("real-time", first=200, plan=plan), count=2, seconds=30)
 
 
 KINDS = {
@@ -154,43 +154,43 @@ def main() -> None:
         results.pop("notes", None)
         for kind in options.kind:
             results.get("rows", {}).pop(kind, None)
-    bad = []
+    failures = []
     for number in range(options.runs):
         for kind in options.kind:
             print(f"\n== {kind}, run {number + 1} of {options.runs}: {KINDS[kind].__doc__}", flush=True)
             began_s = time.monotonic()
-            bad += _run(kind, results, options.into)
+            failures += _run(kind, results, options.into)
             print(f"== {kind}: {time.monotonic() - began_s:.0f} s", flush=True)
     benchmarks_page.write(results, options.into.name)
-    if bad:
-        sys.exit("no figures of:\n" + "\n".join(bad))
+    if failures:
+        sys.exit("no figures of:\n" + "\n".join(failures))
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _run(kind: str, results: dict[str, Any], into: Path) -> list[str]:
+def _run(kind: str, results: dict[str, Any], results_file: Path) -> list[str]:
     """Run a kind once; returns the rows that failed."""
     points: dict[str, Any] = {}
-    bad = []
+    failures = []
     results.setdefault("rows", {}).setdefault(kind, []).append({"at": _now(), "points": points})
 
     def keep(name: str, point: Mapping[str, Any]) -> None:
         points[name] = point
-        if why := trouble(point):
-            bad.append(f"{kind}: {name}: {why}")
-        into.parent.mkdir(exist_ok=True)
-        part = into.with_suffix(".part")
-        part.write_bytes(orjson.dumps(results, option=orjson.OPT_INDENT_2))
-        part.replace(into)
+        if reason := trouble(point):
+            failures.append(f"{kind}: {name}: {reason}")
+        results_file.parent.mkdir(exist_ok=True)
+        temporary_file = results_file.with_suffix(".part")
+        temporary_file.write_bytes(orjson.dumps(results, option=orjson.OPT_INDENT_2))
+        temporary_file.replace(results_file)
 
     KINDS[kind](keep)
-    return bad
+    return failures
 
 
 if __name__ == "__main__":

@@ -57,18 +57,18 @@ def main() -> None:
             if selected(name):
                 print(name, flush=True)
                 _keep(results, options.into, "rates", name, rate(case, options.seconds))
-    for way in destination_outage.WAYS:
-        if selected(f"ack: {way}"):
-            print(f"destination down for 6 s: {way}", flush=True)
-            _keep(results, options.into, "ack", way, destination_outage.measure(way))
+    for chain_name in destination_outage.CHAINS:
+        if selected(f"ack: {chain_name}"):
+            print(f"destination down for 6 s: {chain_name}", flush=True)
+            _keep(results, options.into, "ack", chain_name, destination_outage.measure(chain_name))
     benchmarks_page.write(results, options.into.name)
 
 
-def _alone(results: dict[str, Any], into: Path, selected: Callable[[str], bool]) -> None:
-    for kind, (what, measure) in ALONE.items():
+def _alone(results: dict[str, Any], results_file: Path, selected: Callable[[str], bool]) -> None:
+    for kind, (name, measure) in ALONE.items():
         if selected(kind):
             print(kind, flush=True)
-            _keep(results, into, kind, what, measure())
+            _keep(results, results_file, kind, name, measure())
 
 
 def _forget(results: dict[str, Any], selected: Callable[[str], bool]) -> None:
@@ -78,19 +78,21 @@ def _forget(results: dict[str, Any], selected: Callable[[str], bool]) -> None:
         if selected(kind):
             results.pop(kind, None)
     results["rates"] = {
-        name: runs
-        for name, runs in results.get("rates", {}).items()
+        name: case_results
+        for name, case_results in results.get("rates", {}).items()
         if not any(selected(case) and (name == case or name.startswith(f"{case} (")) for case in CASES)
     }
     results["ack"] = {
-        way: runs for way, runs in results.get("ack", {}).items() if not selected(f"ack: {way}")
+        chain_name: case_results
+        for chain_name, case_results in results.get("ack", {}).items()
+        if not selected(f"ack: {chain_name}")
     }
 
 
-def _keep(results: dict[str, Any], into: Path, kind: str, name: str, figures: Any) -> None:
+def _keep(results: dict[str, Any], results_file: Path, kind: str, name: str, figures: Any) -> None:
     results.setdefault(kind, {}).setdefault(name, []).append(figures)
-    into.parent.mkdir(exist_ok=True)
-    into.write_bytes(orjson.dumps(results, option=orjson.OPT_INDENT_2))
+    results_file.parent.mkdir(exist_ok=True)
+    results_file.write_bytes(orjson.dumps(results, option=orjson.OPT_INDENT_2))
 
 
 if __name__ == "__main__":

@@ -12,15 +12,21 @@ from hifi_infra.process.process import Process
 @asynccontextmanager
 async def second_destination(load_test: LoadTest, folder: str) -> AsyncIterator[tuple[Workspace, Process]]:
     """A running destination in a folder of the load test's data, and its process; killed at the end of the block."""
-    stage = load_test.workspace
-    taken = {stage.ingest_port, stage.destination_port, load_test.mesh.plan.console_port}
-    workspace = Workspace(stage.data / folder, stage.ingest_port, free_port(but=taken))
-    workspace.data.mkdir()
-    process = workspace.destination()
+    main_workspace = load_test.workspace
+    used_ports = {
+        main_workspace.ingest_port,
+        main_workspace.destination_port,
+        load_test.mesh.plan.console_port,
+    }
+    second_workspace = Workspace(
+        main_workspace.data / folder, main_workspace.ingest_port, free_port(but=used_ports)
+    )
+    second_workspace.data.mkdir()
+    process = second_workspace.destination()
     await process.start()
     try:
-        await workspace.wait_for_destination()
-        yield workspace, process
+        await second_workspace.wait_for_destination()
+        yield second_workspace, process
     finally:
         if process.running:
             await process.kill()

@@ -17,7 +17,7 @@ TITLES = {
 def sections(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     """One section for each kind with results; each run is a row."""
     for kind, title in TITLES.items():
-        points = [point for run in kinds.get(kind, ()) for point in run["points"].items()]
+        points = [point for result in kinds.get(kind, ()) for point in result["points"].items()]
         if points:
             yield title + _table(kind, points)
 
@@ -42,10 +42,10 @@ def _row(kind: str, name: str, point: Mapping[str, Any]) -> list[str]:
     row = [name, one_digit(point.get("start_seconds")), ms(lag.get("p50")), ms(lag.get("p95"))]
     row += [count(point.get("lost")), count(point.get("duplicates"))]
     if kind == "overload":
-        refused = point.get("refused_after_ms", {})
+        refusal_lag = point.get("refused_after_ms", {})
         row += [count(point.get(key)) for key in ("rated", "offered_rate", "accepted_rate")]
-        row.append(ms(refused.get("p95")))
+        row.append(ms(refusal_lag.get("p95")))
     else:
-        parts = point.get("lag_ms_by_10_s") or point.get("lag_ms_by_minute") or ()
-        row.append(ms(max((part["p95"] for part in parts), default=None)))
+        slices = point.get("lag_ms_by_10_s") or point.get("lag_ms_by_minute") or ()
+        row.append(ms(max((slice_lag["p95"] for slice_lag in slices), default=None)))
     return [*row, trouble(point) or DASH]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from cases import Case, in_scene, scene
+from cases import Case, make_load_test, with_load_test
 from load_round import LoadRounds
 from mesh_row import WARM_UP_S, Keep, attempt
 
@@ -43,14 +43,14 @@ def overload(keep: Keep) -> None:
     async def work(load_test: LoadTest) -> dict[str, Any]:
         rounds = LoadRounds(load_test)
         await rounds.run(FIRST_RATE, WARM_UP_S)
-        rated = await _rated(rounds)
-        load_round = await rounds.run(2 * rated, OVERLOAD_S, connections=OVERLOAD_CONNECTIONS)
-        accepted = sum(sent_event.accepted for sent_event in load_round.sent.values())
+        rated_per_s = await _rated(rounds)
+        load_round = await rounds.run(2 * rated_per_s, OVERLOAD_S, connections=OVERLOAD_CONNECTIONS)
+        accepted_count = sum(sent_event.accepted for sent_event in load_round.sent.values())
         return {
             **load_round.totals(),
-            "rated": round(rated),
+            "rated": round(rated_per_s),
             "offered_rate": load_round.offered_rate(),
-            "accepted_rate": round(load_round.offered_rate() * accepted / len(load_round.sent)),
+            "accepted_rate": round(load_round.offered_rate() * accepted_count / len(load_round.sent)),
             "lag_ms": load_round.lag_from_sent_ms(),
             "refused_after_ms": load_round.answer_ms(accepted=False),
             "accepted_after_ms": load_round.answer_ms(accepted=True),
@@ -65,9 +65,9 @@ async def _rated(rounds: LoadRounds) -> float:
     while (rate := search.next()) is not None:
         load_round = await rounds.run(rate, RATING_STEP_S)
         totals, p95_ms = load_round.totals(), load_round.lag_ms().get("p95", math.inf)
-        sustained = not totals["refused"] and not totals["lost"] and p95_ms < SLO_MS
+        is_sustained = not totals["refused"] and not totals["lost"] and p95_ms < SLO_MS
         print(f"{rate:,.0f} ev/s: p95 {p95_ms:,.0f} ms, {totals['refused']:,} refused", flush=True)
-        search.record(rate, sustained=sustained)
+        search.record(rate, sustained=is_sustained)
     if search.sustained is None:
         raise Retryable(f"even {FIRST_RATE:,.0f} ev/s were not sustained")
     return search.sustained
@@ -84,7 +84,7 @@ def _measure(
         print(name, report, flush=True)
         keep(name, report)
 
-    attempt(keep, name, lambda: in_scene(lambda folder: scene(case, folder), started, LIMIT_S))
+    attempt(keep, name, lambda: with_load_test(lambda folder: make_load_test(case, folder), started, LIMIT_S))
 
 
 async def _first_minute(load_test: LoadTest) -> dict[str, Any]:
@@ -99,7 +99,7 @@ async def _first_minute(load_test: LoadTest) -> dict[str, Any]:
 async def _rolling(load_test: LoadTest) -> dict[str, Any]:
     rounds = LoadRounds(load_test)
     await rounds.run(ROLLING_RATE, WARM_UP_S)
-    replaced: list[str] = []
+    replaced_names: list[str] = []
 
     async def replace() -> None:
         mesh = load_test.mesh
@@ -111,13 +111,13 @@ async def _rolling(load_test: LoadTest) -> dict[str, Any]:
                 # Ended as `docker stop` does: it drains; its supervisor starts the next process.
                 await mesh.instances[service][number].process.stop(90)
                 await mesh.wait_ready(120)
-                replaced.append(f"{service}-{number + 1}")
+                replaced_names.append(f"{service}-{number + 1}")
                 await asyncio.sleep(max(0.0, pause_s - (time.monotonic() - began_s)))
 
     load_round = await rounds.run(ROLLING_RATE, ROLLING_S, replace)
     return {
         **load_round.totals(),
-        "replaced": replaced,
+        "replaced": replaced_names,
         "lag_ms": load_round.lag_ms(),
         "lag_ms_by_minute": load_round.lags_ms(60),
     }

@@ -26,12 +26,14 @@ AGAIN = "warm: the same folder again"
 def start(keep: Keep) -> None:
     """`hifi up` with the demo's pipe and real-time trigger. The file cache is not dropped. About 2.5 minutes."""
     with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
-        attempt(keep, COLD, lambda: asyncio.run(_times(keep, Path(folder), [COLD], _without(Path(folder)))))
+        attempt(
+            keep, COLD, lambda: asyncio.run(_times(keep, Path(folder), [COLD], _empty_caches(Path(folder))))
+        )
     with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
         attempt(keep, EMPTY, lambda: asyncio.run(_times(keep, Path(folder), [EMPTY, AGAIN, AGAIN], {})))
 
 
-def _without(folder: Path) -> Mapping[str, str]:
+def _empty_caches(folder: Path) -> Mapping[str, str]:
     """Variables that point to caches with the jars but without class archives."""
     cache, jar_folder = folder / "cache", folder / "jars"
     cache.mkdir()
@@ -42,27 +44,27 @@ def _without(folder: Path) -> Mapping[str, str]:
 
 
 async def _times(keep: Keep, folder: Path, names: list[str], env: Mapping[str, str]) -> None:
-    stage = Workspace.at(folder)
-    stage.pipes()
+    workspace = Workspace.at(folder)
+    workspace.pipes()
     seconds_by_name: dict[str, list[float]] = {}
     for name in names:
-        seconds = await _up(stage, env)
+        seconds = await _up(workspace, env)
         print(f"{name}: {seconds:.1f} s", flush=True)
         seconds_by_name.setdefault(name, []).append(round(seconds, 1))
         keep(name, {"seconds": seconds_by_name[name]})
 
 
-async def _up(stage: Workspace, env: Mapping[str, str]) -> float:
+async def _up(workspace: Workspace, env: Mapping[str, str]) -> float:
     """Start, wait until it prints that it is ready, stop.
 
     Raises:
         Retryable: it ended, or was not ready in time; with the end of its log.
     """
-    console = free_port(but={stage.ingest_port, stage.destination_port})
+    console = free_port(but={workspace.ingest_port, workspace.destination_port})
     options = {
-        "--pipes": stage.data / "pipes",
-        "--data": stage.data / "mesh",
-        "--port": stage.ingest_port,
+        "--pipes": workspace.data / "pipes",
+        "--data": workspace.data / "mesh",
+        "--port": workspace.ingest_port,
         "--console-port": console,
         "--trigger": "real-time",
     }
@@ -71,24 +73,26 @@ async def _up(stage: Workspace, env: Mapping[str, str]) -> float:
         "-m",
         "hifi_cli",
         "up",
-        *(str(part) for pair in options.items() for part in pair),
+        *(str(argument) for pair in options.items() for argument in pair),
     ]
-    log = stage.data / "up.log"
+    log = workspace.data / "up.log"
     log.unlink(missing_ok=True)
-    up = Process("hifi up", argv, log=log, env=os.environ | stage.secrets | dict(env) | {"COLUMNS": "200"})
+    process = Process(
+        "hifi up", argv, log=log, env=os.environ | workspace.secrets | dict(env) | {"COLUMNS": "200"}
+    )
     began_s = time.monotonic()
-    await up.start()
+    await process.start()
     try:
         while READY not in (log.read_text(errors="replace") if log.exists() else ""):
-            if not up.running or time.monotonic() - began_s > READY_S:
-                what = "is not ready in time" if up.running else "ended"
-                raise Retryable(f"hifi up {what}:\n{up.tail()}")
+            if not process.running or time.monotonic() - began_s > READY_S:
+                state = "is not ready in time" if process.running else "ended"
+                raise Retryable(f"hifi up {state}:\n{process.tail()}")
             await asyncio.sleep(0.05)
         seconds = time.monotonic() - began_s
-        code = await up.stop(GRACE_S)
+        code = await process.stop(GRACE_S)
         if code != 0:
-            raise Retryable(f"hifi up ended with {code}:\n{up.tail()}")
+            raise Retryable(f"hifi up ended with {code}:\n{process.tail()}")
         return seconds
     finally:
-        if up.running:
-            await up.kill()
+        if process.running:
+            await process.kill()

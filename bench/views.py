@@ -66,12 +66,12 @@ class Load:
 
     async def run(self, rate: float) -> None:
         """Write until cancelled."""
-        began_s, done = time.monotonic(), 0
+        began_s, written_count = time.monotonic(), 0
         while True:
-            due = int((time.monotonic() - began_s) * rate)
-            if due > done:
-                await self._write(range(self.count, self.count + due - done))
-                done = due
+            due_count = int((time.monotonic() - began_s) * rate)
+            if due_count > written_count:
+                await self._write(range(self.count, self.count + due_count - written_count))
+                written_count = due_count
             await asyncio.sleep(1 / BATCHES_A_SECOND)
 
     async def _write(self, numbers: range) -> None:
@@ -116,20 +116,20 @@ class Load:
 
 
 def _times(seconds: list[float]) -> dict[str, float]:
-    ordered = sorted(seconds)
+    ordered_s = sorted(seconds)
     return {
-        "count": len(ordered),
-        "p50_ms": round(ordered[len(ordered) // 2] * 1000, 2),
-        "p95_ms": round(ordered[int(len(ordered) * 0.95)] * 1000, 2),
-        "max_ms": round(ordered[-1] * 1000, 2),
+        "count": len(ordered_s),
+        "p50_ms": round(ordered_s[len(ordered_s) // 2] * 1000, 2),
+        "p95_ms": round(ordered_s[int(len(ordered_s) * 0.95)] * 1000, 2),
+        "max_ms": round(ordered_s[-1] * 1000, 2),
     }
 
 
-async def _repeat(request: Callable[[], Awaitable[Any]], interval_s: float, taken: list[float]) -> None:
+async def _repeat(request: Callable[[], Awaitable[Any]], interval_s: float, times_s: list[float]) -> None:
     while True:
         began_s = time.perf_counter()
         await request()
-        taken.append(time.perf_counter() - began_s)
+        times_s.append(time.perf_counter() - began_s)
         await asyncio.sleep(interval_s)
 
 
@@ -163,7 +163,7 @@ async def _measure(
     lags: list[float] = []
     result: dict[str, Any] = {"rate": arguments.rate, "rows": arguments.keys}
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(load.run(arguments.rate))]
+        load_tasks = [tasks.create_task(load.run(arguments.rate))]
         await asyncio.sleep(WARM_UP_S)
         before, cpu_s, began_s = load.count, _cpu_s(process), time.monotonic()
         await asyncio.sleep(arguments.seconds)
@@ -174,7 +174,7 @@ async def _measure(
             "cpu_percent_of_a_core": round(100 * used_s / took_s, 1),
             "cpu_us_per_update": round(1e6 * used_s / updates, 1),
         }
-        running += [
+        load_tasks += [
             tasks.create_task(
                 _repeat(lambda: _ask(session, f"/rows/UA{load.count % arguments.keys}"), 0.02, lookups)
             ),
@@ -182,12 +182,12 @@ async def _measure(
             tasks.create_task(_changes(session, lags)),
         ]
         await asyncio.sleep(WARM_UP_S)
-        for taken in (lookups, scans, lags):
-            taken.clear()
+        for measurements in (lookups, scans, lags):
+            measurements.clear()
         await asyncio.sleep(arguments.seconds)
         result |= {"look_up": _times(lookups), "scan": _times(scans), "visible": _times(lags)}
         result["rss_mb"] = round(process.memory_info().rss / 1e6)
-        for task in running:
+        for task in load_tasks:
             task.cancel()
     return result
 

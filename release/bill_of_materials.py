@@ -65,8 +65,8 @@ def main() -> None:
         "--sv",
         "1.6",
     ]
-    listed = subprocess.run([*command, "--output-reproducible", python], check=True, capture_output=True)
-    bill = json.loads(listed.stdout)
+    completed = subprocess.run([*command, "--output-reproducible", python], check=True, capture_output=True)
+    bill = json.loads(completed.stdout)
     bill["components"] += jar_components(tomllib.loads(lock.read_text("utf-8")))
     output.write_text(written(bill), "utf-8")
 

@@ -37,12 +37,12 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     dist: Path = arguments.into
-    if changed := _output("git", "status", "--porcelain"):
+    if changed_files := _output("git", "status", "--porcelain"):
         if arguments.images:
             sys.exit(
-                f"release: images are built from the files here, of which some are not committed:\n{changed}"
+                f"release: images are built from the files here, of which some are not committed:\n{changed_files}"
             )
-        print(f"release: this is not committed, and so not in the release:\n{changed}", file=sys.stderr)
+        print(f"release: this is not committed, and so not in the release:\n{changed_files}", file=sys.stderr)
     tag = f"v{current_version()}"
     if tag not in _output("git", "tag", "--points-at", "HEAD").split():
         print(f"release: this commit has no tag {tag}: do not publish what is built", file=sys.stderr)
@@ -60,16 +60,24 @@ def main() -> None:
     print(*sorted(dist.iterdir()), sep="\n")
 
 
-def build_images(into: Path) -> None:
+def build_images(target_folder: Path) -> None:
     """Build the images of this version, then again without what the engine keeps; write and compare what they hold."""
     engine = {"DOCKER_HOST": _output("infra/docker/engine.sh")}
     version = current_version()
-    again = f"{version}-again"
+    second_tag = f"{version}-again"
     script = "infra/docker/images.sh"
     _run(ROOT, script, "all", HIFI_TAG=version, **engine)
-    extra = f"{os.environ.get('HIFI_BUILD_ARGS', '')} --no-cache"
-    _run(ROOT, script, "all", HIFI_TAG=again, HIFI_BUILD_ARGS=extra, **engine)
-    listing = (TOOLS / "bin" / "python", "release/images.py", version, "--into", into, "--same-as", again)
+    build_arguments = f"{os.environ.get('HIFI_BUILD_ARGS', '')} --no-cache"
+    _run(ROOT, script, "all", HIFI_TAG=second_tag, HIFI_BUILD_ARGS=build_arguments, **engine)
+    listing = (
+        TOOLS / "bin" / "python",
+        "release/images.py",
+        version,
+        "--into",
+        target_folder,
+        "--same-as",
+        second_tag,
+    )
     _run(ROOT, *listing, **engine)
 
 
@@ -167,13 +175,13 @@ def differences(first: Path, second: Path) -> list[str]:
 
 def _install_tools() -> None:
     """Create the environment of the tools from its lock, once."""
-    lock, mark = ROOT / "requirements" / "release.lock", TOOLS / "installed.lock"
-    if mark.is_file() and mark.read_bytes() == lock.read_bytes():
+    lock, installed_lock = ROOT / "requirements" / "release.lock", TOOLS / "installed.lock"
+    if installed_lock.is_file() and installed_lock.read_bytes() == lock.read_bytes():
         return
     _run(ROOT, UV, "venv", "--quiet", "--clear", "--python", sys.executable, TOOLS)
     install = (UV, "pip", "install", "--quiet", "--python", TOOLS / "bin" / "python")
     _run(ROOT, *install, "--require-hashes", "-r", lock)
-    shutil.copy(lock, mark)
+    shutil.copy(lock, installed_lock)
 
 
 def _run(folder: Path, *command: str | Path, **variables: str) -> None:

@@ -1,4 +1,4 @@
-"""What the file system of an image holds: packages and jars for an SBOM, and a checksum of each path. Pure."""
+"""Contents of the file system of an image: packages and jars for an SBOM, and a checksum of each path. Pure."""
 
 import hashlib
 import tarfile
@@ -19,12 +19,12 @@ _BY_ENGINE: Final = (
     "proc/",
     "sys/",
 )
-"""What the engine puts into each container."""
+"""Paths that the engine puts into each container."""
 _PACKAGES: Final = ("var/lib/dpkg/status", "var/lib/dpkg/status.d/")
 
 
 class Contents(NamedTuple):
-    """What a file system holds.
+    """Contents of a file system.
 
     Attributes:
         lines: type, permissions, owner and SHA-256 or target of each path.
@@ -53,14 +53,16 @@ def contents(archive: IO[bytes], pinned_jars: Mapping[str, Component]) -> Conten
             if member.isreg() and (file := members.extractfile(member)) is not None:
                 content = file.read()
                 digest = hashlib.sha256(content).hexdigest()
-                for component in _listed(path, content, digest, pinned_jars):
+                for component in _components_of(path, content, digest, pinned_jars):
                     components[component["bom-ref"]] = component
             owner = f"{member.uid}:{member.gid}"
             lines[path] = f"{member.type.decode()} {member.mode:o} {owner} {digest}"
     return Contents(lines, [components[name] for name in sorted(components)])
 
 
-def _listed(path: str, content: bytes, digest: str, jars: Mapping[str, Component]) -> Iterator[Component]:
+def _components_of(
+    path: str, content: bytes, digest: str, jars: Mapping[str, Component]
+) -> Iterator[Component]:
     if path.endswith(".dist-info/METADATA"):
         package = HeaderParser().parsestr(content.decode("utf-8", "replace"))
         name = package["Name"].lower().replace("_", "-").replace(".", "-")
@@ -74,13 +76,13 @@ def _listed(path: str, content: bytes, digest: str, jars: Mapping[str, Component
                 )
                 yield _component(package["Package"], package["Version"], purl)
     elif path.endswith(".jar"):
-        unpinned = {
+        unpinned_component = {
             "type": "file",
             "bom-ref": path,
             "name": Path(path).name,
             "hashes": [{"alg": "SHA-256", "content": digest}],
         }
-        yield jars.get(digest, unpinned)
+        yield jars.get(digest, unpinned_component)
 
 
 def _component(name: str, version: str, purl: str) -> Component:
@@ -90,14 +92,14 @@ def _component(name: str, version: str, purl: str) -> Component:
 def bill(image: str, labels: dict[str, str], components: list[Component]) -> dict[str, Any]:
     """The SBOM of an image."""
     version = labels.get("org.opencontainers.image.version", "")
-    about = {"type": "container", "bom-ref": image, "name": image, "version": version}
+    component = {"type": "container", "bom-ref": image, "name": image, "version": version}
     if description := labels.get("org.opencontainers.image.description"):
-        about["description"] = description
+        component["description"] = description
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
-        "metadata": {"component": about},
+        "metadata": {"component": component},
         "components": components,
     }
 

@@ -79,8 +79,8 @@ def main() -> None:
         sums.append(f"{hashlib.sha256(listing.encode()).hexdigest()}  {image}\n")
         print(f"{reference}: {len(lines)} paths, {len(components)} components", file=sys.stderr)
         if arguments.same_as:
-            other = read_image(f"{image}:{arguments.same_as}", jars).lines
-            if paths := differences(lines, other):
+            other_lines = read_image(f"{image}:{arguments.same_as}", jars).lines
+            if paths := differences(lines, other_lines):
                 differing = True
                 print(f"  {len(paths)} paths differ: {', '.join(paths[:10])}", file=sys.stderr)
     (arguments.into / "images.sha256").write_text("".join(sums), "utf-8")

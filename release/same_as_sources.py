@@ -49,34 +49,39 @@ def packages(member: Path) -> list[Path]:
 def tracked(source: Path) -> dict[str, Path]:
     """The files of a package that Git has, also those that are not committed yet, by their place in the package."""
     listing = ("git", "-C", str(source), "ls-files", "--cached", "--others", "--exclude-standard")
-    listed = subprocess.run(listing, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
-    files = {name: source / name for name in listed if (source / name).is_file()}
-    for name in listed:
+    names = subprocess.run(listing, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    files = {name: source / name for name in names if (source / name).is_file()}
+    for name in names:
         if (source / name).is_dir():  # a link to a folder, whose files a wheel has
-            files |= {f"{name}/{inner}": file for inner, file in tracked((source / name).resolve()).items()}
+            files |= {
+                f"{name}/{inner_name}": file
+                for inner_name, file in tracked((source / name).resolve()).items()
+            }
     return files
 
 
 def differences(package: str, installed: Path, files: Mapping[str, Path]) -> list[str]:
-    """What is missing, differs, or is there besides.
+    """Descriptions of files that are missing, differ, or are in no source.
 
     Args:
         package: name.
         installed: its folder in the environment.
         files: place in the package to the file that should be there.
     """
-    there = {
+    installed_names = {
         str(file.relative_to(installed))
         for file in installed.rglob("*")
         if file.is_file() and _IGNORED not in file.parts
     }
-    changed = [
-        name for name in files.keys() & there if files[name].read_bytes() != (installed / name).read_bytes()
+    changed_names = [
+        name
+        for name in files.keys() & installed_names
+        if files[name].read_bytes() != (installed / name).read_bytes()
     ]
     return [
-        *(f"{package}/{name} is missing" for name in sorted(files.keys() - there)),
-        *(f"{package}/{name} differs" for name in sorted(changed)),
-        *(f"{package}/{name} is in no source" for name in sorted(there - files.keys())),
+        *(f"{package}/{name} is missing" for name in sorted(files.keys() - installed_names)),
+        *(f"{package}/{name} differs" for name in sorted(changed_names)),
+        *(f"{package}/{name} is in no source" for name in sorted(installed_names - files.keys())),
     ]
 
 

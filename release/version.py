@@ -23,8 +23,8 @@ CHART: Final = ROOT / "infra" / "helm" / "hifi" / "Chart.yaml"
 def member_files(root: Path = ROOT) -> list[Path]:
     """The pyproject.toml of each package."""
     command = [sys.executable, str(root / "requirements/members.py")]
-    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return [root / folder / "pyproject.toml" for folder in listed.split()]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [root / folder / "pyproject.toml" for folder in output.split()]
 
 
 def current_version(root: Path = ROOT) -> str:
@@ -48,18 +48,18 @@ def current_version(root: Path = ROOT) -> str:
 
 def with_version(text: str, version: str) -> str:
     """A pyproject.toml with this version, also of the packages of hifi that it requires."""
-    head, dependencies, rest = text.partition("\n[project]\n")
-    name = re.search(r'^name = "[^"]+"', rest, re.MULTILINE)
+    head, dependencies, project_text = text.partition("\n[project]\n")
+    name = re.search(r'^name = "[^"]+"', project_text, re.MULTILINE)
     assert name, "a package has a name"
-    named, after = rest[: name.end()], rest[name.end() :]
-    pinned = PIN.sub(rf'"\1=={version}"', VERSION.sub(f'version = "{version}"', after, count=1))
-    return head + dependencies + named + pinned
+    name_text, after = project_text[: name.end()], project_text[name.end() :]
+    pinned_text = PIN.sub(rf'"\1=={version}"', VERSION.sub(f'version = "{version}"', after, count=1))
+    return head + dependencies + name_text + pinned_text
 
 
 def with_chart_version(text: str, version: str) -> str:
     """A Chart.yaml with this version: of the images as it is, of the chart as Semantic Versioning writes it."""
-    semantic = re.sub(r"(?<=\d)(a|b|rc)(?=\d)", r"-\1", version)
-    text = re.sub(r"^version: .*", f"version: {semantic}", text, count=1, flags=re.MULTILINE)
+    semantic_version = re.sub(r"(?<=\d)(a|b|rc)(?=\d)", r"-\1", version)
+    text = re.sub(r"^version: .*", f"version: {semantic_version}", text, count=1, flags=re.MULTILINE)
     return re.sub(r"^appVersion: .*", f"appVersion: {version}", text, count=1, flags=re.MULTILINE)
 
 

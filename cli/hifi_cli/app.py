@@ -10,7 +10,7 @@ from hifi_cli.commands.version import print_version
 
 
 class _Command(NamedTuple):
-    """Where a command, or a group of commands, stands in the help and in the code."""
+    """The place of a command, or of a group of commands, in the help and in the code."""
 
     panel: str | None
     module: str

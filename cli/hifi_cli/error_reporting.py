@@ -28,9 +28,9 @@ def report_errors(command: Callable[P, None] | Callable[P, Coroutine[Any, Any, N
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            running = command(*args, **kwargs)
-            if inspect.iscoroutine(running):
-                asyncio.run(running)
+            result = command(*args, **kwargs)
+            if inspect.iscoroutine(result):
+                asyncio.run(result)
         except HifiError as error:
             errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
             raise typer.Exit(FAILED) from None

@@ -40,9 +40,9 @@ class Interrupts:
             Interrupted: the coroutine was cancelled.
         """
         task = asyncio.ensure_future(coroutine)
-        signalled = asyncio.ensure_future(self._received[until_signal - 1].wait())
+        signal_task = asyncio.ensure_future(self._received[until_signal - 1].wait())
         try:
-            await asyncio.wait({task, signalled}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, signal_task}, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
             task.cancel()
@@ -50,7 +50,7 @@ class Interrupts:
                 await task
             raise Interrupted
         finally:
-            signalled.cancel()
+            signal_task.cancel()
             if not task.done():
                 task.cancel()
 

@@ -72,7 +72,7 @@ DLOPENED: Final = (
     ),
     *("libm.so.6", "libutil.so.1", "libgcc_s.so.1", "libstdc++.so.6", "libz.so.1"),
 )
-"""What the resolver, threads and binary wheels open by name."""
+"""Libraries that the resolver, threads and binary wheels open by name."""
 FILES: Final = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
     "etc/group": "root:x:0:\nnogroup:x:65534:\n",
@@ -112,15 +112,15 @@ class Root:
                 self.add(Path(name).resolve(), name)
 
     def at(self, target: str) -> Path:
-        """Where an absolute path of the image is, with `/lib` and the like led to `/usr`."""
+        """The file of an absolute path of the image, with `/lib` and the like led to `/usr`."""
         return self.path / re.sub(r"^/(bin|sbin|lib|lib64)/", r"/usr/\1/", target).lstrip("/")
 
     def add(self, source: Path, target: str) -> None:
         """Copy one file; a link is followed."""
-        place = self.at(target)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if not place.exists():
-            shutil.copy2(source, place)
+        path = self.at(target)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            shutil.copy2(source, path)
 
     def add_tools(self) -> None:
         """The shell and its friends."""
@@ -128,24 +128,26 @@ class Root:
             program = shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin")
             if program is not None:
                 # Debian's ldconfig is a script around the real one.
-                real = Path(f"{program}.real")
-                self.add(real if real.exists() else Path(program).resolve(), f"/usr/bin/{name}")
+                real_program = Path(f"{program}.real")
+                self.add(
+                    real_program if real_program.exists() else Path(program).resolve(), f"/usr/bin/{name}"
+                )
 
     def add_libraries(self) -> None:
-        """Every shared library that something in the image asks for, and the loader."""
+        """Add every shared library that a program of the image asks for, and the loader."""
         system = next(
             Path(line).parent for line in _linked([Path(sys.executable).resolve()]) if "libc.so" in line
         )
         for name in DLOPENED:
             if (system / name).exists():
                 self.add(system / name, str(system / name))
-        inside = str(self.path)
-        copied = {path.name for path in (self.path / "usr/local/lib").glob("*.so*")}
+        root_prefix = str(self.path)
+        copied_names = {path.name for path in (self.path / "usr/local/lib").glob("*.so*")}
         for line in _linked(_programs(self.path)):
-            if not line.startswith(inside) and Path(line).name not in copied:
+            if not line.startswith(root_prefix) and Path(line).name not in copied_names:
                 self.add(Path(line), line)
         (self.path / "etc/ld.so.conf").write_text(f"/usr/local/lib\n{system}\n/usr/lib\n")
-        subprocess.run(["/sbin/ldconfig", "-r", inside], check=True)
+        subprocess.run(["/sbin/ldconfig", "-r", root_prefix], check=True)
 
 
 def _programs(folder: Path) -> Iterator[Path]:
@@ -173,18 +175,18 @@ def add_python(root: Root) -> list[str]:
     root.add(Path(sys.executable).resolve(), f"/usr/local/bin/{version}")
     for name in ("python3", "python"):
         (target / "bin" / name).symlink_to(version)
-    shared = Path(sysconfig.get_config_var("LIBDIR"), str(sysconfig.get_config_var("INSTSONAME")))
+    shared_library = Path(sysconfig.get_config_var("LIBDIR"), str(sysconfig.get_config_var("INSTSONAME")))
     if sysconfig.get_config_var("Py_ENABLE_SHARED"):
-        root.add(shared, f"/usr/local/lib/{shared.name}")
+        root.add(shared_library, f"/usr/local/lib/{shared_library.name}")
     for path in _programs(target):  # as the public images have it: no symbols (48 MB of them are 10)
         path.write_bytes(without_sections(path.read_bytes()))
     import pip
 
-    where = Path(pip.__file__).parent
+    pip_folder = Path(pip.__file__).parent
     site = target / "lib" / version / "site-packages"
-    shutil.copytree(where, site / "pip", ignore=shutil.ignore_patterns("__pycache__"))
-    for about in where.parent.glob("pip-*.dist-info"):
-        shutil.copytree(about, site / about.name)
+    shutil.copytree(pip_folder, site / "pip", ignore=shutil.ignore_patterns("__pycache__"))
+    for pip_metadata in pip_folder.parent.glob("pip-*.dist-info"):
+        shutil.copytree(pip_metadata, site / pip_metadata.name)
     for name in ("pip", "pip3"):
         script = target / "bin" / name
         start = "from pip._internal.cli.main import main\nraise SystemExit(main())\n"
@@ -198,10 +200,10 @@ def add_compiler(root: Root) -> list[str]:
     changes = add_python(root)
     include = Path(sysconfig.get_path("include"))
     shutil.copytree(include, root.path / "usr/local/include" / include.name)
-    listed = subprocess.run(
+    query = subprocess.run(
         ["dpkg-query", "-W", "-f", "${Package}\n"], capture_output=True, text=True, check=True
     )
-    for package in filter(COMPILER_PACKAGES.fullmatch, listed.stdout.split()):
+    for package in filter(COMPILER_PACKAGES.fullmatch, query.stdout.split()):
         files = subprocess.run(["dpkg", "-L", package], capture_output=True, text=True, check=True).stdout
         for name in files.splitlines():
             if Path(name).is_file() and not name.startswith("/usr/share"):

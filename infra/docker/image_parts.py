@@ -70,10 +70,10 @@ def install_packages() -> None:
         packages = IMAGES / name / "packages"
         packages.joinpath("opt").mkdir(parents=True)
         HOME.rename(packages / "opt/hifi")
-        below = [] if name in (*ALONE, "libs") else ["libs"]
-        below += ["spark"] if has_spark and name != "spark" else []
-        for lower in below:
-            _leave_out(packages, IMAGES / lower / "packages")
+        lower_layers = [] if name in (*ALONE, "libs") else ["libs"]
+        lower_layers += ["spark"] if has_spark and name != "spark" else []
+        for lower_layer in lower_layers:
+            _leave_out(packages, IMAGES / lower_layer / "packages")
         _compile_bytecode(packages, "unchecked-hash")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", TYPES], check=True)
     _install(TYPES, LOCKS / "compile.lock", *(LOCKS / f"{name}.lock" for name in images()))
@@ -83,7 +83,7 @@ def install_packages() -> None:
 
 def _install(environment: Path, *locks: Path) -> None:
     """Install what locks name, from wheels."""
-    options = [word for lock in locks for word in ("-r", str(_without_pyspark(lock)))]
+    options = [argument for lock in locks for argument in ("-r", str(_without_pyspark(lock)))]
     if any(PYSPARK.search(lock.read_text("utf-8")) for lock in locks):
         options += [str(wheel) for wheel in WHEELS.glob("pyspark-*.whl")]
     index = {"UV_DEFAULT_INDEX": url} if (url := os.environ.get("PIP_INDEX_URL")) else {}
@@ -99,12 +99,12 @@ def _install(environment: Path, *locks: Path) -> None:
         environment / "bin/python",
     ]
     subprocess.run([*command, *options], env={**os.environ, **index, **certificates}, check=True)
-    for noted in environment.glob("lib/python3*/site-packages/*.dist-info/uv_cache.json"):
+    for cache_file in environment.glob("lib/python3*/site-packages/*.dist-info/uv_cache.json"):
         # When uv took a wheel that was made here: another time in each build.
-        record = noted.with_name("RECORD")
+        record = cache_file.with_name("RECORD")
         lines = record.read_text("utf-8").splitlines(keepends=True)
-        record.write_text("".join(line for line in lines if noted.name not in line), "utf-8")
-        noted.unlink()
+        record.write_text("".join(line for line in lines if cache_file.name not in line), "utf-8")
+        cache_file.unlink()
 
 
 def _without_pyspark(lock: Path) -> Path:
@@ -132,16 +132,16 @@ def _remove_from_spark(spark: Path) -> None:
                 path.unlink()
 
 
-def _leave_out(tree: Path, lower: Path) -> None:
+def _leave_out(tree: Path, lower_folder: Path) -> None:
     """Remove what a lower layer has. The same path with other content would hide it, and is an error."""
     for path in sorted(tree.rglob("*"), reverse=True):
-        below = lower / path.relative_to(tree)
+        lower_path = lower_folder / path.relative_to(tree)
         if path.is_dir() and not path.is_symlink():
-            if below.is_dir() and not any(path.iterdir()):
+            if lower_path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
-        elif below.is_symlink() or below.exists():
-            if not path.is_symlink() and not filecmp.cmp(path, below, shallow=False):
-                sys.exit(f"{path} and {below} differ: run requirements/lock.sh")
+        elif lower_path.is_symlink() or lower_path.exists():
+            if not path.is_symlink() and not filecmp.cmp(path, lower_path, shallow=False):
+                sys.exit(f"{path} and {lower_path} differ: run requirements/lock.sh")
             path.unlink()
 
 
@@ -164,20 +164,20 @@ def install_code() -> None:
     folders = {
         _project(path)["name"]: path.parent for path in ROOT.glob("**/pyproject.toml") if path.parent != ROOT
     }
-    everything = Path("/everything")
+    staging = Path("/everything")
     pip = ["pip", "--quiet", "--disable-pip-version-check"]
-    local = ["--no-deps", "--no-index"]
+    local_options = ["--no-deps", "--no-index"]
     subprocess.run(
-        [*pip, "wheel", *local, "--no-build-isolation", "-w", WHEELS, *folders.values()], check=True
+        [*pip, "wheel", *local_options, "--no-build-isolation", "-w", WHEELS, *folders.values()], check=True
     )
     HOME.symlink_to(IMAGES / "libs/packages/opt/hifi")
     python = ["--python", HOME / "bin/python"]
     subprocess.run(
-        [*pip, *python, "install", "--no-compile", *local, "--root", everything, *WHEELS.glob("*.whl")],
+        [*pip, *python, "install", "--no-compile", *local_options, "--root", staging, *WHEELS.glob("*.whl")],
         check=True,
     )
-    _compile_bytecode(everything, "checked-hash")  # an image made of this one may change a source
-    site_packages = next(everything.glob("opt/hifi/lib/python3*/site-packages"))
+    _compile_bytecode(staging, "checked-hash")  # an image made of this one may change a source
+    site_packages = next(staging.glob("opt/hifi/lib/python3*/site-packages"))
     HOME.unlink()
     compile_modules = [TYPES / "bin/python", "-m", "hifi_infra.compile", "--folder", COMPILED]
     environment = {**os.environ, "PYTHONPATH": "libs:infra"}
@@ -189,25 +189,28 @@ def install_code() -> None:
         if package not in folders or name == "libs":
             continue
         code = IMAGES / name / "code"
-        for part in _closure(package, folders):
+        for package_name in _closure(package, folders):
             _copy_package(
-                Distribution.at(next(site_packages.glob(f"{part.replace('-', '_')}-*.dist-info"))),
-                everything,
+                Distribution.at(next(site_packages.glob(f"{package_name.replace('-', '_')}-*.dist-info"))),
+                staging,
                 code,
             )
         if name != "tools":
             (code / "opt/hifi/bin/service").symlink_to(package)
         if COMPILED.is_dir() and name not in UNCOMPILED:
-            where = [
+            options = [
                 "--root",
                 code,
                 "--into",
                 HOME / "compiled",
                 "--packages",
-                "/" / site_packages.relative_to(everything),
+                "/" / site_packages.relative_to(staging),
             ]
             subprocess.run(
-                [*compile_modules, "--service", f"hifi_{name}", *where], cwd=ROOT, env=environment, check=True
+                [*compile_modules, "--service", f"hifi_{name}", *options],
+                cwd=ROOT,
+                env=environment,
+                check=True,
             )
 
 
@@ -217,12 +220,12 @@ def _project(path: Path) -> dict[str, object]:
 
 def _closure(package: str, folders: dict[str, Path]) -> list[str]:
     """A package of this repository and those that it requires, directly or not."""
-    packages, waiting = [], [package]
-    while waiting:
-        name = waiting.pop()
+    packages, queue = [], [package]
+    while queue:
+        name = queue.pop()
         if name in folders and name not in packages:
             packages.append(name)
-            waiting += [
+            queue += [
                 re.split(r"[^\w-]", line)[0]
                 for line in _project(folders[name] / "pyproject.toml")["dependencies"]
             ]
@@ -234,11 +237,11 @@ def _copy_package(package: Distribution, source: Path, target: Path) -> None:
     for file in package.files or []:
         path = Path(os.path.normpath(package.locate_file(file)))
         compiled = Path(cache_from_source(path)) if path.suffix == ".py" else path
-        for copied in {path, compiled}:
-            if copied.exists():
-                copy = target / copied.relative_to(source)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                os.link(copied, copy)
+        for source_file in {path, compiled}:
+            if source_file.exists():
+                target_file = target / source_file.relative_to(source)
+                target_file.parent.mkdir(parents=True, exist_ok=True)
+                os.link(source_file, target_file)
 
 
 if __name__ == "__main__":

@@ -25,10 +25,10 @@ def without_sections(content: bytes) -> bytes:
     for number in range(count):
         offset, _, _, length = struct.unpack_from("<QQQQ", content, headers + number * size + 8)
         end = max(end, offset + length)
-    cut = bytearray(content[:end])
-    cut[40:48] = bytes(8)  # where the section headers were
-    cut[60:64] = bytes(4)  # how many, and which one held their names
-    return bytes(cut)
+    object_file = bytearray(content[:end])
+    object_file[40:48] = bytes(8)  # where the section headers were
+    object_file[60:64] = bytes(4)  # how many, and which one held their names
+    return bytes(object_file)
 
 
 def trim(folder: Path, patterns: Iterable[str] = ()) -> None:

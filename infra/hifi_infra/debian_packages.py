@@ -14,11 +14,11 @@ def can_install() -> bool:
     return shutil.which("apt-get") is not None and _as_root() is not None
 
 
-def install(what: str, *choices: str) -> None:
+def install(program: str, *choices: str) -> None:
     """Install the first of some packages that apt knows. Call it only where `can_install`.
 
     Args:
-        what: name of the program, for the message.
+        program: name of the program, for the message.
         choices: names of packages.
 
     Raises:
@@ -31,7 +31,7 @@ def install(what: str, *choices: str) -> None:
         _run([*apt, "install", "-y", "--no-install-recommends", package])
     except subprocess.CalledProcessError as error:
         raise Misconfigured(
-            f"{what} could not be installed: `{' '.join(error.cmd)}` failed: {error.stderr.strip()}"
+            f"{program} could not be installed: `{' '.join(error.cmd)}` failed: {error.stderr.strip()}"
         ) from error
 
 
@@ -41,14 +41,16 @@ def _as_root() -> list[str] | None:
         return []
     if not shutil.which("sudo"):
         return None
-    may = subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False)
-    return ["sudo", "-n"] if may.returncode == 0 else None
+    completed = subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False)
+    return ["sudo", "-n"] if completed.returncode == 0 else None
 
 
 def _run(command: Sequence[str]) -> None:
     print("+", *command, file=sys.stderr, flush=True)
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=quiet)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(
+        command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment
+    )
 
 
 def _apt_knows(package: str) -> bool:

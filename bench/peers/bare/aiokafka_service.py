@@ -25,17 +25,17 @@ async def main(kafka: str, source: str, target: str) -> None:
     async with producer, consumer:
         committed_s = time.monotonic()
         while True:
-            sending = []
+            futures = []
             for tp, records in (await consumer.getmany(timeout_ms=500)).items():
                 batch = producer.create_batch()
                 for record in records:
                     content = {"key": record.key, "value": record.value, "headers": list(record.headers)}
                     if batch.append(timestamp=None, **content) is None:
-                        sending.append(await producer.send_batch(batch, target, partition=tp.partition))
+                        futures.append(await producer.send_batch(batch, target, partition=tp.partition))
                         batch = producer.create_batch()
                         batch.append(timestamp=None, **content)
-                sending.append(await producer.send_batch(batch, target, partition=tp.partition))
-            await asyncio.gather(*sending)
+                futures.append(await producer.send_batch(batch, target, partition=tp.partition))
+            await asyncio.gather(*futures)
             if time.monotonic() - committed_s > COMMIT_S:
                 await consumer.commit()
                 committed_s = time.monotonic()

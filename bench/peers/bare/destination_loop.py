@@ -43,8 +43,10 @@ async def batches(consumer: AIOKafkaConsumer, size: int) -> AsyncIterator[dict[T
             yield batch
 
 
-def ends(batch: dict[TopicPartition, list[ConsumerRecord]]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What to commit after a batch."""
+def offsets_after(
+    batch: dict[TopicPartition, list[ConsumerRecord]],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offsets to commit after a batch."""
     return {tp: OffsetAndMetadata(records[-1].offset + 1, "") for tp, records in batch.items()}
 
 
@@ -65,22 +67,24 @@ class Receipts:
         """Write the receipts of a batch, and return when Kafka has them."""
         if not self._topic:
             return
-        answered = b"delivered;200;%d" % (time.time_ns() // 1000)
-        sent = []
+        outcome = b"delivered;200;%d" % (time.time_ns() // 1000)
+        futures = []
         for tp, records in records_by_partition.items():
             batch = self._producer.create_batch()
             for record in records:
                 receipt = {
                     "key": record.key,
                     "value": None,
-                    "headers": [*record.headers[:1], ("receipt", answered)],
+                    "headers": [*record.headers[:1], ("receipt", outcome)],
                 }
                 if batch.append(timestamp=None, **receipt) is None:
-                    sent.append(await self._producer.send_batch(batch, self._topic, partition=tp.partition))
+                    futures.append(
+                        await self._producer.send_batch(batch, self._topic, partition=tp.partition)
+                    )
                     batch = self._producer.create_batch()
                     batch.append(timestamp=None, **receipt)
-            sent.append(await self._producer.send_batch(batch, self._topic, partition=tp.partition))
-        await asyncio.gather(*sent)
+            futures.append(await self._producer.send_batch(batch, self._topic, partition=tp.partition))
+        await asyncio.gather(*futures)
 
 
 async def to_kafka(
@@ -91,15 +95,15 @@ async def to_kafka(
     async with producer:
         async for batch in batches(consumer, size):
             async with producer.transaction():
-                sent = [
+                futures = [
                     await producer.send(target, record.value, key=record.key)
                     for records in batch.values()
                     for record in records
                     if isinstance(orjson.loads(record.value), dict)
                 ]
-                await asyncio.gather(*sent)
+                await asyncio.gather(*futures)
                 await receipts.write(batch)
-                await producer.send_offsets_to_transaction(ends(batch), group)
+                await producer.send_offsets_to_transaction(offsets_after(batch), group)
 
 
 async def to_postgres(
@@ -116,7 +120,7 @@ async def to_postgres(
             async with connection.transaction(), connection.cursor() as cursor:
                 await cursor.executemany(statement, rows)
             await receipts.write(batch)
-            await consumer.commit(ends(batch))
+            await consumer.commit(offsets_after(batch))
 
 
 async def to_files(
@@ -131,7 +135,7 @@ async def to_files(
             name = f"{tp.partition}.{records[0].offset:010d}.{kind}"
             await asyncio.to_thread(store, folder, name, content)
         await receipts.write(batch)
-        await consumer.commit(ends(batch))
+        await consumer.commit(offsets_after(batch))
 
 
 def row(record: ConsumerRecord, partition: int) -> dict[str, Any]:
@@ -166,12 +170,12 @@ def encode(rows: Sequence[dict[str, Any]], kind: str) -> bytes:
 
 def store(folder: Path, name: str, content: bytes) -> None:
     """Give the file its name only when it is on disk."""
-    part = folder / f".{name}"
-    with part.open("wb") as file:
+    temporary_file = folder / f".{name}"
+    with temporary_file.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    part.rename(folder / name)
+    temporary_file.rename(folder / name)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     os.fsync(descriptor)
     os.close(descriptor)

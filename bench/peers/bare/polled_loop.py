@@ -64,12 +64,12 @@ async def main(kind: str, kafka: str, source: str, target: str, partitions: str,
     )
     async with producer:
         envelopes = Envelopes(producer, target, int(partitions))
-        async for place, rows in {"sql": table, "objects": files}[kind](source):
+        async for location, rows in {"sql": table, "objects": files}[kind](source):
             for key, data, position, time in rows:
-                if envelopes.add(key, data, place, position, time):
+                if envelopes.add(key, data, location, position, time):
                     await envelopes.send_full()
             await envelopes.written()
-            await producer.send_and_wait(progress, b"%d" % rows[-1][2], key=place, partition=0)
+            await producer.send_and_wait(progress, b"%d" % rows[-1][2], key=location, partition=0)
 
 
 if __name__ == "__main__":

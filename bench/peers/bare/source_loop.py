@@ -29,14 +29,14 @@ def change(record: ConsumerRecord) -> tuple[bytes, bytes]:
     envelope = orjson.loads(record.value)["payload"]
     source, operation = envelope["source"], OPERATIONS[envelope["op"]]
     row = envelope["before"] if operation == "delete" else envelope["after"]
-    key, committed = orjson.loads(record.key), rfc3339(source["ts_ms"])
+    key, committed_time = orjson.loads(record.key), rfc3339(source["ts_ms"])
     change = {
         "op": operation,
         "table": table(source["schema"], source["table"]),
         "key": key,
-        "committed": committed.decode(),
+        "committed": committed_time.decode(),
     }
-    return orjson.dumps({**row, **key, "change": change}), committed
+    return orjson.dumps({**row, **key, "change": change}), committed_time
 
 
 @lru_cache
@@ -47,7 +47,7 @@ def table(schema: str, name: str) -> str:
 
 async def main(kind: str, kafka: str, source: str, target: str, partitions: str) -> None:
     """Read, write, wait for the acknowledgement, commit."""
-    read = {"kafka": plain, "debezium": change}[kind]
+    read_record = {"kafka": plain, "debezium": change}[kind]
     producer = AIOKafkaProducer(
         bootstrap_servers=kafka, acks="all", enable_idempotence=True, max_batch_size=512 * 1024
     )
@@ -63,10 +63,10 @@ async def main(kind: str, kafka: str, source: str, target: str, partitions: str)
         envelopes = Envelopes(producer, target, int(partitions))
         while True:
             for tp, records in (await consumer.getmany(timeout_ms=500)).items():
-                place = f"{tp.topic}/{tp.partition}".encode()
+                location = f"{tp.topic}/{tp.partition}".encode()
                 for record in records:
-                    data, time = read(record)
-                    if envelopes.add(record.key, data, place, record.offset, time):
+                    data, time = read_record(record)
+                    if envelopes.add(record.key, data, location, record.offset, time):
                         await envelopes.send_full()
             if await envelopes.written():
                 await consumer.commit()

@@ -48,11 +48,11 @@ def main(kafka: str, source: str, warehouse: str, batch: str) -> None:
     )
 
     def commit(records: DataFrame, _number: int) -> None:
-        parsed = records.selectExpr(
+        rows = records.selectExpr(
             "from_json(cast(value as string), 'id int, total double, note string') as data", "timestamp as at"
         ).selectExpr("data.*", "at", "to_date(at) as day")
         files = Path(table.location().removeprefix("file://")) / "data" / uuid4().hex
-        parsed.write.partitionBy("day").parquet(str(files))
+        rows.write.partitionBy("day").parquet(str(files))
         table.add_files([f"file://{path}" for path in files.rglob("*.parquet")], check_duplicate_files=False)
 
     records = (

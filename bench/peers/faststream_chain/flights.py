@@ -26,7 +26,7 @@ def normalize(flight: dict[str, Any]) -> dict[str, Any]:
     day, _, clock = flight["scheduled"].partition(" ")
     date, month, year = map(int, day.split("/"))
     hour, minute = map(int, clock.split(":"))
-    scheduled = datetime(year, month, date, hour, minute, tzinfo=NEW_YORK)
+    scheduled_time = datetime(year, month, date, hour, minute, tzinfo=NEW_YORK)
     agent = flight.get("agent", {})
     data = {
         "id": flight["id"],
@@ -36,7 +36,7 @@ def normalize(flight: dict[str, Any]) -> dict[str, Any]:
         "origin": flight["from"]["airport"],
         "dest": flight["to"]["airport"],
         "hour": datetime.fromtimestamp(flight["from"]["hour"], UTC).strftime(STAMP),
-        "scheduled": scheduled.astimezone(UTC).strftime(STAMP),
+        "scheduled": scheduled_time.astimezone(UTC).strftime(STAMP),
         "delay": int(flight["dep_delay"]) if "dep_delay" in flight else None,
         "air_time": float(flight["air_time"]) if "air_time" in flight else None,
         "distance": flight["distance"],
@@ -87,8 +87,8 @@ def enrich(data: dict[str, Any], lookups: Lookups) -> dict[str, Any]:
     data["route"] = f"{data['origin']}-{data['dest']}"
     data["speed_mph"] = None if air_time is None else int(data["distance"] * 60 / air_time)
     data["severity"] = "cancelled" if delay is None else "late" if delay >= 60 else "as planned"
-    parts = [None if wind is None else wind > 20, None if sight is None else sight < 3]
-    data["bad_weather"] = True if True in parts else None if None in parts else False
+    conditions = [None if wind is None else wind > 20, None if sight is None else sight < 3]
+    data["bad_weather"] = True if True in conditions else None if None in conditions else False
     return data
 
 
@@ -96,10 +96,10 @@ def deliveries(event: dict[str, Any]) -> list[tuple[str, dict[str, str], Any]]:
     """Path, `ce-` headers and body of each request that an enriched event is to make."""
     data, attributes = event["data"], event["attributes"]
     if data["cancelled"]:
-        out: list[tuple[str, dict[str, str], Any]] = [("/cancellations", {}, data)]
+        requests: list[tuple[str, dict[str, str], Any]] = [("/cancellations", {}, data)]
     else:
-        out = [("/departures", {f"ce-{name}": value for name, value in attributes.items()}, data)]
+        requests = [("/departures", {f"ce-{name}": value for name, value in attributes.items()}, data)]
     if data["severity"] != "as planned":
         names = ("id", "route", "airline", "severity", "delay", "bad_weather")
-        out.append(("/alerts", {}, attributes | {"data": {name: data.get(name) for name in names}}))
-    return out
+        requests.append(("/alerts", {}, attributes | {"data": {name: data.get(name) for name in names}}))
+    return requests

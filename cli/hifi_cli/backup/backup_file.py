@@ -58,12 +58,12 @@ def decode(content: bytes, name: str) -> State:
         unknown = sorted({record.topic for record in records} - set(ALL))
         if unknown:
             raise ValueError(f"it has records of {', '.join(unknown)}, which this release does not know")
-        at = datetime.fromisoformat(header["at"])
+        backup_time = datetime.fromisoformat(header["at"])
         return State(
             header["stream"],
             header["control"],
             int(header["partitions"]),
-            int(at.timestamp() * MICROSECONDS),
+            int(backup_time.timestamp() * MICROSECONDS),
             records,
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -72,40 +72,40 @@ async def restore(
         Retryable: Kafka did not acknowledge everything; the text says what was written.
     """
     check(state)
-    here = () if control is None else control_topics(control[1])
-    if any(record.topic in CONTROL and record.topic not in here for record in state.records):
+    control_names = () if control is None else control_topics(control[1])
+    if any(record.topic in CONTROL and record.topic not in control_names for record in state.records):
         raise Misconfigured(
             "the backup has records of a control plane and the mesh has none: start it with `hifi up --control`"
         )
-    present = await read_state(bootstrap, topics, control)
-    occupied = present.declared_counts()
-    if occupied and not force:
-        counts = ", ".join(f"{count} of {topic}" for topic, count in occupied.items())
+    present_state = await read_state(bootstrap, topics, control)
+    present_counts = present_state.declared_counts()
+    if present_counts and not force:
+        counts = ", ".join(f"{count} of {topic}" for topic, count in present_counts.items())
         raise Misconfigured(
             f"the stream {topics.stream} is not empty, its records: {counts}. Restore into a new stream, or let the "
             "backup replace pipes, releases and principals of the same names with --force"
         )
-    if state.partitions != present.partitions:
+    if state.partitions != present_state.partitions:
         state = state.without_source_positions()
-    published = await read_registry(bootstrap, topics)
-    _require_destinations(state, published, fresh=fresh_destinations)
-    written = await _write_stream(state, bootstrap, topics, published)
+    registry = await read_registry(bootstrap, topics)
+    _require_destinations(state, registry, fresh_destinations=fresh_destinations)
+    written_counts = await _write_stream(state, bootstrap, topics, registry)
     if control is None:
-        return written
+        return written_counts
     try:
-        return written | await _write_control(state, present, *control, entry)
+        return written_counts | await _write_control(state, present_state, *control, entry)
     except Retryable as error:
         raise Retryable(
             f"{error}. The pipes were restored, the control plane was not: repeat it with --force"
         ) from error
 
 
-def _require_destinations(state: State, published: RegistrySnapshot, *, fresh: bool) -> None:
+def _require_destinations(state: State, registry: RegistrySnapshot, *, fresh_destinations: bool) -> None:
     pipes = pipes_of(state)
-    if published.coloured:
+    if registry.coloured:
         require_fit_for_colours(pipes)
     lines = sorted(set(refused_destinations(pipes)))
-    if lines and not fresh:
+    if lines and not fresh_destinations:
         raise Misconfigured(
             "nothing was restored: the offsets of a new stream begin at 0 again, and these destinations would take its "
             "events for copies of those that the old stream wrote, and lose them:\n  "
@@ -116,9 +116,9 @@ def _require_destinations(state: State, published: RegistrySnapshot, *, fresh: b
 
 
 async def _write_stream(
-    state: State, bootstrap: str, topics: Topics, published: RegistrySnapshot
+    state: State, bootstrap: str, topics: Topics, registry: RegistrySnapshot
 ) -> dict[str, int]:
-    names, pipes = stream_topics(topics), list(_pipes(state, published))
+    names, pipes = stream_topics(topics), list(_pipes(state, registry))
     positions = [_position(position) for position in state.of(SOURCE_POSITIONS)]
     keys = state.of(WRITE_KEYS)
     async with _transaction(bootstrap, f"{topics.stream}.restore") as transaction:
@@ -128,10 +128,10 @@ async def _write_stream(
             await transaction.add(names[SOURCE_POSITIONS], position.record(), position.partition)
         for key in keys:
             await transaction.add(names[WRITE_KEYS], key.record())
-    return _present({PIPES: len(pipes), SOURCE_POSITIONS: len(positions), WRITE_KEYS: len(keys)})
+    return _nonzero({PIPES: len(pipes), SOURCE_POSITIONS: len(positions), WRITE_KEYS: len(keys)})
 
 
-def _pipes(state: State, published: RegistrySnapshot) -> list[Record]:
+def _pipes(state: State, registry: RegistrySnapshot) -> list[Record]:
     """The records of the pipes: bodies of revisions before the records that name them.
 
     A pipe that is in force already gets the backup's current revision as a new one, since events of the revisions that
@@ -141,23 +141,23 @@ def _pipes(state: State, published: RegistrySnapshot) -> list[Record]:
         Misconfigured: the stream has a record of such a pipe that cannot be read.
     """
     records = state.of(PIPES)
-    rollout.require_readable(published, sorted({read_key(body.key.encode())[0] for body in records}))
-    named = [pipe_record for pipe_record in records if read_key(pipe_record.key.encode())[1] is None]
-    replaced = {pipe_record.key for pipe_record in named} & set(published.pipes)
+    rollout.require_readable(registry, sorted({read_key(body.key.encode())[0] for body in records}))
+    pipe_records = [pipe_record for pipe_record in records if read_key(pipe_record.key.encode())[1] is None]
+    replaced_names = {pipe_record.key for pipe_record in pipe_records} & set(registry.pipes)
     bodies = [
         body.record()
         for body in records
-        if body not in named and read_key(body.key.encode())[0] not in replaced
+        if body not in pipe_records and read_key(body.key.encode())[0] not in replaced_names
     ]
-    written = [
+    new_records = [
         replace(pipe_record, value={**pipe_record.value, "since": None}).record()
-        for pipe_record in named
-        if pipe_record.key not in replaced
+        for pipe_record in pipe_records
+        if pipe_record.key not in replaced_names
     ]
-    for pipe_record in named:
-        if pipe_record.key in replaced:
-            written += rollout.put_at_once(published, PipeRecord.model_validate(pipe_record.value).pipe)
-    return bodies + written
+    for pipe_record in pipe_records:
+        if pipe_record.key in replaced_names:
+            new_records += rollout.put_at_once(registry, PipeRecord.model_validate(pipe_record.value).pipe)
+    return bodies + new_records
 
 
 def _position(position: StateRecord) -> StateRecord:
@@ -166,35 +166,35 @@ def _position(position: StateRecord) -> StateRecord:
 
 
 async def _write_control(
-    state: State, present: State, bootstrap: str, control: PrincipalTopics, entry: AuditEntry
+    state: State, present_state: State, bootstrap: str, control: PrincipalTopics, entry: AuditEntry
 ) -> dict[str, int]:
     topics = control_topics(control)
-    numbers = RestoredNumbers(declared_numbers(present))
-    written = dict.fromkeys(topics, 0)
+    numbers = RestoredNumbers(declared_numbers(present_state))
+    written_counts = dict.fromkeys(topics, 0)
 
     async with _transaction(bootstrap, f"{control.control}.restore") as transaction:
         for declaration in state.of(DECLARED):
             record = numbers.declaration(declaration).record()
             numbers.declared[declaration.offset] = await transaction.append(topics[DECLARED], record)
-            written[DECLARED] += 1
+            written_counts[DECLARED] += 1
         for release in state.of(RELEASES):
             numbers.releases[release.offset] = await transaction.append(topics[RELEASES], release.record())
-            written[RELEASES] += 1
+            written_counts[RELEASES] += 1
         for topic in topics:
             # A registry that has schemas keeps them: no id may get another meaning.
-            has_schemas = topic == SCHEMAS and present.of(SCHEMAS)
+            has_schemas = topic == SCHEMAS and present_state.of(SCHEMAS)
             if topic not in (DECLARED, RELEASES) and not has_schemas:
-                for original in state.of(topic):
-                    renumbered = numbers.referring(original)
-                    if renumbered is not None:
-                        await transaction.add(topics[topic], renumbered.record())
-                        written[topic] += 1
+                for original_record in state.of(topic):
+                    renumbered_record = numbers.referring(original_record)
+                    if renumbered_record is not None:
+                        await transaction.add(topics[topic], renumbered_record.record())
+                        written_counts[topic] += 1
         audit_record = entry.ended(AuditOutcome.DONE, f"{len(state.records)} records").record()
         await transaction.add(topics[AUDIT], audit_record)
-    return _present(written)
+    return _nonzero(written_counts)
 
 
-def _present(counts: Mapping[str, int]) -> dict[str, int]:
+def _nonzero(counts: Mapping[str, int]) -> dict[str, int]:
     return {topic: count for topic, count in counts.items() if count}
 
 

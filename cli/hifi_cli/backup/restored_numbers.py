@@ -27,8 +27,8 @@ class RestoredNumbers:
 
     def declaration(self, record: StateRecord) -> StateRecord:
         """A declaration with the number of the one that it replaces; those that it replaces were written before."""
-        replaced = self.declared.get(record.value["replaces"], self.present.get(record.key, NONE))
-        return _with(record, replaces=replaced)
+        replaced_number = self.declared.get(record.value["replaces"], self.present.get(record.key, NONE))
+        return _with(record, replaces=replaced_number)
 
     def referring(self, record: StateRecord) -> StateRecord | None:
         """A record of another topic; None: it is a request about an earlier declaration or release, without effect."""
@@ -37,16 +37,16 @@ class RestoredNumbers:
         if record.topic == DEPLOYMENTS:
             return _with(record, number=self.releases.get(record.value["number"], NONE))
         if record.topic == REQUESTS:
-            number = self._of(record.value["scope"]).get(record.value["number"])
+            number = self._numbers_of(record.value["scope"]).get(record.value["number"])
             return None if number is None else _with(record, number=number)
         if record.topic == AUDIT:
-            numbers = self._of(record.value["subject"])
+            numbers = self._numbers_of(record.value["subject"])
             return _with(
                 record, **{name: _renumbered(record.value.get(name), numbers) for name in ("before", "after")}
             )
         return record
 
-    def _of(self, scope: str) -> Mapping[int, int]:
+    def _numbers_of(self, scope: str) -> Mapping[int, int]:
         if scope.startswith(_DECLARED):
             return self.declared
         return self.releases if scope.startswith(_RELEASE) else {}

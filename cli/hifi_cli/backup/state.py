@@ -1,4 +1,4 @@
-"""What a backup contains: records of a stream's topics and of its control plane's. Pure."""
+"""Content of a backup: records of a stream's topics and of its control plane's. Pure."""
 
 import contextlib
 from collections import Counter
@@ -36,7 +36,7 @@ _NEWEST_BY_KEY: Final = frozenset(
 )
 """Compacted topics, of which the newest record of each key counts."""
 _NEW_STREAM: Final = frozenset({PRINCIPALS, AUDIT, SOURCE_POSITIONS})
-"""What a stream may contain and still be empty: `hifi up --control` creates its first principal."""
+"""Topics whose records a stream may have and still be empty: `hifi up --control` creates its first principal."""
 
 
 def stream_topics(topics: Topics) -> dict[str, str]:
@@ -118,8 +118,8 @@ class State:
 
     def counts(self) -> dict[str, int]:
         """Topic to the number of its records, of those that have any."""
-        counted = Counter(record.topic for record in self.records)
-        return {topic: counted[topic] for topic in ALL if counted[topic]}
+        record_counts = Counter(record.topic for record in self.records)
+        return {topic: record_counts[topic] for topic in ALL if record_counts[topic]}
 
     def declared_counts(self) -> dict[str, int]:
         """The counts without what a new stream may contain; empty: the stream is empty."""
@@ -134,20 +134,19 @@ def effective(topic: str, records: Iterable[StateRecord]) -> list[StateRecord]:
     """The records that count, in their order: of a compacted topic the newest of each key that is not deleted."""
     if topic not in _NEWEST_BY_KEY:
         return list(records)
-    newest: dict[tuple[int, str], StateRecord] = {}
+    newest_records: dict[tuple[int, str], StateRecord] = {}
     for record in records:
-        newest.pop((record.partition, record.key), None)
-        newest[record.partition, record.key] = record
-    return [record for record in newest.values() if record.value is not None]
+        newest_records.pop((record.partition, record.key), None)
+        newest_records[record.partition, record.key] = record
+    return [record for record in newest_records.values() if record.value is not None]
 
 
 def declared_numbers(state: State) -> dict[str, int]:
     """Pipe to the number that its next declaration replaces."""
     declared = Declarations()
     for record in state.of(DECLARED):
-        with contextlib.suppress(
-            ValueError
-        ):  # a pipe that this release cannot read has a number all the same
+        # A pipe that this release cannot read has a number all the same.
+        with contextlib.suppress(ValueError):
             declared.take(record.key.encode(), orjson.dumps(record.value), record.offset)
     return {record.key: declared.number(record.key) for record in state.of(DECLARED)}
 
@@ -174,13 +173,13 @@ def check(state: State) -> None:
         Misconfigured: it cannot; the text names the record.
     """
     keys = {record.key for record in state.of(PIPES)}
-    newest = set(declared_numbers(state).values())
+    newest_numbers = set(declared_numbers(state).values())
     for record in state.records:
         try:
             if record.topic == PIPES:
                 _check_pipe(record, keys)
             elif record.topic == DECLARED:
-                _check_declaration(record, newest=record.offset in newest)
+                _check_declaration(record, newest=record.offset in newest_numbers)
             else:
                 _CHECKS[record.topic](record)
         except (KeyError, TypeError, ValueError) as error:
@@ -212,9 +211,9 @@ def _check_declaration(record: StateRecord, *, newest: bool) -> None:
 
 
 def _check_schema(record: StateRecord) -> None:
-    kind, *parts = orjson.loads(record.key)
+    kind, *version_key = orjson.loads(record.key)
     if kind == "version" and not (
-        len(parts) == 2 and isinstance(record.value["id"], int) and record.value["schema"]
+        len(version_key) == 2 and isinstance(record.value["id"], int) and record.value["schema"]
     ):
         raise ValueError("it is no version of a subject")
 

@@ -32,7 +32,7 @@ _STREAM_KEY: Final = STREAM_KEY.decode()
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """What is read from one Kafka."""
+    """The topics and partitions to read from one Kafka."""
 
     bootstrap: str
     partitions: Mapping[str, list[TopicPartition]]
@@ -97,7 +97,10 @@ async def _partitions(bootstrap: str, names: Mapping[str, str]) -> _Cluster:
         )
     return _Cluster(
         bootstrap,
-        {name: [TopicPartition(topic, at) for at in range(counts[topic])] for name, topic in names.items()},
+        {
+            name: [TopicPartition(topic, number) for number in range(counts[topic])]
+            for name, topic in names.items()
+        },
     )
 
 
@@ -111,24 +114,29 @@ async def _read_all(clusters: Sequence[_Cluster]) -> list[StateRecord]:
             for cluster in clusters
         ]
         while True:
-            before = await _ends(clusters, consumers)
+            before = await _end_offsets(clusters, consumers)
             records = [
                 record
                 for cluster, consumer in zip(clusters, consumers, strict=True)
                 for name, partitions in cluster.partitions.items()
                 for record in await _read(consumer, name, partitions)
             ]
-            if before == await _ends(clusters, consumers):
+            if before == await _end_offsets(clusters, consumers):
                 return records
 
 
-async def _ends(
+async def _end_offsets(
     clusters: Sequence[_Cluster], consumers: Sequence[AIOKafkaConsumer]
 ) -> list[Mapping[Any, int]]:
     """The ends of all topics but `source-positions`: it is written as events pass, and its records stand alone."""
     return [
         await consumer.end_offsets(
-            [tp for name, tps in cluster.partitions.items() if name != SOURCE_POSITIONS for tp in tps]
+            [
+                tp
+                for name, topic_partitions in cluster.partitions.items()
+                if name != SOURCE_POSITIONS
+                for tp in topic_partitions
+            ]
         )
         for cluster, consumer in zip(clusters, consumers, strict=True)
     ]

@@ -25,7 +25,7 @@ app = typer.Typer(help="Print or apply the access control entries (ACLs) that a 
 
 
 class AclFormat(StrEnum):
-    """How `hifi acl show` prints."""
+    """Output formats of `hifi acl show`."""
 
     TABLE = "table"
     KAFKA_ACLS = "kafka-acls"
@@ -80,9 +80,9 @@ def show(
         print_yaml(kafka_users(entries))
     else:
         rows = table("principal", "=operations", "=on", "name")
-        for who, acls in entries.items():
+        for principal_name, acls in entries.items():
             for resource, name, operations in _by_resource(acls):
-                rows.add_row(who, ", ".join(operations), resource, name)
+                rows.add_row(principal_name, ", ".join(operations), resource, name)
         print_table(rows, console)
 
 
@@ -104,9 +104,9 @@ async def apply(
     """
     target = kafka_target(data, kafka, stream)
     entries = principals(target.topics, principal, control)
-    created = await _audited(target, entries)
+    created_count = await _audited(target, entries)
     total = sum(map(len, entries.values()))
-    console.print(f"{created} of {total} entries were missing and have been created.", highlight=False)
+    console.print(f"{created_count} of {total} entries were missing and have been created.", highlight=False)
 
 
 async def _audited(target: Target, entries: Mapping[str, Sequence[Acl]]) -> int:
@@ -116,9 +116,9 @@ async def _audited(target: Target, entries: Mapping[str, Sequence[Acl]]) -> int:
         return await create_acls(target.kafka, entries)
     subject = f"acls/{target.topics.stream}"
     async with audit.audited("create access control entries", {subject: None}) as after:
-        created = await create_acls(target.kafka, entries)
-        after[subject] = {"created": created}
-    return created
+        created_count = await create_acls(target.kafka, entries)
+        after[subject] = {"created": created_count}
+    return created_count
 
 
 def principals(topics: Topics, template: str, control: str = "") -> Mapping[str, Sequence[Acl]]:
@@ -128,30 +128,30 @@ def principals(topics: Topics, template: str, control: str = "") -> Mapping[str,
         Misconfigured: the template is wrong.
     """
     entries: dict[str, Sequence[Acl]] = {}
-    for service, needs in access(topics, ControlTopics(control) if control else None).items():
+    for service, service_access in access(topics, ControlTopics(control) if control else None).items():
         try:
-            who = template.format(stream=topics.stream, service=service)
+            principal_name = template.format(stream=topics.stream, service=service)
         except (KeyError, IndexError, ValueError) as error:
             raise Misconfigured(
                 f"--principal {template}: {error!r}; write for example {DEFAULT_PRINCIPAL}"
             ) from None
-        if not who.startswith("User:") or who in entries:
+        if not principal_name.startswith("User:") or principal_name in entries:
             raise Misconfigured(
                 f"--principal {template}: expected `User:` and {{service}}, for example {DEFAULT_PRINCIPAL}"
             )
-        entries[who] = needs.acls()
+        entries[principal_name] = service_access.acls()
     return entries
 
 
 def kafka_acls(entries: Mapping[str, Sequence[Acl]]) -> Iterator[str]:
     """The `kafka-acls.sh` commands that create the entries."""
-    for who, acls in entries.items():
+    for principal_name, acls in entries.items():
         for resource, name, operations in _by_resource(acls):
             pattern = "prefixed" if name.endswith("*") else "literal"
             allowed = " ".join(f"--operation {operation}" for operation in operations)
             yield (
                 f'kafka-acls.sh --bootstrap-server "$KAFKA" --command-config "$CONFIG" --add '
-                f"--allow-principal '{who}' {allowed} --{resource} '{name.removesuffix('*')}' "
+                f"--allow-principal '{principal_name}' {allowed} --{resource} '{name.removesuffix('*')}' "
                 f"--resource-pattern-type {pattern}"
             )
 
@@ -163,11 +163,11 @@ def kafka_users(entries: Mapping[str, Sequence[Acl]]) -> list[dict[str, Any]]:
             "apiVersion": "kafka.strimzi.io/v1",
             "kind": "KafkaUser",
             "metadata": {
-                "name": who.removeprefix("User:").removeprefix("CN="),
+                "name": principal_name.removeprefix("User:").removeprefix("CN="),
                 "labels": {"strimzi.io/cluster": "CLUSTER"},
             },
             "spec": {
-                "authentication": {"type": "tls" if "CN=" in who else "scram-sha-512"},
+                "authentication": {"type": "tls" if "CN=" in principal_name else "scram-sha-512"},
                 "authorization": {
                     "type": "simple",
                     "acls": [
@@ -184,13 +184,13 @@ def kafka_users(entries: Mapping[str, Sequence[Acl]]) -> list[dict[str, Any]]:
                 },
             },
         }
-        for who, acls in entries.items()
+        for principal_name, acls in entries.items()
     ]
 
 
 def _by_resource(acls: Sequence[Acl]) -> Iterator[tuple[str, str, list[str]]]:
     """Resource type, name (with `*` if it is the beginning of names) and operations."""
-    for (resource, name, prefixed), group in groupby(
+    for (resource, name, is_prefix), group in groupby(
         acls, key=lambda acl: (acl.resource, acl.name, acl.prefixed)
     ):
-        yield resource, name + "*" * prefixed, [acl.operation for acl in group]
+        yield resource, name + "*" * is_prefix, [acl.operation for acl in group]

@@ -91,7 +91,7 @@ def apply(
         folder,
         trigger,
         quick=quick,
-        passed=data / "checked" if target.running else None,
+        passed_folder=data / "checked" if target.running else None,
         function_folders=target.running.python_path if target.running else None,
     )
     if target.control is not None:
@@ -114,8 +114,8 @@ async def declared_pipes(target: Target) -> tuple[dict[str, Pipe | None], Mappin
     Raises:
         Misconfigured: Kafka does not answer.
     """
-    published = await read_registry(target.kafka, target.topics)
-    before: dict[str, Pipe | None] = {name: revision.pipe for name, revision in published.pipes.items()}
+    registry = await read_registry(target.kafka, target.topics)
+    before: dict[str, Pipe | None] = {name: revision.pipe for name, revision in registry.pipes.items()}
     declared = {} if target.control is None else await target.control.declared()
     return before | {name: declaration.pipe for name, declaration in declared.items()}, declared
 
@@ -142,19 +142,19 @@ async def _declare(
     target: Target, control: ControlPlane, pipes: list[Pipe], *, delete_missing: bool
 ) -> Mapping[str, str]:
     """Declare what differs from the newest declaration, or without one from what is in force."""
-    published = await read_registry(target.kafka, target.topics)
-    if published.coloured:
+    registry = await read_registry(target.kafka, target.topics)
+    if registry.coloured:
         require_fit_for_colours(pipes)
-    require_readable(published, sorted(pipe.pipe for pipe in pipes))
+    require_readable(registry, sorted(pipe.pipe for pipe in pipes))
     before, declared = await declared_pipes(target)
     declared_now = wanted_pipes(pipes, before, delete_missing=delete_missing)
     if delete_missing:
-        declared_now |= dict.fromkeys(published.held.keys() - declared_now.keys())
-    changed = {
+        declared_now |= dict.fromkeys(registry.held.keys() - declared_now.keys())
+    changed_pipes = {
         name: pipe for name, pipe in declared_now.items() if name not in before or before[name] != pipe
     }
-    if changed:
-        await control.declare(changed, declared)
+    if changed_pipes:
+        await control.declare(changed_pipes, declared)
     return {name: _change(name, declared_now, before) for name in sorted(declared_now)}
 
 
@@ -162,7 +162,7 @@ def _declare_by_api(api: ManageApi, pipes: list[Pipe], *, delete_missing: bool) 
     """Declare what differs, one pipe after the other."""
     names = {pipe.pipe for pipe in pipes}
     before = {name: api.pipe(name) for name in sorted(names | set(api.names() if delete_missing else ()))}
-    pipes_before = {name: managed.pipe for name, managed in before.items()}
+    pipes_before = {name: managed_pipe.pipe for name, managed_pipe in before.items()}
     pipes_after = wanted_pipes(pipes, pipes_before, delete_missing=delete_missing)
     for name in sorted(pipes_after):
         if pipes_after[name] != pipes_before[name]:
@@ -210,13 +210,13 @@ async def _publish(
     target: Target, pipes: list[Pipe], *, delete_missing: bool, share: int | None
 ) -> tuple[Mapping[str, str], dict[str, int]]:
     """Publish the pipes; return the change of each pipe, and its newest revision."""
-    published = await read_registry(target.kafka, target.topics)
-    before = published.pipes
+    registry = await read_registry(target.kafka, target.topics)
+    before = registry.pipes
     names = {pipe.pipe for pipe in pipes}
     if delete_missing:
-        names |= before.keys() | published.held.keys()
-    was = {f"pipe/{name}": before[name].number if name in before else None for name in sorted(names)}
-    async with target.principals.audited("apply", was) as after:
+        names |= before.keys() | registry.held.keys()
+    old_numbers = {f"pipe/{name}": before[name].number if name in before else None for name in sorted(names)}
+    async with target.principals.audited("apply", old_numbers) as after:
         changes = await put_in_force(
             target.kafka, target.topics, pipes, delete_missing=delete_missing, share=share
         )

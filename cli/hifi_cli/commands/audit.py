@@ -53,5 +53,7 @@ def _short(value: object) -> str:
     if not isinstance(value, dict):
         return str(value)
     return (
-        str(value["role"]) if "role" in value else ", ".join(f"{name} {fact}" for name, fact in value.items())
+        str(value["role"])
+        if "role" in value
+        else ", ".join(f"{name} {field}" for name, field in value.items())
     )

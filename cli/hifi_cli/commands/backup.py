@@ -60,12 +60,14 @@ def print_counts(counts: Mapping[str, int]) -> None:
 
 def _write(file: Path, content: bytes) -> None:
     """Write the file completely or not at all."""
-    unfinished = file.with_name(file.name + ".unfinished")
+    unfinished_file = file.with_name(file.name + ".unfinished")
     try:
-        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as written:
-            written.write(content)
-            written.flush()
-            os.fsync(written.fileno())
-        unfinished.rename(file)
+        with os.fdopen(
+            os.open(unfinished_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"
+        ) as output:
+            output.write(content)
+            output.flush()
+            os.fsync(output.fileno())
+        unfinished_file.rename(file)
     except OSError as error:
         raise Misconfigured(f"{file} cannot be written: {error}") from None

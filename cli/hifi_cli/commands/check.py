@@ -62,8 +62,8 @@ def check(
     notes: list[PipeProblem] = []
     views: list[View] = []
     pipes, problems = check_folder(folder, trigger, sql=not quick, notes=notes, views=views)
-    if not problems and (excess := overload(pipes, MeshRating(rating))):
-        problems = [PipeProblem(folder, 1, "source.quota.events", excess)]
+    if not problems and (shortage := overload(pipes, MeshRating(rating))):
+        problems = [PipeProblem(folder, 1, "source.quota.events", shortage)]
     if as_json:
         print_json(
             [
@@ -106,12 +106,12 @@ def load_checked_pipes(
     trigger: Trigger,
     *,
     quick: bool,
-    passed: Path | None = None,
+    passed_folder: Path | None = None,
     function_folders: Sequence[Path] | None = None,
 ) -> list[Pipe]:
     """Return the pipes of a folder; if there are problems, print them and exit with status 1."""
     pipes, problems = check_folder(
-        folder, trigger, sql=not quick, passed_folder=passed, function_folders=function_folders
+        folder, trigger, sql=not quick, passed_folder=passed_folder, function_folders=function_folders
     )
     if problems:
         print_problems(problems)

@@ -57,7 +57,7 @@ async def status(data: Data = DEFAULT_DATA, *, as_json: AsJson = False) -> None:
     colours = await operations.colours()
     accounts = dict(zip(NAMES, await asyncio.gather(*map(operations.account, NAMES)), strict=True))
     if as_json:
-        seen = {
+        accounts_json = {
             name: {
                 "condition": account.condition.value,
                 "reasons": account.reasons,
@@ -65,18 +65,18 @@ async def status(data: Data = DEFAULT_DATA, *, as_json: AsJson = False) -> None:
             }
             for name, account in accounts.items()
         }
-        print_json(colours.json() | {"seen": seen})
+        print_json(colours.json() | {"seen": accounts_json})
         return
     rows = table("colour", "state", ">share", "condition", ">records that wait", "runs on", "why")
     for name, colour in colours.colours.items():
         account = accounts[name]
-        waiting = f"{sum(account.waiting.values()):,}" if account.waiting else "-"
+        waiting_text = f"{sum(account.waiting.values()):,}" if account.waiting else "-"
         rows.add_row(
             name,
             colour.state.value,
             f"{colour.share / 100:g} %",
             account.condition.value,
-            waiting,
+            waiting_text,
             colour.setup.text() or "-",
             "; ".join(account.reasons),
         )
@@ -114,7 +114,7 @@ async def shift(
     shares = {_checked(name): first, other(name): WHOLE_SHARE - first}
     kind = ActionKind.RECOVER if recovery else ActionKind.SHIFT
     operations = _operations(data, forced=force)
-    await _done(operations, "shift requests", lambda: operations.shift(shares, reason, kind=kind))
+    await _take_step(operations, "shift requests", lambda: operations.shift(shares, reason, kind=kind))
 
 
 @app.command()
@@ -127,9 +127,11 @@ async def split(
     Examples:
       hifi colour split
     """
-    half = WHOLE_SHARE // 2
+    half_share = WHOLE_SHARE // 2
     operations = _operations(data, forced=force)
-    await _done(operations, "split requests", lambda: operations.shift(dict.fromkeys(NAMES, half), reason))
+    await _take_step(
+        operations, "split requests", lambda: operations.shift(dict.fromkeys(NAMES, half_share), reason)
+    )
 
 
 @app.command()
@@ -138,7 +140,7 @@ async def drain(
     name: Name,
     data: Data = DEFAULT_DATA,
     reason: Reason = "a person asks for it",
-    within: Within = 3600,
+    timeout_s: Within = 3600,
     *,
     force: Force = False,
 ) -> None:
@@ -151,7 +153,9 @@ async def drain(
       hifi colour drain blue
     """
     operations = _operations(data, forced=force)
-    await _done(operations, f"drain {name}", lambda: operations.drain(_checked(name), reason, within, _tell))
+    await _take_step(
+        operations, f"drain {name}", lambda: operations.drain(_checked(name), reason, timeout_s, _print)
+    )
 
 
 @app.command()
@@ -160,7 +164,7 @@ async def sleep(
     name: Name,
     data: Data = DEFAULT_DATA,
     reason: Reason = "a person asks for it",
-    within: Within = 3600,
+    timeout_s: Within = 3600,
     *,
     force: Force = False,
 ) -> None:
@@ -172,7 +176,9 @@ async def sleep(
       hifi colour sleep blue
     """
     operations = _operations(data, forced=force)
-    await _done(operations, f"sleep {name}", lambda: operations.sleep(_checked(name), reason, within, _tell))
+    await _take_step(
+        operations, f"sleep {name}", lambda: operations.sleep(_checked(name), reason, timeout_s, _print)
+    )
 
 
 @app.command()
@@ -181,7 +187,7 @@ async def wake(
     name: Name,
     data: Data = DEFAULT_DATA,
     reason: Reason = "a person asks for it",
-    within: Within = 600,
+    timeout_s: Within = 600,
     partitions: Annotated[
         int | None,
         typer.Option(
@@ -229,32 +235,32 @@ async def wake(
     folder = str(Path(release).resolve()) if release and release != INSTALLED else release
     change = SetupChange(partitions or 0, kafka_version, folder, read_settings(settings or []))
     operations = _operations(data)
-    aside = await _audited(
-        operations, f"wake {name}", lambda: operations.wake(_checked(name), reason, within, change)
+    old_stream = await _audited(
+        operations, f"wake {name}", lambda: operations.wake(_checked(name), reason, timeout_s, change)
     )
-    if aside is not None:
-        _tell(f"{name} has a new stream. The old one, with its dead letters and minutes, is in {aside}")
-    _tell(_DONE)
+    if old_stream is not None:
+        _print(f"{name} has a new stream. The old one, with its dead letters and minutes, is in {old_stream}")
+    _print(_DONE)
 
 
-async def _done(operations: ColourOperations, what: str, step: Callable[[], Awaitable[None]]) -> None:
-    await _audited(operations, what, step)
-    _tell(_DONE)
+async def _take_step(operations: ColourOperations, action: str, step: Callable[[], Awaitable[None]]) -> None:
+    await _audited(operations, action, step)
+    _print(_DONE)
 
 
-async def _audited(operations: ColourOperations, what: str, step: Callable[[], Awaitable[T]]) -> T:
+async def _audited(operations: ColourOperations, action: str, step: Callable[[], Awaitable[T]]) -> T:
     """Take a step, with its entry in the audit: the colours before and after it, also where it failed half-way."""
     topics = principal_topics(operations.topics.stream)
-    before = {_SUBJECT: _shown(await operations.colours())}
-    async with audited_command(operations.control_kafka, topics, what, before) as after:
+    before = {_SUBJECT: _audit_fields(await operations.colours())}
+    async with audited_command(operations.control_kafka, topics, action, before) as after:
         try:
             return await step()
         finally:
             with contextlib.suppress(HifiError):
-                after[_SUBJECT] = _shown(await operations.colours())
+                after[_SUBJECT] = _audit_fields(await operations.colours())
 
 
-def _shown(colours: Colours) -> dict[str, Any]:
+def _audit_fields(colours: Colours) -> dict[str, Any]:
     """State, share and setup of each colour, for the audit."""
     return {
         name: f"{colour.state.value} {colour.share / 100:g} % {colour.setup.text()}".rstrip()
@@ -262,7 +268,7 @@ def _shown(colours: Colours) -> dict[str, Any]:
     }
 
 
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     console.print(text, highlight=False)
 
 

@@ -137,11 +137,13 @@ async def show(
         header: content.decode("utf-8", "replace") for header, content in dead_letter.header_fields.items()
     }
     if as_json:
-        facts: dict[str, Any] = dead_letter.summary() | {
+        letter_fields: dict[str, Any] = dead_letter.summary() | {
             "key": (dead_letter.key or b"").decode("utf-8", "replace"),
             "headers": headers,
         }
-        print_json(facts | ({"value": body} if value else {"value_bytes": len(dead_letter.value or b"")}))
+        print_json(
+            letter_fields | ({"value": body} if value else {"value_bytes": len(dead_letter.value or b"")})
+        )
         return
     rows = table(
         "=header", "value", title=f"Dead letter {dead_letter.id}, {local_time(dead_letter.dead_ms / 1000)}"
@@ -172,7 +174,7 @@ async def replay(
     kafka: Kafka = None,
     stream: Stream = None,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="Replay all dead letters.")] = False,
+    all_letters: Annotated[bool, typer.Option("--all", help="Replay all dead letters.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Replay dead letters: process them again, starting with the service that refused them.
@@ -184,13 +186,13 @@ async def replay(
       hifi dead replay 3:1042
       hifi dead replay --pipe orders --destination warehouse --since 1d
     """
-    chosen = _filter(pipe, destination, reason, since, until)
-    if not names and chosen == DeadLetterFilter() and not everything:
+    letter_filter = _filter(pipe, destination, reason, since, until)
+    if not names and letter_filter == DeadLetterFilter() and not all_letters:
         raise Misconfigured("no dead letters selected: give ids, a filter such as --pipe, or --all")
-    wanted_places = {parse_id(name) for name in names or ()}
+    wanted_positions = {parse_id(name) for name in names or ()}
     target = kafka_target(data, kafka, stream)
     outcomes: Counter[str] = Counter()
-    published = await read_registry(target.kafka, target.topics)
+    registry = await read_registry(target.kafka, target.topics)
     before = {f"pipe/{pipe or 'all'}": _selection(names, destination, reason, since, until)}
     async with (
         target.principals.audited("replay dead letters", before) as after,
@@ -198,12 +200,12 @@ async def replay(
     ):
         with record_progress("replaying") as bars:
             bar = bars.add_task("", total=None)
-            show_progress = lambda done, total: bars.update(bar, completed=done, total=total)  # noqa: E731
-            async for dead_letter in letters(target.kafka, target.topics, chosen, show_progress):
-                if not wanted_places or (dead_letter.partition, dead_letter.offset) in wanted_places:
-                    outcomes[await _replayed(producer, target, dead_letter, published)] += 1
+            show_progress = lambda read_count, total: bars.update(bar, completed=read_count, total=total)  # noqa: E731
+            async for dead_letter in letters(target.kafka, target.topics, letter_filter, show_progress):
+                if not wanted_positions or (dead_letter.partition, dead_letter.offset) in wanted_positions:
+                    outcomes[await _replayed(producer, target, dead_letter, registry)] += 1
                     after.update({subject: dict(outcomes) for subject in before})
-    missing = len(wanted_places) - outcomes.total() if wanted_places else 0
+    missing = len(wanted_positions) - outcomes.total() if wanted_positions else 0
     counts = {
         "replayed": outcomes["replayed"],
         "already": outcomes["already"],
@@ -212,26 +214,26 @@ async def replay(
     if as_json:
         print_json(counts | {"missing": missing})
     else:
-        more = f"; {counts['already']:,} had been replayed before" if counts["already"] else ""
-        more += f"; {counts['refused']:,} cannot be replayed" if counts["refused"] else ""
-        more += f"; {missing:,} of the ids do not exist" if missing else ""
-        console.print(f"{counts['replayed']:,} dead letter(s) replayed{more}", highlight=False)
+        suffix = f"; {counts['already']:,} had been replayed before" if counts["already"] else ""
+        suffix += f"; {counts['refused']:,} cannot be replayed" if counts["refused"] else ""
+        suffix += f"; {missing:,} of the ids do not exist" if missing else ""
+        console.print(f"{counts['replayed']:,} dead letter(s) replayed{suffix}", highlight=False)
     if counts["refused"] or missing:
         raise typer.Exit(FAILED)
 
 
 def _selection(names: list[str] | None, *filters: str | None) -> dict[str, Any]:
-    """What a replay was asked for, without what was not given."""
+    """The arguments of a replay that were given, for the audit."""
     by_option = dict(zip(("destination", "reason", "since", "until"), filters, strict=True))
     return {"ids": names or []} | {name: text for name, text in by_option.items() if text}
 
 
 async def _replayed(
-    producer: Producer, target: Target, dead_letter: DeadLetter, published: RegistrySnapshot
+    producer: Producer, target: Target, dead_letter: DeadLetter, registry: RegistrySnapshot
 ) -> str:
-    pipes, held = published.pipes, published.held
+    pipes, held_pipes = registry.pipes, registry.held
     try:
-        async for _, topic in replay_letters(producer, target.topics, [dead_letter], pipes, held):
+        async for _, topic in replay_letters(producer, target.topics, [dead_letter], pipes, held_pipes):
             return "replayed" if topic else "already"
     except Rejected as error:
         errors.print(f"{dead_letter.id}: {error.detail}", highlight=False, markup=False)
@@ -268,22 +270,26 @@ def _filter(
 
 def dead_letter_table(dead_letters: list[DeadLetter], *, wide: bool = False) -> Table:
     """Make the table of dead letters, in the order given."""
-    more = ["detail"] if wide else []
-    rows = table("=id", "=time", "pipe", "event", "refused by", "reason", *more, "replayed")
+    extra_columns = ["detail"] if wide else []
+    rows = table("=id", "=time", "pipe", "event", "refused by", "reason", *extra_columns, "replayed")
     for dead_letter in dead_letters:
-        facts = dead_letter.summary()
-        refused_by = facts["service"] + (f" for {facts['destination']}" if facts["destination"] else "")
-        detail = facts["detail"] + (f" at {facts['pointer']}" if facts["pointer"] else "")
-        at = local_time(dead_letter.dead_ms / 1000)
+        letter_fields = dead_letter.summary()
+        refused_by = letter_fields["service"] + (
+            f" for {letter_fields['destination']}" if letter_fields["destination"] else ""
+        )
+        detail = letter_fields["detail"] + (
+            f" at {letter_fields['pointer']}" if letter_fields["pointer"] else ""
+        )
+        dead_time = local_time(dead_letter.dead_ms / 1000)
         cells = [
             dead_letter.id,
-            at if wide else at[5:],
-            facts["pipe"],
-            short(facts["event"]),
+            dead_time if wide else dead_time[5:],
+            letter_fields["pipe"],
+            short(letter_fields["event"]),
             refused_by,
-            facts["reason"],
+            letter_fields["reason"],
         ]
         if wide:
             cells.append(detail)
-        rows.add_row(*map(escape, cells), "yes" if facts["replayed"] else "")
+        rows.add_row(*map(escape, cells), "yes" if letter_fields["replayed"] else "")
     return rows

@@ -138,16 +138,15 @@ def demo(
     interrupted = False
     try:
         log_to(folder / "logs" / "mesh.log")
-        run = _make_run(workspace, rate, seconds, trigger, secure, kind=kind, kill=kill)
-        numbers = asyncio.run(_run(run, orderly=data is not None))
+        demo_run = _make_run(workspace, rate, seconds, trigger, secure, kind=kind, kill=kill)
+        numbers = asyncio.run(_run(demo_run, orderly=data is not None))
     except typer.Exit:
         interrupted = True
         raise
     finally:
-        whole = numbers is not None and _KINDS[kind].good(numbers)
-        if (
-            data is None and not keep and (whole or interrupted)
-        ):  # kept after an error, whose message names a log file in it
+        succeeded = numbers is not None and _KINDS[kind].good(numbers)
+        # It is kept after an error, whose message names a log file in it.
+        if data is None and not keep and (succeeded or interrupted):
             shutil.rmtree(folder, ignore_errors=True)
     if report is not None:
         report.write_bytes(orjson.dumps(numbers, option=orjson.OPT_INDENT_2))
@@ -157,17 +156,17 @@ def demo(
         _KINDS[kind].show(numbers)
     if folder.exists() and not as_json:
         console.print(f"All files are in {folder}.", highlight=False, style="dim")
-    if not whole:
+    if not succeeded:
         raise typer.Exit(FAILED)
 
 
-def _kind(**chosen: bool) -> str:
+def _kind(**flags: bool) -> str:
     """Name of the demo; empty: the one without an option.
 
     Raises:
         Misconfigured: more than one was chosen.
     """
-    names = [name for name, is_chosen in chosen.items() if is_chosen]
+    names = [name for name, is_chosen in flags.items() if is_chosen]
     if len(names) > 1:
         raise Misconfigured(
             f"{' and '.join(f'--{name}' for name in names)} are different demos: give one of them"
@@ -207,39 +206,39 @@ def _make_run(
     kind: str,
     kill: bool,
 ) -> _Run:
-    tell = partial(errors.print, highlight=False)
+    print_line = partial(errors.print, highlight=False)
     if kind == "colours":
-        return ColourTour(LoadProcesses(workspace), rate or 100, trigger, TourSteps(tell))
+        return ColourTour(LoadProcesses(workspace), rate or 100, trigger, TourSteps(print_line))
     plan = Plan(
         workspace.data, port=workspace.ingest_port, trigger=trigger, secure=secure, env=workspace.secrets
     )
-    run: _Run
+    demo_run: _Run
     if kind == "cdc":
-        run = ChangeDemo.planned(workspace, plan, tell, kills=kill)
+        demo_run = ChangeDemo.planned(workspace, plan, print_line, kills=kill)
     elif kind == "control":
         tour = LoadTest(workspace, Mesh(with_control_plane(plan)))
-        run = ControlTour(tour, rate or 200, TourSteps(tell))
+        demo_run = ControlTour(tour, rate or 200, TourSteps(print_line))
     else:
-        run = Demo(LoadTest(workspace, Mesh(plan)), rate or 500, seconds or 60)
-    run.load_test.mesh.prepare()
-    return run
+        demo_run = Demo(LoadTest(workspace, Mesh(plan)), rate or 500, seconds or 60)
+    demo_run.load_test.mesh.prepare()
+    return demo_run
 
 
-async def _run(run: _Run, *, orderly: bool) -> dict[str, Any]:
+async def _run(demo_run: _Run, *, orderly: bool) -> dict[str, Any]:
     interrupts = Interrupts()
-    progress = show_progress(run.load_test) if isinstance(run, Demo) else contextlib.nullcontext()
+    progress = show_progress(demo_run.load_test) if isinstance(demo_run, Demo) else contextlib.nullcontext()
     with interrupts.handle_signals():
         try:
             async with progress:
-                numbers = await interrupts.run(run.run())
+                numbers = await interrupts.run(demo_run.run())
             if orderly:
-                await interrupts.run(run.stop())
+                await interrupts.run(demo_run.stop())
             return numbers
         except Interrupted:
             errors.print("interrupted; ending all processes", highlight=False)
             raise typer.Exit(INTERRUPTED) from None
         finally:
-            await run.kill()
+            await demo_run.kill()
             # Wait for threads that still write into the folder, which is removed next.
             await asyncio.get_running_loop().shutdown_default_executor()
 
@@ -258,10 +257,10 @@ def _print_report(numbers: Mapping[str, Any]) -> None:
         print_table(table, console)
     for difference in numbers["differences"]:
         console.print(f"[red]{escape(difference)}[/]", highlight=False)
-    accepted = numbers["accepted"]
+    accepted_count = numbers["accepted"]
     if is_good(numbers):
         console.print(
-            f"\n[bold green]All {accepted:,} accepted events were delivered exactly as declared.[/]",
+            f"\n[bold green]All {accepted_count:,} accepted events were delivered exactly as declared.[/]",
             highlight=False,
         )
     else:
@@ -273,7 +272,7 @@ def _print_report(numbers: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What differs between the demos at their end: whether the report is good, and how it is printed."""
+    """The parts of the demos that differ at their end: whether the report is good, and its output."""
 
     good: Callable[[Mapping[str, Any]], bool]
     show: Callable[[Mapping[str, Any]], None]

@@ -55,8 +55,8 @@ async def start(
         )
     target = kafka_target(data, kafka, stream)
     is_folder = target.running is not None and release != INSTALLED
-    named = str(Path(release).resolve()) if is_folder else release
-    await target.require_control().deploy(service, named, batch)
+    release_name = str(Path(release).resolve()) if is_folder else release
+    await target.require_control().deploy(service, release_name, batch)
     console.print(
         f"The deployer replaces the release of {service}. `hifi deploy status` shows how far it is.",
         highlight=False,
@@ -104,7 +104,7 @@ async def abort(
     Examples:
       hifi deploy abort normalize
     """
-    await _ask(data, kafka, stream, service, RequestKind.ABORT)
+    await _ask_deployer(data, kafka, stream, service, RequestKind.ABORT)
 
 
 @app.command()
@@ -117,7 +117,7 @@ async def pause(
     Examples:
       hifi deploy pause normalize
     """
-    await _ask(data, kafka, stream, service, RequestKind.PAUSE)
+    await _ask_deployer(data, kafka, stream, service, RequestKind.PAUSE)
 
 
 @app.command()
@@ -130,7 +130,7 @@ async def resume(
     Examples:
       hifi deploy resume normalize
     """
-    await _ask(data, kafka, stream, service, RequestKind.RESUME)
+    await _ask_deployer(data, kafka, stream, service, RequestKind.RESUME)
 
 
 @app.command()
@@ -146,10 +146,12 @@ async def force(
     Examples:
       hifi deploy force normalize
     """
-    await _ask(data, kafka, stream, service, RequestKind.FORCE)
+    await _ask_deployer(data, kafka, stream, service, RequestKind.FORCE)
 
 
-async def _ask(data: Path, kafka: str | None, stream: str | None, service: str, kind: RequestKind) -> None:
+async def _ask_deployer(
+    data: Path, kafka: str | None, stream: str | None, service: str, kind: RequestKind
+) -> None:
     deployment = await kafka_target(data, kafka, stream).require_control().ask_deployer(service, kind)
     console.print(
         f"Asked the deployer to {kind.value} the deployment of {deployment.release}.", highlight=False

@@ -60,10 +60,10 @@ async def list_(
     if not rows:
         console.print("No destination was ever parked.")
         return
-    shown = table("pipe", "destination", "state", "since", "by", "reason")
+    listing = table("pipe", "destination", "state", "since", "by", "reason")
     for row in rows:
-        shown.add_row(*row.values())
-    print_table(shown, console)
+        listing.add_row(*row.values())
+    print_table(listing, console)
 
 
 @app.command()
@@ -81,7 +81,7 @@ async def park(
     Examples:
       hifi destinations park flights billing --reason "moves to another region"
     """
-    await _set(kafka_target(data, kafka, stream), pipe, destination, DestinationState.PARKED, reason)
+    await _set_state(kafka_target(data, kafka, stream), pipe, destination, DestinationState.PARKED, reason)
     console.print(
         f"{pipe}/{destination} is parked. Resume it with `hifi destinations resume`.", highlight=False
     )
@@ -102,7 +102,7 @@ async def resume(
     Examples:
       hifi destinations resume flights billing
     """
-    await _set(kafka_target(data, kafka, stream), pipe, destination, DestinationState.ACTIVE, reason)
+    await _set_state(kafka_target(data, kafka, stream), pipe, destination, DestinationState.ACTIVE, reason)
     console.print(f"{pipe}/{destination} is active; what is parked comes back.", highlight=False)
 
 
@@ -121,7 +121,7 @@ async def expire(
     Examples:
       hifi destinations expire flights billing
     """
-    await _set(kafka_target(data, kafka, stream), pipe, destination, DestinationState.EXPIRING, reason)
+    await _set_state(kafka_target(data, kafka, stream), pipe, destination, DestinationState.EXPIRING, reason)
     console.print(f"What is parked of {pipe}/{destination} becomes dead letters.", highlight=False)
 
 
@@ -135,7 +135,9 @@ async def _read(target: Target) -> DestinationStates:
     return states
 
 
-async def _set(target: Target, pipe: str, destination: str, state: DestinationState, reason: str) -> None:
+async def _set_state(
+    target: Target, pipe: str, destination: str, state: DestinationState, reason: str
+) -> None:
     """Publish a state.
 
     Raises:
@@ -151,8 +153,8 @@ async def _set(target: Target, pipe: str, destination: str, state: DestinationSt
         choice = f"; it has {', '.join(sorted(declared))}" if declared else ""
         raise Misconfigured(f"the pipe {pipe!r} has no destination {destination!r}{choice}")
     subject, before = f"destination/{pipe}/{destination}", states.get(name)
-    was = DestinationState.ACTIVE if before is None else before.state
-    async with target.principals.audited(f"make it {state.value}", {subject: was.value}) as after:
+    old_state = DestinationState.ACTIVE if before is None else before.state
+    async with target.principals.audited(f"make it {state.value}", {subject: old_state.value}) as after:
         producer = Producer(target.kafka, "hifi-destinations")
         await producer.start()
         try:

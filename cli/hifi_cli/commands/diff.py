@@ -61,9 +61,9 @@ def diff(
     else:
         for text in differences.values():
             console.print(text, highlight=False, markup=False, soft_wrap=True, end="")
-    if lacks := overload(
+    if shortage := overload(
         [pipe for pipe in (before | after).values() if pipe is not None], MeshRating(rating)
     ):
-        errors.print(f"no capacity: {lacks}", highlight=False)
-    if (differences or lacks) and exit_code:
+        errors.print(f"no capacity: {shortage}", highlight=False)
+    if (differences or shortage) and exit_code:
         raise typer.Exit(FAILED)

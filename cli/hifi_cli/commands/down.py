@@ -34,17 +34,18 @@ def down(
     if not running.is_locked(data):
         console.print(f"No mesh is running on {data}.", highlight=False)
         return
-    signalled = 0
+    signalled_pid = 0
     end = time.monotonic() + DOWN_S
     with console.status("waiting for the services to shut down"):
         while running.is_locked(data):
             mesh = running.find(data)
-            if mesh is not None and mesh.pid != signalled:  # a mesh that is starting publishes its pid later
-                signalled = mesh.pid
+            # A mesh that is starting publishes its pid later.
+            if mesh is not None and mesh.pid != signalled_pid:
+                signalled_pid = mesh.pid
                 _signal(mesh, signal.SIGKILL if force else signal.SIGTERM)
             if time.monotonic() > end:
                 raise HifiError(
-                    f"the mesh on {data} (process {signalled or 'unknown'}) did not stop within {DOWN_S:.0f} s; "
+                    f"the mesh on {data} (process {signalled_pid or 'unknown'}) did not stop within {DOWN_S:.0f} s; "
                     "--force kills it immediately"
                 )
             time.sleep(0.1)

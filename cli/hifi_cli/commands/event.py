@@ -53,29 +53,35 @@ def event(
             markup=False,
         )
     else:
-        for shown in body["events"]:
-            print_table(event_table(shown), console)
+        for event_body in body["events"]:
+            print_table(event_table(event_body), console)
     if not body["events"]:
         raise typer.Exit(UNKNOWN)
 
 
-def event_table(shown: dict[str, Any]) -> Table:
+def event_table(event_body: dict[str, Any]) -> Table:
     """Make the table of the outcomes of an event."""
     deliveries = table(
-        "destination", "outcome", "why", "release", title=f"raw {shown['partition']}:{shown['offset']}"
+        "destination",
+        "outcome",
+        "why",
+        "release",
+        title=f"raw {event_body['partition']}:{event_body['offset']}",
     )
-    for outcome in shown["outcomes"]:
+    for outcome in event_body["outcomes"]:
         deliveries.add_row(
             escape(outcome["destination"] or "all"),
             outcome["outcome"],
             escape(outcome["reason"] or ""),
             escape(outcome.get("release") or ""),
         )
-    for name in shown["not_wanted"]:
+    for name in event_body["not_wanted"]:
         deliveries.add_row(escape(name), "not wanted", _NOT_WANTED, "")
-    waiting = set(shown["wanted"] or []) - {outcome["destination"] for outcome in shown["outcomes"]}
-    for name in sorted(waiting):
+    open_destinations = set(event_body["wanted"] or []) - {
+        outcome["destination"] for outcome in event_body["outcomes"]
+    }
+    for name in sorted(open_destinations):
         deliveries.add_row(escape(name), "open", "it has no outcome yet", "")
-    if shown["wanted"] is None and not shown["outcomes"]:
+    if event_body["wanted"] is None and not event_body["outcomes"]:
         deliveries.add_row("all", "open", "enrich has not written it yet, or it is lost: see `hifi lost`", "")
     return deliveries

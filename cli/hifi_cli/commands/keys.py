@@ -62,23 +62,23 @@ async def issue(
       hifi keys issue orders --key-file shop.key
       hifi keys issue clicks --origin https://shop.example --expires 90d --key-file page.key
     """
-    targets, now = _targets(data, kafka, stream), now_us()
+    targets, time_us = _targets(data, kafka, stream), now_us()
     await _require_published(targets, pipe)
-    expires_us = None if expires is None else now + int(_duration_s("--expires", expires) * MICROSECONDS)
-    issued = issued_key(
+    expires_us = None if expires is None else time_us + int(_duration_s("--expires", expires) * MICROSECONDS)
+    write_key = issued_key(
         await asyncio.to_thread(_read_or_make, key_file),
         pipe,
         origins=origin or (),
         expires_us=expires_us,
         author=author(),
-        at_us=now,
+        at_us=time_us,
     )
     for target in targets:
-        before = (await _read(target)).keys.by_id.get(issued.id)
+        before = (await _read(target)).keys.by_id.get(write_key.id)
         if before is not None and before.pipe != pipe:
             raise Misconfigured(f"the key in {key_file} is one of the pipe {before.pipe}; give each its own")
-    await _write("issue the write key", targets, {issued.id: None}, [issued], data, kafka, stream)
-    _say(f"Issued {issued.id} for {pipe}; the key is in {key_file}.")
+    await _write("issue the write key", targets, {write_key.id: None}, [write_key], data, kafka, stream)
+    _say(f"Issued {write_key.id} for {pipe}; the key is in {key_file}.")
 
 
 @app.command()
@@ -100,7 +100,7 @@ async def rotate(
     """
     targets = _targets(data, kafka, stream)
     before = await _of_id(targets, key)
-    after, expiring = rotated(
+    after, expiring_key = rotated(
         before,
         await asyncio.to_thread(_read_or_make, key_file),
         _duration_s("--overlap", overlap),
@@ -111,7 +111,7 @@ async def rotate(
         "rotate the write key",
         targets,
         {key: before.json(), after.id: None},
-        [after, expiring],
+        [after, expiring_key],
         data,
         kafka,
         stream,
@@ -149,19 +149,19 @@ async def list_keys(
       hifi keys list orders
     """
     states = [await _read(target) for target in _targets(data, kafka, stream)]
-    by_id = {identity: issued for state in states for identity, issued in state.keys.by_id.items()}
-    listed = [issued for issued in by_id.values() if pipe in (None, issued.pipe)]
-    listed.sort(key=lambda issued: (issued.pipe, issued.at_us))
+    by_id = {identity: write_key for state in states for identity, write_key in state.keys.by_id.items()}
+    issued_keys = [write_key for write_key in by_id.values() if pipe in (None, write_key.pipe)]
+    issued_keys.sort(key=lambda write_key: (write_key.pipe, write_key.at_us))
     rows = []
-    for issued in listed:
-        uses = [state.uses.at_us(issued.id, issued.at_us) for state in states]
-        rows.append(issued.json(max(filter(None, uses), default=None)))
+    for write_key in issued_keys:
+        use_times_us = [state.uses.at_us(write_key.id, write_key.at_us) for state in states]
+        rows.append(write_key.json(max(filter(None, use_times_us), default=None)))
     if as_json:
         print_json(rows)
         return
-    shown = table("id", "pipe", "origins", "expires", "last used", "issued by")
+    listing = table("id", "pipe", "origins", "expires", "last used", "issued by")
     for row in rows:
-        shown.add_row(
+        listing.add_row(
             row["id"],
             row["pipe"],
             ", ".join(row["origins"]) or "programs",
@@ -169,7 +169,7 @@ async def list_keys(
             _time(row["last_used_us"]),
             row["author"],
         )
-    print_table(shown, console)
+    print_table(listing, console)
 
 
 def _targets(data: Path, kafka: str | None, stream: str | None) -> list[Target]:
@@ -179,16 +179,16 @@ def _targets(data: Path, kafka: str | None, stream: str | None) -> list[Target]:
 
 async def _require_published(targets: list[Target], pipe: str) -> None:
     for target in targets:
-        published = (await read_registry(target.kafka, target.topics)).pipes.get(pipe)
-        if published is None or published.pipe.source.kind != "http":
+        revision = (await read_registry(target.kafka, target.topics)).pipes.get(pipe)
+        if revision is None or revision.pipe.source.kind != "http":
             raise Misconfigured(f"no pipe {pipe} with a source of the kind `http` is published")
 
 
 async def _of_id(targets: list[Target], key: str) -> IssuedKey:
     """The key, also one that only one colour has, because the other did not answer when it was issued or revoked."""
     for target in targets:
-        if (issued := (await _read(target)).keys.by_id.get(key)) is not None:
-            return issued
+        if (write_key := (await _read(target)).keys.by_id.get(key)) is not None:
+            return write_key
     raise Misconfigured(f"there is no issued key {key}; `hifi keys list` lists those that exist")
 
 
@@ -202,7 +202,7 @@ async def _read(target: Target) -> _State:
 
 
 async def _write(
-    what: str,
+    action: str,
     targets: list[Target],
     before: dict[str, object],
     keys: list[IssuedKey],
@@ -211,18 +211,18 @@ async def _write(
     stream: str | None,
 ) -> None:
     """Write keys to all targets, between the entries of the audit; an id of `before` that has no key is revoked."""
-    written = {issued.id: issued for issued in keys}
+    keys_by_id = {issued.id: issued for issued in keys}
     records = [
-        written[identity].record() if identity in written else Record(identity.encode(), None, [])
+        keys_by_id[identity].record() if identity in keys_by_id else Record(identity.encode(), None, [])
         for identity in before
     ]
     audit = audit_topics(data, kafka, stream)
-    subjects = {f"write-key/{identity}": was for identity, was in before.items()}
-    async with audit.audited(what, subjects) as after:
+    subjects = {f"write-key/{identity}": old_key for identity, old_key in before.items()}
+    async with audit.audited(action, subjects) as after:
         for target in targets:
             async with answering(f"Kafka at {target.kafka} does not answer"):
                 await write_records(target.kafka, _CLIENT, (target.topics.write_keys, records))
-        after |= {f"write-key/{identity}": issued.json() for identity, issued in written.items()}
+        after |= {f"write-key/{identity}": issued.json() for identity, issued in keys_by_id.items()}
 
 
 def _read_or_make(file: Path) -> str:

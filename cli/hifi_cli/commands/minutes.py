@@ -107,9 +107,11 @@ def _print_colours(body: dict[str, Any], *, wide: bool) -> None:
 
 
 def _open_minutes(body: dict[str, Any], last: int) -> list[dict[str, Any]]:
-    closed = {row["minute"] for row in body["minutes"]}
+    closed_minutes = {row["minute"] for row in body["minutes"]}
     first = time.time() // 60 - last
-    return [row for row in body["provisional"] if row["minute"] not in closed and row["minute"] > first]
+    return [
+        row for row in body["provisional"] if row["minute"] not in closed_minutes and row["minute"] > first
+    ]
 
 
 def minutes_table(rows: list[dict[str, Any]], *, wide: bool = False, colours: Sequence[str] = ()) -> Table:
@@ -120,25 +122,25 @@ def minutes_table(rows: list[dict[str, Any]], *, wide: bool = False, colours: Se
         columns += [(f"{name}\n{title}", cell) for title, cell in cells]
     if colours:
         columns.append(("refused\nby front", lambda row: count((row["front"] or {}).get("failed"))))
-    printed = table("=minute\nUTC", "state", *(f">{name}" for name, _ in columns))
+    listing = table("=minute\nUTC", "state", *(f">{name}" for name, _ in columns))
     for row in rows:
         colour = _COLOURS.get(row["state"], "yellow")
         missing = f"incomplete: {', '.join(row['missing'])}" if row.get("missing") else ""
         causes = ", ".join(filter(None, (*row["causes"], missing)))
-        printed.add_row(
+        listing.add_row(
             minute_utc(row["minute"]),
             f"[{colour}]{row['state']}[/] {causes}".rstrip(),
             *(cell(row) for _, cell in columns),
         )
-    return printed
+    return listing
 
 
 def _colour_cells(name: str) -> Sequence[tuple[str, _Cell]]:
     """Heading and cell of one colour's columns; all but the first are shown in a wide table only."""
 
     def share(row: dict[str, Any]) -> str:
-        part = row["colours"].get(name, {}).get("share")
-        return "-" if part is None else f"{100 * part:.1f} %"
+        fraction = row["colours"].get(name, {}).get("share")
+        return "-" if fraction is None else f"{100 * fraction:.1f} %"
 
     return (
         ("share", share),

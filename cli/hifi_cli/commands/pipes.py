@@ -39,9 +39,9 @@ async def pipes(
     if context.invoked_subcommand is not None:
         return
     target = kafka_target(data, kafka, stream)
-    published = await read_registry(target.kafka, target.topics)
-    revisions, held = [published.pipes[name] for name in sorted(published.pipes)], published.held
-    never_read = [name for name in held if name not in published.pipes]
+    registry = await read_registry(target.kafka, target.topics)
+    revisions, held_pipes = [registry.pipes[name] for name in sorted(registry.pipes)], registry.held
+    never_read = [name for name in held_pipes if name not in registry.pipes]
     if as_json:
         print_json(
             [
@@ -49,17 +49,17 @@ async def pipes(
                     "revision": revision.number,
                     "paused": revision.paused,
                     "pipe": revision.pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True),
-                    **({"held": held[revision.pipe.pipe]} if revision.pipe.pipe in held else {}),
+                    **({"held": held_pipes[revision.pipe.pipe]} if revision.pipe.pipe in held_pipes else {}),
                 }
                 for revision in revisions
             ]
             + [
-                {"revision": None, "paused": False, "pipe": {"pipe": name}, "held": held[name]}
+                {"revision": None, "paused": False, "pipe": {"pipe": name}, "held": held_pipes[name]}
                 for name in never_read
             ]
         )
         return
-    if not revisions and not held:
+    if not revisions and not held_pipes:
         console.print(NO_PIPES)
         return
     rows = table("pipe", ">revision", "state", "destinations", ">SLO p95\ns", "description")
@@ -68,7 +68,7 @@ async def pipes(
         rows.add_row(
             revision.pipe.pipe,
             str(revision.number),
-            "held" if revision.pipe.pipe in held else "paused" if revision.paused else "active",
+            "held" if revision.pipe.pipe in held_pipes else "paused" if revision.paused else "active",
             names,
             f"{revision.pipe.slo.p95:g}",
             escape(revision.pipe.description),
@@ -76,8 +76,8 @@ async def pipes(
     for name in never_read:
         rows.add_row(name, "-", "held", "", "", "")
     print_table(rows, console)
-    for name, why in held.items():
-        console.print(f"{name} is held: {why}. {HELD_ADVICE}.", highlight=False, markup=False)
+    for name, reason in held_pipes.items():
+        console.print(f"{name} is held: {reason}. {HELD_ADVICE}.", highlight=False, markup=False)
 
 
 @app.command()
@@ -136,15 +136,18 @@ async def _set_paused(
         console.print(f"{pipe} is declared {state}; the rollout service puts it into force.", highlight=False)
         return
     target = kafka_target(data, kafka, stream)
-    published = await read_registry(target.kafka, target.topics)
+    registry = await read_registry(target.kafka, target.topics)
     if target.control is not None:
-        await target.control.set_paused(pipe, published.pipes.get(pipe), paused=paused)
+        await target.control.set_paused(pipe, registry.pipes.get(pipe), paused=paused)
         console.print(f"{pipe} is declared {state}; the rollout service puts it into force.", highlight=False)
         return
-    records, current = rollout.change_pause(published, pipe, paused=paused), published.pipes.get(pipe)
-    subject, was = f"pipe/{pipe}", "paused" if current is not None and current.paused else "active"
+    records, current_revision = rollout.change_pause(registry, pipe, paused=paused), registry.pipes.get(pipe)
+    subject, old_state = (
+        f"pipe/{pipe}",
+        "paused" if current_revision is not None and current_revision.paused else "active",
+    )
     action = "pause the pipe" if paused else "resume the pipe"
-    async with target.principals.audited(action, {subject: was}) as after:
+    async with target.principals.audited(action, {subject: old_state}) as after:
         await publish(target.kafka, target.topics, records)
         after[subject] = state
     console.print(f"{pipe} is {state}.", highlight=False)

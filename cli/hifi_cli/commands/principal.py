@@ -62,12 +62,12 @@ async def create(
     control = audit_topics(data, kafka, stream)
     if token_file.exists():
         raise Misconfigured(f"{token_file} exists; name a new file with --token-file")
-    now = now_us()
+    time_us = now_us()
     try:
-        expires_us = None if expires is None else now + int(float(seconds(expires)) * MICROSECONDS)
+        expires_us = None if expires is None else time_us + int(float(seconds(expires)) * MICROSECONDS)
     except (ValueError, OverflowError):
         raise Misconfigured(f"--expires {expires}: write a duration such as 12h or 30d") from None
-    if expires_us is not None and not 0 < expires_us - now <= _LONGEST_US:
+    if expires_us is not None and not 0 < expires_us - time_us <= _LONGEST_US:
         raise Misconfigured(f"--expires {expires}: write a duration of at most 100 years, such as 12h or 30d")
     token = await principal_store.create_principal(
         control.kafka,
@@ -75,7 +75,7 @@ async def create(
         name,
         role,
         author=author(),
-        at_us=now,
+        at_us=time_us,
         pipes=tuple(pipe or ()),
         expires_us=expires_us,
     )
@@ -128,30 +128,30 @@ async def list_principals(
     """
     control = audit_topics(data, kafka, stream)
     principals = await principal_store.read_principals(control.kafka, control.topics)
-    uses = await principal_store.read_last_uses(control.kafka, control.topics)
-    listed, revoked = principals.by_name.values(), principals.revoked.values()
+    last_uses = await principal_store.read_last_uses(control.kafka, control.topics)
+    active_principals, revoked_principals = principals.by_name.values(), principals.revoked.values()
     if as_json:
         print_json(
             [
                 *(
-                    {**principal.json(), "last_used_us": uses.at_us(principal.name, principal.at_us)}
-                    for principal in listed
+                    {**principal.json(), "last_used_us": last_uses.at_us(principal.name, principal.at_us)}
+                    for principal in active_principals
                 ),
-                *({**person.json(), "revoked": True} for person in revoked),
+                *({**person.json(), "revoked": True} for person in revoked_principals),
             ]
         )
         return
     rows = table("name", "role", "pipes", "expires", "last used", "created by")
-    for principal in listed:
+    for principal in active_principals:
         rows.add_row(
             principal.name,
             principal.role.value,
             ", ".join(principal.pipes) or "all",
             _time(principal.expires_us),
-            _time(uses.at_us(principal.name, principal.at_us)),
+            _time(last_uses.at_us(principal.name, principal.at_us)),
             principal.author,
         )
-    for person in revoked:
+    for person in revoked_principals:
         rows.add_row(person.name, "revoked", "", "", "", person.author)
     print_table(rows, console)
 

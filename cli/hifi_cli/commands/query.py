@@ -45,7 +45,7 @@ async def query(
     rows: Annotated[
         int, typer.Option("--rows", metavar="COUNT", min=1, help="Most rows that are shown.")
     ] = _MOST_ROWS,
-    within: Annotated[
+    query_time: Annotated[
         str, typer.Option("--within", metavar="DURATION", help="Longest time of the query itself.")
     ] = "30s",
     data: Data = DEFAULT_DATA,
@@ -67,7 +67,7 @@ async def query(
       hifi query "select value ->> '$.carrier' c, count(*) from enriched group by c"
       hifi query --since 1h "select event, headers from dead_letter" --json
     """
-    target, within_s = kafka_target(data, kafka, stream), duration_of(within)
+    target, within_s = kafka_target(data, kafka, stream), duration_of(query_time)
     since_ms = parse_time_ms(since, time.time())
     tables = tables_read(sql, TABLES)
     subject = f"stream/{target.topics.stream}"
@@ -89,15 +89,21 @@ async def query(
 
 
 async def _load(
-    database: sqlite3.Connection, target: Target, tables: Sequence[str], since_ms: int | None, most: int
+    database: sqlite3.Connection,
+    target: Target,
+    tables: Sequence[str],
+    since_ms: int | None,
+    record_limit: int,
 ) -> None:
     """Read the records of some tables from a time on, up to the present end of their topics."""
     topics = target.topics
     try:
         async with topic_consumer(target.kafka, "hifi-query", isolation_level="read_committed") as consumer:
-            existing = await topic_names(target.kafka, topics.prefix)
-            table_of = {topic: table for table in tables for topic in topics_of(table, topics, existing)}
-            if missing := table_of.keys() - set(existing):
+            existing_names = await topic_names(target.kafka, topics.prefix)
+            table_of = {
+                topic: table for table in tables for topic in topics_of(table, topics, existing_names)
+            }
+            if missing := table_of.keys() - set(existing_names):
                 raise Misconfigured(
                     f"{target.kafka} has no topic {', '.join(missing)}; is the name of the stream right?"
                 )
@@ -107,9 +113,9 @@ async def _load(
             ]
             ranges = await offset_ranges(consumer, partitions, since_ms)
             number = sum(map(len, ranges.values()))
-            if number > most:
+            if number > record_limit:
                 raise Misconfigured(
-                    f"{number:,} records are more than {most:,}: shorten --since, or allow more with --records"
+                    f"{number:,} records are more than {record_limit:,}: shorten --since, or allow more with --records"
                 )
             with record_progress("reading") as bars:
                 bar = bars.add_task("", total=number)
@@ -139,12 +145,12 @@ def print_result(result: Result, *, wide: bool, as_json: bool) -> None:
         return
     headings = [
         f">{escape(name)}"
-        if all(isinstance(row[place], int | float) for row in result.rows)
+        if all(isinstance(row[index], int | float) for row in result.rows)
         else escape(name)
-        for place, name in enumerate(result.columns)
+        for index, name in enumerate(result.columns)
     ]
-    shown = table(*headings)
+    listing = table(*headings)
     for row in result.rows:
         texts = ["" if value is None else str(value) for value in row]
-        shown.add_row(*(escape(text if wide else short(text)) for text in texts))
-    print_table(shown, console)
+        listing.add_row(*(escape(text if wide else short(text)) for text in texts))
+    print_table(listing, console)

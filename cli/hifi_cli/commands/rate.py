@@ -92,7 +92,7 @@ def rate(
             "--report", dir_okay=False, metavar="FILE", help="Also write the report as JSON to this file."
         ),
     ] = None,
-    picture: Annotated[
+    chart_file: Annotated[
         Path | None,
         typer.Option(
             "--chart", dir_okay=False, metavar="FILE", help="Draw lag and CPU cost over the rate as SVG."
@@ -117,7 +117,7 @@ def rate(
       hifi rate --batch 100 --trigger real-time --chart rate.svg
       hifi rate --slo 250ms --load 20000
     """
-    for file in (to_file, picture):
+    for file in (to_file, chart_file):
         if file is not None and not file.resolve().parent.is_dir():
             raise Misconfigured(f"{file}: the folder {file.resolve().parent} does not exist")
     load = EventLoad(batch, *read_sizes(size))
@@ -152,8 +152,8 @@ def rate(
     shutil.rmtree(folder, ignore_errors=True)  # kept after an error, whose message names a log file in it
     if to_file is not None:
         to_file.write_bytes(orjson.dumps(numbers, option=orjson.OPT_INDENT_2))
-    if picture is not None:
-        picture.write_text(chart(numbers, f"{sentence(numbers)}, {trigger}, {batch} event(s) per request"))
+    if chart_file is not None:
+        chart_file.write_text(chart(numbers, f"{sentence(numbers)}, {trigger}, {batch} event(s) per request"))
     _print_report(numbers, as_json=as_json)
     if not is_whole(rating):
         raise typer.Exit(FAILED)
@@ -174,8 +174,8 @@ async def _run(rating: Rating) -> None:
             await asyncio.get_running_loop().shutdown_default_executor()
 
 
-def _print_step(step: RateStep, why: str | None) -> None:
-    errors.print(escape(line(step, why)), highlight=False)
+def _print_step(step: RateStep, reason: str | None) -> None:
+    errors.print(escape(line(step, reason)), highlight=False)
 
 
 def _milliseconds(text: str) -> float:
@@ -198,5 +198,5 @@ def _print_report(numbers: dict[str, Any], *, as_json: bool) -> None:
         console.print(note, highlight=False)
     limit = numbers["bottleneck"]
     console.print(f"\nBottleneck: [bold]{limit['service']}[/] ({escape(limit['why'])})", highlight=False)
-    good = numbers["rated"] is not None
-    console.print(f"[bold {'green' if good else 'red'}]{escape(sentence(numbers))}[/]", highlight=False)
+    is_rated = numbers["rated"] is not None
+    console.print(f"[bold {'green' if is_rated else 'red'}]{escape(sentence(numbers))}[/]", highlight=False)

@@ -31,7 +31,7 @@ app = typer.Typer(invoke_without_command=True)
 
 
 class ReportFormat(StrEnum):
-    """How a report is written."""
+    """Formats of a report."""
 
     JSON = "json"
     HTML = "html"
@@ -60,7 +60,7 @@ def report(
         ),
     ] = "",
     output: Annotated[ReportFormat, typer.Option("--format", help="Output format.")] = ReportFormat.JSON,
-    out: Annotated[
+    output_file: Annotated[
         Path | None,
         typer.Option(
             "--out",
@@ -93,13 +93,13 @@ def report(
     else:
         content, headers = api.page(f"/report/document?{query}")
         signature = headers.get(SIGNATURE, "").removeprefix(f"{ALGORITHM} ") or None
-    if out is None:
+    if output_file is None:
         typer.echo(visible(content.decode()) if sys.stdout.isatty() else content, nl=False)
     else:
-        _write(out, content)
-        _signature_file(out).unlink(missing_ok=True)
+        _write(output_file, content)
+        _signature_file(output_file).unlink(missing_ok=True)
         if signature is not None:
-            _write(_signature_file(out), f"{signature}\n".encode())
+            _write(_signature_file(output_file), f"{signature}\n".encode())
     if signed_report["signature"] is None:
         errors.print("The report is not signed: observe has no HIFI_OBSERVE_REPORT_KEY_FILE.")
 
@@ -140,8 +140,8 @@ def verify(
         raise HifiError(
             f"{file} is not valid: {error}. Ask whoever made it for a new copy and the public key"
         ) from None
-    shown = base64.b64encode(key.public_bytes_raw()).decode()
-    console.print(f"{escape(str(file))} is as it was signed with the key {shown}.", highlight=False)
+    key_text = base64.b64encode(key.public_bytes_raw()).decode()
+    console.print(f"{escape(str(file))} is as it was signed with the key {key_text}.", highlight=False)
 
 
 @app.command()

@@ -61,7 +61,7 @@ async def restore(
         raise Misconfigured(f"{file} cannot be read: {error.strerror}") from None
     target = kafka_target(data, kafka, stream)
     entry = AuditEntry(author(), "restore", f"stream/{target.topics.stream}", now_us())
-    written = await restore_state(
+    written_counts = await restore_state(
         state,
         target.kafka,
         target.topics,
@@ -70,15 +70,15 @@ async def restore(
         force=force,
         fresh_destinations=fresh_destinations,
     )
-    print_counts(written)
+    print_counts(written_counts)
     saved_at = datetime.fromtimestamp(state.at_us / MICROSECONDS, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     console.print(f"Restored the stream {target.topics.stream} as it was at {saved_at}.", highlight=False)
-    if written.get(SOURCE_POSITIONS):
+    if written_counts.get(SOURCE_POSITIONS):
         console.print("normalize reads source positions when it starts: restart it now.", highlight=False)
-    left_out = state.counts().get(SOURCE_POSITIONS, 0) - written.get(SOURCE_POSITIONS, 0)
-    if left_out:
+    omitted_count = state.counts().get(SOURCE_POSITIONS, 0) - written_counts.get(SOURCE_POSITIONS, 0)
+    if omitted_count:
         console.print(
-            f"Left out {left_out} source positions: they belong to partitions, and the stream has another number of "
-            "them. Events that a source repeats now can arrive twice.",
+            f"Left out {omitted_count} source positions: they belong to partitions, and the stream has another number "
+            "of them. Events that a source repeats now can arrive twice.",
             highlight=False,
         )

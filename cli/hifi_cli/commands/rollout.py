@@ -72,9 +72,9 @@ async def share(
       hifi rollout share flights 50
     """
     target = _without_control(kafka_target(data, kafka, stream), f"hifi rollout force {pipe}")
-    published = await read_registry(target.kafka, target.topics)
-    records = rollout.change_share(published, pipe, round(percent * WHOLE / 100))
-    await _write(target, published, pipe, "change the share of the next revision", records)
+    registry = await read_registry(target.kafka, target.topics)
+    records = rollout.change_share(registry, pipe, round(percent * WHOLE / 100))
+    await _write(target, registry, pipe, "change the share of the next revision", records)
     console.print(f"{percent:g} % of the keys of {pipe} get the next revision.", highlight=False)
 
 
@@ -89,8 +89,8 @@ async def promote(
       hifi rollout promote flights
     """
     target = _without_control(kafka_target(data, kafka, stream), f"hifi rollout force {pipe}")
-    published = await read_registry(target.kafka, target.topics)
-    await _write(target, published, pipe, "promote the next revision", rollout.promote(published, pipe))
+    registry = await read_registry(target.kafka, target.topics)
+    await _write(target, registry, pipe, "promote the next revision", rollout.promote(registry, pipe))
     console.print(f"All new events of {pipe} get the next revision, which is the current one now.")
 
 
@@ -106,10 +106,10 @@ async def abort(
     """
     target = kafka_target(data, kafka, stream)
     if target.control is not None:
-        await _ask(target, pipe, RequestKind.ABORT)
+        await _ask_rollout(target, pipe, RequestKind.ABORT)
         return
-    published = await read_registry(target.kafka, target.topics)
-    await _write(target, published, pipe, "abort the rollout", rollout.abort(published, pipe))
+    registry = await read_registry(target.kafka, target.topics)
+    await _write(target, registry, pipe, "abort the rollout", rollout.abort(registry, pipe))
     console.print(f"All new events of {pipe} get the current revision.")
 
 
@@ -123,7 +123,7 @@ async def pause(
     Examples:
       hifi rollout pause flights
     """
-    await _ask(kafka_target(data, kafka, stream), pipe, RequestKind.PAUSE)
+    await _ask_rollout(kafka_target(data, kafka, stream), pipe, RequestKind.PAUSE)
 
 
 @app.command()
@@ -136,7 +136,7 @@ async def resume(
     Examples:
       hifi rollout resume flights
     """
-    await _ask(kafka_target(data, kafka, stream), pipe, RequestKind.RESUME)
+    await _ask_rollout(kafka_target(data, kafka, stream), pipe, RequestKind.RESUME)
 
 
 @app.command()
@@ -149,10 +149,10 @@ async def force(
     Examples:
       hifi rollout force flights
     """
-    await _ask(kafka_target(data, kafka, stream), pipe, RequestKind.FORCE)
+    await _ask_rollout(kafka_target(data, kafka, stream), pipe, RequestKind.FORCE)
 
 
-def running(published: RegistrySnapshot) -> list[dict[str, Any]]:
+def running(registry: RegistrySnapshot) -> list[dict[str, Any]]:
     """The rollouts that run, by pipe."""
     return [
         {
@@ -161,12 +161,12 @@ def running(published: RegistrySnapshot) -> list[dict[str, Any]]:
             "next": revision.rollout.next.number,
             "share_per_10000": revision.rollout.share,
         }
-        for name, revision in sorted(published.pipes.items())
+        for name, revision in sorted(registry.pipes.items())
         if revision.rollout is not None
     ]
 
 
-def _without_control(target: Target, instead: str) -> Target:
+def _without_control(target: Target, command: str) -> Target:
     """The target, unless its control plane drives rollouts.
 
     Raises:
@@ -174,12 +174,12 @@ def _without_control(target: Target, instead: str) -> Target:
     """
     if target.control is not None:
         raise Misconfigured(
-            f"the rollout service of the control plane drives the rollouts here: use `{instead}`"
+            f"the rollout service of the control plane drives the rollouts here: use `{command}`"
         )
     return target
 
 
-async def _ask(target: Target, pipe: str, kind: RequestKind) -> None:
+async def _ask_rollout(target: Target, pipe: str, kind: RequestKind) -> None:
     if target.control is None:
         raise Misconfigured(
             f"`hifi rollout {kind.value}` needs a control plane (`hifi up --control`); without one use "
@@ -207,19 +207,19 @@ def _print_statuses(statuses: Mapping[str, RolloutStatus], *, as_json: bool) -> 
 
 
 async def _write(
-    target: Target, published: RegistrySnapshot, pipe: str, what: str, records: list[Record]
+    target: Target, registry: RegistrySnapshot, pipe: str, action: str, records: list[Record]
 ) -> None:
     """Publish a change of a rollout that people drive, with its entries in the audit."""
     subject = f"pipe/{pipe}"
-    async with target.principals.audited(what, {subject: _shown(published, pipe)}) as after:
+    async with target.principals.audited(action, {subject: _revisions_text(registry, pipe)}) as after:
         await publish(target.kafka, target.topics, records)
-        after[subject] = _shown(await read_registry(target.kafka, target.topics), pipe)
+        after[subject] = _revisions_text(await read_registry(target.kafka, target.topics), pipe)
 
 
-def _shown(published: RegistrySnapshot, pipe: str) -> str:
+def _revisions_text(registry: RegistrySnapshot, pipe: str) -> str:
     """The revisions of a pipe and the share of the next one, for the audit."""
-    revision = published.pipes[pipe]
-    shown = f"revision {revision.number}"
+    revision = registry.pipes[pipe]
+    text = f"revision {revision.number}"
     if revision.rollout is not None:
-        shown += f", {revision.rollout.share / 100:g} % revision {revision.rollout.next.number}"
-    return shown
+        text += f", {revision.rollout.share / 100:g} % revision {revision.rollout.next.number}"
+    return text

@@ -36,12 +36,14 @@ def avro(file: PipeFile) -> None:
     Example:
       hifi schema avro pipes/orders.yaml
     """
-    loaded, problems = load(file.parent)
+    loaded_pipes, problems = load(file.parent)
     problems_of_file = [problem for problem in problems if problem.file.name == file.name]
     if problems_of_file:
         print_problems(problems_of_file)
         raise typer.Exit(FAILED)
-    pipe = next((loaded_pipe.pipe for loaded_pipe in loaded if loaded_pipe.file.name == file.name), None)
+    pipe = next(
+        (loaded_pipe.pipe for loaded_pipe in loaded_pipes if loaded_pipe.file.name == file.name), None
+    )
     if pipe is None:
         raise Misconfigured(f"{file} is not the file of a pipe: its name ends with .yaml or .yml")
     schema = derive(described_data(pipe), pipe.pipe)

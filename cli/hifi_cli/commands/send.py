@@ -94,20 +94,20 @@ async def send(
     source = None if url else await _source(data, pipe)
     interrupts = Interrupts()
     problem: Exception | None = None
-    with _opened(file) as stream, _progress() as progress, interrupts.handle_signals():
+    with _open_input(file) as stream, _progress() as progress, interrupts.handle_signals():
         bar = progress.add_task("sending", total=None, reason="")
         async with aiohttp.ClientSession() as session:
             client = IngestClient(session, address, pipe, key, source=source, patience_s=patience)
             events = read_events(stream, file, file_format, types=types)
             intake = BatchReader(events, secrets.token_hex(6), max_events=batch, refuse=client.counts.refuse)
-            updating = asyncio.create_task(_update_progress(client, progress, bar))
+            update_task = asyncio.create_task(_update_progress(client, progress, bar))
             intake.start()
             try:
                 await interrupts.run(client.send(intake.batch, concurrency=concurrency))
                 problem = intake.failed
-            except (HifiError, Interrupted) as stopped:
-                problem = stopped
-            updating.cancel()
+            except (HifiError, Interrupted) as error:
+                problem = error
+            update_task.cancel()
     _print_result(client, file, problem, as_json=as_json)
 
 
@@ -130,7 +130,7 @@ def _progress() -> Progress:
 
 
 @contextlib.contextmanager
-def _opened(file: str) -> Iterator[io.BufferedReader]:
+def _open_input(file: str) -> Iterator[io.BufferedReader]:
     try:
         # Copy the descriptor: Python could not close its own standard input while a thread reads from it.
         stream = open(os.dup(sys.stdin.fileno()) if file == "-" else file, "rb")  # noqa: PTH123, SIM115
@@ -144,10 +144,10 @@ def _opened(file: str) -> Iterator[io.BufferedReader]:
 async def _source(data: Path, pipe: str) -> HttpSource | None:
     """Return the source that the published pipe declares."""
     target = kafka_target(data, None, None)
-    published = await read_registry(target.kafka, target.topics)
-    revision = published.pipes.get(pipe)
+    registry = await read_registry(target.kafka, target.topics)
+    revision = registry.pipes.get(pipe)
     if revision is None:
-        names = ", ".join(sorted(published.pipes)) or "none; publish some with `hifi apply DIR`"
+        names = ", ".join(sorted(registry.pipes)) or "none; publish some with `hifi apply DIR`"
         raise Misconfigured(f"there is no pipe {pipe!r}; published pipes: {names}")
     source = revision.pipe.source
     return source if isinstance(source, HttpSource) else None
@@ -155,23 +155,23 @@ async def _source(data: Path, pipe: str) -> HttpSource | None:
 
 def _print_result(client: IngestClient, file: str, problem: Exception | None, *, as_json: bool) -> None:
     counts = client.counts
-    whole = problem is None and not counts.refused and not counts.unknown
+    succeeded = problem is None and not counts.refused and not counts.unknown
     if as_json:
         totals = {"accepted": counts.accepted, "refused": counts.refused, "unknown": counts.unknown}
         refusals = [{"number": number, "reason": reason} for number, reason in counts.refusals]
         in_flight = [{"first": first, "last": last} for first, last in client.in_flight]
-        stopped = {"problem": str(problem) if problem else None, "in_flight": in_flight}
-        print_json(totals | {"repeats": counts.repeats, "refusals": refusals} | stopped)
+        interruption = {"problem": str(problem) if problem else None, "in_flight": in_flight}
+        print_json(totals | {"repeats": counts.repeats, "refusals": refusals} | interruption)
     else:
         for number, reason in counts.refusals:
             print_text(f"{file}:{number}: {reason}")
-        more = f", {counts.refused:,} refused" if counts.refused else ""
-        more += (
+        suffix = f", {counts.refused:,} refused" if counts.refused else ""
+        suffix += (
             f", {counts.unknown:,} with unknown outcome: they may or may not be in Kafka"
             if counts.unknown
             else ""
         )
-        console.print(f"{counts.accepted:,} event(s) accepted{more}", highlight=False)
+        console.print(f"{counts.accepted:,} event(s) accepted{suffix}", highlight=False)
         for first, last in client.in_flight:
             console.print(
                 f"{file}:{first} to {last} were in flight: they may be accepted or not; sending them again makes new"
@@ -182,5 +182,5 @@ def _print_result(client: IngestClient, file: str, problem: Exception | None, *,
         raise typer.Exit(INTERRUPTED)
     if isinstance(problem, HifiError):
         raise problem
-    if not whole:
+    if not succeeded:
         raise typer.Exit(FAILED)

@@ -58,12 +58,12 @@ def skew_table(field: dict[str, Any]) -> Table:
     state = field["state"]
     if field["distance"] is None:
         needed = field["needed"]
-        why = (
+        explanation = (
             f"{needed['half_window']:,} needed in each half of the window, {needed['reference']:,} before it"
         )
     else:
-        why = f"distance {field['distance']:.2f}, a drift from {field['threshold']:g}"
-    title = f"{field['field']}: [{_COLOURS.get(state, 'yellow')}]{state}[/] ({why})"
+        explanation = f"distance {field['distance']:.2f}, a drift from {field['threshold']:g}"
+    title = f"{field['field']}: [{_COLOURS.get(state, 'yellow')}]{state}[/] ({explanation})"
     minutes = field["window"]["to"] - field["window"]["from"] + 1
     buckets = table(
         "bucket",

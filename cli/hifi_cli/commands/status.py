@@ -78,39 +78,39 @@ async def status(
       hifi status --kafka broker1:9092,broker2:9092 --stream orders
     """
     target = kafka_target(data, kafka, stream)
-    facts = await gather(target, seconds)
+    stream_status = await gather(target, seconds)
     if as_json:
-        print_json(facts)
+        print_json(stream_status)
     else:
-        print_status(facts, console, wide=wide)
-    if not facts["ready"]:
+        print_status(stream_status, console, wide=wide)
+    if not stream_status["ready"]:
         raise typer.Exit(1)
 
 
 async def gather(target: Target, seconds: float) -> dict[str, Any]:
     """Collect everything that `hifi status --json` prints."""
-    running = target.running
+    mesh = target.running
     instances, (backlog, pipes, problem), log, certificates = await asyncio.gather(
-        _instances(running.instances if running else [], seconds),
+        _instances(mesh.instances if mesh else [], seconds),
         _stream(target),
         _log(target),
         _certificates(target),
     )
-    observed = await _observed(target)
+    observed_state = await _observed(target)
     return {
         "stream": target.topics.stream,
         "stream_log": log,
         "kafka": target.kafka,
-        "url": running.url if running else None,
-        "console": running.console if running else None,
-        "trigger": running.trigger if running else None,
-        "brokers": running.brokers if running else None,
+        "url": mesh.url if mesh else None,
+        "console": mesh.console if mesh else None,
+        "trigger": mesh.trigger if mesh else None,
+        "brokers": mesh.brokers if mesh else None,
         "ready": problem is None and all(instance.ready for instance in instances),
         "problem": problem,
         "instances": [asdict(instance) for instance in instances],
         "verdicts": await _verdicts(target),
-        "colours": observed.get("colours", []),
-        "ingest_releases": observed.get("ingest_releases", []),
+        "colours": observed_state.get("colours", []),
+        "ingest_releases": observed_state.get("ingest_releases", []),
         "backlog": backlog.waiting,
         "uncommitted": backlog.uncommitted,
         "sources": await _sources(target),
@@ -126,10 +126,10 @@ async def _instances(instances: list[RunningInstance], seconds: float) -> list[I
     if instances:
         await asyncio.sleep(seconds)
     after = await service_metrics.read_all_counters(ports)
-    shown = []
+    statuses = []
     for instance, answer in zip(instances, answers, strict=True):
         counter = service_metrics.ACCEPTED if instance.service == "ingest" else service_metrics.READ
-        shown.append(
+        statuses.append(
             InstanceStatus(
                 f"{instance.service}-{instance.number}",
                 instance.service,
@@ -142,13 +142,13 @@ async def _instances(instances: list[RunningInstance], seconds: float) -> list[I
                 str(instance.log),
             )
         )
-    return shown
+    return statuses
 
 
 async def _stream(target: Target) -> tuple[ConsumerBacklog, list[dict[str, Any]], str | None]:
     """Return the backlog, the pipes, and the error if Kafka does not answer."""
     try:
-        published = await read_registry(target.kafka, target.topics)
+        registry = await read_registry(target.kafka, target.topics)
         pipes = [
             {
                 "pipe": name,
@@ -156,7 +156,7 @@ async def _stream(target: Target) -> tuple[ConsumerBacklog, list[dict[str, Any]]
                 "destinations": [destination.name for destination in revision.pipe.destinations],
                 "description": revision.pipe.description,
             }
-            for name, revision in sorted(published.pipes.items())
+            for name, revision in sorted(registry.pipes.items())
         ]
         return await read_backlog(target.kafka, target.topics), pipes, None
     except HifiError as error:
@@ -194,14 +194,14 @@ async def _observed(target: Target) -> dict[str, Any]:
 
 async def _certificates(target: Target) -> list[str]:
     """The certificates that expire soon, as services reported them; empty if Kafka does not answer."""
-    reported = ReportedCertificates()
+    reported_certificates = ReportedCertificates()
     try:
         async with asyncio.timeout(LOG_WITHIN_S):
-            await read_topics(target.kafka, _CLIENT, {target.topics.certificates: reported.take})
+            await read_topics(target.kafka, _CLIENT, {target.topics.certificates: reported_certificates.take})
     except (KafkaError, OSError, TimeoutError):
         return []
     now_s = time.time()
-    return [certificate.text(now_s) for certificate in reported.expiring(now_s)]
+    return [certificate.text(now_s) for certificate in reported_certificates.expiring(now_s)]
 
 
 async def _sources(target: Target) -> list[dict[str, Any]]:
@@ -214,85 +214,95 @@ async def _sources(target: Target) -> list[dict[str, Any]]:
         return []
 
 
-def print_status(facts: dict[str, Any], to: Console, *, wide: bool = False) -> None:
+def print_status(stream_status: dict[str, Any], output: Console, *, wide: bool = False) -> None:
     """Print the result of `gather` for people."""
-    to.print(f"Stream [bold]{facts['stream']}[/] on Kafka {facts['kafka']}", highlight=False, soft_wrap=True)
-    if facts["stream_log"]:
-        to.print(f"Log {facts['stream_log']}", highlight=False, soft_wrap=True)
-    if facts["url"]:
-        to.print(f"Ingest {facts['url']}, Spark trigger {facts['trigger']}", highlight=False, soft_wrap=True)
-    if facts["console"]:
-        to.print(f"Console {facts['console']}", highlight=False, soft_wrap=True)
-    if facts["problem"]:
-        to.print(f"[red]{escape(facts['problem'])}[/]", highlight=False, soft_wrap=True)
-    for certificate in facts["certificates"]:
-        to.print(f"[yellow]Warning: {escape(certificate)}[/]", highlight=False, soft_wrap=True)
-    if facts["verdicts"] is not None:
-        _print_verdicts(facts["verdicts"], to)
-    if facts["colours"]:
-        _print_colours(facts["colours"], to)
-    _print_flow(facts, to, wide=wide)
-    if not facts["pipes"]:
-        to.print(f"\n{NO_PIPES}")
+    output.print(
+        f"Stream [bold]{stream_status['stream']}[/] on Kafka {stream_status['kafka']}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if stream_status["stream_log"]:
+        output.print(f"Log {stream_status['stream_log']}", highlight=False, soft_wrap=True)
+    if stream_status["url"]:
+        output.print(
+            f"Ingest {stream_status['url']}, Spark trigger {stream_status['trigger']}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    if stream_status["console"]:
+        output.print(f"Console {stream_status['console']}", highlight=False, soft_wrap=True)
+    if stream_status["problem"]:
+        output.print(f"[red]{escape(stream_status['problem'])}[/]", highlight=False, soft_wrap=True)
+    for certificate in stream_status["certificates"]:
+        output.print(f"[yellow]Warning: {escape(certificate)}[/]", highlight=False, soft_wrap=True)
+    if stream_status["verdicts"] is not None:
+        _print_verdicts(stream_status["verdicts"], output)
+    if stream_status["colours"]:
+        _print_colours(stream_status["colours"], output)
+    _print_flow(stream_status, output, wide=wide)
+    if not stream_status["pipes"]:
+        output.print(f"\n{NO_PIPES}")
         return
     rows = table("pipe", ">revision", "destinations", "description", title="\nPipes")
-    for pipe in facts["pipes"]:
+    for pipe in stream_status["pipes"]:
         rows.add_row(
             pipe["pipe"], str(pipe["revision"]), ", ".join(pipe["destinations"]), escape(pipe["description"])
         )
-    print_table(rows, to)
+    print_table(rows, output)
 
 
-def _print_verdicts(verdicts: list[VerdictJson], to: Console) -> None:
-    bad = [verdict for verdict in verdicts if verdict["condition"] != Condition.STABLE]
-    if verdicts and not bad:
-        to.print("Health [green]stable[/]", highlight=False)
+def _print_verdicts(verdicts: list[VerdictJson], output: Console) -> None:
+    unstable = [verdict for verdict in verdicts if verdict["condition"] != Condition.STABLE]
+    if verdicts and not unstable:
+        output.print("Health [green]stable[/]", highlight=False)
     elif not verdicts:
-        to.print("Health [yellow]unknown[/]: observe gives no verdict", highlight=False)
-    for verdict in bad:
+        output.print("Health [yellow]unknown[/]: observe gives no verdict", highlight=False)
+    for verdict in unstable:
         reasons = escape("; ".join(verdict["reasons"]))
-        to.print(
+        output.print(
             f"Health of {verdict['scope']} [yellow]{verdict['condition']}[/]: {reasons}",
             highlight=False,
             soft_wrap=True,
         )
 
 
-def _print_flow(facts: dict[str, Any], to: Console, *, wide: bool) -> None:
-    if len(facts["ingest_releases"]) > 1:
-        releases = ", ".join(release or _UNTOLD for release in facts["ingest_releases"])
-        to.print(f"Processes of ingest run on several releases: {releases}", highlight=False, soft_wrap=True)
-    if facts["instances"]:
-        print_table(_instance_table(facts["instances"], wide=wide), to)
-    if facts["backlog"]:
-        print_table(_backlog_table(facts), to)
-    if facts["sources"]:
-        print_table(sources_table(facts["sources"], time.time(), title="\nSources"), to)
+def _print_flow(stream_status: dict[str, Any], output: Console, *, wide: bool) -> None:
+    if len(stream_status["ingest_releases"]) > 1:
+        releases = ", ".join(release or _UNTOLD for release in stream_status["ingest_releases"])
+        output.print(
+            f"Processes of ingest run on several releases: {releases}", highlight=False, soft_wrap=True
+        )
+    if stream_status["instances"]:
+        print_table(_instance_table(stream_status["instances"], wide=wide), output)
+    if stream_status["backlog"]:
+        print_table(_backlog_table(stream_status), output)
+    if stream_status["sources"]:
+        print_table(sources_table(stream_status["sources"], time.time(), title="\nSources"), output)
 
 
-def _print_colours(colours: list[dict[str, Any]], to: Console) -> None:
+def _print_colours(colours: list[dict[str, Any]], output: Console) -> None:
     shares = (f"{colour['colour']} {colour['state']} {100 * colour['share']:g} %" for colour in colours)
-    to.print(f"Colours {', '.join(shares)} of the requests", highlight=False)
+    output.print(f"Colours {', '.join(shares)} of the requests", highlight=False)
 
 
 def _instance_table(instances: list[dict[str, Any]], *, wide: bool) -> Table:
-    more = [">pid", ">port", "log"] if wide else []
-    rows = table("=instance", "=state", ">rate\nev/s", *more, "waiting for", title="\nServices")
+    extra_columns = [">pid", ">port", "log"] if wide else []
+    rows = table("=instance", "=state", ">rate\nev/s", *extra_columns, "waiting for", title="\nServices")
     for instance in instances:
         state = f"[{'green' if instance['ready'] else 'yellow'}]{instance['state']}[/]"
-        facts = [str(instance["pid"]), str(instance["port"]), escape(instance["log"])] if wide else []
+        extra_cells = [str(instance["pid"]), str(instance["port"]), escape(instance["log"])] if wide else []
         rows.add_row(
             instance["name"],
             state,
             count(instance["rate_per_s"]),
-            *facts,
+            *extra_cells,
             escape("; ".join(instance["waiting"])),
         )
     return rows
 
 
-def _backlog_table(facts: dict[str, Any]) -> Table:
+def _backlog_table(stream_status: dict[str, Any]) -> Table:
     rows = table("=service", ">waiting\nrecords", ">in running batch\nrecords", title="\nConsumer backlog")
-    for service, waiting in facts["backlog"].items():
-        rows.add_row(service, count(waiting), count(facts["uncommitted"].get(service)))
+    for service, record_count in stream_status["backlog"].items():
+        rows.add_row(service, count(record_count), count(stream_status["uncommitted"].get(service)))
     return rows

@@ -22,7 +22,7 @@ _PATH: Final = "/api/v1/pipes"
 
 @report_errors
 def top(
-    every: Annotated[
+    interval_s: Annotated[
         float, typer.Option("--every", min=0.5, metavar="SECONDS", help="Time between two updates.")
     ] = 2,
     data: Data = DEFAULT_DATA,
@@ -56,7 +56,7 @@ def top(
     ) as live:
         try:
             while True:
-                time.sleep(every)
+                time.sleep(interval_s)
                 live.update(_screen(observe.get(_PATH), wide=wide), refresh=True)
         except KeyboardInterrupt:
             return
@@ -70,7 +70,7 @@ def _screen(body: dict[str, Any], *, wide: bool) -> Group:
 
 def top_table(body: dict[str, Any], *, wide: bool = False) -> Table:
     """Make the table of pipes."""
-    more = [">retries\nwaiting", ">in flight\nrecords"] if wide else []
+    extra_columns = [">retries\nwaiting", ">in flight\nrecords"] if wide else []
     pipes = table(
         "pipe",
         "state",
@@ -80,7 +80,7 @@ def top_table(body: dict[str, Any], *, wide: bool = False) -> Table:
         ">lost\nevents",
         ">dead\nletters",
         ">up %\ntoday",
-        *more,
+        *extra_columns,
     )
     for row in body["pipes"]:
         colour = _COLOURS.get(row["state"], "dim")
@@ -108,5 +108,5 @@ def status_line(body: dict[str, Any]) -> str:
         for group in status["groups"]
         if group["records"]
     )
-    behind = "unknown" if status["behind_s"] is None else f"{status['behind_s']} s"
-    return f"\nAge of these figures: {behind}. Consumer backlog: {groups or 'none'}."
+    age_text = "unknown" if status["behind_s"] is None else f"{status['behind_s']} s"
+    return f"\nAge of these figures: {age_text}. Consumer backlog: {groups or 'none'}."

@@ -18,7 +18,7 @@ app = typer.Typer(help="Print the topics that a stream needs in Kafka.")
 
 
 class TopicFormat(StrEnum):
-    """How `hifi topics show` prints."""
+    """Output formats of `hifi topics show`."""
 
     TABLE = "table"
     KAFKA_TOPICS = "kafka-topics"

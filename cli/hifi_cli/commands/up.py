@@ -159,7 +159,7 @@ def up(
       hifi up --pipes pipes/ --kafka broker1:9092,broker2:9092
     """
     if colours:
-        not_with = {
+        conflicting_options = {
             "--kafka": kafka,
             "--brokers": brokers,
             "--secure": secure,
@@ -168,7 +168,7 @@ def up(
             "--connect": connect,
             "--kafka-version": kafka_version,
         }
-        refuse_with_colours(not_with)
+        refuse_with_colours(conflicting_options)
         up_colours(
             data.resolve(),
             stream or "hifi",
@@ -214,7 +214,9 @@ def up(
             "--secure starts a secured Kafka cluster and --kafka uses an existing one: for that one set "
             "HIFI_KAFKA_SECURITY_PROTOCOL and the variables beside it"
         )
-    checked = load_checked_pipes(pipes, trigger, quick=False, passed=plan.data / "checked") if pipes else []
+    checked = (
+        load_checked_pipes(pipes, trigger, quick=False, passed_folder=plan.data / "checked") if pipes else []
+    )
     if any(pipe.source.kind != "http" for pipe in checked):
         plan = replace(plan, scale={"collect": 1} | dict(plan.scale))
     if any(reader(destination) == "lake" for pipe in checked for destination in pipe.destinations):
@@ -238,7 +240,7 @@ async def _run(
         footer="Ctrl-C stops the mesh. Accepted events are kept and delivered after the next start.",
     )
     worker: ConnectWorker | None = None
-    supervising: asyncio.Task[None] | None = None
+    supervision: asyncio.Task[None] | None = None
     with interrupts.handle_signals():
         async with view.shown():
             try:
@@ -246,7 +248,7 @@ async def _run(
                 if connect_port is not None:
                     worker = _connect_worker(mesh, connect_port)
                     await interrupts.run(worker.start())
-                    supervising = asyncio.create_task(worker.supervise())
+                    supervision = asyncio.create_task(worker.supervise())
                 await interrupts.run(mesh.wait_ready())
                 _announce(mesh, pipes)
                 async with _autoscaled(mesh, policies):
@@ -254,8 +256,8 @@ async def _run(
             except Interrupted:
                 pass
             finally:
-                if supervising is not None:
-                    supervising.cancel()
+                if supervision is not None:
+                    supervision.cancel()
                 if worker is not None:
                     await worker.stop()
                 await _stop(mesh, interrupts)
@@ -308,10 +310,12 @@ def _announce(mesh: Mesh, pipes: list[Pipe]) -> None:
     if mesh.plan.manage:
         print_console_link("Manage pipes at", ObserveApi(mesh.plan.manage, token))
         console.print(f"Programs send the token in {mesh.plan.token}.", highlight=False, soft_wrap=True)
-    fed = [pipe for pipe in pipes if pipe.source.keys]
-    if fed:
+    keyed_pipes = [pipe for pipe in pipes if pipe.source.keys]
+    if keyed_pipes:
         console.print("Example:", highlight=False)
-        console.print(f"  {example_request(url, fed[0])}", highlight=False, markup=False, soft_wrap=True)
+        console.print(
+            f"  {example_request(url, keyed_pipes[0])}", highlight=False, markup=False, soft_wrap=True
+        )
     elif not pipes:
         console.print("No pipes were given. Publish some with `hifi apply DIR`.", highlight=False)
     console.print(_durability(mesh), highlight=False, style="dim")

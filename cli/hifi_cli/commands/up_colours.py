@@ -49,7 +49,7 @@ def up_colours(
     """
     if pipes:
         require_fit_for_colours(
-            load_checked_pipes(pipes, options.trigger, quick=False, passed=data / "checked")
+            load_checked_pipes(pipes, options.trigger, quick=False, passed_folder=data / "checked")
         )
     ensure_haproxy()
     read_scale(options.scale)
@@ -59,40 +59,40 @@ def up_colours(
     asyncio.run(_run(ColouredStream(plan)))
 
 
-async def _run(running: ColouredStream) -> None:
+async def _run(stream: ColouredStream) -> None:
     interrupts = Interrupts()
     with interrupts.handle_signals():
         try:
-            console.print("Starting two colours; logs are in", running.plan.data / "logs", highlight=False)
-            await interrupts.run(running.start())
-            await interrupts.run(running.wait_ready(READY_S))
-            _announce(running)
+            console.print("Starting two colours; logs are in", stream.plan.data / "logs", highlight=False)
+            await interrupts.run(stream.start())
+            await interrupts.run(stream.wait_ready(READY_S))
+            _announce(stream)
             await interrupts.wait_for_signal()
         except Interrupted:
             pass
         finally:
-            await _stop(running, interrupts)
+            await _stop(stream, interrupts)
     console.print("Both colours have stopped.", highlight=False)
 
 
-async def _stop(running: ColouredStream, interrupts: Interrupts) -> None:
+async def _stop(stream: ColouredStream, interrupts: Interrupts) -> None:
     try:
-        await interrupts.run(running.stop(), until_signal=2)
+        await interrupts.run(stream.stop(), until_signal=2)
     except Interrupted:
-        await running.kill()
+        await stream.kill()
     except BaseException:
-        await running.kill()
+        await stream.kill()
         raise
 
 
-def _announce(running: ColouredStream) -> None:
-    colours = running.colours
-    token = read_token(running.plan.token)
+def _announce(stream: ColouredStream) -> None:
+    colours = stream.colours
+    token = read_token(stream.plan.token)
     lines: Sequence[str] = [
         f"[bold green]Ready.[/] Send events to [bold]{' or '.join(front.url for front in colours.fronts)}[/]",
         *(
             f"{name}: {colour.state.value}, {colour.share / 100:g} % of the requests, "
-            f"data {running.plan.folder(name)}"
+            f"data {stream.plan.folder(name)}"
             for name, colour in colours.colours.items()
         ),
         "`hifi colour status` shows both colours, `hifi colour --help` how to change their shares.",

@@ -70,10 +70,10 @@ async def check(
       hifi upgrade check --kafka broker1:9093 --stream orders --compose compose.yaml
     """
     running.read(data)  # refuses the folder of a newer release
-    places: dict[str, list[str]] = {ENVIRONMENT: list(os.environ)}
+    variables: dict[str, list[str]] = {ENVIRONMENT: list(os.environ)}
     for file in compose or ():
-        places |= compose_variables(file)
-    changes = setting_changes(places, known_settings())
+        variables |= compose_variables(file)
+    changes = setting_changes(variables, known_settings())
     for target in kafka_targets(data, kafka, stream).values():
         changes += [change for change in await _changes(target, principal) if change not in changes]
     if as_json:
@@ -107,7 +107,7 @@ async def _changes(target: Target, principal: str) -> list[UpgradeChange]:
     control = audit.topics if isinstance(audit.topics, ControlTopics) else None
     if control is None and target.control is not None:
         control = target.control.topics
-    needs = access(topics, control)
+    service_access = access(topics, control)
     published = await _published(target)
     partitions = (published.partitions if published else None) or DEFAULT_PARTITIONS
     changes = list(pipe_changes(published, pipe_limits())) if published else []
@@ -117,8 +117,8 @@ async def _changes(target: Target, principal: str) -> list[UpgradeChange]:
     ]
     for bootstrap, declaration in declared:
         all_topics = declaration.all()
-        existing = await topic_facts(bootstrap, [topic.name for topic in all_topics])
-        changes += topic_changes(all_topics, partitions, existing, needs)
+        existing_topics = await topic_facts(bootstrap, [topic.name for topic in all_topics])
+        changes += topic_changes(all_topics, partitions, existing_topics, service_access)
     entries = principals(topics, principal, control.prefix if control is not None else "")
     return changes + _acl_changes(await missing_acls(target.kafka, entries))
 
@@ -133,18 +133,18 @@ async def _published(target: Target) -> RegistrySnapshot | None:
 def _acl_changes(missing: list[tuple[str, Acl]] | None) -> list[UpgradeChange]:
     """The missing entries by principal and resource; None: Kafka has no authorizer, so none are needed."""
     operations: dict[tuple[str, str, str], list[str]] = {}
-    for who, acl in missing or ():
+    for principal_name, acl in missing or ():
         name = acl.name + "*" * acl.prefixed
-        operations.setdefault((who, acl.resource, name), []).append(acl.operation)
+        operations.setdefault((principal_name, acl.resource, name), []).append(acl.operation)
     return [
         UpgradeChange(
             "ACL",
-            who,
+            principal_name,
             "",
             f"{', '.join(allowed)} on {resource} {name}",
             ACL_APPLY,
             "run `hifi acl apply` before the services of this release",
-            [who.rpartition(".")[2]] if "." in who else [],
+            [principal_name.rpartition(".")[2]] if "." in principal_name else [],
         )
-        for (who, resource, name), allowed in operations.items()
+        for (principal_name, resource, name), allowed in operations.items()
     ]

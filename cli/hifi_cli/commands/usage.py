@@ -42,8 +42,8 @@ def usage(
       hifi usage
       hifi usage --from 2026-11-01 --to 2026-11-30 --pipe orders --json
     """
-    asked = {"from": first, "to": last, "pipe": pipe}
-    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    parameters = {"from": first, "to": last, "pipe": pipe}
+    query = urlencode({name: value for name, value in parameters.items() if value is not None})
     answers = [api.get(f"/api/v1/usage?{query}")["usage"] for api in observe_apis(data, url)]
     rows = added_up(answers)
     if as_json:
@@ -56,16 +56,16 @@ def usage(
 
 def added_up(answers: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """The rows of the API, those of several colours added up."""
-    merged: dict[tuple[str, str], dict[str, Any]] = {}
+    merged_rows: dict[tuple[str, str], dict[str, Any]] = {}
     for row in (row for rows in answers for row in rows):
-        before = merged.get((row["day"], row["pipe"]))
-        merged[row["day"], row["pipe"]] = dict(row) if before is None else _sum(before, row)
-    return [merged[day_and_pipe] for day_and_pipe in sorted(merged)]
+        before = merged_rows.get((row["day"], row["pipe"]))
+        merged_rows[row["day"], row["pipe"]] = dict(row) if before is None else _sum(before, row)
+    return [merged_rows[day_and_pipe] for day_and_pipe in sorted(merged_rows)]
 
 
-def _sum(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
-    keys = {key["key"]: dict(key) for key in left["keys"]}
-    for key in right["keys"]:
+def _sum(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    keys = {key["key"]: dict(key) for key in first["keys"]}
+    for key in second["keys"]:
         before = keys.get(key["key"], {"events": 0, "bytes": 0})
         keys[key["key"]] = {
             "key": key["key"],
@@ -73,20 +73,20 @@ def _sum(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
             "bytes": before["bytes"] + key["bytes"],
         }
     return {
-        **left,
-        **{name: left[name] + right[name] for name in ("events", "bytes", "deliveries")},
-        "state": min(left["state"], right["state"], key=_STATES.index),
+        **first,
+        **{name: first[name] + second[name] for name in ("events", "bytes", "deliveries")},
+        "state": min(first["state"], second["state"], key=_STATES.index),
         "keys": [keys[name] for name in sorted(keys)],
     }
 
 
 def usage_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     """Make the table: a row for each day and pipe, and one below it for each of its write keys."""
-    printed = table(
+    listing = table(
         "=day\nUTC", "pipe", "write key", ">accepted\nevents", ">data\nbytes", ">made\ndeliveries", "state"
     )
     for row in rows:
-        printed.add_row(
+        listing.add_row(
             row["day"],
             row["pipe"],
             "all",
@@ -100,5 +100,5 @@ def usage_table(rows: Iterable[Mapping[str, Any]]) -> Table:
         if keys and row["state"] != "open" and events:
             keys.append({"key": _REST, "events": events, "bytes": size})
         for key in keys:
-            printed.add_row("", "", key["key"], count(key["events"]), count(key["bytes"]), "-", "")
-    return printed
+            listing.add_row("", "", key["key"], count(key["events"]), count(key["bytes"]), "-", "")
+    return listing

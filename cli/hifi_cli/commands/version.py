@@ -23,9 +23,9 @@ def print_version(is_asked: bool) -> None:
 def version(*, as_json: AsJson = False) -> None:
     """Print the versions of hifi, Python, Spark and aiokafka."""
     versions = {"python": platform.python_version()}
-    for part in _PARTS:
+    for package in _PARTS:
         with contextlib.suppress(metadata.PackageNotFoundError):  # without a mesh there is no Spark
-            versions[part] = metadata.version(part)
+            versions[package] = metadata.version(package)
     if as_json:
         print_json(versions)
         return

@@ -46,10 +46,10 @@ def view(
             help="Wait until all that was accepted before is in it: a time, or `now`.",
         ),
     ] = None,
-    within: Annotated[
+    duration: Annotated[
         str, typer.Option("--within", metavar="DURATION", help="Longest wait, such as 90s or 2m.")
     ] = "1m",
-    most: Annotated[
+    row_limit: Annotated[
         int, typer.Option("--most", metavar="COUNT", min=1, help="Most rows of the view that are read.")
     ] = _MOST_READ,
     rows: Annotated[
@@ -72,16 +72,18 @@ def view(
     """
     if not key:
         raise Misconfigured("the read key of the view is missing: give --key, or set HIFI_VIEW_KEY")
-    within_s = duration_of(within)
-    moment = None if until is None else moment_of(until).astimezone(UTC).isoformat().replace("+00:00", "Z")
+    within_s = duration_of(duration)
+    until_time = (
+        None if until is None else moment_of(until).astimezone(UTC).isoformat().replace("+00:00", "Z")
+    )
     answers = {
-        address: read_rows(address, key, name, at_least=moment, within_s=within_s, most=most)
+        address: read_rows(address, key, name, at_least=until_time, within_s=within_s, row_limit=row_limit)
         for address in view_urls(data, url or [])
     }
-    whole = merged(answers)
-    result = query(whole, name.replace("-", "_"), sql, rows=rows, within_s=_QUERY_S)
+    merged_rows = merged(answers)
+    result = query(merged_rows, name.replace("-", "_"), sql, rows=rows, within_s=_QUERY_S)
     print_result(result, wide=wide, as_json=as_json)
     if result.more:
         errors.print(f"these are the first {rows:,} rows; --rows shows more", highlight=False)
-    complete = whole.complete_until or "an unknown time"
+    complete = merged_rows.complete_until or "an unknown time"
     errors.print(f"complete until {escape(complete)}", highlight=False)

@@ -30,7 +30,7 @@ def wait(
     until: Annotated[
         str, typer.Option("--until", metavar="TIME", help="Such as 2026-11-27T12:00Z, or `now`.")
     ] = "now",
-    within: Annotated[
+    duration: Annotated[
         str, typer.Option("--within", metavar="DURATION", help="Longest wait, such as 90s or 2m.")
     ] = "1m",
     destination: Annotated[
@@ -67,11 +67,11 @@ def wait(
     """
     if chain and event_time:
         raise Misconfigured("--chain and --event-time: there is no event time of a chain; leave out either")
-    moment, within_s = moment_of(until), duration_of(within)
-    since = datetime.now(UTC) if event_time else None
+    until_time, within_s = moment_of(until), duration_of(duration)
+    wait_start = datetime.now(UTC) if event_time else None
     api, end_s = observe_api(data, url), monotonic_s() + within_s
     while True:
-        missing = missing_of(watermarks_of(api, pipe), pipe, destination, moment, since, chain=chain)
+        missing = missing_of(watermarks_of(api, pipe), pipe, destination, until_time, wait_start, chain=chain)
         if not missing:
             return
         if monotonic_s() >= end_s:
@@ -91,14 +91,14 @@ def moment_of(text: str) -> datetime:
     if text == "now":
         return datetime.now(UTC)
     try:
-        moment = parse_iso8601(text)
+        parsed_time = parse_iso8601(text)
     except ValueError:
         raise Misconfigured(f"--until {text!r} is not a time; write for example 2026-11-27T12:00Z") from None
-    if moment.tzinfo is None:
+    if parsed_time.tzinfo is None:
         raise Misconfigured(
             f"--until {text!r} has no time zone; append Z for UTC, or an offset such as +01:00"
         )
-    return moment.astimezone(UTC)
+    return parsed_time.astimezone(UTC)
 
 
 def duration_of(text: str) -> float:
@@ -117,19 +117,19 @@ def missing_of(
     rows: Sequence[Mapping[str, Any]],
     pipe: str,
     destination: str | None,
-    moment: datetime,
-    since: datetime | None = None,
+    until_time: datetime,
+    wait_start: datetime | None = None,
     *,
     chain: bool = False,
 ) -> list[str]:
-    """What is missing where, one line a destination; nothing once all is settled.
+    """Descriptions of what is missing, one line a destination; empty once all is settled.
 
     Args:
         rows: as observe answers.
         pipe: its name.
         destination: its name; None: all.
-        moment: until which time.
-        since: for a `moment` in event time, when the wait began: what was acknowledged until then counts.
+        until_time: time before which all must be settled.
+        wait_start: for an `until_time` in event time, the start of the wait: events acknowledged until then count.
         chain: whether the pipes before it count.
 
     Raises:
@@ -141,46 +141,50 @@ def missing_of(
     if not rows:
         return [f"{pipe}: nothing is stated yet"]
     rows = [row for row in rows if destination in (None, row["destination"])]
-    if since is not None:
-        return [_event_line(row, moment) for row in rows if not _are_events_settled(row, moment, since)]
+    if wait_start is not None:
+        return [
+            _event_line(row, until_time)
+            for row in rows
+            if not _are_events_settled(row, until_time, wait_start)
+        ]
     if chain:
-        return [line for row in rows if (line := _chain_line(row, moment))]
-    return [_line(row, moment) for row in rows if not _is_settled(row, moment)]
+        return [line for row in rows if (line := _chain_line(row, until_time))]
+    return [_line(row, until_time) for row in rows if not _is_settled(row, until_time)]
 
 
-def _is_settled(row: Mapping[str, Any], moment: datetime) -> bool:
+def _is_settled(row: Mapping[str, Any], until_time: datetime) -> bool:
     settled_until = row["settled_until"]
-    return settled_until is not None and datetime.fromisoformat(settled_until) >= moment
+    return settled_until is not None and datetime.fromisoformat(settled_until) >= until_time
 
 
-def _are_events_settled(row: Mapping[str, Any], moment: datetime, since: datetime) -> bool:
+def _are_events_settled(row: Mapping[str, Any], until_time: datetime, wait_start: datetime) -> bool:
     event_until, as_of = row["event_until"], row["event_as_of"]
     return (
         event_until is not None
-        and datetime.fromisoformat(event_until) >= moment
-        and datetime.fromisoformat(as_of) >= since
+        and datetime.fromisoformat(event_until) >= until_time
+        and datetime.fromisoformat(as_of) >= wait_start
         and not row["event_late"]["open"]
     )
 
 
-def _event_line(row: Mapping[str, Any], moment: datetime) -> str:
-    """Such as `orders to crm: events until 11:59:58, not 12:00:00: 2 late ones are open`."""
+def _event_line(row: Mapping[str, Any], until_time: datetime) -> str:
+    """The line `orders to crm: events until 11:59:58, not 12:00:00: 2 late ones are open` or the like."""
     reasons = (
         list(row["because"]) if row["verdict"] == "unknown" else [*_open_numbers(row), *row["event_because"]]
     )
     if row["event_late"]["open"]:
         reasons.append(f"{row['event_late']['open']} late ones are open")
     event_until = row["event_until"] or "an unknown time"
-    reached = row["event_until"] is not None and datetime.fromisoformat(event_until) >= moment
-    unread = (
-        "observe has not read so far yet" if reached else "no event with that time or a later one was read"
+    is_reached = row["event_until"] is not None and datetime.fromisoformat(event_until) >= until_time
+    explanation = (
+        "observe has not read so far yet" if is_reached else "no event with that time or a later one was read"
     )
-    where = ", ".join(reasons) or f"nothing is open; {unread}"
-    return f"{row['pipe']} to {row['destination']}: events until {event_until}, not {_text(moment)}: {where}"
+    detail = ", ".join(reasons) or f"nothing is open; {explanation}"
+    return f"{row['pipe']} to {row['destination']}: events until {event_until}, not {_text(until_time)}: {detail}"
 
 
-def _chain_line(row: Mapping[str, Any], moment: datetime) -> str:
-    """Such as `alerts to desk: chain settled until 11:59:58, not 12:00:00: held by topic legs`; empty: it is settled.
+def _chain_line(row: Mapping[str, Any], until_time: datetime) -> str:
+    """The line `alerts to desk: chain settled until 11:59:58, not 12:00:00: held by topic legs` or the like, or empty.
 
     Raises:
         Misconfigured: no pipe writes what it reads.
@@ -189,20 +193,22 @@ def _chain_line(row: Mapping[str, Any], moment: datetime) -> str:
     if chain is None:
         raise Misconfigured(f"{row['pipe']} reads no Kafka topic that another pipe writes; leave out --chain")
     settled_until = chain["settled_until"]
-    if settled_until is not None and datetime.fromisoformat(settled_until) >= moment:
+    if settled_until is not None and datetime.fromisoformat(settled_until) >= until_time:
         return ""
     reasons = [*chain["because"], *([f"held by {chain['held_by']}"] if chain["held_by"] else [])]
-    where = ", ".join(reasons) or "nothing holds it; observe has not read so far yet"
+    detail = ", ".join(reasons) or "nothing holds it; observe has not read so far yet"
     name = f"{row['pipe']} to {row['destination']}"
-    return f"{name}: chain settled until {settled_until or 'an unknown time'}, not {_text(moment)}: {where}"
+    return (
+        f"{name}: chain settled until {settled_until or 'an unknown time'}, not {_text(until_time)}: {detail}"
+    )
 
 
-def _text(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _text(until_time: datetime) -> str:
+    return until_time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _open_numbers(row: Mapping[str, Any]) -> list[str]:
-    """What is open, such as `3 at egest`."""
+    """Counts of open events, such as `3 at egest`."""
     numbers = [f"{number} at {service}" for service, number in row["open"]["services"].items()]
     for name, text in (("waiting", "waiting for a retry"), ("parked", "parked")):
         if row["open"][name]:
@@ -210,11 +216,9 @@ def _open_numbers(row: Mapping[str, Any]) -> list[str]:
     return numbers
 
 
-def _line(row: Mapping[str, Any], moment: datetime) -> str:
-    """Such as `orders to crm: settled until 11:59:58, not 12:00:00: 3 at egest, 2 waiting for a retry`."""
+def _line(row: Mapping[str, Any], until_time: datetime) -> str:
+    """The line `orders to crm: settled until 11:59:58, not 12:00:00: 3 at egest` or the like."""
     numbers = list(row["because"]) if row["verdict"] == "unknown" else _open_numbers(row)
     settled_until = row["settled_until"] or "an unknown time"
-    where = ", ".join(numbers) or "nothing is open; observe has not read so far yet"
-    return (
-        f"{row['pipe']} to {row['destination']}: settled until {settled_until}, not {_text(moment)}: {where}"
-    )
+    detail = ", ".join(numbers) or "nothing is open; observe has not read so far yet"
+    return f"{row['pipe']} to {row['destination']}: settled until {settled_until}, not {_text(until_time)}: {detail}"

@@ -55,7 +55,7 @@ def watermarks_of(api: ObserveApi, pipe: str | None) -> Sequence[Mapping[str, An
 def watermark_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Make the table."""
     chains = any(row["chain"] for row in rows)
-    printed = table(
+    listing = table(
         "pipe",
         "destination",
         "state",
@@ -71,14 +71,14 @@ def watermark_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         "because",
     )
     for row in rows:
-        printed.add_row(
+        listing.add_row(
             row["pipe"],
             row["destination"],
             row["verdict"],
-            _moment(row["settled_until"]),
-            _moment(row["first_pass_until"]),
-            _moment(row["event_until"]),
-            *([_moment(row["chain"] and row["chain"]["settled_until"])] if chains else []),
+            _time_text(row["settled_until"]),
+            _time_text(row["first_pass_until"]),
+            _time_text(row["event_until"]),
+            *([_time_text(row["chain"] and row["chain"]["settled_until"])] if chains else []),
             count(row["open"]["in_flight"]),
             count(row["open"]["waiting"]),
             count(row["open"]["parked"]),
@@ -86,14 +86,14 @@ def watermark_table(rows: Sequence[Mapping[str, Any]]) -> Table:
             count(row["event_late"]["last_1m"]),
             escape("; ".join(_reasons(row))),
         )
-    return printed
+    return listing
 
 
 def _reasons(row: Mapping[str, Any]) -> Sequence[str]:
     chain = row["chain"] or {"because": [], "held_by": None}
-    held = [f"chain held by {chain['held_by']}"] if chain["held_by"] else []
-    return list(dict.fromkeys([*row["because"], *row["event_because"], *chain["because"], *held]))
+    chain_reasons = [f"chain held by {chain['held_by']}"] if chain["held_by"] else []
+    return list(dict.fromkeys([*row["because"], *row["event_because"], *chain["because"], *chain_reasons]))
 
 
-def _moment(text: str | None) -> str:
+def _time_text(text: str | None) -> str:
     return "-" if text is None else text[5:19].replace("T", " ")

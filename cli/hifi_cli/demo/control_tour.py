@@ -119,17 +119,17 @@ class ControlTour:
             await log.stop()
         if not workspace.send_log.exists():
             return report(self.steps.ended, {}, Comparison(), {}, set())
-        sent = read_send_log(workspace.send_log)
-        maker = Expected(workspace.mask_key)
-        expected = {name: maker.deliveries(name, rows[name]) for name in sent}
+        sent_events = read_send_log(workspace.send_log)
+        expectations = Expected(workspace.mask_key)
+        expected = {name: expectations.deliveries(name, rows[name]) for name in sent_events}
         comparison = await self.load_test.wait_for_arrivals(
-            RequestLogReader(workspace.request_log), sent, expected
+            RequestLogReader(workspace.request_log), sent_events, expected
         )
         with contextlib.suppress(StepFailed):
-            await self._agree(sent, expected, comparison)
+            await self._agree(sent_events, expected, comparison)
         return report(
             self.steps.ended,
-            sent,
+            sent_events,
             comparison,
             expected,
             {letter.summary()["event"] for letter in await self._dead_letters()},
@@ -144,55 +144,57 @@ class ControlTour:
         await self.load_test.kill()
 
     async def _declare(self, control: ControlPlane, pipe: Pipe) -> None:
-        with self.steps.step("a pipe is declared through the management API") as seen:
-            await asyncio.to_thread(self._put, pipe)
+        with self.steps.step("a pipe is declared through the management API") as remarks:
+            await asyncio.to_thread(self._change_pipe, pipe)
             status = await self.steps.until(
                 lambda: _status(control, pipe),
                 lambda status: status.state.final,
                 lambda status: status.reason,
             )
             require(status.state is RolloutState.IN_FORCE, status.reason)
-            seen.append(f"revision {status.revision} is in force")
+            remarks.append(f"revision {status.revision} is in force")
 
     async def _ramp(self, control: ControlPlane, pipe: Pipe) -> None:
-        with self.steps.step("a changed pipe gets its keys in phases") as seen:
+        with self.steps.step("a changed pipe gets its keys in phases") as remarks:
             await self.steps.until(
                 self._arrived, lambda count: count > 0, lambda _: "the first events arrive"
             )
-            await asyncio.to_thread(self._put, pipe)
+            await asyncio.to_thread(self._change_pipe, pipe)
             shares: list[int] = []
 
-            async def watched() -> RolloutStatus:
+            async def read_status() -> RolloutStatus:
                 """The status, whose shares are remembered."""
                 status = await _status(control, pipe)
                 if status.state is RolloutState.RAMPING and status.share and status.share not in shares:
                     shares.append(status.share)
                 return status
 
-            status = await self.steps.until(watched, lambda status: status.state.final, _phase)
+            status = await self.steps.until(read_status, lambda status: status.state.final, _phase)
             phases = ", ".join(f"{share / 100:g} %" for share in shares)
             require(status.state is RolloutState.IN_FORCE, f"{status.state.value}: {status.reason}")
             require({1000, 5000} <= set(shares), f"only the phases {phases} were seen")
-            seen.append(f"{phases} of the keys, then revision {status.revision} is in force")
+            remarks.append(f"{phases} of the keys, then revision {status.revision} is in force")
 
     async def _roll_back_pipe(self, control: ControlPlane, pipe: Pipe) -> None:
-        with self.steps.step("a version that makes dead letters is rolled back") as seen:
-            await asyncio.to_thread(self._put, pipe)
+        with self.steps.step("a version that makes dead letters is rolled back") as remarks:
+            await asyncio.to_thread(self._change_pipe, pipe)
             status = await self.steps.until(
                 lambda: _status(control, pipe), lambda status: status.state.final, _phase
             )
             require(status.state is RolloutState.ROLLED_BACK, f"{status.state.value}: {status.reason}")
-            seen.append(status.reason)
+            remarks.append(status.reason)
 
     async def _replay(self) -> None:
-        with self.steps.step("the dead letters are replayed with the version before") as seen:
+        with self.steps.step("the dead letters are replayed with the version before") as remarks:
             # Events on their way when the version was rolled back become dead letters a little later.
             await self.steps.until(
-                self._replay_left, lambda count: count == 0 and bool(self.replayed), "{:,} were left".format
+                self._replay_remaining,
+                lambda count: count == 0 and bool(self.replayed),
+                "{:,} were left".format,
             )
-            seen.append(f"{len(self.replayed):,} events")
+            remarks.append(f"{len(self.replayed):,} events")
 
-    async def _replay_left(self) -> int:
+    async def _replay_remaining(self) -> int:
         """Replay the dead letters that were not replayed; returns how many there were."""
         mesh = self.load_test.mesh
         if dead_letters := await self._dead_letters():
@@ -210,26 +212,26 @@ class ControlTour:
     async def _refuse_scale_in(self, control: ControlPlane, release: str) -> None:
         with self.steps.step(
             f"while a release of {SERVICE} is deployed, no instance of it is removed"
-        ) as seen:
+        ) as remarks:
             output = self.load_test.mesh.instances["scale"][0].log
             before = len(output.read_text("utf-8"))
             await control.deploy(SERVICE, release, 1)
 
             async def refusal() -> str:
-                """Why scale has not removed the canary, which is one instance more than the load needs."""
+                """The reason why scale has not removed the canary, which is one instance more than the load needs."""
                 lines = output.read_text("utf-8")[before:].splitlines()
-                refused = [line for line in lines if f"a deployment of {SERVICE} runs" in line]
-                return str(orjson.loads(refused[0])["reason"]) if refused else ""
+                refusals = [line for line in lines if f"a deployment of {SERVICE} runs" in line]
+                return str(orjson.loads(refusals[0])["reason"]) if refusals else ""
 
-            seen.append(
+            remarks.append(
                 await self.steps.until(refusal, bool, lambda _: "the canary starts, and is not needed")
             )
 
     async def _roll_back_release(self, control: ControlPlane, release: str) -> None:
-        with self.steps.step("the release leaks memory and is rolled back") as seen:
+        with self.steps.step("the release leaks memory and is rolled back") as remarks:
 
             async def newest() -> Deployment:
-                """How far the deployment is."""
+                """The deployment now."""
                 return (await control.deployments())[SERVICE]
 
             deployment = await self.steps.until(
@@ -242,17 +244,19 @@ class ControlTour:
                 f"{deployment.state.value}: {deployment.reason}",
             )
 
-            async def left() -> int:
+            async def instances_on_release() -> int:
                 """Instances that still run the release."""
                 return sum(
                     instance.spec.release == release for instance in self.load_test.mesh.instances[SERVICE]
                 )
 
-            await self.steps.until(left, lambda count: count == 0, "{} instances still run it".format)
-            seen.append(deployment.reason)
+            await self.steps.until(
+                instances_on_release, lambda count: count == 0, "{} instances still run it".format
+            )
+            remarks.append(deployment.reason)
 
     async def _scale_in(self, log: ActionLog) -> None:
-        with self.steps.step("an instance that is not needed is removed") as seen:
+        with self.steps.step("an instance that is not needed is removed") as remarks:
             mesh = self.load_test.mesh
             await mesh.scale(SERVICE, INSTANCES + 1, "the tour adds an instance that is not needed")
 
@@ -266,16 +270,16 @@ class ControlTour:
                 """The newest step on the service and its outcome, empty while it runs."""
                 await log.catch_up()
                 last = log.history.last(f"service/{SERVICE}")
-                ended = last is not None and last.state is not ActionState.STARTED
-                return f"{last.kind.value} {last.state.value}" if last is not None and ended else ""
+                has_ended = last is not None and last.state is not ActionState.STARTED
+                return f"{last.kind.value} {last.state.value}" if last is not None and has_ended else ""
 
             outcome = await self.steps.until(removal, bool, lambda _: "the step ends")
             require(outcome == f"{ActionKind.SCALE_IN.value} {ActionState.DONE.value}", outcome)
-            seen.append(f"{SERVICE} has {INSTANCES} instances again")
+            remarks.append(f"{SERVICE} has {INSTANCES} instances again")
 
     async def _settle(self, control: ControlPlane) -> None:
-        with self.steps.step("the stream is stable again") as seen:
-            await self._replay_left()
+        with self.steps.step("the stream is stable again") as remarks:
+            await self._replay_remaining()
 
             async def condition() -> str:
                 """Verdict on the stream, with its reasons."""
@@ -291,17 +295,17 @@ class ControlTour:
             text = await self.steps.until(
                 condition, lambda condition_text: condition_text == Condition.STABLE.value, str
             )
-            seen.append(text)
+            remarks.append(text)
 
     async def _agree(
-        self, sent: Mapping[str, SentEvent], expected: Mapping[str, Any], comparison: Comparison
+        self, sent_events: Mapping[str, SentEvent], expected: Mapping[str, Any], comparison: Comparison
     ) -> None:
-        with self.steps.step("observe and the request log agree that nothing is lost or repeated") as seen:
+        with self.steps.step("observe and the request log agree that nothing is lost or repeated") as remarks:
             plan = self.load_test.mesh.plan
             assert plan.console is not None
             observe = ObserveApi(plan.console, read_token(plan.token))
-            accepted = [request for request in sent.values() if request.accepted]
-            last = max(request.answered_ns for request in accepted) // 60_000_000_000
+            accepted_requests = [request for request in sent_events.values() if request.accepted]
+            last = max(request.answered_ns for request in accepted_requests) // 60_000_000_000
 
             async def closed() -> int:
                 """The newest minute whose account is closed, in minutes since 1970."""
@@ -310,10 +314,12 @@ class ControlTour:
             await self.steps.until(
                 closed, lambda minute: minute >= last, lambda _: "the last minute is closed", _CLOSED_S
             )
-            deliveries = {name: len(expected[name]) for name, request in sent.items() if request.accepted}
+            deliveries = {
+                name: len(expected[name]) for name, request in sent_events.items() if request.accepted
+            }
             # observe keeps the deliveries of dead letters that were replayed apart.
             expected_counts = {
-                "in": len(accepted),
+                "in": len(accepted_requests),
                 "delivered": sum(count for name, count in deliveries.items() if name not in self.replayed),
                 "dead": len(self.replayed),
                 "lost": 0,
@@ -321,7 +327,7 @@ class ControlTour:
             }
 
             async def counted() -> dict[str, int]:
-                """What observe counts over all minutes; the newest ones are amended for some seconds."""
+                """Counts of observe over all minutes; the newest ones are amended for some seconds."""
                 path = "/api/v1/pipes/flights/minutes?last=60"
                 minutes = (await asyncio.to_thread(observe.get, path))["minutes"]
                 return {name: sum(row[name] for row in minutes) for name in expected_counts}
@@ -332,26 +338,26 @@ class ControlTour:
                 lambda counts: f"observe counts {counts}, expected {expected_counts}",
                 _AMENDED_S,
             )
-            logged = {"arrived": len(comparison.arrived), "duplicates": comparison.duplicates}
+            logged_counts = {"arrived": len(comparison.arrived), "duplicates": comparison.duplicates}
             require(
-                logged == {"arrived": sum(deliveries.values()), "duplicates": 0},
-                f"the request log has {logged}",
+                logged_counts == {"arrived": sum(deliveries.values()), "duplicates": 0},
+                f"the request log has {logged_counts}",
             )
-            seen.append(
-                f"{len(accepted):,} events, {sum(deliveries.values()):,} deliveries, 0 lost, 0 repeated"
+            remarks.append(
+                f"{len(accepted_requests):,} events, {sum(deliveries.values()):,} deliveries, 0 lost, 0 repeated"
             )
 
     @contextlib.asynccontextmanager
     async def _load(self) -> AsyncIterator[None]:
         """Sends while the block runs, and ends when the last request is answered."""
-        sending = asyncio.create_task(self.load_test.send(self.rate))
+        send_task = asyncio.create_task(self.load_test.send(self.rate))
         try:
             yield
         finally:
             while self.load_test.sender is None or not self.load_test.sender.started:
                 await asyncio.sleep(_POLL_S)
             await self.load_test.sender.stop(_DRAIN_S)
-            await sending
+            await send_task
 
     async def _arrived(self) -> int:
         await self.load_test.count()
@@ -365,7 +371,7 @@ class ControlTour:
             if not letter.replayed
         ]
 
-    def _put(self, pipe: Pipe) -> None:
+    def _change_pipe(self, pipe: Pipe) -> None:
         plan = self.load_test.mesh.plan
         assert plan.manage is not None
         api = ManageApi(plan.manage, plan.token)

@@ -85,9 +85,9 @@ class RequestLogConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """See httptools."""
-        lower = name.lower()
-        if lower.startswith(b"ce-") or lower == b"traceparent":
-            self._headers[lower.decode()] = value.decode("latin-1")
+        lower_name = name.lower()
+        if lower_name.startswith(b"ce-") or lower_name == b"traceparent":
+            self._headers[lower_name.decode()] = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:
         """See httptools."""

@@ -79,26 +79,29 @@ class Expected:
 
     def _derived(self, data: Mapping[str, Any]) -> dict[str, Any]:
         delay, air_time = data.get("delay"), data.get("air_time")
-        late = delay is not None and delay >= LATE_MINUTES
+        is_late = delay is not None and delay >= LATE_MINUTES
         return {
             "cancelled": delay is None,
             "route": f"{data['origin']}-{data['dest']}",
             "speed_mph": None if air_time is None else int(data["distance"] * 60 / air_time),
-            "severity": "cancelled" if delay is None else "late" if late else "as planned",
+            "severity": "cancelled" if delay is None else "late" if is_late else "as planned",
             "bad_weather": _bad_weather(data["wind_mph"], data["sight_miles"]),
         }
 
 
 def _bad_weather(wind_mph: float | None, sight_miles: float | None) -> bool | None:
     """Evaluate SQL's OR with its three values: true, then null, then false."""
-    parts = [None if wind_mph is None else wind_mph > 20, None if sight_miles is None else sight_miles < 3]
-    if True in parts:
+    conditions = [
+        None if wind_mph is None else wind_mph > 20,
+        None if sight_miles is None else sight_miles < 3,
+    ]
+    if True in conditions:
         return True
-    return None if None in parts else False
+    return None if None in conditions else False
 
 
-def _utc(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def _utc(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _text(value: str) -> str | None:

@@ -43,14 +43,14 @@ def table(name: str) -> list[Row]:
 
 def rows(count: int, first: int = 0) -> Iterator[tuple[str, Row]]:
     """Yield `count` flights from number `first` on, spread over the year, each with its event id."""
-    with zipfile.ZipFile(folder() / "flights.csv.zip") as packed, packed.open("flights.csv") as file:
+    with zipfile.ZipFile(folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
         header, *lines = io.TextIOWrapper(file, "utf-8", newline="").read().splitlines()
     names = header.split(",")
     for index in range(first, first + count):
-        turn, step = divmod(index, FLIGHTS)
+        repetition, step = divmod(index, FLIGHTS)
         number = step * STRIDE % FLIGHTS
         yield (
-            f"flight-{number}" + (f"-{turn}" if turn else ""),
+            f"flight-{number}" + (f"-{repetition}" if repetition else ""),
             dict(zip(names, lines[number].split(","), strict=True)),
         )
 
@@ -58,7 +58,7 @@ def rows(count: int, first: int = 0) -> Iterator[tuple[str, Row]]:
 def event(name: str, row: Row) -> dict[str, Any]:
     """Make the event of a flight: numbers as text, local times, missing fields, and private data of an agent."""
     hour = datetime.fromisoformat(row["time_hour"])
-    sent = {
+    fields = {
         "id": name,
         "carrier": row["carrier"],
         "flight": row["flight"],
@@ -75,7 +75,7 @@ def event(name: str, row: Row) -> dict[str, Any]:
             "desk": row["hour"],
         },
     }
-    return {name: value for name, value in sent.items() if value not in ("", MISSING)}
+    return {name: value for name, value in fields.items() if value not in ("", MISSING)}
 
 
 def scheduled(row: Row) -> datetime:
@@ -83,27 +83,27 @@ def scheduled(row: Row) -> datetime:
     return datetime.fromisoformat(row["time_hour"]) + timedelta(minutes=int(row["minute"]))
 
 
-def write_lookups(into: Path) -> None:
+def write_lookups(target_folder: Path) -> None:
     """Write the lookup files of the demo's pipe, using each format that hifi reads."""
     import orjson
     import pyarrow as pa
     from pyarrow import parquet
 
-    into.mkdir(parents=True, exist_ok=True)
+    target_folder.mkdir(parents=True, exist_ok=True)
     for name in ("airlines", "airports"):
-        (into / f"{name}.csv").write_bytes((folder() / f"{name}.csv").read_bytes())
-    planes = (_present(row) for row in table("planes"))
-    (into / "planes.ndjson").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in planes))
+        (target_folder / f"{name}.csv").write_bytes((folder() / f"{name}.csv").read_bytes())
+    planes = (_known_values(row) for row in table("planes"))
+    (target_folder / "planes.ndjson").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in planes))
     weather = table("weather")
     columns: dict[str, Sequence[Any]] = {
         name: [row[name] for row in weather] for name in ("origin", "time_hour")
     }
     for name in ("temp", "wind_speed", "visib"):
         columns[name] = [None if row[name] == MISSING else float(row[name]) for row in weather]
-    parquet.write_table(pa.table(columns), into / "weather.parquet")
+    parquet.write_table(pa.table(columns), target_folder / "weather.parquet")
 
 
-def _present(row: Row) -> dict[str, Any]:
+def _known_values(row: Row) -> dict[str, Any]:
     return {
         name: int(value) if value.isdecimal() else value for name, value in row.items() if value != MISSING
     }

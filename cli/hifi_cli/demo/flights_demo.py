@@ -51,24 +51,24 @@ class Demo:
         start_seconds = time.monotonic() - began_s
         offsets_before = await topic_lags.end_offsets(self.mesh.bootstrap, self.mesh.topics)
         cpu_before = self.mesh.cpu_seconds()
-        memory: dict[str, int] = {}
-        measuring = asyncio.create_task(self._measure(memory))
+        max_rss_bytes: dict[str, int] = {}
+        measure_task = asyncio.create_task(self._measure(max_rss_bytes))
         began_s = time.monotonic()
         try:
             sender = await self.load_test.send(self.rate)
-            sent = read_send_log(self.workspace.send_log)
+            sent_events = read_send_log(self.workspace.send_log)
             expected = await asyncio.to_thread(self._expect, rows)
             comparison = await self.load_test.wait_for_arrivals(
-                RequestLogReader(self.workspace.request_log), sent, expected
+                RequestLogReader(self.workspace.request_log), sent_events, expected
             )
         finally:
-            measuring.cancel()
+            measure_task.cancel()
         seconds = time.monotonic() - began_s
-        cpu = {name: used - cpu_before.get(name, 0) for name, used in self.mesh.cpu_seconds().items()}
+        cpu = {name: cpu_s - cpu_before.get(name, 0) for name, cpu_s in self.mesh.cpu_seconds().items()}
         self.load_test.progress.phase = "reading the lags from the topics"
         lags = await topic_lags.read(self.mesh.bootstrap, self.mesh.topics, offsets_before)
-        run = DemoRun(
-            sent=sent,
+        demo_run = DemoRun(
+            sent=sent_events,
             expected=expected,
             comparison=comparison,
             topic_lags=lags,
@@ -77,14 +77,14 @@ class Demo:
             trigger=self.mesh.plan.trigger,
             start_seconds=start_seconds,
             cpu_seconds=cpu,
-            rss_bytes=memory,
+            rss_bytes=max_rss_bytes,
         )
         destination = self.load_test.destination
-        outside = {
+        outside_cpu_s = {
             "destination": destination.cpu_seconds() if destination else 0.0,
             "sender": sender.cpu_seconds(),
         }
-        return report(run) | {"outside_cpu_seconds": outside, "differences": comparison.examples}
+        return report(demo_run) | {"outside_cpu_seconds": outside_cpu_s, "differences": comparison.examples}
 
     async def kill(self) -> None:
         """End all processes immediately."""
@@ -98,9 +98,9 @@ class Demo:
         expected = Expected(self.workspace.mask_key)
         return {name: expected.deliveries(name, row) for name, row in rows.items()}
 
-    async def _measure(self, memory: dict[str, int]) -> None:
+    async def _measure(self, max_rss_bytes: dict[str, int]) -> None:
         """Record the maximum memory of each service."""
         while True:
             for name, rss_bytes in self.mesh.rss_bytes().items():
-                memory[name] = max(rss_bytes, memory.get(name, 0))
+                max_rss_bytes[name] = max(rss_bytes, max_rss_bytes.get(name, 0))
             await asyncio.sleep(MEASURE_S)

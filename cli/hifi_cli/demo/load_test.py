@@ -81,7 +81,10 @@ class LoadProcesses:
         return sender
 
     async def wait_for_arrivals(
-        self, arrivals: RequestLogReader, sent: Mapping[str, SentEvent], expected: Mapping[str, Deliveries]
+        self,
+        arrivals: RequestLogReader,
+        sent_events: Mapping[str, SentEvent],
+        expected: Mapping[str, Deliveries],
     ) -> Comparison:
         """Compare arrivals with what is expected until every accepted event has arrived, or none arrives for 60 s.
 
@@ -91,7 +94,10 @@ class LoadProcesses:
         self.progress.phase = "waiting for the remaining deliveries"
         comparison = Comparison()
         missing = {
-            (path, name) for name, request in sent.items() if request.accepted for path in expected[name]
+            (path, name)
+            for name, request in sent_events.items()
+            if request.accepted
+            for path in expected[name]
         }
         last_s = time.monotonic()
         while missing and time.monotonic() - last_s < QUIET_S:
@@ -122,10 +128,10 @@ class LoadProcesses:
 
     async def kill_outside(self) -> None:
         """End sender and destination immediately."""
-        outside = [
+        processes = [
             process for process in (self.sender, self.destination) if process is not None and process.running
         ]
-        await asyncio.gather(*(process.kill() for process in outside))
+        await asyncio.gather(*(process.kill() for process in processes))
 
 
 @dataclass(slots=True)

@@ -41,35 +41,35 @@ async def show_progress(load_test: LoadTest) -> AsyncIterator[None]:
 
 
 async def _bars(load_test: LoadTest, bars: Bars) -> None:
-    started = bars.add_task("starting", total=None, detail="")
-    sending = bars.add_task("sent", total=None, detail="", visible=False)
-    arriving = bars.add_task("arrived", total=None, detail="", visible=False)
+    start_bar = bars.add_task("starting", total=None, detail="")
+    send_bar = bars.add_task("sent", total=None, detail="", visible=False)
+    arrival_bar = bars.add_task("arrived", total=None, detail="", visible=False)
     while True:
         progress, mesh = load_test.progress, load_test.mesh
         if progress.sent == 0 and progress.phase != "sending":
             count = sum(instance.ready for instance in mesh.all())
-            waiting = ", ".join(instance.name for instance in mesh.all() if not instance.ready)
-            detail = f"{mesh.phase}; not ready: {waiting}" if waiting else progress.phase
+            unready_names = ", ".join(instance.name for instance in mesh.all() if not instance.ready)
+            detail = f"{mesh.phase}; not ready: {unready_names}" if unready_names else progress.phase
             bars.update(
-                started, total=sum(1 for _ in mesh.all()) or None, completed=count, detail=escape(detail)
+                start_bar, total=sum(1 for _ in mesh.all()) or None, completed=count, detail=escape(detail)
             )
         else:
-            bars.update(started, visible=False)
-            bars.update(sending, visible=True, total=progress.total, completed=progress.sent)
+            bars.update(start_bar, visible=False)
+            bars.update(send_bar, visible=True, total=progress.total, completed=progress.sent)
             detail = f"{progress.phase}: {progress.missing:,}" if progress.missing else progress.phase
-            bars.update(arriving, visible=True, total=None, completed=progress.arrived, detail=detail)
+            bars.update(arrival_bar, visible=True, total=None, completed=progress.arrived, detail=detail)
         await asyncio.sleep(REDRAW_S)
 
 
 async def _lines(load_test: LoadTest) -> None:
-    printed = ""
+    printed_phase = ""
     while True:
         phase = (
             load_test.progress.phase
             if load_test.mesh.phase in ("not started", "running")
             else load_test.mesh.phase
         )
-        if phase != printed:
-            printed = phase
+        if phase != printed_phase:
+            printed_phase = phase
             errors.print(phase, highlight=False)
         await asyncio.sleep(REDRAW_S)

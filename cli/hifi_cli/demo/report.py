@@ -19,7 +19,7 @@ QUANTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class DemoRun:
-    """Everything recorded during one run."""
+    """Records of one run."""
 
     sent: Mapping[str, SentEvent]
     expected: Mapping[str, Deliveries]
@@ -33,82 +33,86 @@ class DemoRun:
     rss_bytes: Mapping[str, int]
 
 
-def report(run: DemoRun) -> dict[str, Any]:
+def report(demo_run: DemoRun) -> dict[str, Any]:
     """Compute the report. Lags are in ms, from the first byte of the request unless the key says otherwise."""
-    accepted = [name for name, request in run.sent.items() if request.accepted]
-    delivered = [name for name in accepted if _complete(run, name)]
-    dead = [name for name in accepted if name in run.topic_lags.dead]
-    lost = len(set(accepted) - set(delivered) - set(dead))
-    lags = _lags(run)
+    accepted_ids = [name for name, request in demo_run.sent.items() if request.accepted]
+    delivered_ids = [name for name in accepted_ids if _complete(demo_run, name)]
+    dead_ids = [name for name in accepted_ids if name in demo_run.topic_lags.dead]
+    lost_count = len(set(accepted_ids) - set(delivered_ids) - set(dead_ids))
+    lags = _lags(demo_run)
     return {
-        "accepted": len(accepted),
-        "delivered": len(delivered),
-        "lost": lost,
-        "duplicates": run.comparison.duplicates,
-        "dead_lettered": len(dead),
-        "mismatched": run.comparison.mismatched + run.comparison.unknown,
-        "refused": sum(request.status not in (0, 202) for request in run.sent.values()),
-        "unanswered": sum(request.status == 0 for request in run.sent.values()),
-        "deliveries": dict(sorted(run.comparison.by_path.items())),
-        "seconds": round(run.seconds, 3),
-        "rate": run.rate,
-        "trigger": run.trigger,
-        "start_seconds": round(run.start_seconds, 1),
+        "accepted": len(accepted_ids),
+        "delivered": len(delivered_ids),
+        "lost": lost_count,
+        "duplicates": demo_run.comparison.duplicates,
+        "dead_lettered": len(dead_ids),
+        "mismatched": demo_run.comparison.mismatched + demo_run.comparison.unknown,
+        "refused": sum(request.status not in (0, 202) for request in demo_run.sent.values()),
+        "unanswered": sum(request.status == 0 for request in demo_run.sent.values()),
+        "deliveries": dict(sorted(demo_run.comparison.by_path.items())),
+        "seconds": round(demo_run.seconds, 3),
+        "rate": demo_run.rate,
+        "trigger": demo_run.trigger,
+        "start_seconds": round(demo_run.start_seconds, 1),
         "lag_ms": quantiles(lags["sent"]),
         "lag_from_accepted_ms": quantiles(lags["accepted"]),
         "lag_from_due_ms": quantiles(lags["due"]),
         "answer_ms": quantiles(
-            (request.answered_ns - request.sent_ns) / 1e6 for request in run.sent.values() if request.status
+            (request.answered_ns - request.sent_ns) / 1e6
+            for request in demo_run.sent.values()
+            if request.status
         ),
-        "longest_pause_ms": round(_longest_pause_ms(run), 1),
-        "hops": {topic: quantiles(run.topic_lags.lags_ms.get(topic, ())) for topic in TOPICS},
-        "copies": run.topic_lags.copies,
-        "outcomes": run.topic_lags.outcomes,
-        "cpu_seconds": {name: round(used, 2) for name, used in run.cpu_seconds.items()},
-        "rss_bytes": dict(run.rss_bytes),
+        "longest_pause_ms": round(_longest_pause_ms(demo_run), 1),
+        "hops": {topic: quantiles(demo_run.topic_lags.lags_ms.get(topic, ())) for topic in TOPICS},
+        "copies": demo_run.topic_lags.copies,
+        "outcomes": demo_run.topic_lags.outcomes,
+        "cpu_seconds": {name: round(cpu_s, 2) for name, cpu_s in demo_run.cpu_seconds.items()},
+        "rss_bytes": dict(demo_run.rss_bytes),
     }
 
 
 def is_good(numbers: Mapping[str, Any]) -> bool:
     """Whether events were accepted and every one of them was delivered exactly as declared."""
-    wrong = ("lost", "duplicates", "dead_lettered", "mismatched", "refused", "unanswered")
-    return numbers["accepted"] == numbers["delivered"] > 0 and not any(numbers[name] for name in wrong)
+    failure_counts = ("lost", "duplicates", "dead_lettered", "mismatched", "refused", "unanswered")
+    return numbers["accepted"] == numbers["delivered"] > 0 and not any(
+        numbers[name] for name in failure_counts
+    )
 
 
 def quantiles(values: Iterable[float]) -> dict[str, float | None]:
     """Return p50, p95, p99 and max (nearest-rank method)."""
-    ordered = sorted(values)
-    return {name: _quantile(ordered, share) for name, share in QUANTILES.items()}
+    ordered_values = sorted(values)
+    return {name: _quantile(ordered_values, share) for name, share in QUANTILES.items()}
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float | None:
-    if not ordered:
+def _quantile(ordered_values: Sequence[float], share: float) -> float | None:
+    if not ordered_values:
         return None
-    index = max(0, -(-len(ordered) * round(share * 100) // 100) - 1)
-    return round(ordered[index], 2)
+    index = max(0, -(-len(ordered_values) * round(share * 100) // 100) - 1)
+    return round(ordered_values[index], 2)
 
 
-def _complete(run: DemoRun, name: str) -> bool:
-    return all((path, name) in run.comparison.arrived for path in run.expected[name])
+def _complete(demo_run: DemoRun, name: str) -> bool:
+    return all((path, name) in demo_run.comparison.arrived for path in demo_run.expected[name])
 
 
-def _lags(run: DemoRun) -> dict[str, list[float]]:
+def _lags(demo_run: DemoRun) -> dict[str, list[float]]:
     """Return the lags of all first deliveries, until the destination's answer, by where they are measured from."""
     lags: dict[str, list[float]] = {"accepted": [], "sent": [], "due": []}
-    for (_, name), answered_ns in run.comparison.arrived.items():
-        request = run.sent.get(name)
+    for (_, name), answered_ns in demo_run.comparison.arrived.items():
+        request = demo_run.sent.get(name)
         if request is None:
             continue
         lags["sent"].append((answered_ns - request.sent_ns) / 1e6)
         lags["due"].append((answered_ns - request.due_ns) / 1e6)
-        if name in run.topic_lags.accepted_us:
-            lags["accepted"].append(answered_ns / 1e6 - run.topic_lags.accepted_us[name] / 1e3)
+        if name in demo_run.topic_lags.accepted_us:
+            lags["accepted"].append(answered_ns / 1e6 - demo_run.topic_lags.accepted_us[name] / 1e3)
     return lags
 
 
-def _longest_pause_ms(run: DemoRun) -> float:
+def _longest_pause_ms(demo_run: DemoRun) -> float:
     """Return the longest time between two deliveries."""
-    arrivals = sorted(run.comparison.arrived.values())
+    arrivals = sorted(demo_run.comparison.arrived.values())
     return max((after - before for before, after in pairwise(arrivals)), default=0) / 1e6
 
 
@@ -130,8 +134,8 @@ def _counts(numbers: Mapping[str, Any]) -> Table:
         "unanswered",
     ):
         count = numbers[name]
-        bad = name not in ("accepted", "delivered") and count
-        rows.add_row(name.replace("_", "-"), f"[bold red]{count:,}[/]" if bad else f"{count:,}")
+        is_failure = name not in ("accepted", "delivered") and count
+        rows.add_row(name.replace("_", "-"), f"[bold red]{count:,}[/]" if is_failure else f"{count:,}")
     for path, count in numbers["deliveries"].items():
         rows.add_row(f"[dim]deliveries to {path}[/]", f"[dim]{count:,}[/]")
     return rows
@@ -145,9 +149,10 @@ def _lag_table(numbers: Mapping[str, Any]) -> Table:
     rows.add_row(
         "[bold]destination, since sending[/]", *(f"[bold]{milliseconds(end[name])}[/]" for name in QUANTILES)
     )
-    due = numbers["lag_from_due_ms"]
+    due_lag = numbers["lag_from_due_ms"]
     rows.add_row(
-        "[dim]destination, since due time[/]", *(f"[dim]{milliseconds(due[name])}[/]" for name in QUANTILES)
+        "[dim]destination, since due time[/]",
+        *(f"[dim]{milliseconds(due_lag[name])}[/]" for name in QUANTILES),
     )
     rows.caption = f"Longest time without a delivery: {milliseconds(numbers['longest_pause_ms'])}"
     rows.caption_justify = "left"
@@ -156,6 +161,6 @@ def _lag_table(numbers: Mapping[str, Any]) -> Table:
 
 def _cost(numbers: Mapping[str, Any]) -> Table:
     rows = table("=service", ">CPU time", ">memory", title="\nResources")
-    for name, used in numbers["cpu_seconds"].items():
-        rows.add_row(name, f"{used:,.1f} s", mebibytes(numbers["rss_bytes"].get(name, 0)))
+    for name, cpu_s in numbers["cpu_seconds"].items():
+        rows.add_row(name, f"{cpu_s:,.1f} s", mebibytes(numbers["rss_bytes"].get(name, 0)))
     return rows

@@ -60,18 +60,18 @@ class SenderConnection(asyncio.Protocol):
         self._sender = sender
         self._parser: Any = None
         self._transport: Any = None
-        self._sending: ScheduledRequest | None = None
+        self._scheduled_request: ScheduledRequest | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._transport = transport
 
-    def send(self, sending: ScheduledRequest) -> None:
+    def send(self, scheduled_request: ScheduledRequest) -> None:
         """Send a request; the connection is busy until the answer."""
         self._parser = httptools.HttpResponseParser(self)
-        self._sending = sending
-        sending.sent_ns = time.time_ns()
-        self._transport.write(sending.request)
+        self._scheduled_request = scheduled_request
+        scheduled_request.sent_ns = time.time_ns()
+        self._transport.write(scheduled_request.request)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
@@ -82,9 +82,9 @@ class SenderConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """See httptools."""
-        sending, self._sending = self._sending, None
-        if sending is not None:
-            self._sender.answered(sending, self._parser.get_status_code())
+        scheduled_request, self._scheduled_request = self._scheduled_request, None
+        if scheduled_request is not None:
+            self._sender.answered(scheduled_request, self._parser.get_status_code())
         if self._parser.should_keep_alive():
             self._sender.free(self)
         else:
@@ -92,72 +92,76 @@ class SenderConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """See asyncio.Protocol."""
-        sending, self._sending = self._sending, None
-        if sending is not None:
-            self._sender.answered(sending, 0)
+        scheduled_request, self._scheduled_request = self._scheduled_request, None
+        if scheduled_request is not None:
+            self._sender.answered(scheduled_request, 0)
         self._sender.gone(self)
 
 
 class LoadSender:
     """Sends requests on as many connections as needed, up to `most`."""
 
-    def __init__(self, url: SplitResult, log: TextIO, most: int) -> None:
+    def __init__(self, url: SplitResult, log: TextIO, max_connections: int) -> None:
         self._url = url
         self._log = log
-        self._most = most
-        self._idle: deque[SenderConnection] = deque()
+        self._max_connections = max_connections
+        self._idle_connections: deque[SenderConnection] = deque()
         """The longest idle first: a server may close an idle connection just when it is used again."""
-        self._waiting: deque[ScheduledRequest] = deque()
+        self._waiting_requests: deque[ScheduledRequest] = deque()
         self._connections = 0
         self._opening: set[asyncio.Task[None]] = set()
         self.open = 0
         """Number of requests without an answer."""
 
-    def send(self, sending: ScheduledRequest) -> None:
+    def send(self, scheduled_request: ScheduledRequest) -> None:
         """Send a request as soon as a connection is free."""
         self.open += 1
-        if self._idle:
-            self._idle.popleft().send(sending)
+        if self._idle_connections:
+            self._idle_connections.popleft().send(scheduled_request)
             return
-        self._waiting.append(sending)
+        self._waiting_requests.append(scheduled_request)
         self._open()
 
     async def open_ahead(self, count: int) -> None:
         """Open `count` connections; stop when one is refused."""
-        for opened in range(count):
+        for opened_count in range(count):
             self._connections += 1
             await self._connect()
-            if self._connections <= opened:
+            if self._connections <= opened_count:
                 return
 
     def free(self, connection: SenderConnection) -> None:
         """Use a connection for the next request, or keep it idle."""
-        if self._waiting:
-            connection.send(self._waiting.popleft())
+        if self._waiting_requests:
+            connection.send(self._waiting_requests.popleft())
         else:
-            self._idle.append(connection)
+            self._idle_connections.append(connection)
 
     def gone(self, connection: SenderConnection) -> None:
         """Forget a closed connection."""
         self._connections -= 1
-        if connection in self._idle:
-            self._idle.remove(connection)
+        if connection in self._idle_connections:
+            self._idle_connections.remove(connection)
 
-    def answered(self, sending: ScheduledRequest, status: int) -> None:
+    def answered(self, scheduled_request: ScheduledRequest, status: int) -> None:
         """Log the answer to a request."""
         self.open -= 1
-        columns = f"\t{sending.due_ns}\t{sending.sent_ns}\t{time.time_ns()}\t{status}\n"
-        self._log.writelines(name + columns for name in sending.ids)
+        columns = f"\t{scheduled_request.due_ns}\t{scheduled_request.sent_ns}\t{time.time_ns()}\t{status}\n"
+        self._log.writelines(name + columns for name in scheduled_request.ids)
 
     def _open(self) -> None:
         """Open one more connection if a request is waiting for one."""
-        if self._waiting and self._connections < self._most and len(self._opening) < OPENING:
+        if (
+            self._waiting_requests
+            and self._connections < self._max_connections
+            and len(self._opening) < OPENING
+        ):
             self._connections += 1
             task = asyncio.create_task(self._connect())
             self._opening.add(task)
-            task.add_done_callback(self._opened)
+            task.add_done_callback(self._on_opened)
 
-    def _opened(self, task: asyncio.Task[None]) -> None:
+    def _on_opened(self, task: asyncio.Task[None]) -> None:
         self._opening.discard(task)
         self._open()
 
@@ -168,8 +172,8 @@ class LoadSender:
             )
         except OSError:
             self._connections -= 1
-            if self._waiting:
-                self.answered(self._waiting.popleft(), 0)
+            if self._waiting_requests:
+                self.answered(self._waiting_requests.popleft(), 0)
             return
         self.free(connection)
 
@@ -181,8 +185,8 @@ def requests(
     for first in lines:
         bodies = [line.strip() for line in (first, *islice(lines, batch - 1))]
         events = [json.loads(body) for body in bodies]
-        make = _single if batch == 1 else _batch
-        yield [event["id"] for event in events], make(url, key, events, bodies)
+        make_request = _single if batch == 1 else _batch
+        yield [event["id"] for event in events], make_request(url, key, events, bodies)
 
 
 def _single(url: SplitResult, key: str, events: Sequence[Any], bodies: Sequence[str]) -> list[bytes]:
@@ -203,11 +207,11 @@ def _batch(url: SplitResult, key: str, events: Sequence[Any], bodies: Sequence[s
         f'"partitionkey":{json.dumps(_key(event))},"data":{body},"time":"'
         for event, body in zip(events, bodies, strict=True)
     )
-    pieces = ("[" + '"},'.join(f"{envelope}\0" for envelope in envelopes) + '"}]').encode().split(b"\0")
-    length = sum(map(len, pieces)) + TIME_BYTES * len(events)
+    segments = ("[" + '"},'.join(f"{envelope}\0" for envelope in envelopes) + '"}]').encode().split(b"\0")
+    length = sum(map(len, segments)) + TIME_BYTES * len(events)
     kind = "Content-Type: application/cloudevents-batch+json"
-    pieces[0] = f"{_head(url, key)}{kind}\r\nContent-Length: {length}\r\n\r\n".encode() + pieces[0]
-    return pieces
+    segments[0] = f"{_head(url, key)}{kind}\r\nContent-Length: {length}\r\n\r\n".encode() + segments[0]
+    return segments
 
 
 def _head(url: SplitResult, key: str) -> str:
@@ -226,19 +230,19 @@ async def run(
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await sender.open_ahead(math.ceil(min(rate / batch * OPEN_AHEAD_S, connections)))
-    count = late = latest_ns = 0
+    count = late_count = latest_ns = 0
     start_ns, start_s, cpu_s = time.time_ns(), time.monotonic(), time.process_time()
-    for ids, pieces in requests(url, os.environ["KEY"], lines, batch):
+    for ids, segments in requests(url, os.environ["KEY"], lines, batch):
         if stop.is_set():
             break
         due_s = count * batch / rate
         while (early_s := start_s + due_s - time.monotonic()) > 0:
             await asyncio.sleep(max(early_s, WAKE_UP_S))
-        now = datetime.now(UTC).isoformat(timespec="microseconds").encode()
+        time_text = datetime.now(UTC).isoformat(timespec="microseconds").encode()
         due_ns = start_ns + int(due_s * 1e9)
-        sender.send(ScheduledRequest(ids, now.join(pieces), due_ns))
+        sender.send(ScheduledRequest(ids, time_text.join(segments), due_ns))
         late_ns = time.time_ns() - due_ns
-        latest_ns, late = max(latest_ns, late_ns), late + (late_ns > LATE_NS)
+        latest_ns, late_count = max(latest_ns, late_ns), late_count + (late_ns > LATE_NS)
         count += 1
         if count % 64 == 1:
             await asyncio.sleep(0)
@@ -246,20 +250,20 @@ async def run(
     end_s = time.monotonic() + ANSWER_S
     while sender.open and time.monotonic() < end_s:
         await asyncio.sleep(0.02)
-    lateness = {"late_max_ms": latest_ns / 1e6, "late_share": late / max(count, 1)}
+    lateness = {"late_max_ms": latest_ns / 1e6, "late_share": late_count / max(count, 1)}
     print(json.dumps(lateness | {"cpu_seconds": time.process_time() - cpu_s}))
 
 
 def main() -> None:
     """Run `sender.py URL RATE EVENTS LOG [BATCH [CONNECTIONS]]`."""
-    url, rate, events, written = sys.argv[1:5]
-    more = [int(number) for number in sys.argv[5:]]
-    batch, connections = more[0] if more else 1, more[1] if more[1:] else CONNECTIONS
+    url, rate, events, log_path = sys.argv[1:5]
+    options = [int(number) for number in sys.argv[5:]]
+    batch, connections = options[0] if options else 1, options[1] if options[1:] else CONNECTIONS
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # a connection is a file
     with (
         Path(events).open() as lines,
-        Path(written).open("w", buffering=1 << 16) as log,
+        Path(log_path).open("w", buffering=1 << 16) as log,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         runner.run(run(urlsplit(url), float(rate), iter(lines), log, batch, connections))

@@ -40,13 +40,13 @@ async def end_offsets(bootstrap: str, topics: Topics) -> Offsets:
     consumer = AIOKafkaConsumer(**client_options(bootstrap), enable_auto_commit=False)
     await consumer.start()
     try:
-        ends: Offsets = await consumer.end_offsets(partitions)
-        return ends
+        offsets: Offsets = await consumer.end_offsets(partitions)
+        return offsets
     finally:
         await consumer.stop()
 
 
-async def read(bootstrap: str, topics: Topics, since: Offsets) -> TopicLags:
+async def read(bootstrap: str, topics: Topics, start_offsets: Offsets) -> TopicLags:
     """Read everything that was appended after these offsets.
 
     Raises:
@@ -56,20 +56,22 @@ async def read(bootstrap: str, topics: Topics, since: Offsets) -> TopicLags:
         **client_options(bootstrap), enable_auto_commit=False, max_partition_fetch_bytes=4 * 1024 * 1024
     )
     lags = TopicLags({short(name): [] for name in names(topics)})
-    seen: dict[str, set[str]] = {short(name): set() for name in names(topics)}
+    seen_ids: dict[str, set[str]] = {short(name): set() for name in names(topics)}
     await consumer.start()
     try:
         async with asyncio.timeout(READ_S):
-            ends = await consumer.end_offsets(list(since))
-            unread = [tp for tp, end in ends.items() if end > since[tp]]
-            consumer.assign(unread)
-            for tp in unread:
-                consumer.seek(tp, since[tp])
-            while unread:
-                for tp, records in (await consumer.getmany(*unread, timeout_ms=500)).items():
+            stop_offsets = await consumer.end_offsets(list(start_offsets))
+            unread_partitions = [tp for tp, end in stop_offsets.items() if end > start_offsets[tp]]
+            consumer.assign(unread_partitions)
+            for tp in unread_partitions:
+                consumer.seek(tp, start_offsets[tp])
+            while unread_partitions:
+                for tp, records in (await consumer.getmany(*unread_partitions, timeout_ms=500)).items():
                     for record in records:
-                        _add(lags, seen, short(tp.topic), record)
-                unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
+                        _add(lags, seen_ids, short(tp.topic), record)
+                unread_partitions = [
+                    tp for tp in unread_partitions if await consumer.position(tp) < stop_offsets[tp]
+                ]
     finally:
         await consumer.stop()
     return lags
@@ -85,7 +87,7 @@ def short(topic: str) -> str:
     return topic.partition(".")[2]
 
 
-def _add(lags: TopicLags, seen: Mapping[str, set[str]], topic: str, record: Any) -> None:
+def _add(lags: TopicLags, seen_ids: Mapping[str, set[str]], topic: str, record: Any) -> None:
     values = fields(record.headers)
     if ACCEPTED not in values:
         return
@@ -97,10 +99,10 @@ def _add(lags: TopicLags, seen: Mapping[str, set[str]], topic: str, record: Any)
     if topic == "receipts":
         outcome = values.get(OUTCOME, b"?").decode()
         lags.outcomes[outcome] = lags.outcomes.get(outcome, 0) + 1
-    elif name in seen[topic]:
+    elif name in seen_ids[topic]:
         lags.copies[topic] = lags.copies.get(topic, 0) + 1
         return
-    seen[topic].add(name)
+    seen_ids[topic].add(name)
     lags.lags_ms[topic].append(record.timestamp - accepted_us / 1000)
     if topic == "raw":
         lags.accepted_us[name] = accepted_us

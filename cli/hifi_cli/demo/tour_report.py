@@ -13,37 +13,37 @@ from hifi_cli.display.tables import table
 
 def report(
     steps: Sequence[TourStep],
-    sent: Mapping[str, SentEvent],
+    sent_events: Mapping[str, SentEvent],
     comparison: Comparison,
     expected: Mapping[str, Any],
-    dead: set[str],
+    dead_ids: set[str],
 ) -> dict[str, Any]:
     """The report of a tour. Events, each counted once; duplicates are requests."""
-    accepted = [name for name, request in sent.items() if request.accepted]
-    delivered = [
-        name for name in accepted if all((path, name) in comparison.arrived for path in expected[name])
+    accepted_ids = [name for name, request in sent_events.items() if request.accepted]
+    delivered_ids = [
+        name for name in accepted_ids if all((path, name) in comparison.arrived for path in expected[name])
     ]
-    lost = set(accepted) - set(delivered) - dead
+    lost_ids = set(accepted_ids) - set(delivered_ids) - dead_ids
     return {
         "steps": [step.json() for step in steps],
-        "accepted": len(accepted),
-        "delivered": len(delivered),
-        "lost": len(lost),
+        "accepted": len(accepted_ids),
+        "delivered": len(delivered_ids),
+        "lost": len(lost_ids),
         "duplicates": comparison.duplicates,
-        "dead_lettered": len(dead & set(accepted)),
+        "dead_lettered": len(dead_ids & set(accepted_ids)),
         "mismatched": comparison.mismatched + comparison.unknown,
-        "refused": sum(request.status not in (0, 202) for request in sent.values()),
+        "refused": sum(request.status not in (0, 202) for request in sent_events.values()),
     }
 
 
 def is_good(numbers: Mapping[str, Any]) -> bool:
     """Whether every step showed what it should, and every accepted event was delivered once."""
-    wrong = ("lost", "duplicates", "dead_lettered", "mismatched")
+    failure_counts = ("lost", "duplicates", "dead_lettered", "mismatched")
     steps_ok = all(step["ok"] for step in numbers["steps"])
     return (
         steps_ok
         and numbers["accepted"] == numbers["delivered"] > 0
-        and not any(numbers[name] for name in wrong)
+        and not any(numbers[name] for name in failure_counts)
     )
 
 
@@ -51,8 +51,8 @@ def tour_table(numbers: Mapping[str, Any], title: str) -> Table:
     """The table printed at the end of a tour."""
     rows = table(">step", "what it shows", "seen", ">time", title=f"\n{title}")
     for number, step in enumerate(numbers["steps"], 1):
-        seen = escape(step["seen"]) if step["ok"] else f"[bold red]{escape(step['seen'])}[/]"
-        rows.add_row(str(number), step["name"], seen, f"{step['seconds']:,.0f} s")
+        remark = escape(step["seen"]) if step["ok"] else f"[bold red]{escape(step['seen'])}[/]"
+        rows.add_row(str(number), step["name"], remark, f"{step['seconds']:,.0f} s")
     rows.caption = ", ".join(
         f"{count:,} {name.replace('_', '-')}" for name, count in numbers.items() if isinstance(count, int)
     )

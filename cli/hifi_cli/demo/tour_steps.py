@@ -46,16 +46,16 @@ class TourSteps:
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[list[str]]:
-        """A step, whose outcome is told and kept; what was seen is appended to the list that it gives."""
+        """Run a step, print its outcome and keep it. The block appends its remarks to the list that it gets."""
         self.tell(f"{len(self.ended) + 1}. {name}")
         began_s = time.monotonic()
-        seen: list[str] = []
+        remarks: list[str] = []
         failure: HifiError | None = None
         try:
-            yield seen
+            yield remarks
         except HifiError as error:
             failure = error
-        text = str(failure) if failure else "; ".join(seen)
+        text = str(failure) if failure else "; ".join(remarks)
         step = TourStep(name, failure is None, time.monotonic() - began_s, text)
         self.ended.append(step)
         self.tell(f"   {'' if step.ok else 'NOT '}shown after {step.seconds:.0f} s: {text}")
@@ -64,8 +64,8 @@ class TourSteps:
 
     async def until(
         self,
-        read: Callable[[], Awaitable[T]],
-        holds: Callable[[T], bool],
+        read_state: Callable[[], Awaitable[T]],
+        is_reached: Callable[[T], bool],
         describe: Callable[[T], str],
         within_s: float = STEP_S,
     ) -> T:
@@ -76,8 +76,8 @@ class TourSteps:
         """
         last_text, end_s = "", time.monotonic() + within_s
         while True:
-            state = await read()
-            if holds(state):
+            state = await read_state()
+            if is_reached(state):
                 return state
             if (text := describe(state)) != last_text:
                 last_text = text
@@ -87,7 +87,7 @@ class TourSteps:
             await asyncio.sleep(_POLL_S)
 
 
-def require(holds: bool, seen: str) -> None:
-    """Raises StepFailed with what was seen, unless something holds."""
-    if not holds:
-        raise StepFailed(seen)
+def require(condition: bool, remark: str) -> None:
+    """Raise StepFailed with a remark unless a condition holds."""
+    if not condition:
+        raise StepFailed(remark)

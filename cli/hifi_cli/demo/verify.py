@@ -58,11 +58,11 @@ class Comparison:
     def add(self, arrival: Arrival, expected: Deliveries | None) -> None:
         """Compare one delivery; `expected` is None if no such event was sent."""
         self.by_path[arrival.path] += 1
-        place = (arrival.path, arrival.id)
-        if place in self.arrived:
+        delivery = (arrival.path, arrival.id)
+        if delivery in self.arrived:
             self.duplicates += 1
             return
-        self.arrived[place] = arrival.answered_ns
+        self.arrived[delivery] = arrival.answered_ns
         if expected is None:
             self.unknown += 1
             self._add_example(f"{arrival.path} got {arrival.id!r}, which was never sent")

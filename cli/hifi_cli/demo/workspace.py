@@ -78,10 +78,10 @@ class Workspace:
         (folder / "flights.yaml").write_text(pipe.replace(PLACEHOLDER, address))
         (folder / "flights.schema.json").write_bytes((PIPE / "flights.schema.json").read_bytes())
         flights.write_lookups(folder / "lookups")
-        loaded, problems = loader.load(folder)
+        loaded_pipes, problems = loader.load(folder)
         if problems:
             raise Misconfigured("\n".join(map(str, problems)))
-        return [pipe_file.pipe for pipe_file in loaded]
+        return [pipe_file.pipe for pipe_file in loaded_pipes]
 
     def write_events(self, count: int, first: int = 0) -> dict[str, Row]:
         """Write `count` events for the sender, starting with flight number `first`.

@@ -24,14 +24,14 @@ _NOT_ESCAPED_BY_JSON: Final = re.compile(
 
 def visible(text: str) -> str:
     r"""The text with its control characters as escapes, such as `\x1b`."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape", "backslashreplace").decode(), text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape", "backslashreplace").decode(), text)
 
 
 class VisibleConsole(Console):
     """Prints control characters of texts as escapes; the styles are its own."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As rich's, with visible texts."""
+        """Render as rich does, with visible texts."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
 
@@ -45,7 +45,7 @@ errors: Final = VisibleConsole(stderr=True)
 def print_json(value: Any) -> None:
     """Print one JSON document on standard output."""
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode()
-    print(_NOT_ESCAPED_BY_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    print(_NOT_ESCAPED_BY_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def print_text(text: str) -> None:

@@ -110,12 +110,12 @@ class MeshView:
             rows.add_row(*self._row(instance))
         entries = list(mesh.journal.entries)[-SHOWN_ENTRIES:]
         fit(rows, self._console.width)
-        latest = [
+        latest_entries = [
             Text(f"{local_clock(line.at_s)} {line.text}", style="yellow" if line.bad else "dim")
             for line in entries
         ]
         footer = STOPPING if mesh.phase.startswith("stopping") else self._footer
-        return Group(head, rows, *latest, Text(footer, style="dim"))
+        return Group(head, rows, *latest_entries, Text(footer, style="dim"))
 
     def _row(self, instance: Instance) -> list[str]:
         readiness = instance.readiness

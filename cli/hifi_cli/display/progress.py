@@ -5,14 +5,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from hifi_cli.display.console import errors
 
 
-def record_progress(what: str) -> Progress:
+def record_progress(activity: str) -> Progress:
     """A bar with the number of records done and the time so far; it is removed at the end.
 
     Args:
-        what: is done, such as `replaying`.
+        activity: text before the bar, such as `replaying`.
     """
     return Progress(
-        TextColumn(what),
+        TextColumn(activity),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),

@@ -67,26 +67,30 @@ def print_table(rows: Table, console: Console) -> None:
 
 def fit(rows: Table, width: int) -> int:
     """Set the width of each column so that only text wraps, and return the width of the table in characters."""
-    natural = [_widest(column) for column in rows.columns]
-    least = [
+    natural_widths = [_widest(column) for column in rows.columns]
+    least_widths = [
         width_needed if column.no_wrap else min(width_needed, max(TEXT_MIN, _heading_word(column)))
-        for column, width_needed in zip(rows.columns, natural, strict=True)
+        for column, width_needed in zip(rows.columns, natural_widths, strict=True)
     ]
-    words = [max(size, _longest_word(column)) for column, size in zip(rows.columns, least, strict=True)]
-    room = width - GAP * len(least)
-    widths = _share(_share(least, words, room), natural, room)
+    word_widths = [
+        max(size, _longest_word(column)) for column, size in zip(rows.columns, least_widths, strict=True)
+    ]
+    room = width - GAP * len(least_widths)
+    widths = _share(_share(least_widths, word_widths, room), natural_widths, room)
     for column, size in zip(rows.columns, widths, strict=True):
         column.width = size
     return sum(widths) + GAP * len(widths)
 
 
-def _share(least: Sequence[int], preferred: Sequence[int], width: int) -> list[int]:
+def _share(least_widths: Sequence[int], preferred_widths: Sequence[int], width: int) -> list[int]:
     """Give each column its least width, then the free characters to the columns that want more, evenly."""
-    widths, free = list(least), width - sum(least)
-    while free > 0 and (short := [i for i, size in enumerate(widths) if size < preferred[i]]):
-        for i in short[:free]:
-            widths[i] += 1
-        free -= len(short[:free])
+    widths, free_width = list(least_widths), width - sum(least_widths)
+    while free_width > 0 and (
+        short_columns := [index for index, size in enumerate(widths) if size < preferred_widths[index]]
+    ):
+        for index in short_columns[:free_width]:
+            widths[index] += 1
+        free_width -= len(short_columns[:free_width])
     return widths
 
 

@@ -14,7 +14,7 @@ from hifi.runtime.clock import now_us
 
 
 def author() -> str:
-    """Who runs the command, for people: the user of the process, whatever its environment says."""
+    """The user of the process, for people, whatever its environment says."""
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # as in a container
@@ -23,20 +23,22 @@ def author() -> str:
 
 
 def audited_command(
-    kafka: str, topics: PrincipalTopics, what: str, before: Mapping[str, Any]
+    kafka: str, topics: PrincipalTopics, action: str, before: Mapping[str, Any]
 ) -> AbstractAsyncContextManager[dict[str, Any]]:
-    """Makes changes in the block, which puts into the mapping what each subject is after them.
+    """Make changes in the block, which puts into the mapping what each subject is after them.
 
     Args:
         kafka: bootstrap servers of the audit.
         topics: of the audit.
-        what: such as `park the destination`.
+        action: such as `park the destination`.
         before: subject, such as `pipe/flights`, to what it was; None: there was none.
 
     Raises:
         Retryable: the audit cannot be written; the block did not run.
     """
-    by, now = author(), now_us()
+    actor, time_us = author(), now_us()
     return audited(
-        kafka, topics, [AuditEntry(by, what, subject, now, was) for subject, was in before.items()]
+        kafka,
+        topics,
+        [AuditEntry(actor, action, subject, time_us, old_value) for subject, old_value in before.items()],
     )

@@ -52,6 +52,6 @@ def mesh_command(stream: str, pipes: Path | None, options: MeshOptions) -> MeshC
             argv += ["--view-port", str(address.view_port)]
         argv += ["--partitions", str(partitions)] if partitions else []
         argv += ["--kafka-version", setup.kafka_version] if setup.kafka_version else []
-        return argv + [part for count in options.scale for part in ("--scale", count)]
+        return argv + [argument for count in options.scale for argument in ("--scale", count)]
 
     return command

@@ -1,4 +1,4 @@
-"""What commands ask of the control plane: declare pipes, read how far they are, and stop or hasten a rollout."""
+"""Requests of commands to the control plane: declare pipes, read their progress, and stop or hasten a rollout."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -41,40 +41,45 @@ class ControlPlane:
     topics: ControlTopics
 
     async def declare(
-        self, pipes: Mapping[str, Pipe | None], replaced: Mapping[str, Declaration] | None = None
+        self, pipes: Mapping[str, Pipe | None], replaced_declarations: Mapping[str, Declaration] | None = None
     ) -> None:
         """Declare pipes; None deletes one.
 
         Args:
             pipes: name to the pipe.
-            replaced: pipe to the declaration that this one changes, as `declared` returned it; None: the newest ones.
+            replaced_declarations: pipe to the one that this changes, as `declared` returned it; None: the newest ones.
 
         Raises:
             Misconfigured: somebody changed a pipe in the meantime, its newest declaration cannot be read, or Kafka does
                 not answer.
         """
-        by, now = author(), now_us()
+        actor, time_us = author(), now_us()
         async with self._answering(), self._log() as log:
             declared = log.declared
             declared.require_readable(sorted(name for name, pipe in pipes.items() if pipe is not None))
-            changed = (
-                [] if replaced is None else [n for n in pipes if declared.newest.get(n) != replaced.get(n)]
+            changed_names = (
+                []
+                if replaced_declarations is None
+                else [name for name in pipes if declared.newest.get(name) != replaced_declarations.get(name)]
             )
-            if not changed:
+            if not changed_names:
                 declarations = [
                     Declaration(
-                        name, pipe, by, now, declared.number(name), Origin.FILE, declared.paused(name)
+                        name, pipe, actor, time_us, declared.number(name), Origin.FILE, declared.paused(name)
                     )
                     for name, pipe in pipes.items()
                 ]
                 async with self._audited("declare by file", self._numbers(declared, pipes)) as after:
-                    counted = await log.append(declarations)
-                    after |= {f"pipe/{declaration.name}": declaration.number for declaration in counted}
-                names = {declaration.name for declaration in counted}
-                changed = [name for name in pipes if name not in names]
-        if changed:
+                    appended_declarations = await log.append(declarations)
+                    after |= {
+                        f"pipe/{declaration.name}": declaration.number
+                        for declaration in appended_declarations
+                    }
+                names = {declaration.name for declaration in appended_declarations}
+                changed_names = [name for name in pipes if name not in names]
+        if changed_names:
             changes_of_others = "; ".join(
-                f"{declared.newest[name].author} changed {name}" for name in sorted(changed)
+                f"{declared.newest[name].author} changed {name}" for name in sorted(changed_names)
             )
             raise Misconfigured(
                 f"{changes_of_others} in the meantime; run the command again to see what is declared now"
@@ -102,11 +107,13 @@ class ControlPlane:
                 return
             action = "pause the pipe" if paused else "resume the pipe"
             async with self._audited(action, self._numbers(log.declared, [name])) as after:
-                counted = await log.append([before.with_pause(author(), now_us(), paused=paused)])
-                if not counted:
-                    by = log.declared.newest[name].author
-                    raise Misconfigured(f"{by} changed {name} in the meantime; run the command again")
-                after[f"pipe/{name}"] = counted[0].number
+                appended_declarations = await log.append(
+                    [before.with_pause(author(), now_us(), paused=paused)]
+                )
+                if not appended_declarations:
+                    actor = log.declared.newest[name].author
+                    raise Misconfigured(f"{actor} changed {name} in the meantime; run the command again")
+                after[f"pipe/{name}"] = appended_declarations[0].number
 
     async def declared(self) -> Mapping[str, Declaration]:
         """Pipe to its newest declaration.
@@ -140,12 +147,12 @@ class ControlPlane:
         Raises:
             Misconfigured: Kafka does not answer.
         """
-        newest: dict[str, Verdict] = {}
+        newest_verdicts: dict[str, Verdict] = {}
 
         def take(_: bytes | None, value: bytes | None, __: int) -> None:
             """Keep the newest verdict on each scope."""
             verdict_read = verdict.decode(value or b"")
-            newest[verdict_read.scope] = verdict_read
+            newest_verdicts[verdict_read.scope] = verdict_read
 
         await self._read(self.topics.health, take)
         oldest_us = now_us() - verdict.VALID_S * MICROSECONDS
@@ -153,7 +160,7 @@ class ControlPlane:
             verdict_read
             if verdict_read.at_us >= oldest_us
             else replace(verdict_read, condition=Condition.UNKNOWN, reasons=("observe gives no verdict",))
-            for _, verdict_read in sorted(newest.items())
+            for _, verdict_read in sorted(newest_verdicts.items())
         ]
 
     async def ask(self, pipe: str, kind: RequestKind) -> RolloutStatus:
@@ -178,11 +185,13 @@ class ControlPlane:
         Raises:
             Misconfigured: Kafka does not answer.
         """
-        desired = DesiredRelease(service, release, author(), now_us(), batch)
+        new_release = DesiredRelease(service, release, author(), now_us(), batch)
         subject = f"service/{service}"
-        current = (await self.deployments()).get(service)
-        async with self._audited("deploy", {subject: current and current.release}) as after:
-            await self._write(self.topics.releases, [desired.record()])
+        current_deployment = (await self.deployments()).get(service)
+        async with self._audited(
+            "deploy", {subject: current_deployment and current_deployment.release}
+        ) as after:
+            await self._write(self.topics.releases, [new_release.record()])
             after[subject] = release
 
     async def deployments(self) -> Mapping[str, Deployment]:
@@ -191,13 +200,13 @@ class ControlPlane:
         Raises:
             Misconfigured: Kafka does not answer.
         """
-        desired: dict[str, DesiredRelease] = {}
+        desired_releases: dict[str, DesiredRelease] = {}
         deployments: dict[str, Deployment] = {}
 
         def take_release(_: bytes | None, value: bytes | None, offset: int) -> None:
             """Keep the newest desired release of each service."""
             release = desired_release.decode(value, offset)
-            desired[release.service] = release
+            desired_releases[release.service] = release
 
         def take_deployment(_: bytes | None, value: bytes | None, __: int) -> None:
             """Keep the newest deployment of each service."""
@@ -206,7 +215,7 @@ class ControlPlane:
 
         await self._read(self.topics.releases, take_release)
         await self._read(self.topics.deployments, take_deployment)
-        return newest_deployments(desired, deployments)
+        return newest_deployments(desired_releases, deployments)
 
     async def ask_deployer(self, service: str, kind: RequestKind) -> Deployment:
         """Ask something of the deployer about the newest release of a service; returns the deployment before.
@@ -226,8 +235,8 @@ class ControlPlane:
             after[subject] = f"asked to {kind.value}"
         return status
 
-    def _audited(self, what: str, before: Mapping[str, Any]) -> AbstractAsyncContextManager[dict[str, Any]]:
-        return audited_command(self.kafka, self.topics, what, before)
+    def _audited(self, action: str, before: Mapping[str, Any]) -> AbstractAsyncContextManager[dict[str, Any]]:
+        return audited_command(self.kafka, self.topics, action, before)
 
     def _numbers(self, declared: Declarations, names: Iterable[str]) -> dict[str, int | None]:
         """Subject of each pipe to the number of its newest declaration; None: there is none."""
@@ -248,9 +257,9 @@ class ControlPlane:
         async with self._answering():
             await write_records(self.kafka, _CLIENT, (topic, records))
 
-    async def _read(self, topic: str, take: Take) -> None:
+    async def _read(self, topic: str, on_record: Take) -> None:
         async with self._answering():
-            await read_topics(self.kafka, _CLIENT, {topic: take})
+            await read_topics(self.kafka, _CLIENT, {topic: on_record})
 
     def _answering(self) -> AbstractAsyncContextManager[None]:
         return answering(

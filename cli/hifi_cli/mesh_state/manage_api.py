@@ -71,10 +71,10 @@ class ManageApi:
         body, etag = self._call("GET", f"/pipes/{name}", missing={})
         if not body:
             return ManagedPipe(None, _NEW)
-        shown = body["declared"] or body["in_force"]
-        if shown.get("deleted"):
+        declaration = body["declared"] or body["in_force"]
+        if declaration.get("deleted"):
             return ManagedPipe(None, _NEW)
-        return ManagedPipe(Pipe.model_validate(shown["body"]), {"if-match": etag})
+        return ManagedPipe(Pipe.model_validate(declaration["body"]), {"if-match": etag})
 
     def change(self, name: str, pipe: Pipe | None, before: ManagedPipe) -> None:
         """Declare a pipe as by file; None deletes it.

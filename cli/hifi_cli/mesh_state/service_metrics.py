@@ -47,17 +47,17 @@ def per_second(before: ServiceCounters | None, after: ServiceCounters | None, na
     """Return the increase of a counter per second; None if a reading is missing or the service restarted."""
     if before is None or after is None or after.at_s <= before.at_s:
         return None
-    grown = after.totals.get(name, 0) - before.totals.get(name, 0)
-    return grown / (after.at_s - before.at_s) if grown >= 0 else None
+    increase = after.totals.get(name, 0) - before.totals.get(name, 0)
+    return increase / (after.at_s - before.at_s) if increase >= 0 else None
 
 
 def _read(text: str) -> ServiceCounters:
     totals: dict[str, float] = {}
-    delivered = 0.0
+    delivered_total = 0.0
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name in COUNTED:
                 totals[sample.name] = totals.get(sample.name, 0) + sample.value
                 if sample.name == OUTCOMES and sample.labels.get("outcome") == "delivered":
-                    delivered += sample.value
-    return ServiceCounters(time.monotonic(), totals, delivered)
+                    delivered_total += sample.value
+    return ServiceCounters(time.monotonic(), totals, delivered_total)

@@ -26,9 +26,9 @@ class AuditTopics:
     kafka: str
     topics: PrincipalTopics
 
-    def audited(self, what: str, before: Mapping[str, Any]) -> AbstractAsyncContextManager[dict[str, Any]]:
-        """As `audited_command`."""
-        return audited_command(self.kafka, self.topics, what, before)
+    def audited(self, action: str, before: Mapping[str, Any]) -> AbstractAsyncContextManager[dict[str, Any]]:
+        """Audit changes, as `audited_command` does."""
+        return audited_command(self.kafka, self.topics, action, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Target:
     control: ControlPlane | None = None
     """The mesh's control plane; None: it has none."""
     audit: AuditTopics | None = None
-    """Where its principals and its audit are; None: in its own Kafka, under the names that the stream gives."""
+    """Topics of its principals and its audit; None: in its own Kafka, under the names that the stream gives."""
 
     @property
     def principals(self) -> AuditTopics:
-        """Where its principals and its audit are."""
+        """The topics of its principals and its audit."""
         return self.audit or AuditTopics(self.kafka, principal_topics(self.topics.stream))
 
     @property
@@ -108,14 +108,14 @@ def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
 def _shared_audit(data: Path) -> AuditTopics | None:
     """Principals and audit that a colour shares with the other one; None: the folder is not that of a colour."""
     folder = data.resolve()
-    both = running.find(folder.parent)
-    if both is None or folder not in (colour.resolve() for colour in both.colours.values()):
+    parent_mesh = running.find(folder.parent)
+    if parent_mesh is None or folder not in (colour.resolve() for colour in parent_mesh.colours.values()):
         return None
-    return AuditTopics(both.control_kafka, principal_topics(both.stream))
+    return AuditTopics(parent_mesh.control_kafka, principal_topics(parent_mesh.stream))
 
 
 def audit_topics(data: Path, kafka: str | None, stream: str | None) -> AuditTopics:
-    """Where principals and audit of a mesh are, also of two colours, which share them.
+    """The topics of principals and audit of a mesh, also of two colours, which share them.
 
     Raises:
         Misconfigured: no cluster is given and no mesh runs on the folder.
@@ -132,19 +132,19 @@ def kafka_targets(data: Path, kafka: str | None, stream: str | None) -> dict[str
     Raises:
         Misconfigured: as `kafka_target`; a colour is asleep.
     """
-    whole = None if kafka else running.find(data)
-    if whole is None or not whole.colours:
+    mesh = None if kafka else running.find(data)
+    if mesh is None or not mesh.colours:
         return {"": kafka_target(data, kafka, stream)}
-    _require_awake(data, whole, "both colours need the same pipes and write keys")
-    return {name: kafka_target(folder, None, stream) for name, folder in whole.colours.items()}
+    _require_awake(data, mesh, "both colours need the same pipes and write keys")
+    return {name: kafka_target(folder, None, stream) for name, folder in mesh.colours.items()}
 
 
-def _require_awake(data: Path, mesh: RunningMesh, why: str) -> None:
+def _require_awake(data: Path, mesh: RunningMesh, reason: str) -> None:
     """Refuse a command for both colours, with the reason, while one of them is asleep."""
     for name, folder in mesh.colours.items():
         if running.find(folder) is None:
             raise Misconfigured(
-                f"{name} does not run, and {why}: wake it first with `hifi colour wake {name}`, or name one colour "
+                f"{name} does not run, and {reason}: wake it first with `hifi colour wake {name}`, or name one colour "
                 f"with --data {data}/COLOUR"
             )
 
@@ -214,13 +214,13 @@ def view_urls(data: Path, urls: Sequence[str]) -> list[str]:
     if mesh.colours:
         _require_awake(data, mesh, "rows that only it has would be missing")
         meshes = {folder: _mesh(folder, "or wake it") for folder in mesh.colours.values()}
-    without = [str(folder) for folder, each in meshes.items() if each.view is None]
-    if without:
+    viewless_folders = [str(folder) for folder, folder_mesh in meshes.items() if folder_mesh.view is None]
+    if viewless_folders:
         raise Misconfigured(
-            f"the mesh on {' and '.join(without)} serves no views: add a file that begins with `view: NAME` to its "
-            "folder of pipes, and start it again"
+            f"the mesh on {' and '.join(viewless_folders)} serves no views: add a file that begins with `view: NAME` "
+            "to its folder of pipes, and start it again"
         )
-    return [each.view for each in meshes.values() if each.view is not None]
+    return [folder_mesh.view for folder_mesh in meshes.values() if folder_mesh.view is not None]
 
 
 def mesh_token(data: Path, mesh: RunningMesh) -> str:
@@ -235,10 +235,10 @@ def has_colours(data: Path, url: str | None) -> bool:
     return mesh is not None and bool(mesh.colours)
 
 
-def _mesh(data: Path, otherwise: str) -> RunningMesh:
+def _mesh(data: Path, remedy: str) -> RunningMesh:
     mesh = running.find(data)
     if mesh is None:
         raise Misconfigured(
-            f"no mesh is running on {data}: start one with `hifi up`, give its folder with --data, {otherwise}"
+            f"no mesh is running on {data}: start one with `hifi up`, give its folder with --data, {remedy}"
         )
     return mesh

@@ -20,7 +20,7 @@ def tables_read(sql: str, tables: Iterable[str]) -> list[str]:
         Misconfigured: it is not one query, changes something, or reads what is not there.
     """
     names = list(tables)
-    what_there_is = f"there are the tables {', '.join(names)}, each with the columns {', '.join(NAMES)}"
+    table_list = f"there are the tables {', '.join(names)}, each with the columns {', '.join(NAMES)}"
     database = sqlite3.connect(":memory:")
     try:
         create_tables(database, names)
@@ -31,14 +31,14 @@ def tables_read(sql: str, tables: Iterable[str]) -> list[str]:
     except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
         if "not authorized" in str(error):
             raise Misconfigured("hifi query only reads: write one SELECT") from None
-        raise Misconfigured(f"the query cannot be read: {error}; {what_there_is}") from None
+        raise Misconfigured(f"the query cannot be read: {error}; {table_list}") from None
     finally:
         database.close()
-    opened = {pages.get(page) for _, step, _, page, *_ in steps if step == "OpenRead"}
-    read = [name for name in names if name in opened]
-    if not read:
-        raise Misconfigured(f"the query reads no table; {what_there_is}")
-    return read
+    opened_tables = {pages.get(page) for _, step, _, page, *_ in steps if step == "OpenRead"}
+    read_tables = [name for name in names if name in opened_tables]
+    if not read_tables:
+        raise Misconfigured(f"the query reads no table; {table_list}")
+    return read_tables
 
 
 def select(database: sqlite3.Connection, sql: str, *, rows: int, within_s: float) -> Result:

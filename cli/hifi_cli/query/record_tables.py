@@ -41,10 +41,10 @@ TABLES: Final = ("raw", "normalized", "enriched", _RETRY_IN, "retry_out", "parke
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def topics_of(table: str, topics: Topics, existing: Collection[str]) -> list[str]:
-    """The topics whose records a table has; `existing`: those that Kafka has, with tiers that were removed."""
+def topics_of(table: str, topics: Topics, existing_names: Collection[str]) -> list[str]:
+    """The topics whose records a table has. `existing_names`: topics in Kafka, with tiers that were removed."""
     if table == _RETRY_IN:
-        return sorted(name for name in existing if topics.tier_of(name) is not None)
+        return sorted(name for name in existing_names if topics.tier_of(name) is not None)
     return [f"{topics.stream}.{table.replace('_', '-')}"]
 
 
@@ -56,8 +56,8 @@ def create_tables(database: sqlite3.Connection, tables: Iterable[str]) -> None:
 
 def insert(database: sqlite3.Connection, table: str, records: Iterable[ConsumerRecord]) -> None:
     """Add records to a table that `create_tables` made."""
-    places = ", ".join("?" * len(NAMES))
-    statement = f"INSERT INTO {table} VALUES ({places})"  # noqa: S608 - the table is one of `TABLES`
+    placeholders = ", ".join("?" * len(NAMES))
+    statement = f"INSERT INTO {table} VALUES ({placeholders})"  # noqa: S608 - the table is one of `TABLES`
     database.executemany(statement, map(_row, records))
 
 
@@ -85,15 +85,15 @@ def _number(headers: Mapping[str, str], name: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) < len(str(2**63)) else None
 
 
-def _iso(us: int | None) -> str | None:
-    """Such as `2026-11-27T12:00:00.123456Z`, which compares as text; None for None, and for what is no date."""
-    if us is None:
+def _iso(time_us: int | None) -> str | None:
+    """A time such as `2026-11-27T12:00:00.123456Z`, which compares as text; None for None, and for what is no date."""
+    if time_us is None:
         return None
     try:
-        moment = _EPOCH + timedelta(microseconds=us)
+        time = _EPOCH + timedelta(microseconds=time_us)
     except OverflowError:
         return None
-    return f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z"
+    return f"{time:%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
 def _text(data: bytes | None) -> str | None:

@@ -32,7 +32,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ViewRows:
-    """What a view holds.
+    """The rows of a view.
 
     Attributes:
         key: fields that name a row.
@@ -47,7 +47,9 @@ class ViewRows:
     complete_until: str | None
 
 
-def read_rows(url: str, key: str, view: str, *, at_least: str | None, within_s: float, most: int) -> ViewRows:
+def read_rows(
+    url: str, key: str, view: str, *, at_least: str | None, within_s: float, row_limit: int
+) -> ViewRows:
     """Read all rows of a view.
 
     Args:
@@ -56,14 +58,14 @@ def read_rows(url: str, key: str, view: str, *, at_least: str | None, within_s: 
         view: its name.
         at_least: time until which it must be complete, RFC 3339; None: any.
         within_s: longest wait for that, and for a view that is being made anew, seconds.
-        most: rows.
+        row_limit: most rows.
 
     Raises:
         HifiError: the service does not answer, or refuses.
         Misconfigured: the view has more rows.
     """
     api = JsonApi("view", url, key, _HINT)
-    described = _answer(api, f"/v1/views/{view}").body
+    description = _answer(api, f"/v1/views/{view}").body
     end_s = monotonic_s() + within_s
     complete_until = None
     rows: list[Row] = []
@@ -76,11 +78,11 @@ def read_rows(url: str, key: str, view: str, *, at_least: str | None, within_s: 
         body = _accepted(api, answer).body
         complete_until = complete_until or answer.headers["hifi-complete-until"]
         rows += body["rows"]
-        if len(rows) > most:
-            raise Misconfigured(f"{view} has more than {most:,} rows; allow more with --most")
+        if len(rows) > row_limit:
+            raise Misconfigured(f"{view} has more than {row_limit:,} rows; allow more with --most")
         if body["next"] is None:
-            until = None if complete_until == "none" else complete_until
-            return ViewRows(tuple(described["key"]), described["fields"], rows, until)
+            complete_time = None if complete_until == "none" else complete_until
+            return ViewRows(tuple(description["key"]), description["fields"], rows, complete_time)
         parameters = {"after": body["next"]}
 
 
@@ -97,21 +99,23 @@ def merged(colours: Mapping[str, ViewRows]) -> ViewRows:
     """
     answers = list(colours.values())
     first = answers[0]
-    if any((each.key, each.columns) != (first.key, first.columns) for each in answers):
+    if any((answer.key, answer.columns) != (first.key, first.columns) for answer in answers):
         raise Misconfigured(
             f"{' and '.join(colours)} declare the view with different fields; start both with the same folder of pipes"
         )
-    newest: dict[tuple[Any, ...], Row] = {}
+    newest_rows: dict[tuple[Any, ...], Row] = {}
     for answer in answers:
         for row in answer.rows:
             key = tuple(row[name] for name in first.key)
-            shown = newest.get(key)
-            if shown is None or _position(row) > _position(shown):
-                newest[key] = row
-    times = [each.complete_until for each in answers]
-    stated = [time for time in times if time is not None]
-    until = min(stated, key=_time_us) if len(stated) == len(times) else None
-    return ViewRows(first.key, first.columns, [newest[key] for key in sorted(newest)], until)
+            known_row = newest_rows.get(key)
+            if known_row is None or _position(row) > _position(known_row):
+                newest_rows[key] = row
+    times = [answer.complete_until for answer in answers]
+    known_times = [time for time in times if time is not None]
+    complete_time = min(known_times, key=_time_us) if len(known_times) == len(times) else None
+    return ViewRows(
+        first.key, first.columns, [newest_rows[key] for key in sorted(newest_rows)], complete_time
+    )
 
 
 def query(view: ViewRows, table: str, sql: str, *, rows: int, within_s: float) -> Result:
@@ -132,9 +136,9 @@ def query(view: ViewRows, table: str, sql: str, *, rows: int, within_s: float) -
     try:
         declared = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
         database.execute(f'CREATE TABLE "{table}" ({declared})')
-        places = ", ".join("?" * len(columns))
+        placeholders = ", ".join("?" * len(columns))
         database.executemany(
-            f'INSERT INTO "{table}" VALUES ({places})',  # noqa: S608 - the name of a view has no quotation marks
+            f'INSERT INTO "{table}" VALUES ({placeholders})',  # noqa: S608 - the name of a view has no quotation marks
             ([row[name] for name in columns] for row in view.rows),
         )
         database.commit()
@@ -168,14 +172,14 @@ def _accepted(api: JsonApi, answer: JsonAnswer) -> JsonAnswer:
         )
     detail = answer.body.get("detail", "")
     state = answer.body.get("complete_until")
-    until = f" It is complete until {state}." if state else ""
-    raise HifiError(f"view at {api.url} answers {answer.status}: {detail}{until}")
+    completeness = f" It is complete until {state}." if state else ""
+    raise HifiError(f"view at {api.url} answers {answer.status}: {detail}{completeness}")
 
 
 def _position(row: Row) -> tuple[int, int]:
     """Which of two events of a key is the newer one: the greater position."""
-    place = row["hifi"]
-    return _time_us(place["time"]) if "time" in place else 0, _time_us(place["accepted"])
+    position = row["hifi"]
+    return _time_us(position["time"]) if "time" in position else 0, _time_us(position["accepted"])
 
 
 def _time_us(text: str | None) -> int:

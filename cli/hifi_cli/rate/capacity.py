@@ -48,26 +48,33 @@ def bottleneck(step: RateStep, cores: int, instances: Mapping[str, int]) -> Bott
         cores: cores of the machine.
         instances: number of instances of each service.
     """
-    used = step.used
+    usage = step.used
     shares = {
-        name: cpu / used.seconds / (cores if name in MANY_CORES else max(1, instances.get(name, 1)))
-        for name, cpu in used.sending_cpu_seconds.items()
+        name: cpu / usage.seconds / (cores if name in MANY_CORES else max(1, instances.get(name, 1)))
+        for name, cpu in usage.sending_cpu_seconds.items()
     }
-    nearest = max(shares, key=lambda name: shares[name])
-    if shares[nearest] >= FULL and nearest not in MANY_CORES:
-        return Bottleneck(nearest, f"its event loop is busy {shares[nearest]:.0%} of the time")
-    if used.machine_share >= FULL:
-        most = max(used.cpu_seconds, key=lambda name: used.cpu_seconds[name])
-        part = used.cpu_seconds[most] / max(sum(used.cpu_seconds.values()), 1e-9)
+    nearest_service = max(shares, key=lambda name: shares[name])
+    if shares[nearest_service] >= FULL and nearest_service not in MANY_CORES:
         return Bottleneck(
-            most,
-            f"all {cores} cores are {used.machine_share:.0%} busy, and it uses {part:.0%} of the CPU time of the mesh",
+            nearest_service, f"its event loop is busy {shares[nearest_service]:.0%} of the time"
         )
-    behind = {name: count / step.rate for name, count in used.waiting.items() if name != "retrier"}
-    furthest = max(behind, key=lambda name: behind[name], default="")
-    if furthest and behind[furthest] > BEHIND_S:
-        return Bottleneck(furthest, f"its backlog was {behind[furthest]:.1f} s when the load ended")
-    return Bottleneck(nearest, f"closest to its limit: {shares[nearest]:.0%} of the CPU that it can use")
+    if usage.machine_share >= FULL:
+        busiest_service = max(usage.cpu_seconds, key=lambda name: usage.cpu_seconds[name])
+        fraction = usage.cpu_seconds[busiest_service] / max(sum(usage.cpu_seconds.values()), 1e-9)
+        return Bottleneck(
+            busiest_service,
+            f"all {cores} cores are {usage.machine_share:.0%} busy, and it uses {fraction:.0%} of the CPU time of the "
+            "mesh",
+        )
+    backlogs_s = {name: count / step.rate for name, count in usage.waiting.items() if name != "retrier"}
+    slowest_service = max(backlogs_s, key=lambda name: backlogs_s[name], default="")
+    if slowest_service and backlogs_s[slowest_service] > BEHIND_S:
+        return Bottleneck(
+            slowest_service, f"its backlog was {backlogs_s[slowest_service]:.1f} s when the load ended"
+        )
+    return Bottleneck(
+        nearest_service, f"closest to its limit: {shares[nearest_service]:.0%} of the CPU that it can use"
+    )
 
 
 def needs(per_million: Mapping[str, float], load: float, partitions: int) -> dict[str, CapacityNeed]:
@@ -78,17 +85,17 @@ def needs(per_million: Mapping[str, float], load: float, partitions: int) -> dic
         load: events a second.
         partitions: partitions of the stream, the maximum number of instances that share the work.
     """
-    needs_of = {}
+    capacity_needs = {}
     for name, cost in per_million.items():
         cores = cost / 1e6 * load
         if name == "enrich":
             note = f"1 active on {max(1, math.ceil(cores / PLANNED_SHARE))} core(s), 1 standby"
-            needs_of[name] = CapacityNeed(2, cores, note)
+            capacity_needs[name] = CapacityNeed(2, cores, note)
         elif name == "kafka":
-            needs_of[name] = CapacityNeed(3, cores, "3 copies of each event; the cores are for 1 copy")
+            capacity_needs[name] = CapacityNeed(3, cores, "3 copies of each event; the cores are for 1 copy")
         else:
-            working = max(1, math.ceil(cores / PLANNED_SHARE))
-            short = name != "ingest" and working > partitions
-            note = f"more than {partitions} partitions can use" if short else ""
-            needs_of[name] = CapacityNeed(working + 1, cores, note)
-    return needs_of
+            working_instances = max(1, math.ceil(cores / PLANNED_SHARE))
+            exceeds_partitions = name != "ingest" and working_instances > partitions
+            note = f"more than {partitions} partitions can use" if exceeds_partitions else ""
+            capacity_needs[name] = CapacityNeed(working_instances + 1, cores, note)
+    return capacity_needs

@@ -48,11 +48,11 @@ class EventLoad:
         events = {name: flights.event(name, row) for name, row in rows.items()}
         deliveries = {name: expected.deliveries(name, row) for name, row in rows.items()}
         if self.max_bytes:
-            for name, notes in self._notes(rows, events):
-                events[name][NOTES] = notes
+            for name, padding in self._paddings(rows, events):
+                events[name][NOTES] = padding
                 for data in deliveries[name].values():
                     if "carrier" in data:  # the whole event, not the summary sent to alerts
-                        data[NOTES] = notes
+                        data[NOTES] = padding
         workspace.write(events)
         return deliveries
 
@@ -67,23 +67,23 @@ class EventLoad:
             normalize = normalize.model_copy(update={"fields": fields})
         return pipe.model_copy(update={"destinations": destinations, "normalize": normalize})
 
-    def _notes(
+    def _paddings(
         self, rows: Mapping[str, Row], events: Mapping[str, Mapping[str, Any]]
     ) -> Iterator[tuple[str, list[str]]]:
         """Yield id and padding of each event that needs padding."""
         texts = [",".join(row.values()) for row in rows.values()]
-        dice = random.Random(1)  # noqa: S311 - repeatable sizes, no secret
+        generator = random.Random(1)  # noqa: S311 - repeatable sizes, no secret
         low, high = math.log(max(1, self.min_bytes)), math.log(self.max_bytes)
-        place = 0
+        index = 0
         for name, event in events.items():
-            missing = math.exp(dice.uniform(low, high)) - len(orjson.dumps(event))
-            notes = []
+            missing = math.exp(generator.uniform(low, high)) - len(orjson.dumps(event))
+            padding = []
             while missing > 0:
-                notes.append(texts[place % len(texts)][: int(missing) + 1])
-                missing -= len(notes[-1]) + 3
-                place += 1
-            if notes:
-                yield name, notes
+                padding.append(texts[index % len(texts)][: int(missing) + 1])
+                missing -= len(padding[-1]) + 3
+                index += 1
+            if padding:
+                yield name, padding
 
 
 def read_sizes(text: str | None) -> tuple[int, int]:
@@ -94,8 +94,8 @@ def read_sizes(text: str | None) -> tuple[int, int]:
     """
     if text is None:
         return 0, 0
-    ends = [_SIZE.fullmatch(end) for end in text.split("-", 1)]
-    sizes = [int(match[1]) * _UNITS[match[2]] for match in ends if match]
-    if len(sizes) != len(ends) or not 0 < sizes[0] <= sizes[-1] <= MAX_BYTES:
+    bounds = [_SIZE.fullmatch(end) for end in text.split("-", 1)]
+    sizes = [int(match[1]) * _UNITS[match[2]] for match in bounds if match]
+    if len(sizes) != len(bounds) or not 0 < sizes[0] <= sizes[-1] <= MAX_BYTES:
         raise Misconfigured(f"--size {text}: write a size or a range up to 1MiB, for example 200-64KiB")
     return sizes[0], sizes[-1]

@@ -46,14 +46,14 @@ class RateSearch:
         """Return the rate to try; None when the search is finished."""
         if self._tries >= self.max_tries:
             return None
-        return self._retry or self._new()
+        return self._retry or self._untried_rate()
 
-    def _new(self) -> float | None:
+    def _untried_rate(self) -> float | None:
         if self.sustained is None:
             if self.failed is None:
                 return self.first
-            lower = self.failed / self.factor
-            return lower if lower >= self.first / DEEPEST else None
+            lower_rate = self.failed / self.factor
+            return lower_rate if lower_rate >= self.first / DEEPEST else None
         if self.failed is None:
             return self.sustained * self.factor
         if self.failed / self.sustained <= CLOSE:

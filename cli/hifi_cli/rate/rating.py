@@ -92,14 +92,14 @@ class Rating:
     @property
     def rated(self) -> RateStep | None:
         """The step with the highest sustained rate."""
-        sustained = [step for step in self.steps if failure_reason(step, self.slo_ms) is None]
-        return max(sustained, key=lambda step: step.rate, default=None)
+        sustained_steps = [step for step in self.steps if failure_reason(step, self.slo_ms) is None]
+        return max(sustained_steps, key=lambda step: step.rate, default=None)
 
     async def _measure_headroom(self) -> Headroom:
         self.load_test.progress.phase = "measuring sender and destination without a mesh"
         workspace = self.load_test.workspace
         await asyncio.to_thread(self._write, HEADROOM_EVENTS)
-        alone = Workspace(
+        headroom_workspace = Workspace(
             workspace.data,
             workspace.destination_port,
             workspace.destination_port,
@@ -107,20 +107,20 @@ class Rating:
         )
         destination = await self.load_test.start_destination()
         await workspace.wait_for_destination()
-        sender = self.load_test.sender = alone.sender(float("inf"), self.load.batch)
+        sender = self.load_test.sender = headroom_workspace.sender(float("inf"), self.load.batch)
         before_s = destination.cpu_seconds()
         await sender.start()
         if await sender.wait() != 0:
             raise Retryable(f"the sender failed; end of its log {sender.log}:\n{sender.tail(5)}")
-        sent = read_send_log(workspace.send_log).values()
+        requests = read_send_log(workspace.send_log).values()
         seconds = (
-            max(request.answered_ns for request in sent) - min(request.sent_ns for request in sent)
+            max(request.answered_ns for request in requests) - min(request.sent_ns for request in requests)
         ) / 1e9
         sender_report = orjson.loads(sender.tail(1))
-        used = {"sender": sender_report["cpu_seconds"], "destination": destination.cpu_seconds() - before_s}
+        cpu_s = {"sender": sender_report["cpu_seconds"], "destination": destination.cpu_seconds() - before_s}
         await destination.kill()
         self.load_test.destination = None
-        return Headroom(len(sent) / seconds, {name: cpu / seconds for name, cpu in used.items()})
+        return Headroom(len(requests) / seconds, {name: cpu / seconds for name, cpu in cpu_s.items()})
 
     async def step(self, rate: float, seconds: float) -> RateStep:
         """Send at a rate for some seconds and wait for all deliveries. Call `begin` first.
@@ -137,41 +137,41 @@ class Rating:
         cpu = load_test.mesh.cpu_seconds()
         outside_s, machine = load_test.destination.cpu_seconds(), psutil.cpu_times()
         sender = await load_test.send(rate, self.load.batch, POLL_S)
-        busy = _busy(machine, psutil.cpu_times())
+        busy_share = _busy(machine, psutil.cpu_times())
         destination_s = load_test.destination.cpu_seconds() - outside_s
-        sending = _since(cpu, load_test.mesh.cpu_seconds())
+        sending_cpu_s = _increase(cpu, load_test.mesh.cpu_seconds())
         load_average, rss = os.getloadavg()[0], load_test.mesh.rss_bytes()
-        waiting = await load_test.waiting()
+        waiting_records = await load_test.waiting()
         sender_report = orjson.loads(sender.tail(1))
-        sent = await asyncio.to_thread(read_send_log, load_test.workspace.send_log)
-        comparison = await load_test.wait_for_arrivals(self._arrivals, sent, expected)
-        used = ResourceUse(
+        sent_events = await asyncio.to_thread(read_send_log, load_test.workspace.send_log)
+        comparison = await load_test.wait_for_arrivals(self._arrivals, sent_events, expected)
+        usage = ResourceUse(
             seconds=count / rate,
-            cpu_seconds=_since(cpu, load_test.mesh.cpu_seconds()),
-            sending_cpu_seconds=sending,
+            cpu_seconds=_increase(cpu, load_test.mesh.cpu_seconds()),
+            sending_cpu_seconds=sending_cpu_s,
             outside_cpu_seconds={"sender": sender_report["cpu_seconds"], "destination": destination_s},
             rss_bytes=rss,
-            waiting=waiting,
-            machine_share=busy,
+            waiting=waiting_records,
+            machine_share=busy_share,
             load_average=load_average,
             late_share=sender_report["late_share"],
         )
-        return await asyncio.to_thread(measure_step, rate, sent, expected, comparison, used)
+        return await asyncio.to_thread(measure_step, rate, sent_events, expected, comparison, usage)
 
     def _write(self, count: int) -> dict[str, Mapping[str, object]]:
         first, self._first = self._first, self._first + count
         return dict(self.load.write(self.load_test.workspace, count, first))
 
 
-def _since(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    return {name: used - before.get(name, 0) for name, used in after.items()}
+def _increase(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    return {name: seconds - before.get(name, 0) for name, seconds in after.items()}
 
 
 def _busy(before: Any, after: Any) -> float:
     """Return the share of CPU time that was not idle; 1 means that all cores were busy."""
-    spent = [late - early for early, late in zip(before, after, strict=True)]
+    spent_s = [end_s - start_s for start_s, end_s in zip(before, after, strict=True)]
     names = before._fields
-    idle = sum(seconds for name, seconds in zip(names, spent, strict=True) if name in ("idle", "iowait"))
+    idle_s = sum(seconds for name, seconds in zip(names, spent_s, strict=True) if name in ("idle", "iowait"))
     # The time of guests is already part of `user`.
-    total = sum(seconds for name, seconds in zip(names, spent, strict=True) if not name.startswith("guest"))
-    return 1 - idle / total if total else 0.0
+    total = sum(seconds for name, seconds in zip(names, spent_s, strict=True) if not name.startswith("guest"))
+    return 1 - idle_s / total if total else 0.0

@@ -20,16 +20,18 @@ def report(rating: Rating, cores: int, desired_rate: float | None) -> dict[str, 
         cores: cores of the machine.
         desired_rate: events a second to plan instances for; None means the sustained rate.
     """
-    mesh, rated = rating.load_test.mesh, rating.rated
-    instances = {name: len(ones) for name, ones in mesh.instances.items()}
-    load = desired_rate or (rated.rate if rated else None)
+    mesh, rated_step = rating.load_test.mesh, rating.rated
+    instances = {name: len(service_instances) for name, service_instances in mesh.instances.items()}
+    load = desired_rate or (rated_step.rate if rated_step else None)
     last = rating.steps[-1]
-    failed = [step for step in rating.steps if failure_reason(step, rating.slo_ms)]
-    limit = bottleneck(min(failed, key=lambda step: step.rate) if failed else last, cores, instances)
-    need = needs((rated or last).per_million, load, mesh.partitions or 1) if load else {}
+    failed_steps = [step for step in rating.steps if failure_reason(step, rating.slo_ms)]
+    limit = bottleneck(
+        min(failed_steps, key=lambda step: step.rate) if failed_steps else last, cores, instances
+    )
+    capacity_needs = needs((rated_step or last).per_million, load, mesh.partitions or 1) if load else {}
     headroom = rating.headroom
     return {
-        "rated": step_report(rated, rating.slo_ms) if rated else None,
+        "rated": step_report(rated_step, rating.slo_ms) if rated_step else None,
         "slo_ms": rating.slo_ms,
         "trigger": mesh.plan.trigger,
         "batch": rating.load.batch,
@@ -39,14 +41,14 @@ def report(rating: Rating, cores: int, desired_rate: float | None) -> dict[str, 
         "cores": cores,
         "partitions": mesh.partitions,
         "instances": instances,
-        "ended": failure_reason(min(failed, key=lambda step: step.rate), rating.slo_ms)
-        if failed
+        "ended": failure_reason(min(failed_steps, key=lambda step: step.rate), rating.slo_ms)
+        if failed_steps
         else "no rate failed",
         "bottleneck": {"service": limit.service, "why": limit.why},
         "planned_for": round(load, 1) if load else None,
         "needs": {
             name: {"instances": capacity.instances, "cores": round(capacity.cores, 2), "note": capacity.note}
-            for name, capacity in need.items()
+            for name, capacity in capacity_needs.items()
         },
         "headroom": headroom
         and {
@@ -62,31 +64,31 @@ def is_whole(rating: Rating) -> bool:
     return rating.rated is not None and not any(step.lost or step.wrong for step in rating.steps)
 
 
-def line(step: RateStep, why: str | None) -> str:
+def line(step: RateStep, reason: str | None) -> str:
     """Describe one step while the rating runs."""
     lag = step.lag_ms
     text = ", ".join(f"{name} {milliseconds(lag[name])}" for name in ("p50", "p95", "p99"))
     pause = f"pause {milliseconds(step.longest_pause_ms)}"
     return f"{step.rate:>8,.0f} ev/s  {text}, {pause}  " + (
-        "ok" if why is None else f"\n{'':>15}failed: {why}"
+        "ok" if reason is None else f"\n{'':>15}failed: {reason}"
     )
 
 
 def sentence(numbers: Mapping[str, Any]) -> str:
     """Return the result as one sentence."""
-    rated = numbers["rated"]
-    if rated is None:
+    rated_step = numbers["rated"]
+    if rated_step is None:
         return f"No rate was sustained: {numbers['ended']}"
-    lag, pause = rated["lag_ms"], milliseconds(rated["longest_pause_ms"])
+    lag, pause = rated_step["lag_ms"], milliseconds(rated_step["longest_pause_ms"])
     p95, p99 = milliseconds(lag["p95"]), milliseconds(lag["p99"])
-    return f"Sustained {rated['rate']:,.0f} ev/s with p95 {p95} (p99 {p99}, longest pause {pause})"
+    return f"Sustained {rated_step['rate']:,.0f} ev/s with p95 {p95} (p99 {p99}, longest pause {pause})"
 
 
 def tables(numbers: Mapping[str, Any]) -> list[Table]:
     """Make the tables printed at the end."""
     report = [_services(numbers)]
     if numbers["headroom"]:
-        report.append(_outside(numbers))
+        report.append(_outside_processes(numbers))
     return report
 
 
@@ -102,24 +104,24 @@ def _services(numbers: Mapping[str, Any]) -> Table:
     )
     rows = table(*columns, title=f"\nResources at {step['rate']:,.0f} ev/s")
     for name, cost in step["cpu_seconds_per_million"].items():
-        need = numbers["needs"].get(name, {})
+        capacity_need = numbers["needs"].get(name, {})
         rows.add_row(
             name,
             f"{cost:,.0f}",
             f"{step['core_shares'][name]:.0%}",
             mebibytes(step["rss_bytes"].get(name, 0)),
-            str(need.get("instances", "-")),
-            f"[dim]{need.get('note', '')}[/]",
+            str(capacity_need.get("instances", "-")),
+            f"[dim]{capacity_need.get('note', '')}[/]",
         )
     rows.add_row("[bold]all[/]", f"[bold]{sum(step['cpu_seconds_per_million'].values()):,.0f}[/]")
     return rows
 
 
-def _outside(numbers: Mapping[str, Any]) -> Table:
-    rated = numbers["rated"] or numbers["steps"][-1]
+def _outside_processes(numbers: Mapping[str, Any]) -> Table:
+    rated_step = numbers["rated"] or numbers["steps"][-1]
     headroom = numbers["headroom"]
     rows = table("=process", ">CPU use\nof a core", ">maximum", title="\nSender and destination")
-    for name, share in rated["outside_core_shares"].items():
+    for name, share in rated_step["outside_core_shares"].items():
         rows.add_row(name, f"{share:.0%}", f"{headroom['core_shares'][name]:.0%}")
     return rows
 

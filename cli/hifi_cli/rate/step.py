@@ -47,7 +47,7 @@ class ResourceUse:
 
 @dataclass(frozen=True, slots=True)
 class RateStep:
-    """What was measured at one rate.
+    """Measurements at one rate.
 
     Attributes:
         rate: offered events a second.
@@ -85,39 +85,43 @@ class RateStep:
     @property
     def per_million(self) -> dict[str, float]:
         """CPU-seconds of each service per million events."""
-        return {name: used / self.events * 1e6 for name, used in self.used.cpu_seconds.items()}
+        return {name: cpu_s / self.events * 1e6 for name, cpu_s in self.used.cpu_seconds.items()}
 
 
 def measure_step(
     rate: float,
-    sent: Mapping[str, SentEvent],
+    sent_events: Mapping[str, SentEvent],
     expected: Mapping[str, Deliveries],
     comparison: Comparison,
-    used: ResourceUse,
+    usage: ResourceUse,
 ) -> RateStep:
     """Compute the measurements of a step from the logs of sender and destination."""
     lags = [
-        (answered_ns - sent[name].due_ns) / MS_NS
+        (answered_ns - sent_events[name].due_ns) / MS_NS
         for (_, name), answered_ns in comparison.arrived.items()
-        if name in sent
+        if name in sent_events
     ]
-    accepted = [name for name, request in sent.items() if request.accepted]
-    lost = sum(any((path, name) not in comparison.arrived for path in expected[name]) for name in accepted)
+    accepted_ids = [name for name, request in sent_events.items() if request.accepted]
+    lost_count = sum(
+        any((path, name) not in comparison.arrived for path in expected[name]) for name in accepted_ids
+    )
     return RateStep(
         rate=rate,
-        events=len(sent),
-        accepted=len(accepted),
-        refused=len(sent) - len(accepted),
-        lost=lost,
+        events=len(sent_events),
+        accepted=len(accepted_ids),
+        refused=len(sent_events) - len(accepted_ids),
+        lost=lost_count,
         wrong=comparison.duplicates + comparison.mismatched + comparison.unknown,
         deliveries=len(comparison.arrived),
         lag_ms=quantiles(lags),
         answer_ms=quantiles(
-            (request.answered_ns - request.sent_ns) / MS_NS for request in sent.values() if request.status
+            (request.answered_ns - request.sent_ns) / MS_NS
+            for request in sent_events.values()
+            if request.status
         ),
         longest_pause_ms=_longest_pause_ms(comparison.arrived.values()),
-        arrived_share=_arrived_share(sent, comparison),
-        used=used,
+        arrived_share=_arrived_share(sent_events, comparison),
+        used=usage,
     )
 
 
@@ -140,7 +144,7 @@ def failure_reason(step: RateStep, slo_ms: float) -> str | None:
 
 def step_report(step: RateStep, slo_ms: float) -> dict[str, Any]:
     """Return the step as JSON."""
-    used = step.used
+    usage = step.used
     return {
         "rate": round(step.rate, 1),
         "failed": failure_reason(step, slo_ms),
@@ -161,16 +165,16 @@ def step_report(step: RateStep, slo_ms: float) -> dict[str, Any]:
         "arrived_share": round(step.arrived_share, 3),
         "cpu_seconds_per_million": _rounded(step.per_million),
         "core_shares": _rounded(
-            {name: cpu / used.seconds for name, cpu in used.sending_cpu_seconds.items()}, 3
+            {name: cpu / usage.seconds for name, cpu in usage.sending_cpu_seconds.items()}, 3
         ),
         "outside_core_shares": _rounded(
-            {name: cpu / used.seconds for name, cpu in used.outside_cpu_seconds.items()}, 3
+            {name: cpu / usage.seconds for name, cpu in usage.outside_cpu_seconds.items()}, 3
         ),
-        "rss_bytes": dict(used.rss_bytes),
-        "waiting": dict(used.waiting),
-        "machine_share": round(used.machine_share, 3),
-        "load_average": round(used.load_average, 2),
-        "late_share": round(used.late_share, 3),
+        "rss_bytes": dict(usage.rss_bytes),
+        "waiting": dict(usage.waiting),
+        "machine_share": round(usage.machine_share, 3),
+        "load_average": round(usage.load_average, 2),
+        "late_share": round(usage.late_share, 3),
     }
 
 
@@ -179,17 +183,21 @@ def _rounded(values: Mapping[str, float], digits: int = 1) -> dict[str, float]:
 
 
 def _longest_pause_ms(arrivals: Iterable[int]) -> float:
-    ordered = sorted(arrivals)
-    return max((after - before for before, after in itertools.pairwise(ordered)), default=0) / MS_NS
+    ordered_times = sorted(arrivals)
+    return max((after - before for before, after in itertools.pairwise(ordered_times)), default=0) / MS_NS
 
 
-def _arrived_share(sent: Mapping[str, SentEvent], comparison: Comparison) -> float:
+def _arrived_share(sent_events: Mapping[str, SentEvent], comparison: Comparison) -> float:
     """Deliveries that arrived in the second half of the load, over those that were due in it."""
-    if not sent:
+    if not sent_events:
         return 0.0
-    first_ns = min(request.due_ns for request in sent.values())
-    last_ns = max(request.due_ns for request in sent.values())
+    first_ns = min(request.due_ns for request in sent_events.values())
+    last_ns = max(request.due_ns for request in sent_events.values())
     middle_ns = (first_ns + last_ns) // 2
-    due = sum(middle_ns < sent[name].due_ns <= last_ns for _, name in comparison.arrived if name in sent)
-    arrived = sum(middle_ns < at_ns <= last_ns for at_ns in comparison.arrived.values())
-    return arrived / due if due else 1.0
+    due_count = sum(
+        middle_ns < sent_events[name].due_ns <= last_ns
+        for _, name in comparison.arrived
+        if name in sent_events
+    )
+    arrived_count = sum(middle_ns < at_ns <= last_ns for at_ns in comparison.arrived.values())
+    return arrived_count / due_count if due_count else 1.0

@@ -28,21 +28,21 @@ _NAMES: Final = {
 
 def models(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
     """Yield a model, the models whose keys it shares and those of its fields, each once, in reading order."""
-    visited: dict[type[BaseModel], None] = {}
+    visited_models: dict[type[BaseModel], None] = {}
 
     def visit(model: type[BaseModel]) -> None:
-        if model in visited:
+        if model in visited_models:
             return
-        visited[model] = None
-        for shared in shared_models(model):
-            visit(shared)
+        visited_models[model] = None
+        for base_model in shared_models(model):
+            visit(base_model)
         for field in model.model_fields.values():
-            for part in _parts(declared_type(field)):
-                if isinstance(part, type) and issubclass(part, BaseModel):
-                    visit(part)
+            for annotation in _nested_annotations(declared_type(field)):
+                if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                    visit(annotation)
 
     visit(root)
-    return iter(visited)
+    return iter(visited_models)
 
 
 def shared_models(model: type[BaseModel]) -> list[type[BaseModel]]:
@@ -65,22 +65,22 @@ def enums(root: type[BaseModel]) -> Iterator[type[Enum]]:
     for model in models(root):
         for field in model.model_fields.values():
             enumerations |= {
-                part: None
-                for part in _parts(declared_type(field))
-                if isinstance(part, type) and issubclass(part, Enum)
+                annotation: None
+                for annotation in _nested_annotations(declared_type(field))
+                if isinstance(annotation, type) and issubclass(annotation, Enum)
             }
     return iter(enumerations)
 
 
-def _parts(annotation: Any) -> Iterator[Any]:
+def _nested_annotations(annotation: Any) -> Iterator[Any]:
     yield annotation
     if typing.get_origin(annotation) is typing.Annotated and (
-        installed := _installed_models(typing.get_args(annotation))
+        installed_models := _installed_models(typing.get_args(annotation))
     ):
-        yield from installed
+        yield from installed_models
         return
     for argument in typing.get_args(annotation):
-        yield from _parts(argument)
+        yield from _nested_annotations(argument)
 
 
 def _installed_models(arguments: tuple[Any, ...]) -> Sequence[type[BaseModel]]:
@@ -124,8 +124,8 @@ def _class(annotation: Any) -> str:
 
 
 def _annotated(annotation: Any, arguments: tuple[Any, ...]) -> str:
-    if installed := _installed_models(arguments):
-        return " or ".join(map(type_name, installed))
+    if installed_models := _installed_models(arguments):
+        return " or ".join(map(type_name, installed_models))
     functions = {getattr(getattr(metadata, "func", None), "__name__", "") for metadata in arguments[1:]}
     if "seconds" in functions:
         return "duration"
@@ -167,7 +167,7 @@ def _text(value: Any) -> str:
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, list | tuple):
-        return ", ".join(_text(part) for part in value)
+        return ", ".join(_text(element) for element in value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

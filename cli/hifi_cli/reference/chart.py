@@ -1,4 +1,4 @@
-"""What is made from the code for the Helm chart, and the reference of its values in docs/kubernetes.md."""
+"""Files of the Helm chart that are made from the code, and the reference of its values in docs/kubernetes.md."""
 
 import re
 from collections.abc import Mapping
@@ -103,24 +103,24 @@ def commented_values(chart: Path = CHART) -> list[CommentedValues]:
     schema = orjson.loads((chart / "values.schema.json").read_bytes())
     path: list[str] = []
     comment = ""
-    listed: list[CommentedValues] = []
+    value_groups: list[CommentedValues] = []
     for line in text.splitlines():
-        words = line.strip()
-        if words.startswith("#"):
-            comment = f"{comment} {words.removeprefix('#').strip()}".strip()
+        content = line.strip()
+        if content.startswith("#"):
+            comment = f"{comment} {content.removeprefix('#').strip()}".strip()
         elif match := _LINE.match(line):
             path[len(match["indent"]) // 2 :] = [match["key"]]
             declared = schema_at(schema, path)
             if "properties" not in declared or path[-1] == "resources":
                 if comment:
-                    listed.append(CommentedValues({}, _FIRST_CLAUSE.split(comment, maxsplit=1)[0]))
+                    value_groups.append(CommentedValues({}, _FIRST_CLAUSE.split(comment, maxsplit=1)[0]))
                 if not _is_repeated(path):
                     name = ".".join(path).replace(_EXAMPLE, "services.NAME.")
-                    listed[-1].values[name] = _default(values, path, declared)
+                    value_groups[-1].values[name] = _default(values, path, declared)
             comment = ""
-        elif not words:
+        elif not content:
             comment = ""
-    return listed
+    return value_groups
 
 
 def _is_repeated(path: list[str]) -> bool:
@@ -130,12 +130,12 @@ def _is_repeated(path: list[str]) -> bool:
 
 def schema_at(schema: Mapping[str, Any], path: list[str]) -> Mapping[str, Any]:
     """Return the JSON Schema of the value at a path; that of a map's content is empty."""
-    part = schema
+    subschema = schema
     for key in path:
-        part = part.get("properties", {}).get(key, {})
-        if "$ref" in part:
-            part = schema["$defs"][part["$ref"].rpartition("/")[2]]
-    return part
+        subschema = subschema.get("properties", {}).get(key, {})
+        if "$ref" in subschema:
+            subschema = schema["$defs"][subschema["$ref"].rpartition("/")[2]]
+    return subschema
 
 
 def _default(values: Any, path: list[str], schema: Mapping[str, Any]) -> str:
@@ -150,9 +150,11 @@ def _default(values: Any, path: list[str], schema: Mapping[str, Any]) -> str:
 
 def values_list() -> str:
     """Return the reference of the values in Markdown."""
-    return "\n".join(_line(listed) for listed in commented_values())
+    return "\n".join(_line(value_group) for value_group in commented_values())
 
 
-def _line(listed: CommentedValues) -> str:
-    names = (f"`{name}`" + (f" ({default})" if default else "") for name, default in listed.values.items())
-    return f"- {', '.join(names)}: {listed.meaning}"
+def _line(value_group: CommentedValues) -> str:
+    names = (
+        f"`{name}`" + (f" ({default})" if default else "") for name, default in value_group.values.items()
+    )
+    return f"- {', '.join(names)}: {value_group.meaning}"

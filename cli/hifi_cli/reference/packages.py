@@ -26,8 +26,8 @@ class Package:
     @property
     def service(self) -> str | None:
         """The service whose outermost package it is; None: it is another package."""
-        parts = self.folder.split("/")
-        return parts[1] if parts[0] == "services" and len(parts) == 4 else None
+        segments = self.folder.split("/")
+        return segments[1] if segments[0] == "services" and len(segments) == 4 else None
 
 
 def packages(root: Path = ROOT) -> list[Package]:
@@ -52,20 +52,22 @@ def summary(file: Path) -> str:
     return " ".join(docstring.partition("\n\n")[0].split())
 
 
-def services_table(described: Iterable[Package]) -> str:
+def services_table(described_packages: Iterable[Package]) -> str:
     """Describe each service in a row of a Markdown table."""
-    rows = [f"| `{name}` | {package.summary} |\n" for package in described if (name := package.service)]
+    rows = [
+        f"| `{name}` | {package.summary} |\n" for package in described_packages if (name := package.service)
+    ]
     return "".join(["| Service | What it does |\n|---|---|\n", *rows])
 
 
-def folders_list(described: Iterable[Package]) -> str:
+def folders_list(described_packages: Iterable[Package]) -> str:
     """List the packages that are no services in Markdown, under a heading for each folder at the top."""
-    return "".join(_folders(described))
+    return "".join(_folders(described_packages))
 
 
-def _folders(described: Iterable[Package]) -> Iterator[str]:
+def _folders(described_packages: Iterable[Package]) -> Iterator[str]:
     top = None
-    for package in described:
+    for package in described_packages:
         if package.service is None:
             if top != (top := package.folder.partition("/")[0]):
                 yield f"\n**{top}**\n\n"

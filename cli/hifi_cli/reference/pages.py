@@ -115,12 +115,12 @@ def pipe_schema() -> str:
 
 def pipes_page() -> str:
     """Return the reference of all keys of a pipe's YAML file."""
-    parts = ["# Pipe reference\n\n", GENERATED, _PIPES_INTRO]
+    texts = ["# Pipe reference\n\n", GENERATED, _PIPES_INTRO]
     roots: list[type[BaseModel]] = [Pipe, *_settings_of_kinds()]
-    parts += [_section(model) for model in dict.fromkeys(chain.from_iterable(map(models, roots)))]
-    parts.append("\n## Enumerations\n\n")
-    parts += [f"- **{kind.__name__}**: {choices(kind)}. {doc_text(kind)}\n" for kind in enums(Pipe)]
-    return "".join(parts)
+    texts += [_section(model) for model in dict.fromkeys(chain.from_iterable(map(models, roots)))]
+    texts.append("\n## Enumerations\n\n")
+    texts += [f"- **{kind.__name__}**: {choices(kind)}. {doc_text(kind)}\n" for kind in enums(Pipe)]
+    return "".join(texts)
 
 
 def _settings_of_kinds() -> Iterator[type[BaseModel]]:
@@ -132,51 +132,51 @@ def _settings_of_kinds() -> Iterator[type[BaseModel]]:
 
 def _section(model: type[BaseModel]) -> str:
     """Describe the keys that a model declares, and name the models whose keys it shares."""
-    parts = [f"\n## {model.__name__}\n\n", doc_text(model)]
+    texts = [f"\n## {model.__name__}\n\n", doc_text(model)]
     if model in _KEYS_ELSEWHERE:
-        return "".join([*parts, " ", _KEYS_ELSEWHERE[model], "\n"])
-    if shared := " and ".join(type_name(base) for base in shared_models(model)):
-        parts.append(f" Keys of {shared}, and:")
-    parts.append("\n\n")
-    parts += [_key(name, field) for name, field in declared_fields(model).items()]
-    return "".join(parts)
+        return "".join([*texts, " ", _KEYS_ELSEWHERE[model], "\n"])
+    if shared_names := " and ".join(type_name(base) for base in shared_models(model)):
+        texts.append(f" Keys of {shared_names}, and:")
+    texts.append("\n\n")
+    texts += [_key(name, field) for name, field in declared_fields(model).items()]
+    return "".join(texts)
 
 
 def settings_page() -> str:
     """Return the reference of all environment variables of all services."""
-    common = ServiceSettings.model_fields
-    parts = ["# Settings reference\n\n", GENERATED, _SETTINGS_INTRO]
-    parts.append(f"\n## All services\n\n{''.join(map(_variable, common.items()))}")
+    common_fields = ServiceSettings.model_fields
+    texts = ["# Settings reference\n\n", GENERATED, _SETTINGS_INTRO]
+    texts.append(f"\n## All services\n\n{''.join(map(_variable, common_fields.items()))}")
     for heading, model in _FURTHER_SETTINGS.items():
         prefix = str(model.model_config["env_prefix"])
         rows = [_variable(declared, prefix) for declared in model.model_fields.items()]
-        parts.append(f"\n## {heading}\n\n{''.join(rows)}")
-    common_rows = set(map(_variable, common.items()))
+        texts.append(f"\n## {heading}\n\n{''.join(rows)}")
+    common_rows = set(map(_variable, common_fields.items()))
     for services, rows in _rows_by_services(common_rows).items():
-        parts.append(f"\n## {', '.join(services)}\n\n{''.join(rows)}")
-    return "".join(parts)
+        texts.append(f"\n## {', '.join(services)}\n\n{''.join(rows)}")
+    return "".join(texts)
 
 
-def _rows_by_services(common: set[str]) -> dict[tuple[str, ...], list[str]]:
+def _rows_by_services(common_rows: set[str]) -> dict[tuple[str, ...], list[str]]:
     """Group the variables that not all services have by the services that have them, shared ones first."""
     services_of: dict[str, list[str]] = {}
     for service in (*FLOW, *CONTROL):
         for row in map(_variable, settings_of(service).model_fields.items()):
-            if row not in common:
+            if row not in common_rows:
                 services_of.setdefault(row, []).append(service)
     groups: dict[tuple[str, ...], list[str]] = {}
-    for row, services in sorted(services_of.items(), key=lambda grouped: -len(grouped[1])):
+    for row, services in sorted(services_of.items(), key=lambda entry: -len(entry[1])):
         groups.setdefault(tuple(services), []).append(row)
     return groups
 
 
 def metrics_page() -> str:
     """Return the reference of all metrics."""
-    parts = ["# Metrics reference\n\n", GENERATED, _METRICS_INTRO]
+    texts = ["# Metrics reference\n\n", GENERATED, _METRICS_INTRO]
     for heading, module in _METRICS_MODULES.items():
-        parts.append(f"\n## {heading}\n\n")
-        parts += [_metric(metric) for metric in _metrics(module)]
-    return "".join(parts)
+        texts.append(f"\n## {heading}\n\n")
+        texts += [_metric(metric) for metric in _metrics(module)]
+    return "".join(texts)
 
 
 def _metrics(module: ModuleType) -> Iterator[MetricWrapperBase]:
@@ -187,8 +187,8 @@ def _metric(metric: MetricWrapperBase) -> str:
     [family] = metric.describe()
     name = f"{family.name}_total" if family.type == "counter" else family.name
     labels = ",".join(metric._labelnames)  # noqa: SLF001 - there is no public attribute
-    shown = f"{name}{{{labels}}}" if labels else name
-    return f"- `{shown}` ({family.type}): {family.documentation}\n"
+    signature = f"{name}{{{labels}}}" if labels else name
+    return f"- `{signature}` ({family.type}): {family.documentation}\n"
 
 
 def settings_of(service: str) -> type[StreamSettings]:
@@ -221,11 +221,13 @@ def _variable(declared: tuple[str, FieldInfo], prefix: str = "HIFI_") -> str:
 
 def view_keys() -> str:
     """List the keys of a view's YAML file in Markdown."""
-    nested: dict[str, type[BaseModel]] = {"from": ViewSource, "serve": ViewAccess}
-    rows = [_key(name, field) for name, field in View.model_fields.items() if field.alias not in nested]
+    nested_models: dict[str, type[BaseModel]] = {"from": ViewSource, "serve": ViewAccess}
+    rows = [
+        _key(name, field) for name, field in View.model_fields.items() if field.alias not in nested_models
+    ]
     rows = [row for row in rows if not row.startswith("- **`serve`")]
-    for name, model in nested.items():
-        rows += [_key(f"{name}.{inner}", field) for inner, field in model.model_fields.items()]
+    for name, model in nested_models.items():
+        rows += [_key(f"{name}.{inner_name}", field) for inner_name, field in model.model_fields.items()]
     text = "".join(rows).replace("(#", "(pipes.md#")
     for kind in (ViewType, ViewedTopic):
         text = text.replace(f"[{kind.__name__}](pipes.md#enumerations), ", f"{choices(kind)}; default ")

@@ -53,9 +53,9 @@ class Recording:
     def __init__(self) -> None:
         self._console = Console(width=COLUMNS, record=True, file=io.StringIO(), force_terminal=True)
 
-    def command(self, shown: str, output: str) -> None:
+    def command(self, command: str, output: str) -> None:
         """Add a prompt with a command and its output."""
-        self._console.print(Text.assemble(("$ ", "bold green"), (shown, "bold")))
+        self._console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
         self._console.print(Text.from_ansi(output.strip("\n")))
         self._console.print()
 
@@ -84,8 +84,8 @@ def main() -> None:
 def _record_mesh(session: Recording, data: Path) -> None:
     env = {"HIFI_DATA": str(data / "hifi"), "HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)}
     destination = [sys.executable, "examples/hello/destination.py", "9000"]
-    with _running(destination, data / "destination.log", {}), _mesh(data, env) as started:
-        session.command("hifi up --pipes examples/hello", started.replace(str(data), "~/.local/state"))
+    with _running(destination, data / "destination.log", {}), _mesh(data, env) as start_output:
+        session.command("hifi up --pipes examples/hello", start_output.replace(str(data), "~/.local/state"))
         answer = subprocess.run(shlex.split(CURL), check=True, capture_output=True, text=True)
         session.command(CURL_SHOWN, answer.stdout.replace("\r", ""))
         with _load(env):

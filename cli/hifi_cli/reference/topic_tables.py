@@ -40,8 +40,8 @@ def _table(topics: Topics | ControlTopics) -> str:
 
 
 def _row(topic: Topic, prefix: str, content: str, principals: Mapping[str, Access]) -> str:
-    writers = [name for name, needs in principals.items() if _names(needs.writes, topic.name)]
-    readers = [name for name, needs in principals.items() if _names(needs.reads, topic.name)]
+    writers = [name for name, grants in principals.items() if _names(grants.writes, topic.name)]
+    readers = [name for name, grants in principals.items() if _names(grants.reads, topic.name)]
     cells = (
         f"`{topic.name.removeprefix(f'{prefix}.')}`",
         content,

@@ -1,4 +1,4 @@
-"""What becomes of the values of each format on their way into the data of an event (JSON), and out of it. Pure.
+"""Conversions of the values of each format into the data of an event (JSON), and out of it. Pure.
 
 docs/values.md has it as a table, and tests/values reads and writes each example with the real reader and writer. The
 columns of PostgreSQL that hifi writes, and those whose changes Debezium reads, have tables of their own in
@@ -41,8 +41,8 @@ def _both(*pairs: tuple[Any, str]) -> dict[str, Any]:
     return {"reads": pairs, "writes": [(text, value) for value, text in pairs]}
 
 
-def _of(base: str, logical: str, **more: Any) -> dict[str, Any]:
-    return {"type": base, "logicalType": logical, **more}
+def _logical(base: str, logical: str, **attributes: Any) -> dict[str, Any]:
+    return {"type": base, "logicalType": logical, **attributes}
 
 
 _NAN, _INFINITY = float("nan"), float("inf")
@@ -81,24 +81,24 @@ AVRO: Final = (
     ValueType("`string`, `enum`, `uuid`", "text", "exact", "exact", "string", **_both(("Zoë", '"Zoë"'))),
     ValueType("`bytes`, `fixed`", "base64", "exact", "exact", "bytes", **_both((b"\x00\xff", '"AP8="'))),
     ValueType("`decimal`", "text with all digits of the scale", "exact", "exact, or refused",
-            _of("bytes", "decimal", precision=20, scale=2), [(Decimal("1.50"), '"1.50"')],
+            _logical("bytes", "decimal", precision=20, scale=2), [(Decimal("1.50"), '"1.50"')],
             [('"1.50"', Decimal("1.50")), ("1.5", Decimal("1.50")), ('"0.001"', None), ('"NaN"', None)]),
-    ValueType("`timestamp-micros`", "RFC 3339 in UTC", "exact", "exact", _of("long", "timestamp-micros"),
+    ValueType("`timestamp-micros`", "RFC 3339 in UTC", "exact", "exact", _logical("long", "timestamp-micros"),
             **_both((_AT, _AT_TEXT))),
     ValueType("`timestamp-millis`", "RFC 3339 in UTC", "exact", "lossy: cut to milliseconds",
-            _of("long", "timestamp-millis"), [(_MS, '"2026-07-01T12:00:00.123000Z"')], [(_AT_TEXT, _MS)]),
-    ValueType("time without offset", "for `timestamp-…`", NEITHER, "refused", _of("long", "timestamp-micros"), (),
+            _logical("long", "timestamp-millis"), [(_MS, '"2026-07-01T12:00:00.123000Z"')], [(_AT_TEXT, _MS)]),
+    ValueType("time without offset", "for `timestamp-…`", NEITHER, "refused", _logical("long", "timestamp-micros"), (),
             [('"2026-07-01T12:00:00"', None)]),
-    ValueType("`local-timestamp-…`", "RFC 3339 without offset", "exact", "exact", _of("long", "local-timestamp-micros"),
-            **_both((_LOCAL, '"2026-07-01T12:00:00.123456"'))),
-    ValueType("`date`", "`2026-07-01`", "exact", "exact", _of("int", "date"), **_both((date(2026, 7, 1),
+    ValueType("`local-timestamp-…`", "RFC 3339 without offset", "exact", "exact",
+            _logical("long", "local-timestamp-micros"), **_both((_LOCAL, '"2026-07-01T12:00:00.123456"'))),
+    ValueType("`date`", "`2026-07-01`", "exact", "exact", _logical("int", "date"), **_both((date(2026, 7, 1),
             '"2026-07-01"'))),
-    ValueType("`time-micros`", "`12:00:00.500000`", "exact", "exact", _of("long", "time-micros"),
+    ValueType("`time-micros`", "`12:00:00.500000`", "exact", "exact", _logical("long", "time-micros"),
             **_both((time(12, 0, 0, 500000), '"12:00:00.500000"'))),
-    ValueType("times outside the years 1 to 9999", "", "refused", "refused", _of("int", "date"),
+    ValueType("times outside the years 1 to 9999", "", "refused", "refused", _logical("int", "date"),
             [(2**30, None)], [('"10000-01-01"', None)]),
     ValueType("other logical types (`timestamp-nanos`, …)", "the base type", "exact", "exact",
-            _of("long", "timestamp-nanos"), **_both((1, "1"))),
+            _logical("long", "timestamp-nanos"), **_both((1, "1"))),
     ValueType("`record`, `map`, `array`", "object, list", "exact", "exact", {"type": "map", "values": "long"},
             **_both(({"a": 1}, '{"a":1}'))),
     ValueType("union", "the value alone", "lossy: without type name", "exact: the first type that keeps it",

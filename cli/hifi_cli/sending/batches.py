@@ -14,7 +14,7 @@ MAX_BYTES: Final = 1024 * 1024
 READ_AHEAD_BYTES: Final = 8 * 1024 * 1024
 """Maximum size of the events read but not sent; a single larger one is read all the same."""
 _EVENT_BYTES: Final = 200
-"""What an event takes in memory beside its data."""
+"""Memory of an event beside its data, bytes."""
 
 
 @dataclass(slots=True)
@@ -44,23 +44,23 @@ class BatchReader:
     def __init__(
         self,
         events: Iterator[FileEvent | UnreadableEvent],
-        run: str,
+        run_id: str,
         *,
         max_events: int,
         refuse: Callable[[int, str], None],
     ) -> None:
         self._events = events
-        self._run = run
+        self._run_id = run_id
         self._max_events = max_events
         self._refuse = refuse
         self._queue: asyncio.Queue[FileEvent | None] = asyncio.Queue()
         self._held_bytes = 0
         self._room = threading.Condition()
-        self._turn = asyncio.Lock()
+        self._batch_lock = asyncio.Lock()
         self._next: FileEvent | None = None
         self.failed: HifiError | None = None
         """Why the file could not be read to its end; the events before are returned all the same."""
-        self._ended = False
+        self._at_end = False
 
     def start(self) -> None:
         """Start reading. The thread ends with the source or with the process."""
@@ -69,12 +69,12 @@ class BatchReader:
 
     async def batch(self) -> RequestBatch | None:
         """Wait for an event and return it with all others that have been read; None at the end: see `failed`."""
-        async with self._turn:
+        async with self._batch_lock:
             first = self._next or await self._take()
             self._next = None
             if first is None:
                 return None
-            batch = RequestBatch(f"{self._run}-{first.number}", [first], len(first.data) + 1)
+            batch = RequestBatch(f"{self._run_id}-{first.number}", [first], len(first.data) + 1)
             while len(batch.items) < self._max_events and not self._queue.empty():
                 event = await self._take()
                 if event is None:
@@ -88,11 +88,11 @@ class BatchReader:
             return batch
 
     async def _take(self) -> FileEvent | None:
-        if self._ended:
+        if self._at_end:
             return None
         event = await self._queue.get()
         if event is None:
-            self._ended = True
+            self._at_end = True
             return None
         with self._room:
             self._held_bytes -= len(event.data) + _EVENT_BYTES

@@ -76,8 +76,10 @@ class IngestClient:
         self._unfinished: dict[int, list[RequestBatch]] = {}
         """Number of a worker to the batches that it has not finished."""
 
-    async def send(self, take: Callable[[], Awaitable[RequestBatch | None]], *, concurrency: int) -> None:
-        """Send the batches returned by `take` until it returns None. With a concurrency of 1 the order is preserved.
+    async def send(
+        self, next_batch: Callable[[], Awaitable[RequestBatch | None]], *, concurrency: int
+    ) -> None:
+        """Send the batches of `next_batch` until it returns None. With a concurrency of 1 the order is preserved.
 
         Raises:
             Misconfigured: ingest refuses the key, the pipe or every event.
@@ -86,25 +88,25 @@ class IngestClient:
         try:
             async with asyncio.TaskGroup() as group:
                 for worker in range(concurrency):
-                    group.create_task(self._work(take, worker))
-        except BaseExceptionGroup as several:
-            raise several.exceptions[0] from None
+                    group.create_task(self._work(next_batch, worker))
+        except BaseExceptionGroup as group_error:
+            raise group_error.exceptions[0] from None
 
     @property
     def in_flight(self) -> list[tuple[int, int]]:
         """First and last number of the events whose request had no answer when sending was stopped, ascending."""
         return sorted(
-            (waiting[0].items[0].number, waiting[0].items[-1].number)
-            for waiting in self._unfinished.values()
-            if waiting
+            (batches[0].items[0].number, batches[0].items[-1].number)
+            for batches in self._unfinished.values()
+            if batches
         )
 
-    async def _work(self, take: Callable[[], Awaitable[RequestBatch | None]], worker: int) -> None:
-        while (batch := await take()) is not None:
+    async def _work(self, next_batch: Callable[[], Awaitable[RequestBatch | None]], worker: int) -> None:
+        while (batch := await next_batch()) is not None:
             self._progress_s = time.monotonic()  # time spent waiting for the file does not count
-            waiting = self._unfinished[worker] = [batch]
-            while waiting:
-                waiting[:1] = await self._try(waiting[0])
+            batches = self._unfinished[worker] = [batch]
+            while batches:
+                batches[:1] = await self._try(batches[0])
 
     async def _try(self, batch: RequestBatch) -> list[RequestBatch]:
         """Send one request; return the batches to send next."""
@@ -168,8 +170,8 @@ class IngestClient:
         async with self._session.post(
             self._url, data=body, headers=self._authorization | dict(headers), timeout=timeout
         ) as answer:
-            answered = {name.lower(): value for name, value in answer.headers.items()}
-            return answer.status, answered, await answer.read()
+            lower_headers = {name.lower(): value for name, value in answer.headers.items()}
+            return answer.status, lower_headers, await answer.read()
 
     def _accept(self, count: int) -> None:
         if count:
@@ -186,8 +188,8 @@ class IngestClient:
 
 
 def _field_at(data: Any, path: str) -> Any:
-    for part in path.split("."):
+    for segment in path.split("."):
         if not isinstance(data, dict):
             return None
-        data = data.get(part)
+        data = data.get(segment)
     return data

@@ -102,10 +102,10 @@ def _lines(lines: Iterable[bytes | None]) -> Iterator[FileEvent | UnreadableEven
 def _bounded_lines(reader: io.BufferedReader) -> Iterator[bytes | None]:
     """The lines of a file; None for one that is too long to be kept in memory."""
     while line := reader.readline(MAX_EVENT_BYTES + 1):
-        too_long = len(line) > MAX_EVENT_BYTES
+        is_too_long = len(line) > MAX_EVENT_BYTES
         while len(line) > MAX_EVENT_BYTES and not line.endswith(b"\n"):
             line = reader.readline(MAX_EVENT_BYTES + 1)
-        yield None if too_long else line
+        yield None if is_too_long else line
 
 
 def _checked(number: int, text: bytes) -> FileEvent | UnreadableEvent:
@@ -120,19 +120,19 @@ def _checked(number: int, text: bytes) -> FileEvent | UnreadableEvent:
 
 def _json(source: io.BufferedReader, name: str) -> Iterator[FileEvent | UnreadableEvent]:
     """The items of an array, one object, or lines; nothing larger than an event is kept in memory."""
-    head, skipped = source.read(len(_BOM)), 0
+    head, skipped_bytes = source.read(len(_BOM)), 0
     if head == _BOM:
-        head, skipped = b"", len(_BOM)
-    while not head.strip() and (more := source.read(1)):
-        skipped += len(head)
-        head = more
-    skipped += len(head) - len(head.lstrip())
-    rest = io.BufferedReader(_Chained(head.lstrip(), source))
+        head, skipped_bytes = b"", len(_BOM)
+    while not head.strip() and (next_byte := source.read(1)):
+        skipped_bytes += len(head)
+        head = next_byte
+    skipped_bytes += len(head) - len(head.lstrip())
+    remainder = io.BufferedReader(_Chained(head.lstrip(), source))
     if head.lstrip().startswith(b"["):
-        yield from _array(rest, name, skipped)
+        yield from _array(remainder, name, skipped_bytes)
         return
-    content = rest.read(MAX_EVENT_BYTES + 1)
-    lines = _bounded_lines(io.BufferedReader(_Chained(content, rest)))
+    content = remainder.read(MAX_EVENT_BYTES + 1)
+    lines = _bounded_lines(io.BufferedReader(_Chained(content, remainder)))
     if len(content) > MAX_EVENT_BYTES and content.startswith(b"{"):
         yield from _lines(lines)
         return
@@ -171,15 +171,15 @@ def _as_line(number: int, element: bytes | msgspec.Raw) -> FileEvent | Unreadabl
 class _Chained(io.RawIOBase):
     """Bytes that were read already, then the rest of their file."""
 
-    def __init__(self, head: bytes, rest: "io.BufferedReader[Any]") -> None:
+    def __init__(self, head: bytes, remainder: "io.BufferedReader[Any]") -> None:
         self._head = head
-        self._rest = rest
+        self._remainder = remainder
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._head[: len(buffer)] or self._rest.read1(len(buffer))
+        data = self._head[: len(buffer)] or self._remainder.read1(len(buffer))
         self._head = self._head[len(data) :]
         buffer[: len(data)] = data
         return len(data)
@@ -201,12 +201,11 @@ def _csv(reader: io.BufferedReader, *, types: bool) -> Iterator[FileEvent | Unre
                 yield _too_large_row(lines, header)
                 continue
             except csv.Error as error:
-                if (stray := _stray_quote(lines, header)) is not None:
-                    yield stray
+                if (unreadable := _stray_quote(lines, header)) is not None:
+                    yield unreadable
                     continue
-                if any(
-                    text in str(error) for text in _ENDLESS_CELL
-                ):  # where the next row begins is not known
+                # The beginning of the next row is not known.
+                if any(text in str(error) for text in _ENDLESS_CELL):
                     raise _endless(lines, str(error)) from None
                 yield UnreadableEvent(lines.number, f"not valid CSV: {error}")
                 continue
@@ -232,7 +231,7 @@ class _CsvLines:
 
     def __init__(self, text: io.TextIOWrapper) -> None:
         self._text = text
-        self._again: deque[str] = deque()
+        self._returned_lines: deque[str] = deque()
         self._size = 0
         self.number = 0
         """Of the last line, from 1."""
@@ -243,7 +242,11 @@ class _CsvLines:
         return self
 
     def __next__(self) -> str:
-        line = self._again.popleft() if self._again else self._text.readline(MAX_EVENT_BYTES + 1)
+        line = (
+            self._returned_lines.popleft()
+            if self._returned_lines
+            else self._text.readline(MAX_EVENT_BYTES + 1)
+        )
         if not line:
             raise StopIteration
         self.number += 1
@@ -259,7 +262,7 @@ class _CsvLines:
 
     def put_back(self) -> None:
         """Have the lines of the row after its first one read again."""
-        self._again.extendleft(reversed(self.row[1:]))
+        self._returned_lines.extendleft(reversed(self.row[1:]))
         self.number -= len(self.row) - 1
 
     @property
@@ -269,18 +272,18 @@ class _CsvLines:
 
     def skip_rest(self) -> int:
         """Read a line of which the beginning was read to its end; return its quotation marks."""
-        quotes, piece = self.row[-1].count('"'), self.row[-1]
-        while not piece.endswith(("\n", "\r")) and (piece := self._text.readline(1 << 16)):
-            quotes += piece.count('"')
+        quotes, chunk = self.row[-1].count('"'), self.row[-1]
+        while not chunk.endswith(("\n", "\r")) and (chunk := self._text.readline(1 << 16)):
+            quotes += chunk.count('"')
         return quotes
 
 
 def _stray_quote(lines: _CsvLines, header: list[str]) -> UnreadableEvent | None:
     """Refuse the first line of a row if most lines behind it are rows by themselves, which are read again then."""
-    following = lines.row[1 : 1 + _SAMPLE_LINES]
-    if not following or len(header) == 1:  # of one column, a text over several lines and rows look the same
+    next_lines = lines.row[1 : 1 + _SAMPLE_LINES]
+    if not next_lines or len(header) == 1:  # of one column, a text over several lines and rows look the same
         return None
-    if sum(_has_columns(line, len(header)) for line in following) * 2 < len(following):
+    if sum(_has_columns(line, len(header)) for line in next_lines) * 2 < len(next_lines):
         return None
     lines.put_back()
     return UnreadableEvent(lines.number, "not valid CSV: a quotation mark does not end where the value does")
@@ -299,8 +302,8 @@ def _too_large_row(lines: _CsvLines, header: list[str]) -> UnreadableEvent:
     Raises:
         Misconfigured: where the next one begins is not known.
     """
-    if not lines.is_cut and (stray := _stray_quote(lines, header)) is not None:
-        return stray
+    if not lines.is_cut and (unreadable := _stray_quote(lines, header)) is not None:
+        return unreadable
     if len(lines.row) > 1 or lines.skip_rest() % 2:
         raise _endless(lines, "the row is too large")
     return UnreadableEvent(lines.number, f"the row has more than {MAX_EVENT_BYTES} bytes")

@@ -28,10 +28,10 @@ class ArrayItem(NamedTuple):
 
 
 class NotAnArray(Exception):
-    """Where the items of an array begin and end is not known from a byte on."""
+    """The array is damaged: from a byte on its items cannot be told apart."""
 
-    def __init__(self, at: int, reason: str) -> None:
-        super().__init__(f"{reason} at byte {at}")
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"{reason} at byte {offset}")
 
 
 class ArrayItems:
@@ -50,12 +50,12 @@ class ArrayItems:
         self._chunk = b""
         self._start = start
         """Byte of the file where the chunk begins."""
-        self._at = 0
+        self._index = 0
         """Index in the chunk of what is read next."""
         self._text = bytearray()
         """Of the item so far."""
         self._item_start = start
-        self._too_long = False
+        self._is_too_long = False
 
     def __iter__(self) -> Iterator[ArrayItem]:
         """The items.
@@ -63,15 +63,15 @@ class ArrayItems:
         Raises:
             NotAnArray: after the items before it.
         """
-        if not self._more():
+        if not self._read_chunk():
             return
-        self._at = 1
+        self._index = 1
         self._begin_item()
-        count, ended = 0, False
-        while not ended:
-            ended = self._read_item()
+        count, is_last = 0, False
+        while not is_last:
+            is_last = self._read_item()
             item = self._item()
-            if item.text != b"" or not ended or count:
+            if item.text != b"" or not is_last or count:
                 count += 1
                 yield item
             self._begin_item()
@@ -79,87 +79,87 @@ class ArrayItems:
 
     def _read_item(self) -> bool:
         """Read up to the comma or bracket that ends an item, and over it. Returns whether it is the last one."""
-        opened = bytearray()
+        open_brackets = bytearray()
         while True:
-            byte = self._next(_WITHIN_ITEM if opened else _BETWEEN_ITEMS)
+            byte = self._next(_WITHIN_ITEM if open_brackets else _BETWEEN_ITEMS)
             if byte is None:
                 raise NotAnArray(self._position(), "the array does not end")
             if byte in _CLOSED_BY:
-                opened.append(_CLOSED_BY[byte])
-                if len(opened) > _MOST_DEPTH:
+                open_brackets.append(_CLOSED_BY[byte])
+                if len(open_brackets) > _MOST_DEPTH:
                     raise NotAnArray(self._position(), "an item is nested too deeply")
             elif byte == _QUOTE:
                 self._skip_string()
                 continue
-            elif opened and byte == opened[-1]:
-                opened.pop()
-            elif not opened and byte in (_COMMA, _END):
-                self._at += 1
+            elif open_brackets and byte == open_brackets[-1]:
+                open_brackets.pop()
+            elif not open_brackets and byte in (_COMMA, _END):
+                self._index += 1
                 return byte == _END
             else:
                 raise NotAnArray(self._position(), f"a bracket {chr(byte)} does not match")
-            self._keep(self._at + 1)
+            self._keep(self._index + 1)
 
-    def _next(self, skipped: re.Pattern[bytes]) -> int | None:
+    def _next(self, skipped_pattern: re.Pattern[bytes]) -> int | None:
         """The next byte that a pattern does not skip; None: the file ends."""
         while True:
-            match = skipped.match(self._chunk, self._at)
+            match = skipped_pattern.match(self._chunk, self._index)
             assert match is not None  # it may be empty
             self._keep(match.end())
-            if self._at < len(self._chunk):
-                return self._chunk[self._at]
-            if not self._more():
+            if self._index < len(self._chunk):
+                return self._chunk[self._index]
+            if not self._read_chunk():
                 return None
 
     def _skip_string(self) -> None:
         """Read over a string whose end is not in the chunk."""
-        begun_at = self._position()
-        self._keep(self._at + 1)
+        start = self._position()
+        self._keep(self._index + 1)
         while True:
-            match = _WITHIN_STRING.match(self._chunk, self._at)
+            match = _WITHIN_STRING.match(self._chunk, self._index)
             assert match is not None  # it may be empty
             self._keep(match.end())
-            is_escape = self._at == len(self._chunk) - 1 and self._chunk[self._at] != _QUOTE
-            if self._at < len(self._chunk) and not is_escape:
-                self._keep(self._at + 1)
+            is_escape = self._index == len(self._chunk) - 1 and self._chunk[self._index] != _QUOTE
+            if self._index < len(self._chunk) and not is_escape:
+                self._keep(self._index + 1)
                 return
             self._keep(len(self._chunk))
-            if not self._more():
-                raise NotAnArray(begun_at, "a string does not end")
+            if not self._read_chunk():
+                raise NotAnArray(start, "a string does not end")
             if is_escape:
                 self._keep(1)
 
     def _keep(self, end: int) -> None:
         """Add the bytes up to an index to the item."""
-        if not self._too_long:
-            self._text += self._chunk[self._at : end]
+        if not self._is_too_long:
+            self._text += self._chunk[self._index : end]
             if len(self._text) > self._most_bytes:
-                self._too_long = True
+                self._is_too_long = True
                 self._text.clear()
-        self._at = end
+        self._index = end
 
-    def _more(self) -> bool:
+    def _read_chunk(self) -> bool:
         """Read the next chunk; False: the file ends."""
         self._start += len(self._chunk)
-        self._chunk, self._at = self._reader.read(_CHUNK_BYTES), 0
+        self._chunk, self._index = self._reader.read(_CHUNK_BYTES), 0
         return bool(self._chunk)
 
     def _begin_item(self) -> None:
-        self._text, self._too_long, self._item_start = bytearray(), False, self._position()
+        self._text, self._is_too_long, self._item_start = bytearray(), False, self._position()
 
     def _item(self) -> ArrayItem:
-        return ArrayItem(self._item_start, None if self._too_long else bytes(self._text.strip(_SPACE)))
+        return ArrayItem(self._item_start, None if self._is_too_long else bytes(self._text.strip(_SPACE)))
 
     def _position(self) -> int:
-        return self._start + self._at
+        return self._start + self._index
 
     def _require_end(self) -> None:
         """Raise NotAnArray if anything but white space follows the array."""
         while True:
-            rest = self._chunk[self._at :].lstrip(_SPACE)
-            if rest:
+            remainder = self._chunk[self._index :].lstrip(_SPACE)
+            if remainder:
                 raise NotAnArray(
-                    self._start + len(self._chunk) - len(rest), "the array has ended, but more follows"
+                    self._start + len(self._chunk) - len(remainder), "the array has ended, but more follows"
                 )
-            if not self._more():
+            if not self._read_chunk():
                 return

@@ -15,7 +15,7 @@ MAX_WAIT_S: Final = 30.0
 
 @dataclass(slots=True)
 class ResponseDecision:
-    """What to do after a response."""
+    """Decision after a response."""
 
     accepted: int = 0
     retry: list[RequestBatch] = field(default_factory=list)
@@ -37,11 +37,11 @@ def decide(batch: RequestBatch, status: int, headers: Mapping[str, str], body: b
         return ResponseDecision(accepted=len(batch.items))
     problem = _problem(body)
     detail = str(problem.get("detail", f"status {status}"))
-    listed = problem.get("events") or []
+    event_results = problem.get("events") or []
     if status in (429, 503) or status == 408:
-        return _later(batch, listed, _wait_s(headers))
-    if status in (400, 413, 422) and listed:
-        return _without(batch, listed)
+        return _retry_later(batch, event_results, _wait_s(headers))
+    if status in (400, 413, 422) and event_results:
+        return _without_refused(batch, event_results)
     if status == 413 and len(batch.items) > 1:
         return _halved(batch)
     if status in (400, 413, 422) and len(batch.items) == 1:
@@ -49,35 +49,36 @@ def decide(batch: RequestBatch, status: int, headers: Mapping[str, str], body: b
     raise Misconfigured(f"ingest answers {status}: {detail}")
 
 
-def _later(batch: RequestBatch, listed: list[dict[str, Any]], wait_s: float) -> ResponseDecision:
-    outcomes = {event["index"]: event for event in listed}
-    accepted = sum(event["outcome"] == "accepted" for event in listed)
-    if not accepted:
-        return ResponseDecision(
-            retry=[batch], wait_s=wait_s
-        )  # ids are derived from key and index: no duplicates
+def _retry_later(batch: RequestBatch, event_results: list[dict[str, Any]], wait_s: float) -> ResponseDecision:
+    outcomes = {event["index"]: event for event in event_results}
+    accepted_count = sum(event["outcome"] == "accepted" for event in event_results)
+    if not accepted_count:
+        # Ids are derived from key and index: no duplicates.
+        return ResponseDecision(retry=[batch], wait_s=wait_s)
     refused = [event for index, event in enumerate(batch.items) if outcomes[index]["outcome"] == "refused"]
     unknown = [
         (event, str(outcomes[index]["id"]))
         for index, event in enumerate(batch.items)
         if outcomes[index]["outcome"] == "unknown"
     ]
-    return ResponseDecision(accepted, _rest(batch, refused), wait_s, unknown=unknown)
+    return ResponseDecision(accepted_count, _batches_of(batch, refused), wait_s, unknown=unknown)
 
 
-def _without(batch: RequestBatch, listed: list[dict[str, Any]]) -> ResponseDecision:
-    bad = {event["index"]: str(event["detail"]) for event in listed}
-    refused = [(event.number, bad[index]) for index, event in enumerate(batch.items) if index in bad]
-    remaining = [event for index, event in enumerate(batch.items) if index not in bad]
-    return ResponseDecision(refused=refused, retry=_rest(batch, remaining))
+def _without_refused(batch: RequestBatch, event_results: list[dict[str, Any]]) -> ResponseDecision:
+    details = {event["index"]: str(event["detail"]) for event in event_results}
+    refused = [(event.number, details[index]) for index, event in enumerate(batch.items) if index in details]
+    remaining_events = [event for index, event in enumerate(batch.items) if index not in details]
+    return ResponseDecision(refused=refused, retry=_batches_of(batch, remaining_events))
 
 
 def _halved(batch: RequestBatch) -> ResponseDecision:
-    half = len(batch.items) // 2
-    return ResponseDecision(retry=[*_rest(batch, batch.items[:half]), *_rest(batch, batch.items[half:])])
+    middle = len(batch.items) // 2
+    return ResponseDecision(
+        retry=[*_batches_of(batch, batch.items[:middle]), *_batches_of(batch, batch.items[middle:])]
+    )
 
 
-def _rest(batch: RequestBatch, items: list[FileEvent]) -> list[RequestBatch]:
+def _batches_of(batch: RequestBatch, items: list[FileEvent]) -> list[RequestBatch]:
     """Make a batch of the remaining events. Their positions in the request change, so the batch needs a new key."""
     if not items:
         return []

@@ -1,1 +1,1 @@
-"""What an upgrade to the installed release changes."""
+"""Changes of an upgrade to the installed release."""

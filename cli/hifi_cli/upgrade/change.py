@@ -7,7 +7,7 @@ SETUP: Final = "setup"
 """The setup job and `hifi up` make it."""
 ACL_APPLY: Final = "hifi acl apply"
 YOU: Final = "you"
-"""Whoever runs hifi makes it."""
+"""The operator makes the change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,9 @@ class UpgradeChange:
     """`topic`, `topic setting`, `ACL`, `setting` or `pipe`."""
     name: str
     now: str
-    """What there is; empty: nothing."""
+    """The present value; empty: there is none."""
     wanted: str
-    """What the installed release wants; empty: nothing."""
+    """The value that the installed release wants; empty: there is none."""
     made_by: str
     """`setup`, `hifi acl apply`, or `you`."""
     what_to_do: str
@@ -28,5 +28,5 @@ class UpgradeChange:
     """Services that need it."""
 
     def json(self) -> dict[str, Any]:
-        """For programs."""
+        """The change as JSON."""
         return asdict(self)

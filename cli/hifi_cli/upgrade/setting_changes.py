@@ -43,23 +43,30 @@ def known_settings() -> frozenset[str]:
     return frozenset(text.split())
 
 
-def setting_changes(places: Mapping[str, Iterable[str]], known: frozenset[str]) -> list[UpgradeChange]:
+def setting_changes(
+    variables: Mapping[str, Iterable[str]], known_names: frozenset[str]
+) -> list[UpgradeChange]:
     """The unknown variables of some places.
 
     Args:
-        places: place, such as a file and its service, to the names of the variables set there.
-        known: variables of the installed release.
+        variables: place, such as a file and its service, to the names of the variables set there.
+        known_names: variables of the installed release.
     """
     changes = []
-    for place, names in places.items():
+    for location, names in variables.items():
         for name in sorted(set(names)):
-            if not name.startswith(PREFIX) or name in known:
+            if not name.startswith(PREFIX) or name in known_names:
                 continue
-            similar = difflib.get_close_matches(name, sorted(known), 1, 0.8)
-            what = f"remove it{f', or use {similar[0]}' if similar else ''}: this release does not know it"
+            close_names = difflib.get_close_matches(name, sorted(known_names), 1, 0.8)
+            advice = f"remove it{f', or use {close_names[0]}' if close_names else ''}: this release does not know it"
             changes.append(
                 UpgradeChange(
-                    "setting", name, f"set in the {place}", similar[0] if similar else "", YOU, what
+                    "setting",
+                    name,
+                    f"set in the {location}",
+                    close_names[0] if close_names else "",
+                    YOU,
+                    advice,
                 )
             )
     return changes

@@ -20,7 +20,7 @@ def topic_changes(
     existing: Mapping[str, TopicFacts],
     access: Mapping[str, Access],
 ) -> list[UpgradeChange]:
-    """What setup would create, and what it would refuse or leave otherwise than declared.
+    """Topics and settings that setup would create, refuse, or leave otherwise than declared.
 
     Args:
         declared: topics of the installed release.
@@ -30,57 +30,69 @@ def topic_changes(
     """
     changes: list[UpgradeChange] = []
     for topic in declared:
-        facts, services = existing.get(topic.name), services_of(topic.name, access)
+        existing_topic, services = existing.get(topic.name), services_of(topic.name, access)
         count = topic.partitions or partitions
-        if facts is None:
-            wanted = f"{count} partitions"
-            what = "run setup with this release before its services"
-            changes.append(UpgradeChange("topic", topic.name, "", wanted, SETUP, what, services))
+        if existing_topic is None:
+            declared_text = f"{count} partitions"
+            advice = "run setup with this release before its services"
+            changes.append(UpgradeChange("topic", topic.name, "", declared_text, SETUP, advice, services))
             continue
-        if facts.partitions != count:
-            now, wanted = f"{facts.partitions} partitions", f"{count} partitions"
-            what = "setup refuses it: start a new stream, or keep the count"
-            changes.append(UpgradeChange("topic", topic.name, now, wanted, YOU, what, services))
-        changes += _settings(topic, facts, services)
+        if existing_topic.partitions != count:
+            current_text, declared_text = f"{existing_topic.partitions} partitions", f"{count} partitions"
+            advice = "setup refuses it: start a new stream, or keep the count"
+            changes.append(
+                UpgradeChange("topic", topic.name, current_text, declared_text, YOU, advice, services)
+            )
+        changes += _settings(topic, existing_topic, services)
     return changes
 
 
-def _settings(topic: Topic, facts: TopicFacts, services: list[str]) -> Iterator[UpgradeChange]:
-    wanted_configs = topic.configs() | {MIN_IN_SYNC: str(max(1, facts.replicas - 1))}
-    for key, wanted in wanted_configs.items():
-        now = facts.configs.get(key)
-        if now is None or now == wanted or (key in _MORE_IS_FINE and _at_least(now, wanted)):
+def _settings(topic: Topic, existing_topic: TopicFacts, services: list[str]) -> Iterator[UpgradeChange]:
+    wanted_configs = topic.configs() | {MIN_IN_SYNC: str(max(1, existing_topic.replicas - 1))}
+    for key, declared_value in wanted_configs.items():
+        current_value = existing_topic.configs.get(key)
+        if (
+            current_value is None
+            or current_value == declared_value
+            or (key in _MORE_IS_FINE and _at_least(current_value, declared_value))
+        ):
             continue
-        what = (
+        advice = (
             f"run kafka-configs.sh --alter --entity-type topics --entity-name {topic.name} "
-            f"--add-config {key}={wanted}"
+            f"--add-config {key}={declared_value}"
         )
         yield UpgradeChange(
-            "topic setting", topic.name, f"{key}={now}", f"{key}={wanted}", YOU, what, services
+            "topic setting",
+            topic.name,
+            f"{key}={current_value}",
+            f"{key}={declared_value}",
+            YOU,
+            advice,
+            services,
         )
 
 
-def _at_least(now: str, wanted: str) -> bool:
+def _at_least(current: str, declared: str) -> bool:
     """Whether a limit is not below another one; -1 is none."""
-    if now == "-1":
+    if current == "-1":
         return True
-    return wanted != "-1" and int(now) >= int(wanted)
+    return declared != "-1" and int(current) >= int(declared)
 
 
 def services_of(topic: str, access: Mapping[str, Access]) -> list[str]:
     """The services that read or write a topic; those who may use every topic only if nobody else does."""
     names = {
-        service: [*needs.reads, *needs.writes, *needs.describes]
-        for service, needs in access.items()
+        service: [*service_access.reads, *service_access.writes, *service_access.describes]
+        for service, service_access in access.items()
         if service not in _FOR_PEOPLE
     }
     by_name = [service for service, patterns in names.items() if any(_is(topic, name) for name in patterns)]
-    precise = [
+    direct_users = [
         service
         for service in by_name
         if any(_is(topic, name) and not _is_whole_stream(name) for name in names[service])
     ]
-    return precise or by_name
+    return direct_users or by_name
 
 
 def _is(topic: str, name: str) -> bool:

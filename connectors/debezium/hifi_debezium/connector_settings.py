@@ -47,12 +47,12 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 
 def refuse_setting(name: str, value: str) -> str | None:
-    """Why a pipe may not set a setting of the connector to a value; None: it may."""
-    form = SETTINGS.get(name)
-    if form is None:
+    """The reason why a pipe may not set a setting of the connector to a value; None: it may."""
+    pattern = SETTINGS.get(name)
+    if pattern is None:
         return f"the setting {name!r} of the connector is not allowed; allowed are {', '.join(SETTINGS)}"
     if reason := refuse_text(value):
         return f"the setting {name}: {reason}"
-    if not re.fullmatch(form, value):
-        return f"the value {value[:60]!r} of the setting {name} has not its form, {form}"
+    if not re.fullmatch(pattern, value):
+        return f"the value {value[:60]!r} of the setting {name} has not its form, {pattern}"
     return None

@@ -1,4 +1,4 @@
-"""What becomes of PostgreSQL's types in events of changes, with an example of each. Pure.
+"""Representations of PostgreSQL's types in events of changes, with an example of each. Pure.
 
 docs/sources.md has it as a table, and tests read each example with a real Debezium.
 """

@@ -93,7 +93,7 @@ class HttpDestination(Destination):
     )
 
     def watermark_interval_s(self) -> float | None:
-        """As declared."""
+        """The declared interval, seconds; None: none."""
         return self.watermark
 
     @model_validator(mode="after")

@@ -86,10 +86,10 @@ class IcebergSettings(StrictModel):
             raise ValueError("`delete_when` needs `mode: upsert`")
         if self.warehouse.startswith("s3://") and self.catalog is None:
             raise ValueError("an S3 warehouse needs `catalog`: the default is a file in the warehouse folder")
-        if reserved := sorted({*self.columns, *self.attributes} & set(OWN_COLUMNS)):
-            raise ValueError(f"the columns {reserved} are set by hifi; choose other names")
-        if repeated := sorted(self.columns.keys() & self.attributes.keys()):
-            raise ValueError(f"`columns` and `attributes` both set {repeated}")
+        if reserved_names := sorted({*self.columns, *self.attributes} & set(OWN_COLUMNS)):
+            raise ValueError(f"the columns {reserved_names} are set by hifi; choose other names")
+        if repeated_names := sorted(self.columns.keys() & self.attributes.keys()):
+            raise ValueError(f"`columns` and `attributes` both set {repeated_names}")
         return self
 
 
@@ -101,15 +101,15 @@ def data_columns(pipe: Pipe, settings: IcebergSettings) -> Mapping[str, SqlType]
     """
     columns = dict(settings.columns) or _declared_types(pipe)
     names = [*columns, *(name for name in settings.attributes if name not in columns), *OWN_COLUMNS]
-    if alike := alike_names(names):
+    if conflict := alike_names(names):
         raise Misconfigured(
-            f"{alike}: many readers of tables, Spark among them, ignore case; rename one of them"
+            f"{conflict}: many readers of tables, Spark among them, ignore case; rename one of them"
         )
     if unknown := [name for name in settings.key if name not in columns and name not in settings.attributes]:
         raise Misconfigured(f"`key` names {unknown}, which are no columns of the table: {', '.join(columns)}")
-    if repeated := sorted(columns.keys() & {*settings.attributes, *OWN_COLUMNS}):
+    if repeated_names := sorted(columns.keys() & {*settings.attributes, *OWN_COLUMNS}):
         raise Misconfigured(
-            f"the columns {repeated} are set twice: by the pipe's fields, and by `attributes` or hifi; list the "
+            f"the columns {repeated_names} are set twice: by the pipe's fields, and by `attributes` or hifi; list the "
             "fields to store in `columns`"
         )
     return columns
@@ -117,11 +117,11 @@ def data_columns(pipe: Pipe, settings: IcebergSettings) -> Mapping[str, SqlType]
 
 def alike_names(names: Iterable[str]) -> str:
     """Two names that differ in upper and lower case only, as `a and A`; empty: there are none."""
-    seen: dict[str, str] = {}
+    names_by_lower_case: dict[str, str] = {}
     for name in names:
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
-            return f"the columns {other} and {name} differ in upper and lower case only"
+        earlier_name = names_by_lower_case.setdefault(name.lower(), name)
+        if earlier_name != name:
+            return f"the columns {earlier_name} and {name} differ in upper and lower case only"
     return ""
 
 
@@ -139,15 +139,21 @@ def require_possible_change(before: Declared[IcebergSettings], after: Declared[I
         settings.catalog,
     ):
         return
-    old, new = _types(before), _types(after)
-    for name in new:
-        if name in old and (old[name], new[name]) not in _KEPT and old[name] != new[name]:
+    old_types, new_types = _types(before), _types(after)
+    for name in new_types:
+        if (
+            name in old_types
+            and (old_types[name], new_types[name]) not in _KEPT
+            and old_types[name] != new_types[name]
+        ):
             raise Misconfigured(
-                f"the column {name} of {settings.table} is {old[name]} and cannot become {new[name]}: only int becomes"
-                " bigint; keep the type, or declare another column"
+                f"the column {name} of {settings.table} is {old_types[name]} and cannot become {new_types[name]}: only "
+                "int becomes bigint; keep the type, or declare another column"
             )
-    if alike := alike_names([*old, *(name for name in new if name not in old)]):
-        raise Misconfigured(f"{alike}, and the table {settings.table} keeps the old one; choose another name")
+    if conflict := alike_names([*old_types, *(name for name in new_types if name not in old_types)]):
+        raise Misconfigured(
+            f"{conflict}, and the table {settings.table} keeps the old one; choose another name"
+        )
     if before.settings.partition != settings.partition:
         raise Misconfigured(
             f"the table {settings.table} keeps `partition: {before.settings.partition}`; choose another table"

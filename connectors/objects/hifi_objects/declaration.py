@@ -122,16 +122,16 @@ class ObjectsSettings(StrictModel):
                 raise ValueError(f"`folder` is {self.folder}; write an absolute path")
             if reason := pipe_limits().refuse_object_folder(self.folder):
                 raise ValueError(reason)
-        seen: dict[str, str] = {}
+        names_by_lower_case: dict[str, str] = {}
         for name in self.columns:
-            lower = name.lower()  # readers such as Spark take no notice of the case
-            if lower.startswith(("hifi_", "ce_")) or lower in RESERVED:
+            lower_name = name.lower()  # readers such as Spark take no notice of the case
+            if lower_name.startswith(("hifi_", "ce_")) or lower_name in RESERVED:
                 raise ValueError(
                     f"the column {name} needs another name: {', '.join(RESERVED)} and names that begin with hifi_ or "
                     "ce_ are taken, in any case"
                 )
-            if (other := seen.setdefault(lower, name)) != name:
+            if (earlier_name := names_by_lower_case.setdefault(lower_name, name)) != name:
                 raise ValueError(
-                    f"the columns {other} and {name} differ in upper and lower case only; rename one of them"
+                    f"the columns {earlier_name} and {name} differ in upper and lower case only; rename one of them"
                 )
         return self

@@ -99,7 +99,7 @@ class SqlSource(CollectedSource):
         return [self.column, *(name for name in self.key if name != self.column)]
 
     def identifying(self) -> list[tuple[str, str]]:
-        """As of all sources; ids have the values of `column` and `key`."""
+        """Setting and path of each such field, as of all sources, with the columns of `column` and `key`."""
         return [("column", self.column), *(("key", name) for name in self.key), *super().identifying()]
 
 
@@ -158,9 +158,9 @@ class PostgresSettings(StrictModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> "PostgresSettings":
-        named = [*self.columns, *self.attributes, *self.position_columns]
-        if repeated := sorted({name for name in named if named.count(name) > 1}):
-            raise ValueError(f"the columns {repeated} are set more than once")
+        target_columns = [*self.columns, *self.attributes, *self.position_columns]
+        if repeated_names := sorted({name for name in target_columns if target_columns.count(name) > 1}):
+            raise ValueError(f"the columns {repeated_names} are set more than once")
         if not self.columns and not self.attributes:
             raise ValueError("set `columns`, `attributes` or both")
         if (self.mode == "append") == bool(self.key):

@@ -22,30 +22,32 @@ async def with_judged_addresses(options: Mapping[str, Any], pipe: str) -> dict[s
     hosts = str(options.get("hostaddr") or options.get("host") or "").split(",")
     ports = str(options.get("port") or _PORT).split(",")
     names = str(options.get("host") or "").split(",")
-    judged, pinned_ports, pinned_names = [], [], []
-    judge = egress(pipe)
+    judged_addresses, pinned_ports, pinned_names = [], [], []
+    egress_rules = egress(pipe)
     try:
         for index, host in enumerate(hosts):
             port = ports[index] if len(ports) > 1 else ports[0]
             name = names[index] if len(names) == len(hosts) else host
             if not host or host.startswith(("/", "@")):  # a socket of this machine
-                if reason := judge.refusal(EgressKind.DATABASE, host or "localhost", "127.0.0.1", int(port)):
+                if reason := egress_rules.refusal(
+                    EgressKind.DATABASE, host or "localhost", "127.0.0.1", int(port)
+                ):
                     raise EgressRefused(reason)
-                judged.append("")
+                judged_addresses.append("")
                 pinned_ports.append(port)
                 pinned_names.append(host)
                 continue
-            for info in await judge.addresses(EgressKind.DATABASE, host, int(port)):
-                judged.append(info[4][0])
+            for info in await egress_rules.addresses(EgressKind.DATABASE, host, int(port)):
+                judged_addresses.append(info[4][0])
                 pinned_ports.append(port)
                 pinned_names.append(name)
     except OSError as error:
         raise Retryable(f"PostgreSQL cannot be reached: {error}") from error
-    if not any(judged):
+    if not any(judged_addresses):
         return dict(options)
     return {
         **options,
         "host": ",".join(pinned_names),
-        "hostaddr": ",".join(judged),
+        "hostaddr": ",".join(judged_addresses),
         "port": ",".join(pinned_ports),
     }

@@ -1,4 +1,4 @@
-"""What becomes of JSON values in the columns of a PostgreSQL destination, with an example of each. Pure.
+"""Representations of JSON values in the columns of a PostgreSQL destination, with an example of each. Pure.
 
 docs/connectors.md has it as a table, and tests write each example to a real server.
 """

@@ -60,7 +60,7 @@ def password(security: Path, user: str) -> str:
 
 
 def settings(
-    nodes: list[str], node: int, advertised: str, more: str, log_dir: Path, security: Path | None
+    nodes: list[str], node: int, advertised: str, extra_settings: str, log_dir: Path, security: Path | None
 ) -> str:
     """The `server.properties` of one node."""
     secured = None
@@ -69,11 +69,13 @@ def settings(
         secured = SecuredListeners(*files, BROKER, password(security, BROKER), [ADMIN])
     text = server_properties(node, [Ports(CLIENTS, CONTROLLER)] * len(nodes), str(log_dir), secured)
     lines = dict(line.split("=", 1) for line in text.splitlines())
-    inside = f"BROKER://{nodes[node - 1]}:{CLIENTS}"
+    broker_listener = f"BROKER://{nodes[node - 1]}:{CLIENTS}"
     lines |= {
-        "controller.quorum.voters": ",".join(f"{n}@{host}:{CONTROLLER}" for n, host in enumerate(nodes, 1)),
+        "controller.quorum.voters": ",".join(
+            f"{number}@{host}:{CONTROLLER}" for number, host in enumerate(nodes, 1)
+        ),
         "listeners": f"BROKER://:{CLIENTS},CONTROLLER://:{CONTROLLER}",
-        "advertised.listeners": inside,
+        "advertised.listeners": broker_listener,
     }
     if advertised:
         lines["listeners"] += f",OUTSIDE://:{OUTSIDE}"
@@ -82,7 +84,7 @@ def settings(
         jaas = "listener.name.{}.scram-sha-512.sasl.jaas.config"
         if secured:
             lines[jaas.format("outside")] = lines[jaas.format("broker")]
-    lines |= dict(line.strip().split("=", 1) for line in more.splitlines() if "=" in line)
+    lines |= dict(line.strip().split("=", 1) for line in extra_settings.splitlines() if "=" in line)
     return "".join(f"{key}={value}\n" for key, value in lines.items())
 
 
@@ -104,26 +106,26 @@ def java(*arguments: str) -> list[str]:
 
 def format_volume(identity: str, nodes: list[str], node: int, security: Path | None) -> None:
     """Format an empty volume. The log folder gets its final name only when it is complete."""
-    part = DATA / "formatting"
-    shutil.rmtree(part, ignore_errors=True)
-    write_settings(settings(nodes, node, "", "", part, security))
-    part.mkdir()
+    temporary_folder = DATA / "formatting"
+    shutil.rmtree(temporary_folder, ignore_errors=True)
+    write_settings(settings(nodes, node, "", "", temporary_folder, security))
+    temporary_folder.mkdir()
     arguments = ["format", "-t", identity, "-c", str(SETTINGS)]
     if security is not None:
         for user in (ADMIN, BROKER):
             arguments += ["--add-scram", f"SCRAM-SHA-512=[name={user},password={password(security, user)}]"]
     # In a file: a process list shows arguments.
-    listed = SETTINGS.with_name("arguments")
-    listed.touch(mode=0o600)
-    listed.write_text("\n".join(arguments))
-    tool = java("-Xmx128m", "kafka.tools.StorageTool", f"@{listed}")
-    formatted = subprocess.run(tool, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if formatted.returncode != 0:
-        fail(f"the volume {DATA} could not be formatted:\n{formatted.stdout}")
-    listed.unlink()
+    arguments_file = SETTINGS.with_name("arguments")
+    arguments_file.touch(mode=0o600)
+    arguments_file.write_text("\n".join(arguments))
+    tool = java("-Xmx128m", "kafka.tools.StorageTool", f"@{arguments_file}")
+    completed = subprocess.run(tool, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if completed.returncode != 0:
+        fail(f"the volume {DATA} could not be formatted:\n{completed.stdout}")
+    arguments_file.unlink()
     if security is not None:
         SECURED.touch()
-    part.rename(DATA / "log")
+    temporary_folder.rename(DATA / "log")
 
 
 def write_settings(text: str) -> None:
@@ -142,15 +144,16 @@ def check_volume(identity: str, security: Path | None) -> None:
         fail(
             f"the volume {DATA} cannot be written ({error.strerror}): it must belong to user 10001 and have room"
         )
-    free = shutil.disk_usage(DATA).free
-    if free < LEAST_FREE_BYTES:
+    free_bytes = shutil.disk_usage(DATA).free
+    if free_bytes < LEAST_FREE_BYTES:
         fail(
-            f"the volume {DATA} has {free >> 20} MiB left, at least {LEAST_FREE_BYTES >> 20} are needed: make room"
+            f"the volume {DATA} has {free_bytes >> 20} MiB left, at least {LEAST_FREE_BYTES >> 20} are needed: "
+            "make room"
         )
-    about = DATA / "log" / "meta.properties"
-    if about.exists() and f"cluster.id={identity}" not in about.read_text().split():
+    properties = DATA / "log" / "meta.properties"
+    if properties.exists() and f"cluster.id={identity}" not in properties.read_text().split():
         fail(f"the volume {DATA} belongs to another cluster: use its KAFKA_CLUSTER name, or another volume")
-    if about.exists() and security is not None and not SECURED.exists():
+    if properties.exists() and security is not None and not SECURED.exists():
         fail(
             f"the volume {DATA} was made without KAFKA_SECURITY and has no users: start it with "
             "infra/compose.plaintext.yaml, or use another volume"
@@ -168,8 +171,8 @@ def main() -> None:
     check_volume(identity, security)
     if not (DATA / "log").exists():
         format_volume(identity, nodes, node, security)
-    advertised, more = os.environ.get("KAFKA_ADVERTISED", ""), os.environ.get("KAFKA_SETTINGS", "")
-    write_settings(settings(nodes, node, advertised, more, DATA / "log", security))
+    advertised, extra_settings = os.environ.get("KAFKA_ADVERTISED", ""), os.environ.get("KAFKA_SETTINGS", "")
+    write_settings(settings(nodes, node, advertised, extra_settings, DATA / "log", security))
     command = java(f"-Xmx{os.environ.get('KAFKA_HEAP_MB', '512')}m", "kafka.Kafka", str(SETTINGS))
     os.execv(command[0], command)  # noqa: S606 - no shell
 

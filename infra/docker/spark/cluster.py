@@ -21,7 +21,7 @@ SCRATCH: Final = "/tmp"  # noqa: S108 - the container's own
 
 
 def main() -> None:
-    """Never returns: this process becomes Java."""
+    """Replace this process by Java."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         sys.exit("cluster.py: pyspark is not installed")
@@ -40,14 +40,14 @@ def main() -> None:
             "8080",
         ]
     elif role == "worker" and len(masters) == 1:
-        memory, cores = os.environ.get("SPARK_MEMORY_MB", "1024"), os.environ.get("SPARK_CORES", "2")
+        memory_mb, cores = os.environ.get("SPARK_MEMORY_MB", "1024"), os.environ.get("SPARK_CORES", "2")
         arguments = [
             "--host",
             address,
             "--cores",
             cores,
             "--memory",
-            f"{memory}M",
+            f"{memory_mb}M",
             "--work-dir",
             f"{SCRATCH}/work",
         ]
@@ -60,13 +60,13 @@ def main() -> None:
         "SPARK_LOCAL_DIRS": SCRATCH,
         "SPARK_SCALA_VERSION": SCALA,  # a worker that starts executors would look for a source tree without it
     }
-    secured = []
+    security_options = []
     if secret_file := os.environ.get("SPARK_SECRET_FILE"):
         environment["_SPARK_AUTH_SECRET"] = Path(secret_file).read_text().strip()
-        secured = ["-Dspark.authenticate=true", "-Dspark.network.crypto.enabled=true"]
+        security_options = ["-Dspark.authenticate=true", "-Dspark.network.crypto.enabled=true"]
     command = [
         str(java),
-        *secured,
+        *security_options,
         "-Xmx256m",
         "-XX:+UseSerialGC",
         f"-Dlog4j2.configurationFile={spark.parent / LOG4J}",

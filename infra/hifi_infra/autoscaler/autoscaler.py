@@ -20,18 +20,18 @@ logger = log.get(__name__)
 
 
 class MeasuredInstance(Protocol):
-    """What the autoscaler needs of an instance."""
+    """Interface of an instance for the autoscaler."""
 
     @property
     def name(self) -> str:
-        """Its name, unique in the mesh."""
+        """Name of the instance, unique in the mesh."""
 
     def cpu_seconds(self) -> float:
         """CPU time so far, in seconds."""
 
 
 class ScalableMesh(Protocol):
-    """What the autoscaler needs of a mesh: see `hifi_infra.mesh.mesh.Mesh`."""
+    """Interface of a mesh for the autoscaler: see `hifi_infra.mesh.mesh.Mesh`."""
 
     @property
     def instances(self) -> Mapping[str, Sequence[MeasuredInstance]]:
@@ -101,11 +101,11 @@ class Autoscaler:
             return
         backlog = await self._measure_backlog()
         occupancy = await self._read_occupancy()
-        now = self._clock()
-        for service, cpu in self._measure_cpu(now).items():
+        now_s = self._clock()
+        for service, cpu in self._measure_cpu(now_s).items():
             count = len(self._mesh.instances[service])
             history = self._history[service]
-            history.append(Sample(now, count, cpu, backlog.get(service), occupancy.get(service)))
+            history.append(Sample(now_s, count, cpu, backlog.get(service), occupancy.get(service)))
             decision = decide(self._policies[service], list(history))
             if decision.instances != count:
                 logger.info(
@@ -124,16 +124,18 @@ class Autoscaler:
             logger.warning("backlog-unknown", error=str(error))
             return {}
 
-    def _measure_cpu(self, now: float) -> dict[str, float | None]:
+    def _measure_cpu(self, now_s: float) -> dict[str, float | None]:
         """Average cores of the instances that ran at the last measurement too; None without any."""
-        elapsed = now - self._measured_s
-        before, self._cpu, self._measured_s = self._cpu, {}, now
+        elapsed_s = now_s - self._measured_s
+        before, self._cpu, self._measured_s = self._cpu, {}, now_s
         shares: dict[str, float | None] = {}
         for service in self._policies:
-            used = {instance.name: instance.cpu_seconds() for instance in self._mesh.instances[service]}
-            self._cpu |= used
-            grown = [(total - before[name]) / elapsed for name, total in used.items() if name in before]
-            shares[service] = sum(grown) / len(grown) if grown and elapsed > 0 else None
+            cpu_s = {instance.name: instance.cpu_seconds() for instance in self._mesh.instances[service]}
+            self._cpu |= cpu_s
+            increases = [
+                (total - before[name]) / elapsed_s for name, total in cpu_s.items() if name in before
+            ]
+            shares[service] = sum(increases) / len(increases) if increases and elapsed_s > 0 else None
         return shares
 
 
@@ -146,14 +148,16 @@ def read_autoscale(texts: Sequence[str]) -> dict[str, Policy]:
     policies: dict[str, Policy] = {}
     for text in texts:
         service, _, bounds = text.partition("=")
-        least, _, most = bounds.partition("-")
+        lowest, _, highest = bounds.partition("-")
         if service not in SERVICES:
             raise Misconfigured(f"--autoscale {text}: name one of {', '.join(SERVICES)}, not {service!r}")
-        if not (least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most) <= MAX_INSTANCES):
+        if not (
+            lowest.isdecimal() and highest.isdecimal() and 1 <= int(lowest) <= int(highest) <= MAX_INSTANCES
+        ):
             raise Misconfigured(
                 f"--autoscale {text}: write bounds, for example {service}=1-3, at most {MAX_INSTANCES}"
             )
         policies[service] = Policy(
-            min_instances=int(least), max_instances=int(most), has_lanes=service == "egest"
+            min_instances=int(lowest), max_instances=int(highest), has_lanes=service == "egest"
         )
     return policies

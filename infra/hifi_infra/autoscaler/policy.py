@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """When a service grows and shrinks.
+    """Limits by which a service grows and shrinks.
 
     Attributes:
         min_instances: lower bound.
@@ -76,20 +76,27 @@ def decide(policy: Policy, history: Sequence[Sample]) -> Decision:
     """
     if not history:
         return Decision(policy.min_instances, "no metrics yet")
-    now = history[-1]
-    if not policy.min_instances <= now.instances <= policy.max_instances:
-        size = policy.min_instances if now.instances < policy.min_instances else now.instances - 1
+    last_sample = history[-1]
+    if not policy.min_instances <= last_sample.instances <= policy.max_instances:
+        size = (
+            policy.min_instances
+            if last_sample.instances < policy.min_instances
+            else last_sample.instances - 1
+        )
         return Decision(size, f"outside the bounds {policy.min_instances} to {policy.max_instances}")
-    if now.cpu is None and now.backlog is None and now.occupancy is None:
-        return Decision(now.instances, "all metrics are missing: no change")
-    steady = _since_last_change(history)
-    needed_instances = _sustained_need(policy, steady)
-    if needed_instances > now.instances and now.instances < policy.max_instances:
-        grown = min(needed_instances, now.instances * 2, policy.max_instances)
-        return Decision(grown, f"too small for {policy.up_after_s:g} s: {_metrics_text(now)}")
-    if now.instances > policy.min_instances and _can_shrink(policy, steady):
-        return Decision(now.instances - 1, f"too large for {policy.down_after_s:g} s: {_metrics_text(now)}")
-    return Decision(now.instances, f"no change: {_metrics_text(now)}")
+    if last_sample.cpu is None and last_sample.backlog is None and last_sample.occupancy is None:
+        return Decision(last_sample.instances, "all metrics are missing: no change")
+    samples = _since_last_change(history)
+    needed_instances = _sustained_need(policy, samples)
+    if needed_instances > last_sample.instances and last_sample.instances < policy.max_instances:
+        new_size = min(needed_instances, last_sample.instances * 2, policy.max_instances)
+        return Decision(new_size, f"too small for {policy.up_after_s:g} s: {_metrics_text(last_sample)}")
+    if last_sample.instances > policy.min_instances and _can_shrink(policy, samples):
+        return Decision(
+            last_sample.instances - 1,
+            f"too large for {policy.down_after_s:g} s: {_metrics_text(last_sample)}",
+        )
+    return Decision(last_sample.instances, f"no change: {_metrics_text(last_sample)}")
 
 
 def _since_last_change(history: Sequence[Sample]) -> Sequence[Sample]:
@@ -99,47 +106,47 @@ def _since_last_change(history: Sequence[Sample]) -> Sequence[Sample]:
     return history
 
 
-def _sustained_need(policy: Policy, steady: Sequence[Sample]) -> int:
+def _sustained_need(policy: Policy, samples: Sequence[Sample]) -> int:
     """The number of instances needed in every sample of the last `up_after_s`; 0 with a shorter history."""
-    window = _window(steady, policy.up_after_s)
+    window = _window(samples, policy.up_after_s)
     return min((_need(policy, sample) for sample in window), default=0)
 
 
 def _need(policy: Policy, sample: Sample) -> int:
     """Instances with which no known metric is too high; the present number when none is known."""
-    needs = []
+    counts = []
     if sample.cpu is not None:
-        needs.append(math.ceil(round(sample.instances * sample.cpu / policy.cpu_high, 9)))
+        counts.append(math.ceil(round(sample.instances * sample.cpu / policy.cpu_high, 9)))
     if sample.backlog is not None:
-        needs.append(math.ceil(sample.backlog / policy.backlog_high))
+        counts.append(math.ceil(sample.backlog / policy.backlog_high))
     if sample.occupancy is not None:
-        needs.append(math.ceil(round(sample.instances * sample.occupancy / policy.occupancy_high, 9)))
-    return max(needs, default=sample.instances)
+        counts.append(math.ceil(round(sample.instances * sample.occupancy / policy.occupancy_high, 9)))
+    return max(counts, default=sample.instances)
 
 
-def _can_shrink(policy: Policy, steady: Sequence[Sample]) -> bool:
-    window = _window(steady, policy.down_after_s)
+def _can_shrink(policy: Policy, samples: Sequence[Sample]) -> bool:
+    window = _window(samples, policy.down_after_s)
     return bool(window) and all(_fits_in_one_less(policy, sample) for sample in window)
 
 
 def _fits_in_one_less(policy: Policy, sample: Sample) -> bool:
     if sample.cpu is None or sample.backlog is None or (policy.has_lanes and sample.occupancy is None):
         return False
-    remaining = sample.instances - 1
+    remaining_instances = sample.instances - 1
     loads = (
         (sample.instances * sample.cpu, policy.cpu_high),
         (sample.backlog, policy.backlog_high),
         (sample.instances * (sample.occupancy or 0), policy.occupancy_high),
     )
-    return all(load / remaining <= policy.shrink_ratio * high for load, high in loads)
+    return all(load / remaining_instances <= policy.shrink_ratio * high for load, high in loads)
 
 
-def _window(steady: Sequence[Sample], length_s: float) -> Sequence[Sample]:
+def _window(samples: Sequence[Sample], length_s: float) -> Sequence[Sample]:
     """The samples of the last `length_s`; none with a shorter history."""
-    begin = steady[-1].at_s - length_s
-    if steady[0].at_s > begin:
+    begin = samples[-1].at_s - length_s
+    if samples[0].at_s > begin:
         return ()
-    return [sample for sample in steady if sample.at_s >= begin]
+    return [sample for sample in samples if sample.at_s >= begin]
 
 
 def _metrics_text(sample: Sample) -> str:

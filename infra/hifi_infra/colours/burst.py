@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class BurstStep(StrEnum):
-    """What is to be done."""
+    """A step of the splitter."""
 
     NOTHING = "nothing"
     SPLIT = "split"
@@ -17,7 +17,7 @@ class BurstStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BurstPolicy:
-    """When requests are split and joined.
+    """Limits by which requests are split and joined.
 
     Attributes:
         above_per_s: events per second, over both colours, above which they are split.
@@ -42,27 +42,27 @@ class RateSample:
 
 
 def decide(policy: BurstPolicy, samples: Sequence[RateSample], *, split: bool) -> BurstStep:
-    """What is to be done now.
+    """The step to take now.
 
     A rate that is not known counts as neither high nor low: the shares stay.
 
     Args:
-        policy: when.
+        policy: of the split.
         samples: oldest first; the last one is of now.
         split: whether requests are split because of a burst.
     """
     if split:
-        low = policy.above_per_s * policy.join_ratio
-        joined = _held(samples, policy.join_after_s, lambda rate: rate <= low)
-        return BurstStep.JOIN if joined else BurstStep.NOTHING
-    high = _held(samples, policy.split_after_s, lambda rate: rate > policy.above_per_s)
-    return BurstStep.SPLIT if high else BurstStep.NOTHING
+        join_rate = policy.above_per_s * policy.join_ratio
+        is_over = _held_for(samples, policy.join_after_s, lambda rate: rate <= join_rate)
+        return BurstStep.JOIN if is_over else BurstStep.NOTHING
+    is_high = _held_for(samples, policy.split_after_s, lambda rate: rate > policy.above_per_s)
+    return BurstStep.SPLIT if is_high else BurstStep.NOTHING
 
 
-def _held(samples: Sequence[RateSample], for_s: float, holds: Callable[[float], bool]) -> bool:
-    """Whether something held of all samples for so long, up to the last one."""
+def _held_for(samples: Sequence[RateSample], for_s: float, condition: Callable[[float], bool]) -> bool:
+    """Whether a condition held of all samples of the last `for_s` seconds."""
     for sample in reversed(samples):
-        if sample.per_s is None or not holds(sample.per_s):
+        if sample.per_s is None or not condition(sample.per_s):
             return False
         if samples[-1].at_s - sample.at_s >= for_s:
             return True

@@ -39,17 +39,17 @@ class BurstSplitter:
     def __init__(
         self,
         policy: BurstPolicy,
-        by: str,
+        actor: str,
         operations: Callable[[str], ColourOperations],
         count: Callable[[], Awaitable[float | None]],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._policy, self._by, self._count, self._clock = policy, by, count, clock
-        self._operations = operations(by)
+        self._policy, self._actor, self._count, self._clock = policy, actor, count, clock
+        self._operations = operations(actor)
         self._before: tuple[float, float | None] = (clock(), None)
-        most = int((policy.split_after_s + policy.join_after_s) / MEASURE_S) + 2
-        self._samples: deque[RateSample] = deque(maxlen=most)
+        sample_limit = int((policy.split_after_s + policy.join_after_s) / MEASURE_S) + 2
+        self._samples: deque[RateSample] = deque(maxlen=sample_limit)
         self._active = ""
         """The colour that had every request before the burst."""
 
@@ -62,16 +62,16 @@ class BurstSplitter:
     async def adjust(self, colours: Colours) -> None:
         """Measure, and split or join where that is due."""
         self._samples.append(await self._measure())
-        active = [name for name in NAMES if colours.colours[name].share == WHOLE_SHARE]
-        split = not active and colours.by == self._by and bool(self._active)
-        if not split and not active:
+        active_names = [name for name in NAMES if colours.colours[name].share == WHOLE_SHARE]
+        is_split = not active_names and colours.by == self._actor and bool(self._active)
+        if not is_split and not active_names:
             return
-        step = decide(self._policy, self._samples, split=split)
+        step = decide(self._policy, self._samples, split=is_split)
         rate = self._samples[-1].per_s
         try:
             if step is BurstStep.SPLIT:
                 await self._split(
-                    colours, active[0], f"{rate:.0f} events/s are above {self._policy.above_per_s:g}"
+                    colours, active_names[0], f"{rate:.0f} events/s are above {self._policy.above_per_s:g}"
                 )
             elif step is BurstStep.JOIN:
                 shares = {self._active: WHOLE_SHARE, other(self._active): 0}
@@ -81,13 +81,15 @@ class BurstSplitter:
         except (HifiError, KafkaError, OSError, TimeoutError) as error:
             logger.warning("burst-waits", step=step.value, reason=str(error) or repr(error))
 
-    async def _split(self, colours: Colours, active: str, reason: str) -> None:
-        if colours.colours[other(active)].state is ColourState.ASLEEP:
-            logger.warning("burst-waits", step=BurstStep.SPLIT.value, reason=f"{other(active)} is asleep")
+    async def _split(self, colours: Colours, active_name: str, reason: str) -> None:
+        if colours.colours[other(active_name)].state is ColourState.ASLEEP:
+            logger.warning(
+                "burst-waits", step=BurstStep.SPLIT.value, reason=f"{other(active_name)} is asleep"
+            )
             return
-        half = WHOLE_SHARE // 2
-        await self._operations.shift(dict.fromkeys(NAMES, half), reason, kind=ActionKind.SCALE_OUT)
-        self._active = active
+        half_share = WHOLE_SHARE // 2
+        await self._operations.shift(dict.fromkeys(NAMES, half_share), reason, kind=ActionKind.SCALE_OUT)
+        self._active = active_name
 
     async def _measure(self) -> RateSample:
         now_s, count = self._clock(), await self._count()

@@ -15,7 +15,7 @@ class ColourLog(TopicFollower):
     """
 
     def __init__(self, bootstrap: str, topic: str, client_id: str) -> None:
-        super().__init__(bootstrap, client_id, {topic: self._put})
+        super().__init__(bootstrap, client_id, {topic: self._take_record})
         self.newest: Colours | None = None
         """The newest record; None: there is none."""
         self._bootstrap, self._topic, self._client_id = bootstrap, topic, client_id
@@ -33,6 +33,6 @@ class ColourLog(TopicFollower):
         finally:
             await producer.stop()
 
-    def _put(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+    def _take_record(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         del key, offset
         self.newest = decode(value)

@@ -39,14 +39,14 @@ class ColourRunner(Protocol):
     def was_started(self) -> bool:
         """Whether this process has seen it run, so that it has ended if it does not."""
 
-    async def start(self, setup: ColourSetup, *, beside: bool) -> None:
-        """Start it on a setup; `beside`: the other colour works, and nothing waits in this one."""
+    async def start(self, setup: ColourSetup, *, in_background: bool) -> None:
+        """Start it on a setup; `in_background`: the other colour works, and nothing waits in this one."""
 
     async def stop(self) -> None:
         """Drain and end it."""
 
-    async def adjust_priority(self, *, alone: bool) -> None:
-        """Give it the CPU time that is left until it is ready or alone, and its full share from then on."""
+    async def adjust_priority(self, *, is_only: bool) -> None:
+        """Give it the CPU time that is left until it is ready or no other colour runs, and then its full share."""
 
 
 class ColourLoop:
@@ -66,13 +66,13 @@ class ColourLoop:
         runners: Mapping[str, ColourRunner],
         fronts: Sequence[Front],
         operations: Callable[[str], ColourOperations],
-        by: str,
+        actor: str,
     ) -> None:
         self._log = colour_log
         self._runners = runners
         self._fronts = fronts
         self._operations = operations
-        self._by = by
+        self._actor = actor
         self._divided: dict[str, dict[str, int]] = {}
         self._started_s: dict[str, float] = {}
         self._slept: set[str] = set()
@@ -126,33 +126,33 @@ class ColourLoop:
             logger.warning("front-certificate-refused", url=front.url, reason=str(error))
 
     async def _start_and_stop_colours(self) -> None:
-        running = {name: await runner.is_running() for name, runner in self._runners.items()}
+        is_running = {name: await runner.is_running() for name, runner in self._runners.items()}
         for name, runner in self._runners.items():
             colour = self.colours.colours[name]
             is_awake = colour.state is not ColourState.ASLEEP
             if not is_awake:
                 self._slept.add(name)
-            if running[name] and not is_awake:
+            if is_running[name] and not is_awake:
                 await runner.stop()
-                running[name] = False
-            elif is_awake and not running[name]:
+                is_running[name] = False
+            elif is_awake and not is_running[name]:
                 if runner.was_started and colour.share:
                     await self._give_requests_away(name)
                 now_s = time.monotonic()
                 if now_s - self._started_s.get(name, -_RESTART_S) >= _RESTART_S:
                     self._started_s[name] = now_s
                     # Events wait in a colour that has died, in one that was asleep none do.
-                    beside = running[other(name)] and name in self._slept
-                    await runner.start(self.colours.colours[name].setup, beside=beside)
+                    in_background = is_running[other(name)] and name in self._slept
+                    await runner.start(self.colours.colours[name].setup, in_background=in_background)
                     self._slept.discard(name)
-                    running[name] = True
-            await runner.adjust_priority(alone=not running[other(name)])
+                    is_running[name] = True
+            await runner.adjust_priority(is_only=not is_running[other(name)])
 
     async def _give_requests_away(self, name: str) -> None:
         """Shift everything away from a colour whose mesh has ended, so that it gets no requests while it starts."""
         shares = {name: 0, other(name): WHOLE_SHARE}
         try:
-            await self._operations(self._by).shift(
+            await self._operations(self._actor).shift(
                 shares, f"the mesh of {name} has ended", kind=ActionKind.RECOVER
             )
         except HifiError as error:

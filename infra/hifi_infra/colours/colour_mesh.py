@@ -27,7 +27,7 @@ LOOK_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ColourAddress:
-    """Where one colour is: its data folder, and the ports of its ingest, its observe and its view."""
+    """Address of one colour: its data folder, and the ports of its ingest, its observe and its view."""
 
     name: str
     folder: Path
@@ -67,7 +67,7 @@ class ColourMesh:
         self._control = {"HIFI_CONTROL": control.control, "HIFI_CONTROL_KAFKA": control_kafka}
         self._log = log
         self._low_until_s = self._look_at_s = 0.0
-        self.process = self._made(ColourSetup())
+        self.process = self._make_process(ColourSetup())
 
     @property
     def kafka(self) -> str:
@@ -84,39 +84,39 @@ class ColourMesh:
         """Whether its process was ever started."""
         return self.process.started
 
-    async def start(self, setup: ColourSetup, *, beside: bool = False) -> None:
+    async def start(self, setup: ColourSetup, *, in_background: bool = False) -> None:
         """Start it on a setup.
 
         Args:
             setup: of the colour.
-            beside: the other colour works, and nothing waits in this one: until it is ready it gets the CPU time that
-                is left, where possible.
+            in_background: the other colour works, and nothing waits in this one: until it is ready it gets the CPU time
+                that is left, where possible.
 
         Raises:
             Misconfigured: the release of the setup has no program.
         """
-        self.process = self._made(setup)
+        self.process = self._make_process(setup)
         await self.process.start()
-        self._low_until_s = time.monotonic() + LOW_S if beside and can_restore() else 0
+        self._low_until_s = time.monotonic() + LOW_S if in_background and can_restore() else 0
         if self._low_until_s:
             await asyncio.to_thread(lower, self.process.pid)
 
-    async def adjust_priority(self, *, alone: bool) -> None:
+    async def adjust_priority(self, *, is_only: bool) -> None:
         """Give it its full share of CPU time when its services are ready, `LOW_S` are over, or no other colour runs.
 
         It looks every `LOOK_S`, since looking takes CPU time from the other colour.
         """
         now_s = time.monotonic()
-        if not self._low_until_s or not self.process.running or not (alone or now_s >= self._look_at_s):
+        if not self._low_until_s or not self.process.running or not (is_only or now_s >= self._look_at_s):
             return
         self._look_at_s = now_s + LOOK_S
-        if alone or now_s >= self._low_until_s or not await waits_for(self.address.folder):
+        if is_only or now_s >= self._low_until_s or not await waits_for(self.address.folder):
             await asyncio.to_thread(restore, self.process.pid)
             self._low_until_s = 0
         else:
             await asyncio.to_thread(lower, self.process.pid)
 
-    def _made(self, setup: ColourSetup) -> Process:
+    def _make_process(self, setup: ColourSetup) -> Process:
         release = setup.release or INSTALLED
         env = release_environment(release, self._env | dict(setup.settings) | self._control)
         argv = command_of(release, self._command(self.address, setup))
@@ -134,7 +134,7 @@ class ColourMesh:
 
 
 async def waits_for(folder: Path) -> list[str]:
-    """What the mesh on a folder waits for before all of its services are ready; empty when they are."""
+    """Conditions that the mesh on a folder waits for before all of its services are ready; empty when they are."""
     mesh = running.find(folder)
     if mesh is None or not mesh.instances:
         return ["its mesh starts"]

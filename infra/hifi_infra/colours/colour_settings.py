@@ -6,7 +6,7 @@ from hifi.kafka.settings import StreamSettings
 
 
 class ColourSettings(StreamSettings):
-    """Where the colours are; HIFI_KAFKA is the control plane's Kafka then."""
+    """Address of the colours; with it HIFI_KAFKA is the control plane's Kafka."""
 
     colours_api: str = Field(
         "",

@@ -134,27 +134,27 @@ class ColouredStream:
             Misconfigured: a colour ended, for example because a pipe is not valid; the message is the end of its log.
             Retryable: a colour is not ready in time.
         """
-        awake = [
+        awake_names = [
             name for name, colour in self.colours.colours.items() if colour.state is not ColourState.ASLEEP
         ]
-        ready = [
+        ready_tasks = [
             asyncio.create_task(wait_until_ready(ColourFolders(self._folders), name, timeout_s))
-            for name in awake
+            for name in awake_names
         ]
         try:
-            while not all(task.done() for task in ready):
-                for name in awake:
+            while not all(task.done() for task in ready_tasks):
+                for name in awake_names:
                     process = self.meshes[name].process
                     if process.started and not process.running:
                         raise Misconfigured(
                             f"{name} ended while it started; end of {process.log}:\n{process.tail(8)}"
                         )
-                await asyncio.wait(ready, timeout=LOOP_S)
-            await asyncio.gather(*ready)
+                await asyncio.wait(ready_tasks, timeout=LOOP_S)
+            await asyncio.gather(*ready_tasks)
         finally:
-            for task in ready:
+            for task in ready_tasks:
                 task.cancel()
-            await asyncio.gather(*ready, return_exceptions=True)
+            await asyncio.gather(*ready_tasks, return_exceptions=True)
         await self._note_kafka()
 
     async def stop(self) -> None:
@@ -225,10 +225,10 @@ class ColouredStream:
         loop = ColourLoop(self._log, self.meshes, self.fronts, self._operations, _BY)
         await loop.bring_about()
         days = load(ProcessSettings).certificate_days
-        reporting = report_to(plan.control.certificates, bootstrap, health.instance, days, health)
+        report_loop = report_to(plan.control.certificates, bootstrap, health.instance, days, health)
         self._loops = [
             asyncio.create_task(loop.follow(), name="follow the colours"),
-            asyncio.create_task(reporting, name="report the front's certificate"),
+            asyncio.create_task(report_loop, name="report the front's certificate"),
         ]
         if plan.split_above:
             splitter = BurstSplitter(
@@ -237,8 +237,8 @@ class ColouredStream:
                 self._operations,
                 lambda: accepted_events(ingests_of(self._folders)),
             )
-            following = splitter.follow(lambda: self.colours)
-            self._loops.append(asyncio.create_task(following, name="split bursts"))
+            split_loop = splitter.follow(lambda: self.colours)
+            self._loops.append(asyncio.create_task(split_loop, name="split bursts"))
 
     def _colours_at_start(self, addresses: Mapping[str, ColourAddress]) -> Colours:
         """The record of this start."""
@@ -255,9 +255,9 @@ class ColouredStream:
         fronts = tuple(FrontAddress(front.url, front.stats) for front in self.fronts)
         return colours_at_start(self._log.newest, colours, fronts, time.time_ns() // 1_000_000, _BY)
 
-    def _operations(self, by: str) -> ColourOperations:
+    def _operations(self, actor: str) -> ColourOperations:
         topics = Topics(self.plan.stream, load(StreamSettings).tiers)
-        return ColourOperations(self.cluster.bootstrap, topics, ColourFolders(self._folders), by)
+        return ColourOperations(self.cluster.bootstrap, topics, ColourFolders(self._folders), actor)
 
     @property
     def _folders(self) -> dict[str, Path]:
@@ -276,10 +276,10 @@ class ColouredStream:
             await self._log.catch_up()
 
     def _write_state(self) -> None:
-        me = os.getpid()
+        pid = os.getpid()
         state = RunningMesh(
-            pid=me,
-            created=running.created(me),
+            pid=pid,
+            created=running.created(pid),
             stream=self.plan.stream,
             kafka="",
             brokers=1,

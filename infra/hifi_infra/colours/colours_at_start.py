@@ -1,4 +1,4 @@
-"""The record of the colours that whoever runs them writes at a start. Pure."""
+"""The record of the colours that their runner writes at a start. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +11,7 @@ def colours_at_start(
     colours: Mapping[str, Colour],
     fronts: tuple[FrontAddress, ...],
     at_ms: int,
-    by: str,
+    actor: str,
 ) -> Colours:
     """Shares, states and setups as before, else everything to the first colour; addresses as they are now.
 
@@ -20,24 +20,24 @@ def colours_at_start(
         colours: name to colour with its addresses; an empty address of Kafka is taken from the record before.
         fronts: addresses of the fronts.
         at_ms: now, milliseconds since 1970 UTC.
-        by: who starts them.
+        actor: name of their runner.
     """
     colours_before = before.colours if before is not None else {}
     colours_now = {}
     for name, colour in colours.items():
         if name in colours_before:
-            old = colours_before[name]
+            colour_before = colours_before[name]
             colours_now[name] = replace(
                 colour,
-                share=old.share,
-                state=old.state,
-                setup=old.setup,
-                kafka=colour.kafka or old.kafka,
-                woken_ms=old.woken_ms,
+                share=colour_before.share,
+                state=colour_before.state,
+                setup=colour_before.setup,
+                kafka=colour.kafka or colour_before.kafka,
+                woken_ms=colour_before.woken_ms,
             )
         else:
             share = WHOLE_SHARE * (name == NAMES[0])
             colours_now[name] = replace(
                 colour, share=share, state=ColourState.ACTIVE if share else ColourState.IDLE
             )
-    return Colours(colours_now, fronts, at_ms, by)
+    return Colours(colours_now, fronts, at_ms, actor)

@@ -1,4 +1,4 @@
-"""What divides requests between the colours: the interface of its drivers."""
+"""Interface of the fronts that divide requests between the colours."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -13,11 +13,11 @@ class Front(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it accepts requests."""
+        """URL for requests."""
 
     @property
     def stats(self) -> str:
-        """Where its figures are read."""
+        """Address of its statistics."""
 
     @property
     def running(self) -> bool:

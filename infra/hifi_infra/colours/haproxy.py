@@ -38,23 +38,23 @@ class HAProxy:
     ) -> None:
         self._port = port
         self._scheme = "https" if certificate else "http"
-        self._place = HAProxyFolder(folder, ingest, certificate)
-        self.renew_certificate = self._place.renew_certificate
-        self.divide = self._place.divide
-        self.shares = self._place.shares
+        self._folder = HAProxyFolder(folder, ingest, certificate)
+        self.renew_certificate = self._folder.renew_certificate
+        self.divide = self._folder.divide
+        self.shares = self._folder.shares
         # Its paths are relative to the folder, so that any character is allowed in the folder's name.
         argv = [ensure_haproxy(), "-db", "-f", CONFIGURATION]
         self.process = Process("the front", argv, log=folder / "haproxy.log", cwd=folder)
 
     @property
     def url(self) -> str:
-        """Where it accepts requests."""
+        """URL for requests."""
         return f"{self._scheme}://127.0.0.1:{self._port}"
 
     @property
     def stats(self) -> str:
         """Path of its runtime socket."""
-        return str(self._place.socket)
+        return str(self._folder.socket)
 
     @property
     def running(self) -> bool:
@@ -67,12 +67,12 @@ class HAProxy:
         Raises:
             Misconfigured: HAProxy is missing, or does not accept its configuration.
         """
-        self._place.begin()
-        self._place.prepare(f"127.0.0.1:{self._port}", shares)
+        self._folder.begin()
+        self._folder.prepare(f"127.0.0.1:{self._port}", shares)
         await self.process.start()
         try:
             async with asyncio.timeout(START_S):
-                while not await self._place.answers():
+                while not await self._folder.answers():
                     if not self.process.running:
                         raise Misconfigured(
                             f"HAProxy did not start on port {self._port}; end of its log {self.process.log}:\n"
@@ -113,7 +113,7 @@ def find_haproxy() -> str:
 
 
 def ensure_haproxy() -> str:
-    """As `find_haproxy`, but installs it where it is missing and apt-get can be used without a password.
+    """Find HAProxy as `find_haproxy` does, or install it where apt-get can be used without a password.
 
     Raises:
         Misconfigured: it is missing and could not be installed.

@@ -57,7 +57,7 @@ logger = log.get(__name__)
 
 
 class HAProxyFolder:
-    """The folder that an HAProxy runs in, whoever runs it. Its paths are relative to the folder.
+    """The folder that an HAProxy runs in, as a process or in a container. Its paths are relative to the folder.
 
     Args:
         folder: with configuration, shares, certificate and runtime socket.
@@ -72,11 +72,11 @@ class HAProxyFolder:
         self.socket = folder / _SOCKET
         self._ingest = ingest
         self._certificate = certificate
-        self._given: ssl.SSLContext | None = None
-        """Of the certificate that HAProxy was given last; None: none since this process began."""
+        self._given_context: ssl.SSLContext | None = None
+        """Context of the certificate that HAProxy got last; None: none since this process began."""
 
     def prepare(self, listen: str, shares: Mapping[str, int], resolver: str = "") -> None:
-        """Write what HAProxy reads at its start; arguments as of `configuration`.
+        """Write the files that HAProxy reads at its start; arguments as of `configuration`.
 
         Raises:
             OSError: the folder cannot be written.
@@ -86,10 +86,10 @@ class HAProxyFolder:
         if self._certificate is not None:
             self._certificate.refresh()
             self._write_pem(self._certificate)
-        part = self.folder / f"{CONFIGURATION}.part"
+        temporary_file = self.folder / f"{CONFIGURATION}.part"
         tls = self._certificate is not None
-        part.write_text(configuration(listen, self._ingest, resolver, tls=tls))
-        part.replace(self.folder / CONFIGURATION)
+        temporary_file.write_text(configuration(listen, self._ingest, resolver, tls=tls))
+        temporary_file.replace(self.folder / CONFIGURATION)
 
     def begin(self) -> None:
         """Remove what an HAProxy that has ended left behind."""
@@ -106,12 +106,12 @@ class HAProxyFolder:
         if certificate is None:
             return
         certificate.refresh()
-        if certificate.context is self._given:
+        if certificate.context is self._given_context:
             return
         pem = self._write_pem(certificate)
         answer = await self._command(f"set ssl cert {_PEM} <<\n{pem}\n")
         answer += await self._command(f"commit ssl cert {_PEM}")
-        self._given = certificate.context
+        self._given_context = certificate.context
         if "Success" not in answer:
             raise Misconfigured(
                 f"the front did not take the certificate {certificate.chain} ({' '.join(answer.split())}): it goes on "
@@ -160,11 +160,11 @@ class HAProxyFolder:
         except (OSError, ValueError) as error:
             raise Retryable(f"the front's certificate cannot be read: {error}") from None
         pem = "".join(f"{line}\n" for line in text.splitlines() if line.strip())
-        part = self.folder / f"{_PEM}.part"
-        part.unlink(missing_ok=True)
-        part.touch(0o600)
-        part.write_text(pem)
-        part.replace(self.folder / _PEM)
+        temporary_file = self.folder / f"{_PEM}.part"
+        temporary_file.unlink(missing_ok=True)
+        temporary_file.touch(0o600)
+        temporary_file.write_text(pem)
+        temporary_file.replace(self.folder / _PEM)
         return pem
 
     def _write_shares(self, shares: Mapping[str, int]) -> None:
@@ -260,7 +260,7 @@ def _backends(colour: str, ingest: Mapping[str, Sequence[str]], resolver: str) -
     Where no ingest passes its checks, a busy machine may be the reason: requests go to it all the same, and it refuses
     what it cannot take.
     """
-    resolved = " resolvers names resolve-prefer ipv4 init-addr none" if resolver else ""
+    resolver_options = " resolvers names resolve-prefer ipv4 init-addr none" if resolver else ""
     check = f" check inter {CHECK_MS}ms fall 2 rise 2 observe layer4 error-limit 2 on-error mark-down"
     lines = [
         f"backend {colour}",
@@ -269,13 +269,13 @@ def _backends(colour: str, ingest: Mapping[str, Sequence[str]], resolver: str) -
         "    option httpchk",
         "    http-check send meth GET uri /readyz ver HTTP/1.1 hdr Host 127.0.0.1",
         "    http-check expect status 200",
-        *_servers(colour, ingest[colour], check + resolved, resolver),
-        *_servers(other(colour), ingest[other(colour)], f"{check}{resolved} backup", resolver),
+        *_servers(colour, ingest[colour], check + resolver_options, resolver),
+        *_servers(other(colour), ingest[other(colour)], f"{check}{resolver_options} backup", resolver),
         "",
         f"backend {colour}{_UNCHECKED}",
         "    balance roundrobin",
-        *_servers(colour, ingest[colour], resolved, resolver),
-        *_servers(other(colour), ingest[other(colour)], f"{resolved} backup", resolver),
+        *_servers(colour, ingest[colour], resolver_options, resolver),
+        *_servers(other(colour), ingest[other(colour)], f"{resolver_options} backup", resolver),
     ]
     return "\n".join(lines) + "\n\n"
 

@@ -29,7 +29,7 @@ _OWN: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SetupChange:
-    """What a person wants to be different when a colour wakes.
+    """Changes of a colour's setup for its next wake.
 
     Attributes:
         partitions: of each event topic; 0: as before.
@@ -84,8 +84,8 @@ def read_settings(texts: Sequence[str]) -> dict[str, str]:
     Raises:
         Misconfigured: a text has no `=`.
     """
-    if wrong := [text for text in texts if "=" not in text]:
-        raise Misconfigured(f"--set {wrong[0]}: expected NAME=VALUE, or NAME= to remove it")
+    if invalid := [text for text in texts if "=" not in text]:
+        raise Misconfigured(f"--set {invalid[0]}: expected NAME=VALUE, or NAME= to remove it")
     return {name: value for name, _, value in (text.partition("=") for text in texts)}
 
 

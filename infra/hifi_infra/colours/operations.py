@@ -1,4 +1,4 @@
-"""What a person asks of the colours: each a step that is recorded in the control plane's actions and may be refused."""
+"""Operations on the colours: each is a step that is recorded in the control plane's actions and may be refused."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ _POLL_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ColourAccount:
-    """What is seen of one colour: condition, its reasons, and records that its services have not processed."""
+    """State of one colour as observed: condition, its reasons, and records that its services have not processed."""
 
     condition: Condition
     reasons: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class ColourOperations:
             return _require(log.newest)
 
     async def account(self, name: str) -> ColourAccount:
-        """What is seen of one colour.
+        """The state of one colour.
 
         Raises:
             Misconfigured: the control plane's Kafka does not answer.
@@ -84,11 +84,11 @@ class ColourOperations:
         verdict = verdicts.get(STREAM)
         condition = verdicts.condition((STREAM,), now_us())
         reasons = verdict.reasons if verdict is not None and condition is not Condition.UNKNOWN else ()
-        waiting: Mapping[str, int] = {}
+        waiting_counts: Mapping[str, int] = {}
         with contextlib.suppress(Retryable):
             if kafka := await self.runtime.kafka(name):
-                waiting = (await read_backlog(kafka, self.topics)).waiting
-        return ColourAccount(condition, reasons, waiting)
+                waiting_counts = (await read_backlog(kafka, self.topics)).waiting
+        return ColourAccount(condition, reasons, waiting_counts)
 
     async def shift(
         self,
@@ -114,8 +114,8 @@ class ColourOperations:
         text = ", ".join(f"{name} {share / 100:g} %" for name, share in shares.items())
         text += f"; {draining} drains" if draining else ""
         for name, share in shares.items():
-            if share and (waiting := await self.runtime.waits_for(name)) and not self.forced:
-                raise Retryable(f"{name} is not ready: {'; '.join(waiting)}")
+            if share and (conditions := await self.runtime.waits_for(name)) and not self.forced:
+                raise Retryable(f"{name} is not ready: {'; '.join(conditions)}")
         rollouts = [] if kind is ActionKind.RECOVER or self.forced else await self._rollouts()
         if rollouts:
             raise Retryable(
@@ -123,9 +123,9 @@ class ColourOperations:
                 "`hifi rollout abort`, or shift with --recovery"
             )
 
-        def change(now: Colours) -> Colours:
+        def change(current: Colours) -> Colours:
             """The next record."""
-            shifted = now.with_shares(shares, _now_ms(), self.by)
+            shifted = current.with_shares(shares, _now_ms(), self.by)
             if not draining:
                 return shifted
             return shifted.with_state(draining, ColourState.DRAINING, shifted.at_ms, self.by)
@@ -140,8 +140,10 @@ class ColourOperations:
         """
         await self.shift({name: 0, other(name): WHOLE_SHARE}, reason, draining=name)
         last_text, end_s = "", time.monotonic() + within_s
-        while left := {service: count for service, count in (await self._waiting(name)).items() if count}:
-            text = ", ".join(f"{service} {count:,}" for service, count in left.items())
+        while remaining_counts := {
+            service: count for service, count in (await self._waiting(name)).items() if count
+        }:
+            text = ", ".join(f"{service} {count:,}" for service, count in remaining_counts.items())
             if text != last_text:
                 tell(f"records that wait: {text}")
                 last_text = text
@@ -164,7 +166,7 @@ class ColourOperations:
             ActionKind.SHIFT,
             f"{name} falls asleep",
             reason,
-            lambda now: now.with_state(name, ColourState.ASLEEP, _now_ms(), self.by),
+            lambda current: current.with_state(name, ColourState.ASLEEP, _now_ms(), self.by),
         )
         tell("its services end")
         try:
@@ -192,7 +194,7 @@ class ColourOperations:
             HifiError: it is not ready in time, the step is refused, the setup cannot be, or a pipe has a destination
                 that would lose events.
         """
-        aside: list[Path] = []
+        old_streams: list[Path] = []
         colours = await self.colours()
         await self._require_fit_pipes()
         if change:
@@ -201,14 +203,14 @@ class ColourOperations:
 
             def make_room() -> None:
                 """A stream keeps its number of partitions: another number needs a new one."""
-                if old := self.runtime.make_room(name, setup):
-                    aside.append(old)
+                if old_folder := self.runtime.make_room(name, setup):
+                    old_streams.append(old_folder)
 
             await self._step(
                 ActionKind.RECOVER,
                 f"{name} wakes with {setup.text() or 'what both were started with'}",
                 reason,
-                lambda now: now.with_setup(name, setup, _now_ms(), self.by),
+                lambda current: current.with_setup(name, setup, _now_ms(), self.by),
                 make_room,
             )
         elif not colours.colours[name].share:
@@ -216,11 +218,11 @@ class ColourOperations:
                 ActionKind.RECOVER,
                 f"{name} wakes",
                 reason,
-                lambda now: now.with_state(name, ColourState.IDLE, _now_ms(), self.by),
+                lambda current: current.with_state(name, ColourState.IDLE, _now_ms(), self.by),
             )
         await wait_until_ready(self.runtime, name, within_s)
         await self._copy_keys(name)
-        return aside[0] if aside else None
+        return old_streams[0] if old_streams else None
 
     async def _step(
         self,
@@ -228,35 +230,37 @@ class ColourOperations:
         step: str,
         reason: str,
         change: Callable[[Colours], Colours],
-        before_it: Callable[[], None] = lambda: None,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take a step that writes the next record of the colours, and does something just before."""
+        """Take a step that writes the next record of the colours, and calls `prepare` just before."""
         verdicts = {name: await self._verdicts(name) for name in NAMES}
         before = await self.colours()
-        awake = [name for name, colour in before.colours.items() if colour.state is not ColourState.ASLEEP]
+        awake_names = [
+            name for name, colour in before.colours.items() if colour.state is not ColourState.ASLEEP
+        ]
         change(before)  # refuses what cannot be, before anything is recorded
-        started = now_us()
+        start_us = now_us()
         action = Action(
             ACTOR,
             kind,
             STREAM,
             step,
             reason,
-            started,
-            started + _STEP_S * MICROSECONDS,
+            start_us,
+            start_us + _STEP_S * MICROSECONDS,
             forced_by=self.by if self.forced else "",
         )
 
         def allowed(history: ActionHistory) -> Permission:
             """Every colour that is awake must be stable, for what can wait."""
-            for name in awake:
+            for name in awake_names:
                 condition = verdicts[name].condition((STREAM,), now_us())
                 allowance = permission(kind, STREAM, condition, history.running, now_us(), forced=self.forced)
                 if not allowance.granted:
-                    seen = verdicts[name].get(STREAM)
-                    why = "; ".join(seen.reasons) if seen is not None else ""
+                    verdict = verdicts[name].get(STREAM)
+                    reasons = "; ".join(verdict.reasons) if verdict is not None else ""
                     return replace(
-                        allowance, reason=f"{name}: {allowance.reason}" + (f" ({why})" if why else "")
+                        allowance, reason=f"{name}: {allowance.reason}" + (f" ({reasons})" if reasons else "")
                     )
             return Permission(granted=True)
 
@@ -264,17 +268,17 @@ class ColourOperations:
             """Write the next record; only one step at a time comes here."""
             del token
             async with self._log() as log:
-                changed = change(_require(log.newest))
-                before_it()
-                await log.write(changed)
+                changed_colours = change(_require(log.newest))
+                prepare()
+                await log.write(changed_colours)
 
-        right = StepRight(self.control_kafka, self._control.actions, self._control.actor, ACTOR)
+        step_right = StepRight(self.control_kafka, self._control.actions, self._control.actor, ACTOR)
         async with self._answering():
-            await right.start()
+            await step_right.start()
         try:
-            await right.take(action, allowed, write)
+            await step_right.take(action, allowed, write)
         finally:
-            await right.stop()
+            await step_right.stop()
 
     async def _waiting(self, name: str) -> Mapping[str, int]:
         kafka = await self.runtime.kafka(name)

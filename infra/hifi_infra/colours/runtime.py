@@ -1,4 +1,4 @@
-"""Where the colours of a stream run: what operations ask of it, and the colours in data folders of this machine."""
+"""Runtimes of a stream's colours: their interface for operations, and the colours in data folders of this machine."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _POLL_S: Final = 0.25
 
 
 class ColourRuntime(Protocol):
-    """What is seen of the meshes of both colours."""
+    """Interface of the meshes of both colours."""
 
     async def kafka(self, name: str) -> str:
         """Bootstrap servers of a colour's Kafka; empty: it does not run.
@@ -25,7 +25,7 @@ class ColourRuntime(Protocol):
         """
 
     async def waits_for(self, name: str) -> list[str]:
-        """What a colour waits for before all of its services are ready; empty when they are."""
+        """Conditions that a colour waits for before all of its services are ready; empty when they are."""
 
     async def runs(self, name: str) -> bool:
         """Whether any process of a colour runs."""
@@ -41,7 +41,7 @@ class ColourRuntime(Protocol):
         """Put the old stream of a colour aside where its setup needs a new one; returns where it is, None: it stays."""
 
     def log_of(self, name: str) -> str:
-        """Where the log of a colour is, for people."""
+        """The place of a colour's log, for people."""
 
 
 class ColourFolders:
@@ -55,28 +55,28 @@ class ColourFolders:
         self._folders = folders
 
     async def kafka(self, name: str) -> str:
-        """As `ColourRuntime`."""
+        """Implement `ColourRuntime`."""
         mesh = running.find(self._folders[name])
         return mesh.kafka if mesh is not None else ""
 
     async def waits_for(self, name: str) -> list[str]:
-        """As `ColourRuntime`."""
+        """Implement `ColourRuntime`."""
         return await waits_for(self._folders[name])
 
     async def runs(self, name: str) -> bool:
-        """As `ColourRuntime`."""
+        """Implement `ColourRuntime`."""
         return running.is_locked(self._folders[name])
 
     def check(self, change: SetupChange) -> None:
-        """As `ColourRuntime`."""
+        """Implement `ColourRuntime`."""
         change.check()
 
     def make_room(self, name: str, setup: ColourSetup) -> Path | None:
-        """As `ColourRuntime`: a stream keeps its number of partitions, and another number needs a new one."""
+        """Implement `ColourRuntime`: a stream keeps its number of partitions, and another number needs a new one."""
         return set_aside(self._folders[name], setup.partitions) if setup.partitions else None
 
     def log_of(self, name: str) -> str:
-        """As `ColourRuntime`."""
+        """Implement `ColourRuntime`."""
         return f"its log is {self._folders[name].parent / 'logs' / name}.log"
 
 
@@ -86,12 +86,12 @@ async def wait_until_ready(runtime: ColourRuntime, name: str, within_s: float) -
     Raises:
         Retryable: they are not in time; the message says what waits for what.
     """
-    waiting: list[str] = []
+    conditions: list[str] = []
     try:
         async with asyncio.timeout(within_s):
-            while waiting := await runtime.waits_for(name):
+            while conditions := await runtime.waits_for(name):
                 await asyncio.sleep(_POLL_S)
     except TimeoutError:
         raise Retryable(
-            f"{name} is not ready within {within_s:.0f} s: {'; '.join(waiting)}; {runtime.log_of(name)}"
+            f"{name} is not ready within {within_s:.0f} s: {'; '.join(conditions)}; {runtime.log_of(name)}"
         ) from None

@@ -7,7 +7,7 @@ from hifi.kafka.topics import Topic, Topics
 
 @dataclass(frozen=True, slots=True)
 class SourceTopics:
-    """How far tables and objects are read, and the election of who reads them.
+    """Topics of the progress of tables and objects, and of the election of their readers.
 
     Args:
         stream: topics of the stream, of the same names in each colour and here.

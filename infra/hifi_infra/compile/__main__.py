@@ -70,12 +70,12 @@ def main() -> None:
 
 def _installed() -> bool:
     """Whether this environment has the compiled modules of a wheel (`make wheels`), not a link to a build."""
-    in_use = folder_in_use()
-    return in_use is not None and Path(in_use).parent == Path(sysconfig.get_path("purelib"))
+    used_folder = folder_in_use()
+    return used_folder is not None and Path(used_folder).parent == Path(sysconfig.get_path("purelib"))
 
 
 def _make(arguments: argparse.Namespace) -> None:
-    started = time.monotonic()
+    start_s = time.monotonic()
     config = Path("pyproject.toml").resolve()
     build = planned(config)
     folder: Path = arguments.folder or user_cache_folder() / "compiled" / build.key
@@ -86,7 +86,7 @@ def _make(arguments: argparse.Namespace) -> None:
         folder.touch()
         remove_old_builds(folder.parent)
     if is_new:
-        _say(f"{len(build.modules)} in {time.monotonic() - started:.0f} s")
+        _say(f"{len(build.modules)} in {time.monotonic() - start_s:.0f} s")
 
 
 def _copy(arguments: argparse.Namespace) -> None:
@@ -109,8 +109,8 @@ def planned(config: Path, service: str | None = None) -> CompiledBuild:
     modules: list[str] = tools["hifi"]["compiled"]["modules"]
     roots = [config.parent / root for root in tools["mypy"]["mypy_path"]]
     if service is not None:
-        imported = source_closure([f"{service}.__main__", *_connector_kinds(service, roots)], roots)
-        modules = [name for name in modules if name.replace(".", "/") + ".py" in imported]
+        imported_sources = source_closure([f"{service}.__main__", *_connector_kinds(service, roots)], roots)
+        modules = [name for name in modules if name.replace(".", "/") + ".py" in imported_sources]
     return plan_build(modules, roots)
 
 
@@ -138,9 +138,9 @@ def link_build(packages: Path, folder: Path) -> None:
     """
     line = f"import hifi.runtime.compiled.import_hook as hook; hook.install({str(folder)!r})\n"
     packages.mkdir(parents=True, exist_ok=True)
-    part = packages / f".{LINK}-{os.getpid()}"
-    part.write_text(line, "utf-8")
-    part.replace(packages / LINK)
+    temporary_file = packages / f".{LINK}-{os.getpid()}"
+    temporary_file.write_text(line, "utf-8")
+    temporary_file.replace(packages / LINK)
 
 
 def _say(text: str) -> None:

@@ -32,7 +32,7 @@ KEPT_BUILDS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class CompiledBuild:
-    """What to compile, and from what."""
+    """Modules to compile, and the sources and settings of the build."""
 
     modules: tuple[str, ...]
     sources: dict[str, Path]
@@ -48,8 +48,8 @@ class CompiledBuild:
         )
         tool = Path(__file__).read_text("utf-8")
         python = f"{sys.version} {platform.platform()} {sysconfig.get_config_var('EXT_SUFFIX')}"
-        parts = [python, tool, *self.modules, *packages, *map(" ".join, self.checksums.items())]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+        inputs = [python, tool, *self.modules, *packages, *map(" ".join, self.checksums.items())]
+        return hashlib.sha256("\n".join(inputs).encode()).hexdigest()[:32]
 
 
 def plan_build(modules: Sequence[str], roots: Sequence[Path]) -> CompiledBuild:
@@ -83,31 +83,31 @@ def build_into(folder: Path, build: CompiledBuild, config: Path) -> None:
     if folder.is_dir():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as part:
-        compiled = Path(part, "result")
-        extensions = _compile(build, config, Path(part, "build"), compiled)
+    with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary_folder:
+        compiled = Path(temporary_folder, "result")
+        extensions = _compile(build, config, Path(temporary_folder, "build"), compiled)
         _write_index(compiled, build, extensions)
         compiled.chmod(0o755)
         with contextlib.suppress(OSError):  # another process was faster
             compiled.rename(folder)
 
 
-def copy_part(whole: Path, target: Path, part: CompiledBuild) -> None:
+def copy_part(complete_build: Path, target: Path, build: CompiledBuild) -> None:
     """Copy some modules of a build, with the library that all of its modules share.
 
     Args:
-        whole: folder of a build that has these modules.
+        complete_build: folder of a build that has these modules.
         target: the new folder.
-        part: the modules, all that they import among them.
+        build: the modules, all that they import among them.
     """
-    lines = (whole / MODULES).read_text("utf-8").splitlines()
+    lines = (complete_build / MODULES).read_text("utf-8").splitlines()
     extensions = dict(line.split(" ", 1) for line in lines)
     library = f"{GROUP}__mypyc"
-    chosen = {module: extensions[module] for module in (library, *part.modules)}
-    for path in chosen.values():
+    chosen_extensions = {module: extensions[module] for module in (library, *build.modules)}
+    for path in chosen_extensions.values():
         (target / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(whole / path, target / path)
-    _write_index(target, part, chosen)
+        shutil.copy2(complete_build / path, target / path)
+    _write_index(target, build, chosen_extensions)
 
 
 def _write_index(folder: Path, build: CompiledBuild, extensions: dict[str, str]) -> None:
@@ -123,8 +123,8 @@ def remove_old_builds(cache: Path) -> None:
         (build_folder for build_folder in cache.iterdir() if build_folder.is_dir()),
         key=lambda build_folder: build_folder.stat().st_mtime,
     )
-    for old in builds[:-KEPT_BUILDS]:
-        shutil.rmtree(old, ignore_errors=True)
+    for old_folder in builds[:-KEPT_BUILDS]:
+        shutil.rmtree(old_folder, ignore_errors=True)
 
 
 def _compile(build: CompiledBuild, config: Path, scratch: Path, compiled: Path) -> dict[str, str]:
@@ -149,12 +149,12 @@ def _compile(build: CompiledBuild, config: Path, scratch: Path, compiled: Path) 
     command = _ParallelBuild(Distribution({"name": GROUP, "ext_modules": _translate(build, config, scratch)}))
     command.build_lib, command.build_temp, command.parallel = str(compiled), str(scratch), os.cpu_count()
     command.ensure_finalized()
-    printed = io.StringIO()
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             command.run()
     except Exception as error:
-        raise Misconfigured(f"the C compiler failed: {error}\n{printed.getvalue()}") from error
+        raise Misconfigured(f"the C compiler failed: {error}\n{output.getvalue()}") from error
     return {extension.name: command.get_ext_filename(extension.name) for extension in command.extensions}
 
 
@@ -164,11 +164,11 @@ def _translate(build: CompiledBuild, config: Path, scratch: Path) -> "list[Exten
 
     paths = {module.replace(".", "/") + ".py" for module in build.modules}
     files = [os.path.relpath(file, config.parent) for path, file in build.sources.items() if path in paths]
-    printed = io.StringIO()
+    output = io.StringIO()
     with (
         contextlib.chdir(config.parent),
-        contextlib.redirect_stdout(printed),
-        contextlib.redirect_stderr(printed),
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(output),
     ):
         try:
             extensions: list[Extension] = mypycify(
@@ -180,5 +180,5 @@ def _translate(build: CompiledBuild, config: Path, scratch: Path) -> "list[Exten
                 multi_file=True,
             )
         except SystemExit:
-            raise Misconfigured(f"mypyc cannot compile the modules:\n{printed.getvalue()}") from None
+            raise Misconfigured(f"mypyc cannot compile the modules:\n{output.getvalue()}") from None
     return extensions

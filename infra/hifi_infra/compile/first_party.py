@@ -33,9 +33,9 @@ def source_closure(modules: Iterable[str], roots: Sequence[Path]) -> dict[str, P
         Misconfigured: there is no such module.
     """
     sources: dict[str, Path] = {}
-    waiting: list[tuple[str, bool]] = [(module, True) for module in modules]
-    while waiting:
-        module, is_required = waiting.pop()
+    queue: list[tuple[str, bool]] = [(module, True) for module in modules]
+    while queue:
+        module, is_required = queue.pop()
         file = module_file(module, roots)
         if file is None:
             if is_required:
@@ -45,7 +45,7 @@ def source_closure(modules: Iterable[str], roots: Sequence[Path]) -> dict[str, P
         relative = file.relative_to(root).as_posix()
         if relative not in sources:
             sources[relative] = file
-            waiting += [(name, False) for name in _imports(module, file)]
+            queue += [(name, False) for name in _imports(module, file)]
     return dict(sorted(sources.items()))
 
 
@@ -58,6 +58,6 @@ def _imports(module: str, file: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     for name in list(names):
-        parts = name.split(".")
-        names |= {".".join(parts[:length]) for length in range(1, len(parts))}
+        segments = name.split(".")
+        names |= {".".join(segments[:length]) for length in range(1, len(segments))}
     return names

@@ -45,7 +45,7 @@ class ConnectWorker:
     """Runs a worker. Its connectors and their positions are kept in topics of the Kafka cluster."""
 
     def __init__(self, folder: Path, bootstrap: str, port: int, *, brokers: int = 1) -> None:
-        """Nothing is started yet.
+        """Prepare the worker; `start` starts it.
 
         Args:
             folder: for its settings and its log, and the file `CREDENTIALS`, which collect needs.
@@ -85,8 +85,8 @@ class ConnectWorker:
         assert process is not None
         while not await self._healthy():
             if not process.running or time.monotonic() > end_s:
-                why = "is not ready in time" if process.running else "has ended"
-                raise Retryable(f"Kafka Connect {why}; end of its log {process.log}:\n{process.tail(5)}")
+                reason = "is not ready in time" if process.running else "has ended"
+                raise Retryable(f"Kafka Connect {reason}; end of its log {process.log}:\n{process.tail(5)}")
             await asyncio.sleep(_POLL_S)
         self._healthy_s = self._asked_s = time.monotonic()
 
@@ -131,9 +131,9 @@ class ConnectWorker:
         """Whether it has handled no requests for so long while Kafka answers; it is asked every few seconds."""
         if time.monotonic() - self._asked_s < _PROBE_S:
             return False
-        excused = await self._healthy() or not await self._kafka_answers()
+        is_excused = await self._healthy() or not await self._kafka_answers()
         self._asked_s = time.monotonic()
-        if excused:
+        if is_excused:
             self._healthy_s = self._asked_s
         return self._asked_s - self._healthy_s >= stuck_s
 

@@ -42,7 +42,7 @@ def worker_settings(
         "key.converter": _JSON,
         "value.converter": _JSON,
         "listeners": listener,
-        # The REST API makes connectors and shows their configuration: it answers whoever has the password only.
+        # The REST API makes connectors and shows their configuration: it answers only with the password.
         "rest.extension.classes": f"{_AUTHENTICATION}.BasicAuthSecurityRestExtension",
         "plugin.path": plugins,
         "plugin.discovery": "only_scan",

@@ -1,4 +1,4 @@
-"""What is seen of two colours in containers, over HTTP for commands inside the network."""
+"""State of two colours in containers, over HTTP for commands inside the network."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ class SeenColour(Protocol):
         """Whether any of its containers runs."""
 
     async def waits_for(self) -> list[str]:
-        """What it waits for before all of its services are ready."""
+        """Conditions that it waits for before all of its services are ready."""
 
 
 def kafka_of(name: str) -> str:
@@ -42,11 +42,11 @@ def colour_app(colours: Mapping[str, SeenColour]) -> Starlette:
         if name not in colours:
             raise Problem(404, f"There is no colour {name}.")
         try:
-            runs, waiting = await colours[name].is_running(), await colours[name].waits_for()
+            is_running, conditions = await colours[name].is_running(), await colours[name].waits_for()
         except Retryable as error:
             raise Problem(503, str(error)) from None
-        seen = {"runs": runs, "waits_for": waiting, "kafka": kafka_of(name) if runs else ""}
-        return Response(orjson.dumps(seen), media_type="application/json")
+        state = {"runs": is_running, "waits_for": conditions, "kafka": kafka_of(name) if is_running else ""}
+        return Response(orjson.dumps(state), media_type="application/json")
 
     async def problem(_: Request, error: Exception) -> Response:
         """A `Problem` as a response."""

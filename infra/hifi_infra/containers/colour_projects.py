@@ -1,4 +1,4 @@
-"""What is seen of colours in containers, as the service `colours` tells it."""
+"""State of colours in containers, read from the service `colours`."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -25,19 +25,19 @@ class ColourProjects:
         self._url = url.rstrip("/")
 
     async def kafka(self, name: str) -> str:
-        """As `ColourRuntime`."""
+        """Implement `ColourRuntime`."""
         return str((await self._ask(name))["kafka"])
 
     async def waits_for(self, name: str) -> list[str]:
-        """As `ColourRuntime`."""
+        """Implement `ColourRuntime`."""
         return list((await self._ask(name))["waits_for"])
 
     async def runs(self, name: str) -> bool:
-        """As `ColourRuntime`."""
+        """Implement `ColourRuntime`."""
         return bool((await self._ask(name))["runs"])
 
     def check(self, change: SetupChange) -> None:  # noqa: ARG002 - no setup can be here
-        """As `ColourRuntime`: the files of the project say what it runs on.
+        """Implement `ColourRuntime`: the files of the project say what it runs on.
 
         Raises:
             Misconfigured: always.
@@ -48,10 +48,10 @@ class ColourProjects:
         )
 
     def make_room(self, name: str, setup: ColourSetup) -> Path | None:
-        """As `ColourRuntime`: nothing is put aside."""
+        """Implement `ColourRuntime`: nothing is put aside."""
 
     def log_of(self, name: str) -> str:
-        """As `ColourRuntime`."""
+        """Implement `ColourRuntime`."""
         return f"see `docker compose logs` of the project of {name}"
 
     async def _ask(self, name: str) -> Any:

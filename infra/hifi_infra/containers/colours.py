@@ -96,44 +96,46 @@ async def divide(service: Service, settings: ColoursSettings) -> None:
             )
             for name in NAMES
         }
-        shown = tuple(FrontAddress(front.url, front.stats) for front in fronts)
-        await log.write(colours_at_start(log.newest, addresses, shown, time.time_ns() // 1_000_000, _BY))
+        addresses_of_fronts = tuple(FrontAddress(front.url, front.stats) for front in fronts)
+        await log.write(
+            colours_at_start(log.newest, addresses, addresses_of_fronts, time.time_ns() // 1_000_000, _BY)
+        )
         await log.catch_up()
         service.health.unblock(_KAFKA)
         await stack.enter_async_context(serve(colour_app(runners), sock, drain_s=1))
 
-        def operations(by: str) -> ColourOperations:
-            """What an actor of this name does with the colours."""
-            return ColourOperations(settings.kafka, settings.topics, runtime, by)
+        def operations(actor: str) -> ColourOperations:
+            """The operations of an actor of this name."""
+            return ColourOperations(settings.kafka, settings.topics, runtime, actor)
 
         loop = ColourLoop(log, runners, fronts, operations, _BY)
         service.health.state = "running"
-        following = [asyncio.create_task(loop.follow(), name="follow the colours")]
+        loops = [asyncio.create_task(loop.follow(), name="follow the colours")]
         if settings.colours_split_above:
             policy = BurstPolicy(settings.colours_split_above)
             splitter = BurstSplitter(policy, _SPLIT_BY, operations, _accepted_events)
-            splitting = splitter.follow(lambda: loop.colours)
-            following.append(asyncio.create_task(splitting, name="split bursts"))
-        await _until_stopped(service, fronts, following)
+            split_loop = splitter.follow(lambda: loop.colours)
+            loops.append(asyncio.create_task(split_loop, name="split bursts"))
+        await _until_stopped(service, fronts, loops)
 
 
 async def _until_stopped(
-    service: Service, fronts: Sequence[FrontContainer], following: Sequence[asyncio.Task[None]]
+    service: Service, fronts: Sequence[FrontContainer], loops: Sequence[asyncio.Task[None]]
 ) -> None:
-    """Run tasks until the service stops; an error that they do not expect ends it, and is told."""
+    """Run tasks until the service stops; an unexpected error of theirs is raised."""
     try:
         while not service.stopping.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(service.stopping.wait(), 1)
             if all(front.running for front in fronts):
                 service.health.unblock(_FRONT)
-            for task in following:
+            for task in loops:
                 if task.done():
                     task.result()
     finally:
-        for task in following:
+        for task in loops:
             task.cancel()
-        await asyncio.gather(*following, return_exceptions=True)
+        await asyncio.gather(*loops, return_exceptions=True)
 
 
 async def _report_certificates(service: Service, settings: ColoursSettings) -> None:
@@ -147,7 +149,7 @@ def _ingest(name: str) -> str:
 
 
 async def _accepted_events() -> float | None:
-    """As `accepted_events`, of all instances of ingest whose colour runs."""
+    """Events that were accepted, as `accepted_events` counts them, of all instances of ingest whose colour runs."""
     ingests: list[tuple[str, int]] = []
     for name in NAMES:
         with contextlib.suppress(socket.gaierror):  # it is asleep

@@ -48,13 +48,13 @@ async def set_up(settings: ColoursSetupSettings) -> None:
             await secure_stream(settings.kafka, topics, credentials, control)
         await create_topics(settings.kafka, control, partitions=1, replication=1, create=True)
     await create_topics(settings.kafka, SourceTopics(topics), partitions=1, replication=1, create=True)
-    shared = ControlTopics(f"{stream}-control")
+    control_topics = ControlTopics(f"{stream}-control")
     for name, role, file, variable in (
         (ADMIN, Role.ADMIN, settings.control_token_file, "HIFI_CONTROL_TOKEN_FILE"),
         (OBSERVE, Role.VIEWER, settings.observe_token_file, "HIFI_OBSERVE_TOKEN_FILE"),
     ):
         if file is not None:
-            await create_with_token(settings.kafka, shared, name, role, file, variable)
+            await create_with_token(settings.kafka, control_topics, name, role, file, variable)
 
 
 def main() -> None:

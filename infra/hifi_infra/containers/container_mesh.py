@@ -57,11 +57,13 @@ class ContainerMesh:
         kept: state of the executor.
     """
 
-    def __init__(self, docker: aiodocker.Docker, project: str, installed: str, kept: StateFile) -> None:
+    def __init__(
+        self, docker: aiodocker.Docker, project: str, installed_tag: str, state_file: StateFile
+    ) -> None:
         self._docker = docker
         self._project = project
-        self._installed = installed
-        self._kept = kept
+        self._installed_tag = installed_tag
+        self._state_file = state_file
         self._refreshing = asyncio.Lock()
         self._changing = asyncio.Lock()
         self._executed: list[ExecutedInstance] = []
@@ -93,7 +95,7 @@ class ContainerMesh:
                 containers = [container for container in await self._all() if not container.is_next]
                 self._executed = list(await asyncio.gather(*map(self._read, containers)))
                 ids = {container.id for container in containers}
-                self._cpu_s = {name: used for name, used in self._cpu_s.items() if name in ids}
+                self._cpu_s = {name: cpu_s for name, cpu_s in self._cpu_s.items() if name in ids}
                 self._unready = {key for key in self._unready if key[0] in ids}
                 self._ready_after_s = {
                     key: seconds for key, seconds in self._ready_after_s.items() if key[0] in ids
@@ -128,7 +130,7 @@ class ContainerMesh:
             while len(containers) > count:
                 await self._end(containers.pop())
             while len(containers) < count:
-                release = self._kept.state.releases.get(service, INSTALLED)
+                release = self._state_file.state.releases.get(service, INSTALLED)
                 containers.append(await self._add(containers[0], _free(containers), release))
         logger.info("instances-changed", service=service, count=count, reason=reason)
 
@@ -144,13 +146,13 @@ class ContainerMesh:
         service, number = _parsed(name)
         async with self._change():
             containers = await self._service(service)
-            old = next((container for container in containers if container.number == number), None)
-            if old is not None and self._release(old) == release:
+            old_container = next((container for container in containers if container.number == number), None)
+            if old_container is not None and self._release(old_container) == release:
                 return
-            if old is None:
+            if old_container is None:
                 await self._add(containers[0], number, release)
             else:
-                await self._replace(old, release)
+                await self._replace(old_container, release)
         logger.info("release-changed", service=service, instance=name, release=release, reason=reason)
 
     async def remove(self, name: str, reason: str) -> None:
@@ -163,37 +165,41 @@ class ContainerMesh:
         service, number = _parsed(name)
         async with self._change():
             containers = await self._service(service)
-            named = [container for container in containers if container.number == number]
-            if named and len(containers) == 1:
+            same_number = [container for container in containers if container.number == number]
+            if same_number and len(containers) == 1:
                 raise Misconfigured(f"{name} is the only instance of {service}: it stays")
-            for container in named:
+            for container in same_number:
                 await self._end(container)
         logger.info("instance-removed", service=service, instance=name, reason=reason)
 
     def set_default_release(self, service: str, release: str) -> None:
         """Have instances of a service that are made from now on run a release."""
-        self._kept.keep_release(service, release)
+        self._state_file.keep_release(service, release)
 
-    async def _add(self, like: ServiceContainer, number: int, release: str) -> ServiceContainer:
-        if like.service == _RECEIVES and like.publishes:
+    async def _add(self, template: ServiceContainer, number: int, release: str) -> ServiceContainer:
+        if template.service == _RECEIVES and template.publishes:
             raise Misconfigured(
-                f"{like.service} is reached through a port of the host, which one container has: it can neither be "
+                f"{template.service} is reached through a port of the host, which one container has: it can neither be "
                 "scaled nor deployed with a canary. Upgrade it with `docker compose up`"
             )
-        name = f"{like.project}-{like.service}-{number}"
-        container = await self._create(like, number, release, name)
+        name = f"{template.project}-{template.service}-{number}"
+        container = await self._create(template, number, release, name)
         await container.start()
         return read(await container.show())
 
-    async def _replace(self, old: ServiceContainer, release: str) -> None:
+    async def _replace(self, old_container: ServiceContainer, release: str) -> None:
         """The new container is made first: when its image is missing, nothing has changed."""
-        replacement = await self._create(old, old.number, release, old.name + NEXT)
-        await self._end(old)
-        await self._take_over(replacement, old.name)
+        replacement = await self._create(
+            old_container, old_container.number, release, old_container.name + NEXT
+        )
+        await self._end(old_container)
+        await self._take_over(replacement, old_container.name)
 
-    async def _create(self, like: ServiceContainer, number: int, release: str, name: str) -> DockerContainer:
-        repository, _ = split_image(like.image)
-        tag = self._installed if release == INSTALLED else release
+    async def _create(
+        self, template: ServiceContainer, number: int, release: str, name: str
+    ) -> DockerContainer:
+        repository, _ = split_image(template.image)
+        tag = self._installed_tag if release == INSTALLED else release
         if not _TAG.fullmatch(tag):
             raise Misconfigured(f"{release} is no tag of an image")
         target = f"{repository}:{tag}"
@@ -203,8 +209,8 @@ class ContainerMesh:
             if error.status != 404:
                 raise
             raise Misconfigured(f"the engine has no image {target}: build or pull it first") from None
-        image = await self._docker.images.inspect(like.image_id)
-        body = creation(like, image, number, target, image_details["Id"], release)
+        image = await self._docker.images.inspect(template.image_id)
+        body = creation(template, image, number, target, image_details["Id"], release)
         return await self._docker.containers.create(dict(body), name=name)
 
     async def _take_over(self, replacement: DockerContainer, name: str) -> None:
@@ -217,8 +223,8 @@ class ContainerMesh:
         await container.stop(t=service_container.stop_s, timeout=service_container.stop_s + 30)
         code = (await container.show())["State"]["ExitCode"]
         if service_container.running and code != _EXITED:
-            why = "it did not drain in time" if code == _KILLED else ""
-            logger.error("drain-failed", instance=service_container.instance, exit_status=code, why=why)
+            reason = "it did not drain in time" if code == _KILLED else ""
+            logger.error("drain-failed", instance=service_container.instance, exit_status=code, why=reason)
         await container.delete(force=True)
 
     async def _service(self, service: str) -> list[ServiceContainer]:
@@ -241,15 +247,15 @@ class ContainerMesh:
 
         A replacement is dropped where the old container is still there.
         """
-        left = [
+        unfinished_containers = [
             container
             for container in containers
             if container.is_next or (container.release and container.created)
         ]
-        if not left:
+        if not unfinished_containers:
             return containers
         names = {container.name for container in containers}
-        for service_container in left:
+        for service_container in unfinished_containers:
             container, name = (
                 self._docker.containers.container(service_container.id),
                 service_container.name.removesuffix(NEXT),
@@ -265,22 +271,25 @@ class ContainerMesh:
 
     async def _all(self) -> list[ServiceContainer]:
         labels = [f"{PROJECT}={self._project}", f"{ONE_OFF}=False"]
-        listed = await self._docker.containers.list(
+        project_containers = await self._docker.containers.list(
             all=True, filters=orjson.dumps({"label": labels}).decode()
         )
-        of_flow = [container for container in listed if container["Labels"].get(SERVICE) in FLOW]
+        flow_containers = [
+            container for container in project_containers if container["Labels"].get(SERVICE) in FLOW
+        ]
         return [
-            read(details) for details in await asyncio.gather(*(container.show() for container in of_flow))
+            read(details)
+            for details in await asyncio.gather(*(container.show() for container in flow_containers))
         ]
 
     async def _read(self, container: ServiceContainer) -> ExecutedInstance:
-        ready, used_s, rss_bytes = False, 0.0, 0
+        is_ready, used_s, rss_bytes = False, 0.0, 0
         if container.running and container.address:
             probe, stats = await asyncio.gather(
                 readiness(HEALTH_PORT, container.address),
                 self._docker.containers.container(container.id).stats(stream=False),
             )
-            ready = probe.ready
+            is_ready = probe.ready
             used_s, rss_bytes = _used(stats[0] if stats else {})
         return ExecutedInstance(
             container.service,
@@ -288,8 +297,8 @@ class ContainerMesh:
             HEALTH_PORT,
             self._cpu_seconds(container.id, used_s),
             self._release(container),
-            ready,
-            self._note_ready(container, ready=ready),
+            is_ready,
+            self._note_ready(container, ready=is_ready),
             container.restarts,
             rss_bytes,
             f"{container.host_name}-",
@@ -302,8 +311,8 @@ class ContainerMesh:
         if not ready:
             self._unready.add(key)
         elif key not in self._ready_after_s:
-            seen = key in self._unready or container.started_s > self._began_s
-            self._ready_after_s[key] = time.time() - container.started_s if seen else None
+            start_is_known = key in self._unready or container.started_s > self._began_s
+            self._ready_after_s[key] = time.time() - container.started_s if start_is_known else None
         return self._ready_after_s.get(key)
 
     def _cpu_seconds(self, container: str, used_s: float) -> float:
@@ -315,12 +324,12 @@ class ContainerMesh:
         return earlier_s + last_s
 
     def _release(self, container: ServiceContainer) -> str:
-        """What an actor calls the release of a container."""
+        """The release of a container, as an actor names it."""
         if container.release and container.tag == (
-            self._installed if container.release == INSTALLED else container.release
+            self._installed_tag if container.release == INSTALLED else container.release
         ):
             return container.release
-        return INSTALLED if container.tag == self._installed else container.tag
+        return INSTALLED if container.tag == self._installed_tag else container.tag
 
     @contextlib.asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:
@@ -336,14 +345,14 @@ def _used(stats: Mapping[str, Any]) -> tuple[float, int]:
 
     The engine leaves out what it cannot read of a container that is ending.
     """
-    memory = stats.get("memory_stats", {}).get("stats", {})
+    memory_stats = stats.get("memory_stats", {}).get("stats", {})
     used_s = stats.get("cpu_stats", {}).get("cpu_usage", {}).get("total_usage", 0) / _NANOSECONDS
-    return used_s, int(memory.get("total_rss", memory.get("anon", 0)))
+    return used_s, int(memory_stats.get("total_rss", memory_stats.get("anon", 0)))
 
 
 def _free(containers: Sequence[ServiceContainer]) -> int:
-    used = {container.number for container in containers}
-    return next(number for number in range(1, MAX_INSTANCES + 2) if number not in used)
+    used_numbers = {container.number for container in containers}
+    return next(number for number in range(1, MAX_INSTANCES + 2) if number not in used_numbers)
 
 
 def _parsed(name: str) -> tuple[str, int]:

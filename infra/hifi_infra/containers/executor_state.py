@@ -1,4 +1,4 @@
-"""What an executor of containers must know after its own restart: the highest token, and releases of new instances."""
+"""State of an executor of containers over its own restart: the highest token, and releases of new instances."""
 
 import os
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _FILE: Final = "executor.json"
 
 @dataclass(frozen=True, slots=True)
 class ExecutorState:
-    """What is kept.
+    """The state in the file.
 
     Attributes:
         token: the highest fencing token; -1: there was none.
@@ -63,13 +63,13 @@ class StateFile:
             raise Misconfigured(f"{self._path} cannot be read ({error!r}): correct or remove it") from None
 
     def _write(self, state: ExecutorState) -> None:
-        part = self._path.with_suffix(".part")
+        temporary_file = self._path.with_suffix(".part")
         try:
-            with part.open("wb") as file:
+            with temporary_file.open("wb") as file:
                 file.write(orjson.dumps({"token": state.token, "releases": dict(state.releases)}))
                 file.flush()
                 os.fsync(file.fileno())
-            part.replace(self._path)
+            temporary_file.replace(self._path)
         except OSError as error:
             raise Retryable(f"{self._path} cannot be written: {error}") from error
         self.state = state

@@ -33,41 +33,41 @@ class FrontContainer:
         ingest: Mapping[str, Sequence[str]],
         certificate: ServerCertificate | None = None,
     ) -> None:
-        self._place = HAProxyFolder(folder, ingest, certificate)
-        self.renew_certificate = self._place.renew_certificate
+        self._folder = HAProxyFolder(folder, ingest, certificate)
+        self.renew_certificate = self._folder.renew_certificate
         self.url = url
         self.running = False
         """Whether it answered when it was last asked to."""
-        self.divide = self._place.divide
-        self.shares = self._place.shares
+        self.divide = self._folder.divide
+        self.shares = self._folder.shares
 
     @property
     def stats(self) -> str:
         """Path of its runtime socket."""
-        return str(self._place.socket)
+        return str(self._folder.socket)
 
     async def start(self, shares: Mapping[str, int]) -> None:
-        """Write what HAProxy reads at its start; take over one that runs, else wait until it answers.
+        """Write the files that HAProxy reads at its start; take over one that runs, else wait until it answers.
 
         Raises:
             Retryable: it does not answer in time.
         """
-        runs = await self._place.answers()
-        if not runs:
-            self._place.begin()
-        self._place.prepare(f"0.0.0.0:{_PORT}", shares, RESOLVER)
-        if not runs:
+        is_running = await self._folder.answers()
+        if not is_running:
+            self._folder.begin()
+        self._folder.prepare(f"0.0.0.0:{_PORT}", shares, RESOLVER)
+        if not is_running:
             try:
                 async with asyncio.timeout(_START_S):
-                    while not await self._place.answers():
+                    while not await self._folder.answers():
                         await asyncio.sleep(_POLL_S)
             except TimeoutError:
                 raise Retryable(f"HAProxy does not answer at {self.stats}: see the log of `front`") from None
-        await self._place.divide(shares)
+        await self._folder.divide(shares)
         self.running = True
 
     async def stop(self) -> None:
-        """The container goes on: whoever started it ends it."""
+        """Leave the container running: Compose started it, and ends it."""
 
     async def kill(self) -> None:
-        """As `stop`."""
+        """Leave the container running, as `stop` does."""

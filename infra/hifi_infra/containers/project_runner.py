@@ -38,31 +38,33 @@ class ProjectRunner:
         self.was_started = False
 
     async def is_running(self) -> bool:
-        """As `ColourRunner`: whether any container runs."""
-        running = [
+        """Implement `ColourRunner`: whether any container runs."""
+        running_containers = [
             container for container in await self._all() if container["State"] in ("running", "restarting")
         ]
-        self.was_started |= bool(running)
-        return bool(running)
+        self.was_started |= bool(running_containers)
+        return bool(running_containers)
 
     async def waits_for(self) -> list[str]:
-        """What it waits for before all of its services are healthy; empty when they are.
+        """Conditions that it waits for before all of its services are healthy; empty when they are.
 
         Raises:
             Retryable: the engine does not answer.
         """
-        waiting = []
+        conditions = []
         for container in await self._all():
             health = "" if container["State"] != "running" else _health(container["Status"])
             if health != _HEALTHY:
-                waiting.append(f"{container['Names'][0].removeprefix('/')}: {health or container['State']}")
-        return waiting or (
+                conditions.append(
+                    f"{container['Names'][0].removeprefix('/')}: {health or container['State']}"
+                )
+        return conditions or (
             [] if await self.is_running() else [f"the project {self._project} has no container"]
         )
 
-    async def start(self, setup: ColourSetup, *, beside: bool) -> None:
-        """As `ColourRunner`. What it runs on is said by the files of the project, which Compose has started once."""
-        del setup, beside
+    async def start(self, setup: ColourSetup, *, in_background: bool) -> None:
+        """Implement `ColourRunner`. Compose has started the project once, and its files have the setup."""
+        del setup, in_background
         if not await self._is_set_up():
             return
         containers = await self._all()
@@ -72,19 +74,20 @@ class ProjectRunner:
         logger.info("colour-started", project=self._project, containers=len(containers))
 
     async def stop(self) -> None:
-        """As `ColourRunner`: service by service in the order of an event's path, Kafka last."""
+        """Implement `ColourRunner`: service by service in the order of an event's path, Kafka last."""
         with engine_answers():
-            running: dict[str, list[DockerContainer]] = {}
-            for (
-                container
-            ) in await self._all():  # now: `show` replaces what is known of a container, labels too
-                running.setdefault(container["Labels"][SERVICE], []).append(container)
-            for service in (*FLOW, *sorted(running.keys() - {*FLOW, _KAFKA}), _KAFKA):
-                await asyncio.gather(*(self._stop(container) for container in running.get(service, ())))
+            running_containers: dict[str, list[DockerContainer]] = {}
+            # The labels are read before `show`, which replaces all that is known of a container.
+            for container in await self._all():
+                running_containers.setdefault(container["Labels"][SERVICE], []).append(container)
+            for service in (*FLOW, *sorted(running_containers.keys() - {*FLOW, _KAFKA}), _KAFKA):
+                await asyncio.gather(
+                    *(self._stop(container) for container in running_containers.get(service, ()))
+                )
         logger.info("colour-stopped", project=self._project)
 
-    async def adjust_priority(self, *, alone: bool) -> None:
-        """As `ColourRunner`: containers have their limits of CPU time instead."""
+    async def adjust_priority(self, *, is_only: bool) -> None:
+        """Implement `ColourRunner`: containers have their limits of CPU time instead."""
 
     async def _stop(self, container: DockerContainer) -> None:
         with contextlib.suppress(KeyError):
@@ -93,7 +96,7 @@ class ProjectRunner:
 
     async def _is_set_up(self) -> bool:
         """Whether the jobs of the project have ended; before, Compose starts its containers in their order."""
-        jobs = [job for job in await self._listed() if job["Labels"].get(SERVICE) in _JOBS]
+        jobs = [job for job in await self._list_containers() if job["Labels"].get(SERVICE) in _JOBS]
         return bool(jobs) and all(job["State"] == "exited" for job in jobs)
 
     async def _all(self) -> list[DockerContainer]:
@@ -103,10 +106,12 @@ class ProjectRunner:
             Retryable: the engine does not answer.
         """
         return [
-            container for container in await self._listed() if container["Labels"].get(SERVICE) not in _JOBS
+            container
+            for container in await self._list_containers()
+            if container["Labels"].get(SERVICE) not in _JOBS
         ]
 
-    async def _listed(self) -> list[DockerContainer]:
+    async def _list_containers(self) -> list[DockerContainer]:
         filters = orjson.dumps({"label": [f"{PROJECT}={self._project}", f"{ONE_OFF}=False"]}).decode()
         with engine_answers():
             return await self._docker.containers.list(all=True, filters=filters)

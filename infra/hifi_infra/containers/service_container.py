@@ -12,7 +12,7 @@ ONE_OFF: Final = "com.docker.compose.oneoff"
 _IMAGE: Final = "com.docker.compose.image"
 _REPLACED: Final = "com.docker.compose.replace"
 RELEASE: Final = "io.github.hifi.release"
-"""What an actor called the release of a container that the executor made."""
+"""Label of the release, as an actor named it, of a container that the executor made."""
 NEXT: Final = "-next"
 """End of the name of a container until the one that it replaces has gone."""
 _ID_LENGTH: Final = 12
@@ -64,7 +64,7 @@ class ServiceContainer:
 
     @property
     def instance(self) -> str:
-        """As in `egest-2`."""
+        """Name of the instance, such as `egest-2`."""
         return f"{self.service}-{self.number}"
 
     @property
@@ -78,33 +78,33 @@ class ServiceContainer:
         return split_image(self.image)[1]
 
 
-def read(inspected: Json) -> ServiceContainer:
+def read(inspection: Json) -> ServiceContainer:
     """A container from the engine's answer to `GET /containers/ID/json`.
 
     Raises:
         KeyError: it does not belong to a service of a Compose project.
     """
-    config, state = inspected["Config"], inspected["State"]
+    config, state = inspection["Config"], inspection["State"]
     labels = config["Labels"]
-    networks = inspected["NetworkSettings"]["Networks"]
+    networks = inspection["NetworkSettings"]["Networks"]
     return ServiceContainer(
-        id=inspected["Id"],
-        name=inspected["Name"].removeprefix("/"),
+        id=inspection["Id"],
+        name=inspection["Name"].removeprefix("/"),
         project=labels[PROJECT],
         service=labels[SERVICE],
         number=int(labels[NUMBER]),
         image=config["Image"],
-        image_id=inspected["Image"],
+        image_id=inspection["Image"],
         release=labels.get(RELEASE, ""),
         created=state["Status"] == "created",
         running=state["Running"] and not state.get("Restarting", False),
         started_s=_seconds(state["StartedAt"]),
-        restarts=inspected["RestartCount"],
+        restarts=inspection["RestartCount"],
         address=next((network["IPAddress"] for network in networks.values() if network.get("IPAddress")), ""),
         stop_s=config.get("StopTimeout") or 10,
-        publishes=bool(inspected["HostConfig"].get("PortBindings")),
+        publishes=bool(inspection["HostConfig"].get("PortBindings")),
         host_name=config["Hostname"],
-        inspected=inspected,
+        inspected=inspection,
     )
 
 
@@ -115,7 +115,7 @@ def split_image(image: str) -> tuple[str, str]:
 
 
 def creation(
-    like: ServiceContainer, image: Json, number: int, target: str, target_id: str, release: str
+    template: ServiceContainer, image: Json, number: int, target: str, target_id: str, release: str
 ) -> Json:
     """The body of `POST /containers/create` for a container like another one, with another image and number.
 
@@ -123,51 +123,55 @@ def creation(
     is published only under the number that publishes it: two containers cannot have it.
 
     Args:
-        like: a container of the same service.
+        template: a container of the same service.
         image: its image, as the engine describes it.
         number: of the new container.
         target: image of the new container.
         target_id: the engine's name for it.
         release: what the actor calls it.
     """
-    config = dict(like.inspected["Config"])
+    config = dict(template.inspected["Config"])
     defaults = image["Config"]
-    name = f"{like.project}-{like.service}-{number}"
-    config["Labels"] = _without(config["Labels"], defaults.get("Labels")) | {
+    name = f"{template.project}-{template.service}-{number}"
+    config["Labels"] = _without_defaults(config["Labels"], defaults.get("Labels")) | {
         NUMBER: str(number),
         _IMAGE: target_id,
         RELEASE: release,
     }
     config["Labels"].pop(_REPLACED, None)
     config["Env"] = [variable for variable in config["Env"] if variable not in (defaults.get("Env") or ())]
-    check, usual = config.get("Healthcheck"), defaults.get("Healthcheck")
-    if check and usual:
-        config["Healthcheck"] = _without(check, {"Test": usual["Test"]})
+    check, default_check = config.get("Healthcheck"), defaults.get("Healthcheck")
+    if check and default_check:
+        config["Healthcheck"] = _without_defaults(check, {"Test": default_check["Test"]})
     for key in ("Cmd", "Entrypoint", "ExposedPorts", "StopSignal", "User", "Volumes", "WorkingDir"):
         if config.get(key) == defaults.get(key):
             config.pop(key, None)
-    if like.id.startswith(like.host_name):  # made by the engine
+    if template.id.startswith(template.host_name):  # made by the engine
         config.pop("Hostname", None)
-    host = dict(like.inspected["HostConfig"])
-    if number != like.number:
+    host = dict(template.inspected["HostConfig"])
+    if number != template.number:
         host["PortBindings"] = {}
     networks = {
-        network: {"Aliases": [*_aliases(like, settings.get("Aliases") or ()), name]}
-        for network, settings in like.inspected["NetworkSettings"]["Networks"].items()
+        network: {"Aliases": [*_aliases(template, settings.get("Aliases") or ()), name]}
+        for network, settings in template.inspected["NetworkSettings"]["Networks"].items()
     }
     return {**config, "Image": target, "HostConfig": host, "NetworkingConfig": {"EndpointsConfig": networks}}
 
 
-def _aliases(like: ServiceContainer, aliases: Iterable[str]) -> Sequence[str]:
+def _aliases(template: ServiceContainer, aliases: Iterable[str]) -> Sequence[str]:
     """Names that all containers of the service share."""
-    return [alias for alias in aliases if alias not in (like.id[:_ID_LENGTH], like.name.removesuffix(NEXT))]
+    return [
+        alias
+        for alias in aliases
+        if alias not in (template.id[:_ID_LENGTH], template.name.removesuffix(NEXT))
+    ]
 
 
-def _without(values: Json, defaults: Json | None) -> dict[str, Any]:
+def _without_defaults(values: Json, defaults: Json | None) -> dict[str, Any]:
     return {name: value for name, value in values.items() if (defaults or {}).get(name) != value}
 
 
 def _seconds(text: str) -> float:
     """`2026-11-24T23:58:01.123456789Z` as seconds since 1970 UTC. Digits after the microseconds are dropped."""
-    whole, _, fraction = text.removesuffix("Z").partition(".")
-    return datetime.fromisoformat(f"{whole}.{fraction[:6]:0<6}+00:00").timestamp()
+    whole_seconds, _, fraction = text.removesuffix("Z").partition(".")
+    return datetime.fromisoformat(f"{whole_seconds}.{fraction[:6]:0<6}+00:00").timestamp()

@@ -126,17 +126,17 @@ def _download(jars: Sequence[Jar], target: Path) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     with (
         # A folder of this process alone on the same file system: a jar gets its name only when it is complete.
-        tempfile.TemporaryDirectory(prefix=".part-", dir=target) as part,
+        tempfile.TemporaryDirectory(prefix=".part-", dir=target) as temporary_folder,
         Progress(*columns, transient=True, disable=not sys.stderr.isatty()) as progress,
         ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool,
     ):
         from jgo.maven import MavenContext
 
-        maven = MavenContext(repo_cache=Path(part), remote_repos=repositories(), timeout=60)
+        maven = MavenContext(repo_cache=Path(temporary_folder), remote_repos=repositories(), timeout=60)
         bar = progress.add_task(f"{len(jars)} jars", total=sum(jar.size_bytes for jar in jars))
-        fetched = [(jar, pool.submit(_fetch, jar, maven)) for jar in jars]
+        downloads = [(jar, pool.submit(_fetch, jar, maven)) for jar in jars]
         try:
-            for jar, path in fetched:
+            for jar, path in downloads:
                 path.result().replace(target / jar.file_name)
                 progress.advance(bar, jar.size_bytes)
         except BaseException:
@@ -167,9 +167,9 @@ def _fetch(jar: Jar, maven: "MavenContext") -> Path:
 
 def _sweep(target: Path) -> None:
     """Remove the folders of downloads that were killed."""
-    for abandoned in target.glob(".part-*"):
-        if time.time() - abandoned.stat().st_mtime > STALE_S:
-            shutil.rmtree(abandoned, ignore_errors=True)
+    for abandoned_folder in target.glob(".part-*"):
+        if time.time() - abandoned_folder.stat().st_mtime > STALE_S:
+            shutil.rmtree(abandoned_folder, ignore_errors=True)
 
 
 def repositories() -> dict[str, str]:
@@ -218,13 +218,15 @@ def lock() -> str:
     return text
 
 
-def _resolve(roots: Iterable[Sequence[str]], maven: "MavenContext", without: Iterable[str]) -> list[Jar]:
-    excluded = set(without)
+def _resolve(
+    roots: Iterable[Sequence[str]], maven: "MavenContext", excluded_names: Iterable[str]
+) -> list[Jar]:
+    excluded_artifacts = set(excluded_names)
     jars: dict[str, Jar] = {}
-    for together in roots:
-        resolved, transitive = maven.resolver.resolve([maven.create_dependency(root) for root in together])
-        for resolved_jar in (*resolved, *transitive):
-            if resolved_jar.artifactId not in jars and resolved_jar.artifactId not in excluded:
+    for joint_roots in roots:
+        direct, transitive = maven.resolver.resolve([maven.create_dependency(root) for root in joint_roots])
+        for resolved_jar in (*direct, *transitive):
+            if resolved_jar.artifactId not in jars and resolved_jar.artifactId not in excluded_artifacts:
                 path = resolved_jar.artifact.resolve()
                 coordinate = f"{resolved_jar.groupId}:{resolved_jar.artifactId}:{resolved_jar.version}"
                 jars[resolved_jar.artifactId] = Jar(coordinate, path.stat().st_size, _sha256(path))

@@ -46,19 +46,21 @@ def find_java(env: Mapping[str, str] = os.environ) -> Java:
     Raises:
         Misconfigured: none is suitable; the message lists those found and the command that installs one here.
     """
-    seen: list[str] = []
+    unsuitable: list[str] = []
     for home in _candidates(env):
         version, modules = _describe(home)
         if version >= OLDEST and MODULE in modules:
             return Java(home, version)
-        lack = f"is version {version}" if version < OLDEST else f"lacks the module {MODULE}"
-        seen.append(f"{home} {lack}")
-    problem = "; ".join(seen) if seen else "none was found in JAVA_HOME, PATH or the system's folders"
+        reason = f"is version {version}" if version < OLDEST else f"lacks the module {MODULE}"
+        unsuitable.append(f"{home} {reason}")
+    problem = (
+        "; ".join(unsuitable) if unsuitable else "none was found in JAVA_HOME, PATH or the system's folders"
+    )
     raise Misconfigured(f"Java {OLDEST} or newer with {MODULE} is needed: {problem}. Install it: {_advice()}")
 
 
 def ensure_java() -> Java:
-    """As `find_java`, but installs one where none is suitable and apt-get can be used without a password.
+    """Find Java as `find_java` does, or install one where apt-get can be used without a password.
 
     Raises:
         Misconfigured: none is suitable and none could be installed.
@@ -74,10 +76,10 @@ def ensure_java() -> Java:
 
 def _candidates(env: Mapping[str, str]) -> Iterator[Path]:
     programs = [Path(env["JAVA_HOME"], "bin", "java")] if env.get("JAVA_HOME") else []
-    if on_path := shutil.which("java", path=env.get("PATH", os.defpath)):
-        programs.append(Path(on_path))
-    for place in SYSTEM_PLACES:
-        programs += sorted(SYSTEM_ROOT.glob(place))
+    if path_program := shutil.which("java", path=env.get("PATH", os.defpath)):
+        programs.append(Path(path_program))
+    for pattern in SYSTEM_PLACES:
+        programs += sorted(SYSTEM_ROOT.glob(pattern))
     homes = (program.resolve().parent.parent for program in programs if program.exists())
     yield from dict.fromkeys(homes)
 
@@ -97,13 +99,13 @@ def _describe(home: Path) -> tuple[int, set[str]]:
 
 def _list_modules(home: Path) -> tuple[int, set[str]]:
     try:
-        listed = subprocess.run(
+        output = subprocess.run(
             [home / "bin" / "java", "--list-modules"], capture_output=True, text=True, timeout=30, check=True
         ).stdout
     except (OSError, subprocess.SubprocessError):  # Java 8 knows no modules and exits with an error
         return 0, set()
-    version = re.search(r"^java\.base@(\d+)", listed, re.MULTILINE)
-    return int(version[1]) if version else 0, set(re.findall(r"^([\w.]+)@", listed, re.MULTILINE))
+    version = re.search(r"^java\.base@(\d+)", output, re.MULTILINE)
+    return int(version[1]) if version else 0, set(re.findall(r"^([\w.]+)@", output, re.MULTILINE))
 
 
 def _advice() -> str:

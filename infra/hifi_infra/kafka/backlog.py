@@ -99,15 +99,17 @@ async def _read_backlog(bootstrap: str, topics: Topics, services: Sequence[str])
         topics = topics.with_removed_tiers(await admin.list_topics())
         for service in services:
             delays_s = reads(topics, service)
-            uncounted = await _uncommitted_ranges(admin, consumer, topics.group(service), list(delays_s))
-            waiting = sum(len(offsets) for offsets in uncounted.values())
-            if service == "enrich" and waiting:
-                processed = await _processed_by_enrich(consumer, topics, uncounted)
-                if processed:
-                    waiting -= processed
-                    backlog.uncommitted[service] = processed
-            backlog.waiting[service] = waiting
-            backlog.due[service] = waiting - await _not_due(consumer, uncounted, delays_s)
+            uncommitted_ranges = await _uncommitted_ranges(
+                admin, consumer, topics.group(service), list(delays_s)
+            )
+            waiting_count = sum(len(offsets) for offsets in uncommitted_ranges.values())
+            if service == "enrich" and waiting_count:
+                processed_count = await _processed_by_enrich(consumer, topics, uncommitted_ranges)
+                if processed_count:
+                    waiting_count -= processed_count
+                    backlog.uncommitted[service] = processed_count
+            backlog.waiting[service] = waiting_count
+            backlog.due[service] = waiting_count - await _not_due(consumer, uncommitted_ranges, delays_s)
         return backlog
     finally:
         await consumer.stop()
@@ -115,22 +117,24 @@ async def _read_backlog(bootstrap: str, topics: Topics, services: Sequence[str])
 
 
 async def _not_due(
-    consumer: Any, uncommitted: Mapping[TopicPartition, range], delays_s: Mapping[str, float]
+    consumer: Any, uncommitted_ranges: Mapping[TopicPartition, range], delays_s: Mapping[str, float]
 ) -> int:
     """Count the uncommitted records that are younger than the delay of their topic."""
     now_ms = time.time() * 1000
     due_before_ms = {
         tp: int(now_ms - delays_s[tp.topic] * 1000)
-        for tp, offsets in uncommitted.items()
+        for tp, offsets in uncommitted_ranges.items()
         if offsets and delays_s[tp.topic]
     }
     if not due_before_ms:
         return 0
-    young = 0
+    young_count = 0
     for tp, first in (await consumer.offsets_for_times(due_before_ms)).items():
         if first is not None:  # None: every record is older
-            young += len(range(max(first.offset, uncommitted[tp].start), uncommitted[tp].stop))
-    return young
+            young_count += len(
+                range(max(first.offset, uncommitted_ranges[tp].start), uncommitted_ranges[tp].stop)
+            )
+    return young_count
 
 
 async def _uncommitted_ranges(
@@ -138,16 +142,16 @@ async def _uncommitted_ranges(
 ) -> dict[TopicPartition, range]:
     """Return the offsets of each partition from the committed one to the end."""
     partitions = [
-        TopicPartition(topic["topic"], part["partition"])
+        TopicPartition(topic["topic"], partition["partition"])
         for topic in await admin.describe_topics(list(topics))
-        for part in topic["partitions"]
+        for partition in topic["partitions"]
     ]
-    ends = await consumer.end_offsets(partitions)
-    starts = await consumer.beginning_offsets(partitions)
-    committed = await _committed(admin, group)
+    end_offsets = await consumer.end_offsets(partitions)
+    start_offsets = await consumer.beginning_offsets(partitions)
+    committed_offsets = await _committed(admin, group)
     return {
-        tp: range(max(starts[tp], committed[tp].offset if tp in committed else 0), end)
-        for tp, end in ends.items()
+        tp: range(max(start_offsets[tp], committed_offsets[tp].offset if tp in committed_offsets else 0), end)
+        for tp, end in end_offsets.items()
     }
 
 
@@ -159,46 +163,51 @@ async def _committed(admin: Any, group: str) -> dict[TopicPartition, OffsetAndMe
 
 
 async def _processed_by_enrich(
-    consumer: Any, topics: Topics, uncommitted: Mapping[TopicPartition, range]
+    consumer: Any, topics: Topics, uncommitted_ranges: Mapping[TopicPartition, range]
 ) -> int:
     """Count the uncommitted records of `normalized` up to the newest one whose result is on `enriched`."""
-    behind = {tp: offsets for tp, offsets in uncommitted.items() if offsets}
-    outputs = [TopicPartition(topics.enriched, tp.partition) for tp in behind]
-    newest = await _newest_raw_offsets(consumer, outputs)
+    open_ranges = {tp: offsets for tp, offsets in uncommitted_ranges.items() if offsets}
+    output_partitions = [TopicPartition(topics.enriched, tp.partition) for tp in open_ranges]
+    newest_offsets = await _newest_raw_offsets(consumer, output_partitions)
     searches = {
-        tp: _Search(offsets, newest[tp.partition]) for tp, offsets in behind.items() if tp.partition in newest
+        tp: _Search(offsets, newest_offsets[tp.partition])
+        for tp, offsets in open_ranges.items()
+        if tp.partition in newest_offsets
     }
     consumer.assign(list(searches))
-    while active := [tp for tp, search in searches.items() if search.first < search.last]:
-        for tp in active:
+    while open_partitions := [tp for tp, search in searches.items() if search.first < search.last]:
+        for tp in open_partitions:
             consumer.seek(tp, searches[tp].middle)
-        for tp in active:
+        for tp in open_partitions:
             searches[tp].narrow(await consumer.getone(tp))
-    return sum(search.first - behind[tp].start for tp, search in searches.items())
+    return sum(search.first - open_ranges[tp].start for tp, search in searches.items())
 
 
 async def _newest_raw_offsets(consumer: Any, partitions: Sequence[TopicPartition]) -> dict[int, int]:
     """Return the highest `hifi_raw` among the newest records of each partition, without replayed dead letters."""
-    starts, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
-    unread = [tp for tp in partitions if ends[tp] > starts[tp]]
-    consumer.assign(unread)
-    for tp in unread:
-        consumer.seek(tp, max(starts[tp], ends[tp] - NEWEST))
-    newest: dict[int, int] = {}
-    while unread:
-        for tp, records in (await consumer.getmany(*unread, timeout_ms=500)).items():
+    start_offsets, end_offsets = (
+        await consumer.beginning_offsets(partitions),
+        await consumer.end_offsets(partitions),
+    )
+    unread_partitions = [tp for tp in partitions if end_offsets[tp] > start_offsets[tp]]
+    consumer.assign(unread_partitions)
+    for tp in unread_partitions:
+        consumer.seek(tp, max(start_offsets[tp], end_offsets[tp] - NEWEST))
+    newest_offsets: dict[int, int] = {}
+    while unread_partitions:
+        for tp, records in (await consumer.getmany(*unread_partitions, timeout_ms=500)).items():
             offsets = [offset for record in records if (offset := _raw_offset(record)) is not None]
-            newest[tp.partition] = max([*offsets, newest.get(tp.partition, -1)])
-        unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
-    return {partition: offset for partition, offset in newest.items() if offset >= 0}
+            newest_offsets[tp.partition] = max([*offsets, newest_offsets.get(tp.partition, -1)])
+        unread_partitions = [tp for tp in unread_partitions if await consumer.position(tp) < end_offsets[tp]]
+    return {partition: offset for partition, offset in newest_offsets.items() if offset >= 0}
 
 
 class _Search:
     """Binary search for the first offset of `normalized` whose event comes after `raw` in the topic `raw`."""
 
-    def __init__(self, offsets: range, raw: int) -> None:
+    def __init__(self, offsets: range, raw_offset: int) -> None:
         self.first, self.last = offsets.start, offsets.stop
-        self._raw = raw
+        self._raw = raw_offset
 
     @property
     def middle(self) -> int:
@@ -207,8 +216,8 @@ class _Search:
 
     def narrow(self, record: ConsumerRecord) -> None:
         """Continue in one half. A replayed dead letter is out of order and counts as processed."""
-        raw = _raw_offset(record)
-        if raw is None or raw <= self._raw:
+        raw_offset = _raw_offset(record)
+        if raw_offset is None or raw_offset <= self._raw:
             self.first = min(record.offset + 1, self.last)
         else:
             self.last = self.middle

@@ -100,7 +100,7 @@ def host_names(pem: str) -> set[str]:
 
 
 def _builder(
-    name: str, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, since: datetime, until: datetime
+    name: str, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, valid_from: datetime, valid_until: datetime
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -108,8 +108,8 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(since)
-        .not_valid_after(until)
+        .not_valid_before(valid_from)
+        .not_valid_after(valid_until)
     )
 
 

@@ -31,12 +31,14 @@ async def make_archive() -> Path:
     archive = archive_path(find_java(), os.pathsep.join(map(str, kafka_jars())))
     if not archive.exists():
         # On the same file system, so that the archive gets its name only when it is complete.
-        with tempfile.TemporaryDirectory(prefix=".part-", dir=jar_folder()) as part:
-            written = Path(part, "classes.jsa")
-            cluster = KafkaCluster(Path(part, "data"), jvm_flags=[f"-XX:ArchiveClassesAtExit={written}"])
+        with tempfile.TemporaryDirectory(prefix=".part-", dir=jar_folder()) as temporary_folder:
+            new_archive = Path(temporary_folder, "classes.jsa")
+            cluster = KafkaCluster(
+                Path(temporary_folder, "data"), jvm_flags=[f"-XX:ArchiveClassesAtExit={new_archive}"]
+            )
             await cluster.start()
             await cluster.stop(grace_s=60)
-            written.replace(archive)
+            new_archive.replace(archive)
     return archive
 
 

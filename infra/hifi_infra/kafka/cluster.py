@@ -111,26 +111,26 @@ class KafkaCluster:
 
     async def _start(self, timeout_s: float) -> None:
         self._lock_folder()
-        free = shutil.disk_usage(self.data).free
-        if free < MIN_FREE_BYTES:
+        free_bytes = shutil.disk_usage(self.data).free
+        if free_bytes < MIN_FREE_BYTES:
             raise Misconfigured(
-                f"the disk of {self.data} has {free >> 20} MiB left, Kafka needs at least "
+                f"the disk of {self.data} has {free_bytes >> 20} MiB left, Kafka needs at least "
                 f"{MIN_FREE_BYTES >> 20}: make room, or choose another data folder"
             )
         await asyncio.to_thread(kafka_jars, self._version)  # may download them
         secure = self.credentials is not None
         self._state = load_cluster_state(self.data, self.brokers, self._ports, secure=secure)
-        everyone = range(1, self.brokers + 1)
+        numbers = range(1, self.brokers + 1)
         if self.credentials is not None:
             self.credentials.prepare()
         security = self.credentials.security(ADMIN) if self.credentials else KafkaSecurity()
-        for address in (self.bootstrap, *map(self.address, everyone)):
+        for address in (self.bootstrap, *map(self.address, numbers)):
             use(address, security)
-        for number in everyone:
+        for number in numbers:
             self._configure(number)
         await self._format()
-        await asyncio.gather(*(self.processes[number].start() for number in everyone))
-        await asyncio.gather(*(self._ready(number, self.brokers, timeout_s) for number in everyone))
+        await asyncio.gather(*(self.processes[number].start() for number in numbers))
+        await asyncio.gather(*(self._ready(number, self.brokers, timeout_s) for number in numbers))
 
     async def stop(self, grace_s: float = 20.0) -> None:
         """Stop all brokers; kill those that have not ended after `grace_s` seconds. May be repeated."""
@@ -250,29 +250,39 @@ class KafkaCluster:
         A folder gets its final name only when it is complete, so a kill leaves no half-formatted folder. One JVM
         start (1 s) formats all: the folders differ in `meta.properties` only.
         """
-        blank = [n for n in range(1, self.brokers + 1) if not (self._folder(n) / "log").exists()]
-        if not blank:
+        new_brokers = [
+            number for number in range(1, self.brokers + 1) if not (self._folder(number) / "log").exists()
+        ]
+        if not new_brokers:
             return
-        part = self.data / "formatting"
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir()
-        settings = part / "server.properties"
-        self._write_settings(settings, 1, part / "log")
+        temporary_folder = self.data / "formatting"
+        shutil.rmtree(temporary_folder, ignore_errors=True)
+        temporary_folder.mkdir()
+        settings = temporary_folder / "server.properties"
+        self._write_settings(settings, 1, temporary_folder / "log")
         # The formats of the oldest version, so that a cluster which a newer one began can go back.
-        oldest = ".".join(next(iter(kafka_versions())).split(".")[:2])
-        arguments = ["format", "-t", self.cluster_id, "-c", str(settings), "--release-version", oldest]
+        oldest_version = ".".join(next(iter(kafka_versions())).split(".")[:2])
+        arguments = [
+            "format",
+            "-t",
+            self.cluster_id,
+            "-c",
+            str(settings),
+            "--release-version",
+            oldest_version,
+        ]
         for user in (ADMIN, BROKER) if self.credentials else ():
             assert self.credentials is not None
             password = self.credentials.password(user)
             arguments += ["--add-scram", f"SCRAM-SHA-512=[name={user},password={password}]"]
         # In a file: every user of the machine can read the arguments of a process.
-        listed = part / "arguments"
-        listed.touch(mode=0o600)
-        listed.write_text("\n".join(arguments))
+        arguments_file = temporary_folder / "arguments"
+        arguments_file.touch(mode=0o600)
+        arguments_file.write_text("\n".join(arguments))
         tool = Process(
             "Kafka's format tool",
-            kafka_command("kafka.tools.StorageTool", f"@{listed}", version=self._version),
-            log=part / "format.log",
+            kafka_command("kafka.tools.StorageTool", f"@{arguments_file}", version=self._version),
+            log=temporary_folder / "format.log",
         )
         self.processes[0] = tool  # so that `kill` ends it too
         await tool.start()
@@ -281,15 +291,15 @@ class KafkaCluster:
         if code != 0:
             raise BrokerFailed(_with_log(f"{tool.name} ended with code {code}", tool))
         del self.processes[0]
-        for number in blank:
-            copy = part / f"log-{number}"
-            shutil.copytree(part / "log", copy)
+        for number in new_brokers:
+            copy = temporary_folder / f"log-{number}"
+            shutil.copytree(temporary_folder / "log", copy)
             (copy / "meta.properties").write_text(meta_properties(number, self.cluster_id))
             copy.rename(self._folder(number) / "log")
-        shutil.rmtree(part)
+        shutil.rmtree(temporary_folder)
 
-    async def _ready(self, broker: int, seen: int, timeout_s: float) -> None:
-        """Wait until the broker's metadata lists itself and at least `seen` brokers."""
+    async def _ready(self, broker: int, least_brokers: int, timeout_s: float) -> None:
+        """Wait until the broker's metadata lists itself and at least `least_brokers`."""
         process = self.processes[broker]
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
@@ -299,15 +309,15 @@ class KafkaCluster:
                     _with_log(f"{process.name} ended with code {code} while it started", process)
                 )
             numbers = await brokers_seen_by(self.address(broker))
-            if broker in numbers and len(numbers) >= seen:
+            if broker in numbers and len(numbers) >= least_brokers:
                 return
             await asyncio.sleep(POLL_S)
         raise BrokerFailed(_with_log(f"{process.name} was not ready within {timeout_s:.0f} s", process))
 
 
-def _with_log(what: str, process: Process) -> str:
+def _with_log(problem: str, process: Process) -> str:
     lines = process.tail() or "(nothing)"
-    return f"{what}. Its log {process.log} ends with:\n{lines}"
+    return f"{problem}. Its log {process.log} ends with:\n{lines}"
 
 
 async def brokers_seen_by(address: str) -> set[int]:

@@ -36,26 +36,28 @@ def load_cluster_state(
             is in use.
     """
     file = data / "cluster.json"
-    old = _read(file)
-    if old is not None and len(old.ports) != brokers:
+    old_state = _read(file)
+    if old_state is not None and len(old_state.ports) != brokers:
         raise Misconfigured(
-            f"{data} holds a Kafka cluster of {len(old.ports)} broker(s), not {brokers}: "
-            f"start it with {len(old.ports)}, or choose another data folder"
+            f"{data} holds a Kafka cluster of {len(old_state.ports)} broker(s), not {brokers}: "
+            f"start it with {len(old_state.ports)}, or choose another data folder"
         )
-    if old is not None and old.secure != secure:
-        has, start = ("a secured", "with") if old.secure else ("an unsecured", "without")
+    if old_state is not None and old_state.secure != secure:
+        kind, option = ("a secured", "with") if old_state.secure else ("an unsecured", "without")
         raise Misconfigured(
-            f"{data} holds {has} Kafka cluster: start it {start} --secure, or choose another data folder"
+            f"{data} holds {kind} Kafka cluster: start it {option} --secure, or choose another data folder"
         )
     state = ClusterState(
-        old.cluster_id if old else new_id(), _choose(brokers, ports, old.ports if old else ()), secure
+        old_state.cluster_id if old_state else new_id(),
+        _choose(brokers, ports, old_state.ports if old_state else ()),
+        secure,
     )
-    if state != old:
+    if state != old_state:
         _write(file, state)
     return state
 
 
-def _choose(brokers: int, ports: Sequence[int], old: Sequence[Ports]) -> tuple[Ports, ...]:
+def _choose(brokers: int, ports: Sequence[int], old_ports: Sequence[Ports]) -> tuple[Ports, ...]:
     for port in ports:
         if not is_free(port):
             raise Misconfigured(
@@ -64,17 +66,17 @@ def _choose(brokers: int, ports: Sequence[int], old: Sequence[Ports]) -> tuple[P
     used_ports = set(ports)
 
     def pick(before: int) -> int:
-        again = before > 0 and before not in used_ports and is_free(before)
-        port = before if again else free_port(but=used_ports)
+        is_reusable = before > 0 and before not in used_ports and is_free(before)
+        port = before if is_reusable else free_port(but=used_ports)
         used_ports.add(port)
         return port
 
-    chosen = []
+    chosen_ports = []
     for number in range(brokers):
-        before = old[number] if old else Ports(0, 0)
+        before = old_ports[number] if old_ports else Ports(0, 0)
         broker = ports[number] if ports else pick(before.broker)
-        chosen.append(Ports(broker, pick(before.controller)))
-    return tuple(chosen)
+        chosen_ports.append(Ports(broker, pick(before.controller)))
+    return tuple(chosen_ports)
 
 
 def _read(file: Path) -> ClusterState | None:
@@ -89,9 +91,9 @@ def _read(file: Path) -> ClusterState | None:
 
 
 def _write(file: Path, state: ClusterState) -> None:
-    part = file.with_suffix(".part")
-    with part.open("w") as out:
-        json.dump(asdict(state), out, indent=1)
-        out.flush()
-        os.fsync(out.fileno())
-    part.replace(file)
+    temporary_file = file.with_suffix(".part")
+    with temporary_file.open("w") as stream:
+        json.dump(asdict(state), stream, indent=1)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary_file.replace(file)

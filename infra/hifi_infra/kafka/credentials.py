@@ -50,7 +50,7 @@ class ClusterCredentials:
         return file.read_text().strip()
 
     def security(self, user: str) -> KafkaSecurity:
-        """How a client connects as this user."""
+        """The security of connections of this user."""
         return KafkaSecurity(
             protocol="SASL_SSL",
             mechanism="SCRAM-SHA-512",
@@ -107,7 +107,7 @@ class ClusterCredentials:
 
 
 def own_cluster_security(data: Path, *, secure: bool) -> KafkaSecurity:
-    """How the owner of a mesh's data folder connects to the mesh's own cluster: as the super user `admin`."""
+    """The security of the mesh's own cluster for the owner of its data folder: that of the super user `admin`."""
     return cluster_credentials(data / "kafka").security(ADMIN) if secure else KafkaSecurity()
 
 
@@ -118,8 +118,8 @@ def cluster_credentials(folder: Path) -> ClusterCredentials:
 
 def write_secret(file: Path, text: str) -> None:
     """Write a file that only its owner can read; it gets its name when it is complete."""
-    part = file.with_name(f".{file.name}.part")
-    part.unlink(missing_ok=True)
-    part.touch(mode=0o600)
-    part.write_text(text)
-    part.replace(file)
+    temporary_file = file.with_name(f".{file.name}.part")
+    temporary_file.unlink(missing_ok=True)
+    temporary_file.touch(mode=0o600)
+    temporary_file.write_text(text)
+    temporary_file.replace(file)

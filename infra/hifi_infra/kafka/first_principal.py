@@ -84,5 +84,5 @@ def write_token(file: Path, token: str) -> None:
     Raises:
         OSError: the file exists, or cannot be written.
     """
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as written:
-        written.write(token + "\n")
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        stream.write(token + "\n")

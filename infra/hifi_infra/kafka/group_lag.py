@@ -1,4 +1,4 @@
-"""How far each member of a service's consumer group is behind: the age of the oldest record that it has not committed.
+"""Lag of each member of a service's consumer group: the age of the oldest record that it has not committed.
 
 Kafka tells positions, not times, so the ends of the partitions are remembered with the time at which they were seen.
 """
@@ -24,21 +24,23 @@ _KEPT: Final = 600
 
 
 class EndHistory:
-    """When a partition had which end. Pure."""
+    """End offsets of a partition and the times at which they were seen. Pure."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque(maxlen=_KEPT)
+        self._end_offsets: deque[tuple[float, int]] = deque(maxlen=_KEPT)
 
     def see(self, now_s: float, end: int) -> None:
         """Remember the end at a time, which only rises."""
-        self._seen.append((now_s, end))
+        self._end_offsets.append((now_s, end))
 
     def lag_s(self, committed: int) -> float:
         """Age of the record at a position, seconds; 0 if there is none yet. It is as old as the look before it."""
-        if not self._seen or committed >= self._seen[-1][1]:
+        if not self._end_offsets or committed >= self._end_offsets[-1][1]:
             return 0.0
-        now_s = self._seen[-1][0]
-        before = next((at_s for at_s, end in reversed(self._seen) if end <= committed), self._seen[0][0])
+        now_s = self._end_offsets[-1][0]
+        before = next(
+            (at_s for at_s, end in reversed(self._end_offsets) if end <= committed), self._end_offsets[0][0]
+        )
         return now_s - before
 
 
@@ -93,22 +95,23 @@ class GroupLag:
             self._consumer = AIOKafkaConsumer(**client_options(self._bootstrap), enable_auto_commit=False)
             await self._consumer.start()
         (answer,) = await self._admin.describe_consumer_groups([group])
-        (described,) = answer.to_object()["groups"]
+        (group_description,) = answer.to_object()["groups"]
         members = {
             member["client_id"]: ConsumerProtocol.ASSIGNMENT.decode(member["member_assignment"]).partitions()
-            for member in described["members"]
+            for member in group_description["members"]
             if member["member_assignment"]
         }
-        committed = await self._admin.list_consumer_group_offsets(group)
-        partitions = [tp for assigned in members.values() for tp in assigned]
-        ends = await self._consumer.end_offsets(partitions) if partitions else {}
+        committed_offsets = await self._admin.list_consumer_group_offsets(group)
+        partitions = [tp for member_partitions in members.values() for tp in member_partitions]
+        end_offsets = await self._consumer.end_offsets(partitions) if partitions else {}
         now_s = monotonic_s()
-        for partition, end in ends.items():
+        for partition, end in end_offsets.items():
             self._histories[partition].see(now_s, end)
         return {
             client_id: max(
-                self._histories[tp].lag_s(committed[tp].offset if tp in committed else 0) for tp in assigned
+                self._histories[tp].lag_s(committed_offsets[tp].offset if tp in committed_offsets else 0)
+                for tp in member_partitions
             )
-            for client_id, assigned in members.items()
-            if assigned
+            for client_id, member_partitions in members.items()
+            if member_partitions
         }

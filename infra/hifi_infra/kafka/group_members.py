@@ -42,8 +42,8 @@ async def remove_group_members(bootstrap: str, stream: str, client_id: str) -> i
         async with asyncio.timeout(ANSWER_S):
             await admin.start()
             groups = [name for name, _ in await admin.list_consumer_groups() if name.startswith(f"{stream}.")]
-            removed = [await _remove(admin, group, client_id) for group in groups]
-            return sum(removed)
+            removed_counts = [await _remove(admin, group, client_id) for group in groups]
+            return sum(removed_counts)
     except (KafkaError, OSError, TimeoutError) as error:
         raise Retryable(f"Kafka at {bootstrap} did not remove members of {client_id}: {error!r}") from error
     finally:
@@ -53,13 +53,14 @@ async def remove_group_members(bootstrap: str, stream: str, client_id: str) -> i
 async def _remove(admin: AIOKafkaAdminClient, group: str, client_id: str) -> int:
     coordinator = await admin.find_coordinator(group)
     (answer,) = await admin.describe_consumer_groups([group], group_coordinator_id=coordinator)
-    removed = 0
+    removed_count = 0
     for member_id in member_ids(answer.to_object()["groups"], client_id):
-        left = await admin._send_request(LeaveGroupRequest(group, member_id), coordinator)  # noqa: SLF001
-        if left.error_code and left.error_code != UnknownMemberIdError.errno:  # its session had just expired
-            raise for_code(left.error_code)(f"{member_id} of {group}")
-        removed += not left.error_code
-    return removed
+        leave_answer = await admin._send_request(LeaveGroupRequest(group, member_id), coordinator)  # noqa: SLF001
+        error_code = leave_answer.error_code
+        if error_code and error_code != UnknownMemberIdError.errno:  # its session had just expired
+            raise for_code(error_code)(f"{member_id} of {group}")
+        removed_count += not error_code
+    return removed_count
 
 
 def member_ids(groups: Sequence[dict[str, Any]], client_id: str) -> list[str]:

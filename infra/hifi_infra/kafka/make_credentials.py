@@ -25,7 +25,7 @@ from hifi_infra.kafka.secured_stream import stream_users
 def make_credentials(
     folder: Path, stream: str, hosts: list[str], owner: int | None = None, report_key: Path | None = None
 ) -> None:
-    """Make what is missing.
+    """Make the missing credentials.
 
     Args:
         folder: of the credentials.
@@ -40,13 +40,13 @@ def make_credentials(
     # Also of a control plane that is added later; users have the same names whatever it is called.
     users = stream_users(Topics(stream), ControlTopics(f"{stream}-control")).values()
     ClusterCredentials(folder).prepare((ADMIN, BROKER, *users), hosts)
-    made = [folder, *folder.rglob("*")]
+    paths = [folder, *folder.rglob("*")]
     if report_key is not None and not report_key.exists():
-        made += [report_key, make_keys(report_key)]
+        paths += [report_key, make_keys(report_key)]
     if owner is not None:
-        for path in made:
+        for path in paths:
             if path.is_dir():
-                path.chmod(0o711)  # whoever starts containers must find the files by their names
+                path.chmod(0o711)  # the user who starts containers must find the files by their names
             os.chown(path, owner, owner)
 
 
@@ -58,9 +58,11 @@ def main() -> None:
     parser.add_argument("--host", action="append", default=[])
     parser.add_argument("--owner", type=int)
     parser.add_argument("--report-key", type=Path)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        make_credentials(asked.folder, asked.stream, asked.host, asked.owner, asked.report_key)
+        make_credentials(
+            arguments.folder, arguments.stream, arguments.host, arguments.owner, arguments.report_key
+        )
     except Misconfigured as error:
         print(f"make_credentials: {error}", file=sys.stderr)
         sys.exit(2)

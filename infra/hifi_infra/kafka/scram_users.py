@@ -89,8 +89,8 @@ class AlterUserScramCredentials(Request[AlterUserScramCredentialsStruct]):  # ty
         """The request in the version that the broker speaks."""
         upsertions: list[tuple[object, ...]] = []
         for user, password in self._passwords.items():
-            salt, salted = salted_password(password)
-            upsertions.append((user, SCRAM_SHA_512, ITERATIONS, salt, salted, {}))
+            salt, hashed_password = salted_password(password)
+            upsertions.append((user, SCRAM_SHA_512, ITERATIONS, salt, hashed_password, {}))
         return request_struct_class([], upsertions, {})
 
 

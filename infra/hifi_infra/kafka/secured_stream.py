@@ -11,7 +11,7 @@ from hifi_infra.kafka.scram_users import set_passwords
 
 def stream_users(topics: Topics, control: ControlTopics | None = None) -> Mapping[str, str]:
     """Service, `publisher` or `operator` to its Kafka user."""
-    return {role: user(topics, role) for role in _needs(topics, control)}
+    return {role: user(topics, role) for role in _access_by_role(topics, control)}
 
 
 async def secure_stream(
@@ -30,9 +30,11 @@ async def secure_stream(
     """
     users = stream_users(topics, control)
     await set_passwords(bootstrap, {name: credentials.password(name) for name in users.values()})
-    needs = _needs(topics, control)
-    await create_acls(bootstrap, {f"User:{name}": needs[role].acls() for role, name in users.items()})
+    access_by_role = _access_by_role(topics, control)
+    await create_acls(
+        bootstrap, {f"User:{name}": access_by_role[role].acls() for role, name in users.items()}
+    )
 
 
-def _needs(topics: Topics, control: ControlTopics | None) -> Mapping[str, Access]:
+def _access_by_role(topics: Topics, control: ControlTopics | None) -> Mapping[str, Access]:
     return {**access(topics, control), **connect_access(topics), **colours_access(topics, control)}

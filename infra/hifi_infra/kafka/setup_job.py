@@ -83,8 +83,8 @@ async def set_up(settings: SetupSettings) -> None:
     logger.info("stream-ready", stream=settings.stream, partitions=partitions)
     if control is not None:
         # What is published belongs to the control plane, which may have changed it.
-        published = (await read_registry(settings.kafka, topics)).pipes
-        pipes = [pipe for pipe in pipes if pipe.pipe not in published]
+        published_pipes = (await read_registry(settings.kafka, topics)).pipes
+        pipes = [pipe for pipe in pipes if pipe.pipe not in published_pipes]
     if settings.control_token_file is not None and not settings.colour:
         kafka, token_file = settings.control_bootstrap, settings.control_token_file
         topics_of_principals, variable = settings.principal_topics, "HIFI_CONTROL_TOKEN_FILE"
@@ -101,10 +101,10 @@ async def set_up(settings: SetupSettings) -> None:
 def _pipes(folder: Path | None) -> list[Pipe]:
     if folder is None:
         return []
-    loaded, problems = loader.load(folder)
+    loaded_pipes, problems = loader.load(folder)
     if problems:
         raise Misconfigured("no pipe was published:\n" + "\n".join(f"  {problem}" for problem in problems))
-    return [pipe_file.pipe for pipe_file in loaded]
+    return [pipe_file.pipe for pipe_file in loaded_pipes]
 
 
 async def _users(
@@ -123,26 +123,26 @@ async def _users(
 
 async def _brokers(settings: SetupSettings) -> None:
     end = time.monotonic() + settings.wait_s
-    reported = ""
+    reported_state = ""
     while True:
-        seen = "Kafka does not answer"
+        state = "Kafka does not answer"
         admin = AIOKafkaAdminClient(**client_options(settings.kafka), request_timeout_ms=5000)
         try:
             await admin.start()
             count = len((await admin.describe_cluster())["brokers"])
             if count >= settings.brokers:
                 return
-            seen = f"{count} of {settings.brokers} brokers are up"
+            state = f"{count} of {settings.brokers} brokers are up"
         except (KafkaError, OSError, TimeoutError) as error:
             logger.debug("kafka-unreachable", error=repr(error))
         finally:
             await admin.close()
-        if seen != reported:
-            logger.info("kafka-awaited", kafka=settings.kafka, seen=seen)
-            reported = seen
+        if state != reported_state:
+            logger.info("kafka-awaited", kafka=settings.kafka, seen=state)
+            reported_state = state
         if time.monotonic() > end:
             raise Retryable(
-                f"waited {settings.wait_s:.0f} s for Kafka at {settings.kafka}: {seen}; check that it runs"
+                f"waited {settings.wait_s:.0f} s for Kafka at {settings.kafka}: {state}; check that it runs"
             )
         await asyncio.sleep(RETRY_S)
 

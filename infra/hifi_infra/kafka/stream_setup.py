@@ -56,23 +56,24 @@ async def prepare(
     try:
         async with asyncio.timeout(ANSWER_S):
             copies, _ = replication(await _brokers(bootstrap))
-            existing = await partition_counts(bootstrap, [topics.raw, topics.pipes])
-            if topics.pipes in existing:  # refuses the stream of a later release before anything changes
+            existing_counts = await partition_counts(bootstrap, [topics.raw, topics.pipes])
+            # refuses the stream of a later release before anything changes
+            if topics.pipes in existing_counts:
                 await read_registry(bootstrap, topics)
-            count = partitions or existing.get(topics.raw, DEFAULT_PARTITIONS)
+            count = partitions or existing_counts.get(topics.raw, DEFAULT_PARTITIONS)
             await create_topics(bootstrap, topics, partitions=count, replication=copies, create=create)
             if control is not None:
                 await create_topics(bootstrap, control, partitions=1, replication=copies, create=create)
-            published = await read_registry(bootstrap, topics)
+            registry = await read_registry(bootstrap, topics)
             if coloured:
-                require_fit_for_colours(in_force(published))
-            if published.partitions is None or (coloured and not published.coloured):
+                require_fit_for_colours(in_force(registry))
+            if registry.partitions is None or (coloured and not registry.coloured):
                 await publish(bootstrap, topics, [stream_record(count, coloured=coloured)])
             return count
     except (TimeoutError, KafkaError, OSError, Retryable) as error:
-        why = f": {error}" if str(error) else ""
+        reason = f": {error}" if str(error) else ""
         raise Misconfigured(
-            f"Kafka at {bootstrap} did not answer as expected within {ANSWER_S:.0f} s{why}; "
+            f"Kafka at {bootstrap} did not answer as expected within {ANSWER_S:.0f} s{reason}; "
             "check that it runs and that this is its address"
         ) from error
 
@@ -106,72 +107,77 @@ async def put_in_force(
     """
     require_allowed(pipes)
     pipes = [completed(pipe) for pipe in pipes]
-    published = await read_registry(bootstrap, topics)
-    rollout.require_readable(published, sorted(pipe.pipe for pipe in pipes))
-    if published.coloured:
+    registry = await read_registry(bootstrap, topics)
+    rollout.require_readable(registry, sorted(pipe.pipe for pipe in pipes))
+    if registry.coloured:
         require_fit_for_colours(pipes)
-    require_keys_of_their_own(pipes, [] if delete_missing else in_force(published), variables)
-    require_mask_keys(pipes, {name: revision.pipe for name, revision in published.pipes.items()}, variables)
-    outcome = compare(published, pipes, delete_missing=delete_missing)
+    require_keys_of_their_own(pipes, [] if delete_missing else in_force(registry), variables)
+    require_mask_keys(pipes, {name: revision.pipe for name, revision in registry.pipes.items()}, variables)
+    outcome = compare(registry, pipes, delete_missing=delete_missing)
     by_name = {pipe.pipe: pipe for pipe in pipes}
     if share is not None:
-        outcome = {name: _with_share(published, name, by_name, change) for name, change in outcome.items()}
+        outcome = {name: _with_share(registry, name, by_name, change) for name, change in outcome.items()}
     records = [
         record
         for name, change in outcome.items()
-        for record in _records(published, name, by_name.get(name), change, share)
+        for record in _records(registry, name, by_name.get(name), change, share)
     ]
     if records:
         await publish(bootstrap, topics, records)
     return outcome
 
 
-def in_force(published: RegistrySnapshot) -> list[Pipe]:
+def in_force(registry: RegistrySnapshot) -> list[Pipe]:
     """The pipes in force, and those of rollouts that run."""
-    versions = published.pipes.values()
+    versions = registry.pipes.values()
     return [revision.pipe for revision in versions] + [
         revision.rollout.next.pipe for revision in versions if revision.rollout
     ]
 
 
-def _with_share(published: RegistrySnapshot, name: str, pipes: Mapping[str, Pipe], change: str) -> str:
+def _with_share(registry: RegistrySnapshot, name: str, pipes: Mapping[str, Pipe], change: str) -> str:
     """The change where a declaration gets only a share: a new pipe has no revision to share with."""
-    current = published.pipes.get(name)
+    current_revision = registry.pipes.get(name)
     is_rolling = (
-        current is not None and current.rollout is not None and current.rollout.next.pipe == pipes.get(name)
+        current_revision is not None
+        and current_revision.rollout is not None
+        and current_revision.rollout.next.pipe == pipes.get(name)
     )
     return "rolling out" if change == "changed" or is_rolling else change
 
 
 def _records(
-    published: RegistrySnapshot, name: str, pipe: Pipe | None, change: str, share: int | None
+    registry: RegistrySnapshot, name: str, pipe: Pipe | None, change: str, share: int | None
 ) -> list[Record]:
     if change == "unchanged":
         return []
     if pipe is None:
-        return rollout.delete(published, name)
+        return rollout.delete(registry, name)
     if change != "rolling out" or share is None:
-        return rollout.put_at_once(published, pipe)
-    running = published.pipes[name].rollout
-    if running is not None and running.next.pipe == pipe:
-        return rollout.change_share(published, name, share)
-    return rollout.begin(published, pipe, share)
+        return rollout.put_at_once(registry, pipe)
+    running_rollout = registry.pipes[name].rollout
+    if running_rollout is not None and running_rollout.next.pipe == pipe:
+        return rollout.change_share(registry, name, share)
+    return rollout.begin(registry, pipe, share)
 
 
-def compare(published: RegistrySnapshot, pipes: Sequence[Pipe], *, delete_missing: bool) -> dict[str, str]:
+def compare(registry: RegistrySnapshot, pipes: Sequence[Pipe], *, delete_missing: bool) -> dict[str, str]:
     """Pipe to its change, ordered by name: `new`, `changed`, `unchanged` or `deleted`."""
-    revisions: Mapping[str, PipeRevision] = published.pipes
+    revisions: Mapping[str, PipeRevision] = registry.pipes
 
     def change(pipe: Pipe) -> str:
         if pipe.pipe not in revisions:
             return "new"
-        current = revisions[pipe.pipe]
-        in_use = [current.pipe, *([current.rollout.next.pipe] if current.rollout else [])]
-        return "unchanged" if pipe in in_use else "changed"
+        current_revision = revisions[pipe.pipe]
+        current_pipes = [
+            current_revision.pipe,
+            *([current_revision.rollout.next.pipe] if current_revision.rollout else []),
+        ]
+        return "unchanged" if pipe in current_pipes else "changed"
 
     outcome = {pipe.pipe: change(pipe) for pipe in pipes}
     if delete_missing:
-        outcome |= dict.fromkeys((revisions.keys() | published.held.keys()) - outcome.keys(), "deleted")
+        outcome |= dict.fromkeys((revisions.keys() | registry.held.keys()) - outcome.keys(), "deleted")
     return dict(sorted(outcome.items()))
 
 

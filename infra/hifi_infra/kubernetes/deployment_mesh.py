@@ -51,7 +51,7 @@ class DeploymentMesh:
         self._token = -1
         self._executed: Sequence[ExecutedInstance] = ()
         self._unknown = "the instances have not been read yet"
-        self._used: dict[str, float] = {}
+        self._used_cpu_s: dict[str, float] = {}
         """Pod to its CPU time, seconds: the sum of what the metrics said from one `refresh` to the next."""
         self._refreshed_s = time.monotonic()
 
@@ -92,15 +92,17 @@ class DeploymentMesh:
         now_s = time.monotonic()
         elapsed_s, self._refreshed_s = now_s - self._refreshed_s, now_s
         rates = {
-            name: _use(measured) for measured in metrics if (name := _name(measured)) and _is_new(measured)
+            name: _use(pod_metrics)
+            for pod_metrics in metrics
+            if (name := _name(pod_metrics)) and _is_new(pod_metrics)
         }
-        without = sorted(_name(pod) for pod in pods if _is_ready(pod) and _name(pod) not in rates)
-        self._used = {
-            name: self._used.get(name, 0.0) + rates.get(name, (0.0, 0))[0] * elapsed_s
+        unmeasured_names = sorted(_name(pod) for pod in pods if _is_ready(pod) and _name(pod) not in rates)
+        self._used_cpu_s = {
+            name: self._used_cpu_s.get(name, 0.0) + rates.get(name, (0.0, 0))[0] * elapsed_s
             for name in map(_name, pods)
         }
         self._executed = [self._read(pod, rates) for pod in pods]
-        self._unknown = f"no CPU metric of {', '.join(without)}" if without else ""
+        self._unknown = f"no CPU metric of {', '.join(unmeasured_names)}" if unmeasured_names else ""
 
     async def scale(self, service: str, count: int, reason: str = "") -> None:
         """Set the number of instances; returns once surplus ones have drained.
@@ -114,8 +116,8 @@ class DeploymentMesh:
             raise Misconfigured(
                 f"{service}={count}: name one of {', '.join(FLOW)} and 1 to {MAX_INSTANCES} instances"
             )
-        changed = False
-        while not changed:
+        is_changed = False
+        while not is_changed:
             deployment = await self._deployment(service)
             if _token(deployment) > self._token:
                 raise Retryable(
@@ -125,7 +127,7 @@ class DeploymentMesh:
                 raise Retryable(f"a rollout of {service} runs: its instances have different releases")
             try:
                 await self._set_replicas(deployment, count)
-                changed = True
+                is_changed = True
             except Conflict:  # its status changes often: read it again
                 continue
         logger.info("instances-changed", service=service, count=count, reason=reason)
@@ -156,15 +158,15 @@ class DeploymentMesh:
         raise Misconfigured(f"{service} to {release}: {_NO_RELEASES}")
 
     async def _set_replicas(self, deployment: Mapping[str, Any], count: int) -> None:
-        about = deployment["metadata"]
+        metadata = deployment["metadata"]
         change = {
             "metadata": {
-                "resourceVersion": about["resourceVersion"],
+                "resourceVersion": metadata["resourceVersion"],
                 "annotations": {STEP: str(self._token)},
             },
             "spec": {"replicas": count},
         }
-        await self._api.merge(_APPS, "deployments", about["name"], change)
+        await self._api.merge(_APPS, "deployments", metadata["name"], change)
 
     async def _wait_drained(self, service: str, count: int) -> None:
         end_s = time.monotonic() + _DRAINED_WITHIN_S
@@ -202,7 +204,7 @@ class DeploymentMesh:
             service=_service(pod),
             name=name,
             port=HEALTH_PORT,
-            used_s=self._used[name],
+            used_s=self._used_cpu_s[name],
             release=pod["spec"]["containers"][0]["image"].rpartition(":")[2],
             ready=_is_ready(pod),
             ready_after_s=_ready_after_s(pod),
@@ -228,8 +230,8 @@ def _token(deployment: Mapping[str, Any]) -> int:
 def _is_rolling(deployment: Mapping[str, Any]) -> bool:
     """Whether its pods are not all of one template yet."""
     status, count = deployment["status"], deployment["spec"]["replicas"]
-    is_seen = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
-    return not is_seen or status.get("updatedReplicas", 0) != status.get("replicas", 0) or count == 0
+    is_observed = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
+    return not is_observed or status.get("updatedReplicas", 0) != status.get("replicas", 0) or count == 0
 
 
 def _ready_at(pod: Mapping[str, Any]) -> datetime | None:
@@ -245,20 +247,22 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
 
 def _ready_after_s(pod: Mapping[str, Any]) -> float | None:
     """Seconds from the start of its process; None after a restart, of which the condition may not tell."""
-    ready = _ready_at(pod)
+    ready_time = _ready_at(pod)
     containers = pod["status"].get("containerStatuses", [])
-    if ready is None or not containers or containers[0]["restartCount"]:
+    if ready_time is None or not containers or containers[0]["restartCount"]:
         return None
-    started = containers[0]["state"].get("running", {}).get("startedAt")
-    return None if started is None else (ready - datetime.fromisoformat(started)).total_seconds()
+    started_at = containers[0]["state"].get("running", {}).get("startedAt")
+    return None if started_at is None else (ready_time - datetime.fromisoformat(started_at)).total_seconds()
 
 
-def _use(measured: Mapping[str, Any]) -> tuple[float, int]:
+def _use(pod_metrics: Mapping[str, Any]) -> tuple[float, int]:
     """CPU in cores and memory in bytes of a pod."""
-    used = [container["usage"] for container in measured["containers"]]
-    return sum(quantity(part["cpu"]) for part in used), int(sum(quantity(part["memory"]) for part in used))
+    usages = [container["usage"] for container in pod_metrics["containers"]]
+    return sum(quantity(usage["cpu"]) for usage in usages), int(
+        sum(quantity(usage["memory"]) for usage in usages)
+    )
 
 
-def _is_new(measured: Mapping[str, Any]) -> bool:
+def _is_new(pod_metrics: Mapping[str, Any]) -> bool:
     """Whether metrics are not left from before metrics-server has stopped to read them."""
-    return time.time() - datetime.fromisoformat(measured["timestamp"]).timestamp() < _METRIC_LIFE_S
+    return time.time() - datetime.fromisoformat(pod_metrics["timestamp"]).timestamp() < _METRIC_LIFE_S

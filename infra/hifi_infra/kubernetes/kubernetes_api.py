@@ -23,7 +23,7 @@ class Conflict(Retryable):
 
 @dataclass(frozen=True, slots=True)
 class ApiAccess:
-    """Where the API is, and how to use it.
+    """Address of the API, and the credentials for it.
 
     Attributes:
         url: of the API server.
@@ -39,7 +39,7 @@ class ApiAccess:
 
     @classmethod
     def of_pod(cls, environment: Mapping[str, str]) -> "ApiAccess":
-        """That of the pod that this process runs in.
+        """The access of the pod that this process runs in.
 
         Raises:
             Misconfigured: it runs in none, or the pod has no token.
@@ -96,29 +96,29 @@ class KubernetesApi:
         return f"{self._access.url}/{root}/{group}/namespaces/{self._access.namespace}/{kind}"
 
     async def _request(
-        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, **more: Any
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, **options: Any
     ) -> dict[str, Any]:
         try:
             token = self._access.token_file.read_text().strip()
-            authorized = {"authorization": f"Bearer {token}", **(headers or {})}
+            request_headers = {"authorization": f"Bearer {token}", **(headers or {})}
             async with self._session.request(
-                method, url, ssl=self._trust, headers=authorized, timeout=_TIMEOUT, **more
+                method, url, ssl=self._trust, headers=request_headers, timeout=_TIMEOUT, **options
             ) as answer:
                 content = await answer.read()
                 if answer.ok:
                     return dict(orjson.loads(content))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise Retryable(f"the Kubernetes API does not answer: {error!r}") from error
-        why = _message(content)
+        reason = _message(content)
         if answer.status == _CONFLICT:
-            raise Conflict(why)
+            raise Conflict(reason)
         if answer.status in {401, 403}:
-            raise Misconfigured(f"the Kubernetes API refuses: {why}")
-        raise Retryable(f"the Kubernetes API answers {answer.status}: {why}")
+            raise Misconfigured(f"the Kubernetes API refuses: {reason}")
+        raise Retryable(f"the Kubernetes API answers {answer.status}: {reason}")
 
 
 def _message(content: bytes) -> str:
-    """Why a request was refused: a Status of Kubernetes, or plain text where an API is not there."""
+    """The reason why a request was refused: a Status of Kubernetes, or plain text where an API is not there."""
     try:
         return str(orjson.loads(content)["message"])
     except (ValueError, KeyError, TypeError):

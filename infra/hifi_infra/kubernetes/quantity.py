@@ -26,6 +26,6 @@ def quantity(text: str) -> float:
     Raises:
         ValueError: it is none.
     """
-    if (parts := _QUANTITY.fullmatch(text)) is None or parts["unit"] not in _UNITS:
+    if (match := _QUANTITY.fullmatch(text)) is None or match["unit"] not in _UNITS:
         raise ValueError(f"{text!r} is no quantity of Kubernetes")
-    return float(parts["number"]) * _UNITS[parts["unit"]]
+    return float(match["number"]) * _UNITS[match["unit"]]

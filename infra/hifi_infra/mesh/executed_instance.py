@@ -47,7 +47,7 @@ class ExecutedInstance:
         return client_id == self.member or (self.member.endswith("-") and client_id.startswith(self.member))
 
     def json(self) -> dict[str, Any]:
-        """Its form in the executor's API."""
+        """The instance as JSON of the executor's API."""
         return asdict(self)
 
 

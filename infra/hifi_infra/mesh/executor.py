@@ -38,7 +38,7 @@ _Change = TypeVar("_Change", bound=InstanceChange)
 
 
 class ExecutedMesh(Protocol):
-    """What the executor needs of a mesh: see `hifi_infra.mesh.mesh.Mesh` and `hifi_infra.containers.container_mesh`."""
+    """Interface of a mesh for the executor, as in `hifi_infra.mesh.mesh` and `hifi_infra.containers.container_mesh`."""
 
     def executed(self) -> Sequence[ExecutedInstance]:
         """Every instance of the data plane and, where the mesh runs it, of the control plane."""
@@ -136,11 +136,11 @@ class Executor:
         try:
             return kind.model_validate_json(await request.body())
         except ValidationError as error:
-            invalid = "; ".join(
+            invalid_fields = "; ".join(
                 f"{'.'.join(map(str, field['loc'])) or 'the body'}: {field['msg']}"
                 for field in error.errors()
             )
-            raise Problem(400, f"{invalid}; see /openapi.json.") from None
+            raise Problem(400, f"{invalid_fields}; see /openapi.json.") from None
 
     @contextlib.asynccontextmanager
     async def _step(self, token: int) -> AsyncIterator[None]:
@@ -163,8 +163,8 @@ class Executor:
                 raise Problem(503, str(error)) from None
 
     def _require_secret(self, request: Request) -> None:
-        sent = request.headers.get("authorization", "")
-        if not hmac.compare_digest(sent.encode(), f"Bearer {self.secret}".encode()):
+        authorization = request.headers.get("authorization", "")
+        if not hmac.compare_digest(authorization.encode(), f"Bearer {self.secret}".encode()):
             raise Problem(401, "Send the secret of this executor as `Authorization: Bearer SECRET`.")
 
 

@@ -30,7 +30,7 @@ _Token = Annotated[int, Field(ge=0, lt=2**63, description="Of the step that the 
 
 
 class InstanceChange(BaseModel):
-    """What each change has."""
+    """Fields of each change."""
 
     model_config = ConfigDict(strict=True)
 

@@ -65,8 +65,8 @@ class Fleet:
 
     def all(self) -> Iterator[Instance]:
         """Every instance: the control plane, then the services in the order of the flow."""
-        for ones in self.instances.values():
-            yield from ones
+        for service_instances in self.instances.values():
+            yield from service_instances
 
     @property
     def ready(self) -> bool:
@@ -78,8 +78,10 @@ class Fleet:
         lines = []
         for instance in self.all():
             if not instance.ready:
-                why = "; ".join(instance.readiness.waiting.values()) or instance.readiness.state
-                lines.append(f"  {instance.name}: {instance.misconfiguration or why} (log: {instance.log})")
+                reason = "; ".join(instance.readiness.waiting.values()) or instance.readiness.state
+                lines.append(
+                    f"  {instance.name}: {instance.misconfiguration or reason} (log: {instance.log})"
+                )
         return lines
 
     async def start(self, *services: str) -> None:
@@ -125,16 +127,16 @@ class Fleet:
         service, number = _parsed(name)
         require_release(release, service)
         instances = self.instances[service]
-        old = next((instance for instance in instances if instance.spec.number == number), None)
-        if old is not None and old.spec.release == release:
+        old_instance = next((instance for instance in instances if instance.spec.number == number), None)
+        if old_instance is not None and old_instance.spec.release == release:
             return
-        if old is None:
+        if old_instance is None:
             await self._add(service, number, release)
         else:
-            await old.stop(STOP_GRACE_S)
-            spec = replace(old.spec, release=release)
-            new = instances[instances.index(old)] = self._instance(spec)
-            await new.start()
+            await old_instance.stop(STOP_GRACE_S)
+            spec = replace(old_instance.spec, release=release)
+            replacement = instances[instances.index(old_instance)] = self._instance(spec)
+            await replacement.start()
         self._journal.add(
             "release-changed", f"{name} runs {release} now: {reason}", service=service, instance=name
         )
@@ -173,17 +175,17 @@ class Fleet:
     def cpu_seconds(self) -> dict[str, float]:
         """CPU time so far by service, all its instances together, in seconds."""
         return {
-            name: sum(instance.cpu_seconds() for instance in ones)
-            for name, ones in self.instances.items()
-            if ones
+            name: sum(instance.cpu_seconds() for instance in service_instances)
+            for name, service_instances in self.instances.items()
+            if service_instances
         }
 
     def rss_bytes(self) -> dict[str, int]:
         """Resident memory now by service, all its instances together."""
         return {
-            name: sum(instance.rss_bytes() for instance in ones)
-            for name, ones in self.instances.items()
-            if ones
+            name: sum(instance.rss_bytes() for instance in service_instances)
+            for name, service_instances in self.instances.items()
+            if service_instances
         }
 
     def executed(self) -> list[ExecutedInstance]:
@@ -192,21 +194,23 @@ class Fleet:
 
     def describe(self) -> list[RunningInstance]:
         """Every instance, including one that has just ended and is about to be started again."""
-        return [_described(instance) for instance in self.all() if instance.process.started]
+        return [_running_instance(instance) for instance in self.all() if instance.process.started]
 
     async def _add(self, service: str, number: int | None = None, release: str | None = None) -> None:
-        taken = {
+        used_ports = {
             self._plan.port,
             self._plan.console_port,
             self._plan.manage_port,
             *(instance.spec.port for instance in self.all()),
         }
-        used = {instance.spec.number for instance in self.instances[service]}
+        used_numbers = {instance.spec.number for instance in self.instances[service]}
         if number is None:
-            number = next(candidate for candidate in range(1, MAX_INSTANCES + 2) if candidate not in used)
+            number = next(
+                candidate for candidate in range(1, MAX_INSTANCES + 2) if candidate not in used_numbers
+            )
         if release is None:
             release = self.releases.get(service, INSTALLED)
-        instance = self._instance(InstanceSpec(service, number, free_port(but=taken), release))
+        instance = self._instance(InstanceSpec(service, number, free_port(but=used_ports), release))
         self.instances[service].append(instance)
         await instance.start()
 
@@ -261,11 +265,11 @@ class Fleet:
             return
         client_id = self._environment(spec)["HIFI_INSTANCE"]
         try:
-            removed = await remove_group_members(self.bootstrap, self._plan.stream, client_id)
+            removed_count = await remove_group_members(self.bootstrap, self._plan.stream, client_id)
         except Retryable as error:
             logger.warning("group-members-not-removed", instance=client_id, error=str(error))
         else:
-            logger.info("group-members-removed", instance=client_id, members=removed)
+            logger.info("group-members-removed", instance=client_id, members=removed_count)
 
 
 def _parsed(name: str) -> tuple[str, int]:
@@ -278,7 +282,7 @@ def _parsed(name: str) -> tuple[str, int]:
     return service, int(number)
 
 
-def _described(instance: Instance) -> RunningInstance:
+def _running_instance(instance: Instance) -> RunningInstance:
     pid, spec = instance.process.pid, instance.spec
     return RunningInstance(
         service=spec.service,

@@ -38,18 +38,18 @@ async def get(
     Raises:
         OSError: no answer in time, or not an HTTP answer.
     """
-    further = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    header_lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     try:
         async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_connection(host, port)
             try:
-                head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{further}Connection: close\r\n\r\n"
+                head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{header_lines}Connection: close\r\n\r\n"
                 writer.write(head.encode())
                 answer = await reader.read()
             finally:
                 writer.close()
-        answered, _, body = answer.partition(b"\r\n\r\n")
-        return int(answered.split(b" ", 2)[1]), body
+        answer_head, _, body = answer.partition(b"\r\n\r\n")
+        return int(answer_head.split(b" ", 2)[1]), body
     except (TimeoutError, ValueError, IndexError) as error:
         raise OSError(f"{host}:{port}{path} gives no answer") from error
 

@@ -59,7 +59,7 @@ class Instance:
 
     @property
     def name(self) -> str:
-        """As in `normalize-2`."""
+        """Name of the instance, such as `normalize-2`."""
         return self.spec.name
 
     @property
@@ -129,12 +129,12 @@ class Instance:
     async def _supervise(self) -> None:
         failures = 0
         while True:
-            began = time.monotonic()
+            began_s = time.monotonic()
             code = await self.process.wait()
             self.readiness = NO_ANSWER
             if self._stopping:
                 return
-            if time.monotonic() - began > STABLE_S:
+            if time.monotonic() - began_s > STABLE_S:
                 failures = 0
             pause_s = backoff_s(failures, BACKOFF_S)
             self._report_death(code, pause_s)

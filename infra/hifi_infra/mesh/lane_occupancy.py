@@ -1,4 +1,4 @@
-"""How full the lanes of egest are: requests in flight over those that may be, from the metrics of its instances."""
+"""Occupancy of the lanes of egest: requests in flight over those that may be, from the metrics of its instances."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -36,11 +36,11 @@ def occupancy_of(pages: Iterable[str]) -> float:
     Raises:
         ValueError: a page has another format.
     """
-    running = allowed = 0.0
+    running_requests = allowed_requests = 0.0
     for page in pages:
         for family in text_string_to_metric_families(page):
             if family.name == _REQUESTS:
-                running += sum(sample.value for sample in family.samples)
+                running_requests += sum(sample.value for sample in family.samples)
             elif family.name == _CONCURRENCY:
-                allowed += sum(sample.value for sample in family.samples)
-    return min(1.0, running / allowed) if allowed else 0.0
+                allowed_requests += sum(sample.value for sample in family.samples)
+    return min(1.0, running_requests / allowed_requests) if allowed_requests else 0.0

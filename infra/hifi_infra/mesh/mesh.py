@@ -55,7 +55,7 @@ class Mesh:
         self.brokers: BrokerSupervisor | None = None
         self.partitions: int | None = None
         self.phase = "not started"
-        """What it does now, as a phrase."""
+        """Its present activity, as a phrase."""
         self._serving = contextlib.AsyncExitStack()
         self._lock: IO[str] | None = None
         self._prober: asyncio.Task[None] | None = None
@@ -152,12 +152,12 @@ class Mesh:
         self._write_state()
 
     async def set_release(self, name: str, release: str, reason: str) -> None:
-        """As `Fleet.set_release`."""
+        """Set the release of an instance, as `Fleet.set_release` does."""
         await self.fleet.set_release(name, release, reason)
         self._write_state()
 
     async def remove(self, name: str, reason: str) -> None:
-        """As `Fleet.remove`."""
+        """Remove an instance, as `Fleet.remove` does."""
         await self.fleet.remove(name, reason)
         self._write_state()
 
@@ -203,11 +203,11 @@ class Mesh:
         return self.fleet.rss_bytes() | ({"kafka": self.brokers.rss_bytes()} if self.brokers else {})
 
     def describe(self) -> RunningMesh:
-        """What runs now: the content of `mesh.json`."""
-        me = os.getpid()
+        """The mesh that runs now: the content of `mesh.json`."""
+        pid = os.getpid()
         return RunningMesh(
-            pid=me,
-            created=running.created(me),
+            pid=pid,
+            created=running.created(pid),
             stream=self.plan.stream,
             kafka=self.bootstrap,
             brokers=self.cluster.brokers if self.cluster else None,
@@ -226,8 +226,8 @@ class Mesh:
 
     async def _start(self, pipes: Sequence[Pipe]) -> None:
         self.phase = "waiting for processes of an earlier mesh to end"
-        if left := await running.wait_for_earlier(self.plan.data):
-            text = f"{left} process(es) of an earlier mesh still ran and have ended"
+        if earlier_count := await running.wait_for_earlier(self.plan.data):
+            text = f"{earlier_count} process(es) of an earlier mesh still ran and have ended"
             self.journal.add("earlier-processes-ended", text, bad=True)
         for service, port, option in (
             ("ingest", self.plan.port, "--port"),
@@ -285,14 +285,14 @@ class Mesh:
 
     async def _start_stream(self, pipes: Sequence[Pipe]) -> None:
         self.phase = "creating the stream's topics"
-        preparing = asyncio.create_task(self._prepare_stream())
+        prepare_task = asyncio.create_task(self._prepare_stream())
         try:
             coloured = bool(load(StreamSettings).colour)
             if coloured:  # no service may see pipes that a colour is refused for
-                await preparing
+                await prepare_task
             await self.fleet.start(*FLOW)
             self._write_state()
-            self.partitions = await preparing
+            self.partitions = await prepare_task
             if not coloured and (self.plan.console or self.plan.control):
                 # Both colours share theirs, which are on the control plane's Kafka.
                 name = f"{ADMIN}@{socket.gethostname()}" if self.plan.kafka else ADMIN
@@ -300,7 +300,7 @@ class Mesh:
                     self.bootstrap, self.plan.principal_topics, self.plan.token, name
                 )
         finally:
-            preparing.cancel()
+            prepare_task.cancel()
         if self.plan.control:
             await self._start_control()
         if pipes:
@@ -346,14 +346,14 @@ class Mesh:
             self._prober = None
 
     def _write_state(self) -> None:
-        now = self.describe()
-        if now != self._written_state:
+        description = self.describe()
+        if description != self._written_state:
             with contextlib.suppress(OSError):  # a full disk; the next probe tries again
-                running.write(self.plan.data, now)
-                self._written_state = now
+                running.write(self.plan.data, description)
+                self._written_state = description
 
-    def _set_stopping(self, what: str) -> None:
-        self.phase = f"stopping {what}"
+    def _set_stopping(self, subject: str) -> None:
+        self.phase = f"stopping {subject}"
 
     def _unlock(self) -> None:
         self.phase = "stopped"
@@ -364,7 +364,7 @@ class Mesh:
 
 def processes(mesh: Mesh) -> Mapping[str, Process]:
     """Every process of the mesh by its name, brokers as `broker-1`, for fault injection."""
-    named = {instance.name: instance.process for instance in mesh.all()}
+    by_name = {instance.name: instance.process for instance in mesh.all()}
     if mesh.cluster is not None:
-        named |= {f"broker-{number}": process for number, process in mesh.cluster.processes.items()}
-    return named
+        by_name |= {f"broker-{number}": process for number, process in mesh.cluster.processes.items()}
+    return by_name

@@ -149,7 +149,7 @@ class InstanceSpec:
 
     @property
     def name(self) -> str:
-        """Its name in logs and metrics."""
+        """Name of the instance in logs and metrics."""
         return f"{self.service}-{self.number}"
 
 
@@ -235,7 +235,7 @@ def environment(
         variables["HIFI_CONTROL"] = plan.control_topics.control
     if spec.service == "scale":
         variables["HIFI_SCALE_BOUNDS"] = ",".join(
-            f"{service}={least}-{most}" for service, (least, most) in plan.bounds.items()
+            f"{service}={lowest}-{highest}" for service, (lowest, highest) in plan.bounds.items()
         )
     if spec.service == "enrich":
         variables["HIFI_ENRICH_TRIGGER"] = plan.trigger

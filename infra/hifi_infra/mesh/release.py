@@ -72,10 +72,10 @@ def release_environment(release: str, variables: Mapping[str, str]) -> dict[str,
     folder = Path(release)
     if release == INSTALLED or (folder / _PYTHON).is_file():
         return dict(variables)
-    shared = [folder / name for name in _SHARED]
+    shared_folders = [folder / name for name in _SHARED]
     other_packages = [package for top in _TOPS for package in sorted((folder / top).glob("*"))]
     path = [
-        *(str(package) for package in (*shared, *other_packages) if package.is_dir()),
+        *(str(package) for package in (*shared_folders, *other_packages) if package.is_dir()),
         variables.get("PYTHONPATH", ""),
     ]
     return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, path))}

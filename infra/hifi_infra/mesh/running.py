@@ -111,13 +111,13 @@ def _require_readable(data: Path, content: bytes) -> None:
         Misconfigured: it is one.
     """
     with contextlib.suppress(ValueError):
-        written = orjson.loads(content)
-        data_format = written.get("data_format") if isinstance(written, dict) else None
+        description = orjson.loads(content)
+        data_format = description.get("data_format") if isinstance(description, dict) else None
         if isinstance(data_format, int) and data_format > DATA_FORMAT:
             raise Misconfigured(
-                f"{data} was last used by hifi {written.get('release') or 'of a newer release'}, whose data folders "
-                f"(format {data_format}) this release, {version('infra')}, cannot read; nothing was changed. Install "
-                "that release again, or name another folder with --data"
+                f"{data} was last used by hifi {description.get('release') or 'of a newer release'}, whose data "
+                f"folders (format {data_format}) this release, {version('infra')}, cannot read; nothing was changed. "
+                "Install that release again, or name another folder with --data"
             )
 
 
@@ -127,12 +127,12 @@ def find(data: Path) -> RunningMesh | None:
     return mesh if mesh is not None and is_alive(mesh) else None
 
 
-def write(data: Path, running: RunningMesh) -> None:
+def write(data: Path, mesh: RunningMesh) -> None:
     """Write the description. The file is replaced at once: a reader gets the old or the new one, whole."""
-    part = state_file(data).with_suffix(".part")
-    written = running.model_copy(update={"release": version("infra")})
-    part.write_text(written.model_dump_json(indent=1))
-    part.replace(state_file(data))
+    temporary_file = state_file(data).with_suffix(".part")
+    description = mesh.model_copy(update={"release": version("infra")})
+    temporary_file.write_text(description.model_dump_json(indent=1))
+    temporary_file.replace(state_file(data))
 
 
 def lock(data: Path) -> IO[str]:
@@ -158,10 +158,10 @@ def lock(data: Path) -> IO[str]:
             raise Misconfigured(
                 f"the data folder {data} cannot be locked: {error.strerror}; name another with --data"
             ) from error
-        running = read(data)
-        who = f" (process {running.pid}, {running.url})" if running else ""
+        mesh = read(data)
+        owner = f" (process {mesh.pid}, {mesh.url})" if mesh else ""
         raise Misconfigured(
-            f"a mesh already runs on {data}{who}: stop it with `hifi down --data {data}`, "
+            f"a mesh already runs on {data}{owner}: stop it with `hifi down --data {data}`, "
             "or give this one a folder of its own with --data"
         ) from error
     return file
@@ -175,20 +175,22 @@ async def wait_for_earlier(data: Path, within_s: float = EARLIER_END_S) -> int:
     Returns:
         How many of its processes still ran at the call.
     """
-    running = read(data)
-    left = (
-        [process for instance in running.instances if (process := _same(instance.pid, instance.created))]
-        if running
+    mesh = read(data)
+    remaining_processes = (
+        [process for instance in mesh.instances if (process := _find_process(instance.pid, instance.created))]
+        if mesh
         else []
     )
-    count = len(left)
+    count = len(remaining_processes)
     end = time.monotonic() + within_s
-    while left and time.monotonic() < end:
+    while remaining_processes and time.monotonic() < end:
         await asyncio.sleep(0.05)
-        left = [
-            process for process in left if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        remaining_processes = [
+            process
+            for process in remaining_processes
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
         ]
-    for process in left:
+    for process in remaining_processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
     return count
@@ -202,15 +204,15 @@ def created(pid: int) -> float:
         return 0.0
 
 
-def is_alive(running: RunningMesh) -> bool:
+def is_alive(mesh: RunningMesh) -> bool:
     """Whether the mesh's own process still runs."""
-    return _same(running.pid, running.created) is not None
+    return _find_process(mesh.pid, mesh.created) is not None
 
 
-def _same(pid: int, created: float) -> psutil.Process | None:
+def _find_process(pid: int, created_s: float) -> psutil.Process | None:
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        if abs(process.create_time() - created) < 0.05 and process.status() != psutil.STATUS_ZOMBIE:
+        if abs(process.create_time() - created_s) < 0.05 and process.status() != psutil.STATUS_ZOMBIE:
             return process
     return None
 

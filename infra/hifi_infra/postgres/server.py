@@ -45,10 +45,10 @@ def postgres_programs() -> Path:
 
 
 def _find_programs() -> Path | None:
-    programs = [path for place in _PLACES for path in Path("/").glob(f"{place[1:]}/initdb")]
-    on_path = shutil.which("initdb")
-    if on_path:
-        programs.append(Path(on_path).resolve())
+    programs = [path for pattern in _PLACES for path in Path("/").glob(f"{pattern[1:]}/initdb")]
+    path_program = shutil.which("initdb")
+    if path_program:
+        programs.append(Path(path_program).resolve())
     return max(programs).parent if programs else None
 
 
@@ -56,7 +56,7 @@ class PostgresServer:
     """Runs from `start` to `remove`. Its data are in a folder of their own below /tmp, which other users may enter."""
 
     def __init__(self, name: str, log: Path, options: Mapping[str, str] | None = None) -> None:
-        """Nothing is started yet.
+        """Prepare the server; `start` starts it.
 
         Args:
             name: for messages.
@@ -112,8 +112,8 @@ class PostgresServer:
         assert process is not None
         await process.start()
         end_s = time.monotonic() + _START_S
-        ready = [str(self._programs / "pg_isready"), "-h", "127.0.0.1", "-p", str(self.port), "-q"]
-        while await asyncio.to_thread(subprocess.call, ready) != 0:
+        ready_command = [str(self._programs / "pg_isready"), "-h", "127.0.0.1", "-p", str(self.port), "-q"]
+        while await asyncio.to_thread(subprocess.call, ready_command) != 0:
             if not process.running or time.monotonic() > end_s:
                 raise Retryable(
                     f"{self._name} does not start; end of its log {self._log}:\n{process.tail(5)}"

@@ -18,8 +18,8 @@ def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # the parent ended before prctl: the kernel will send no signal
         sys.exit(128 + signal.SIGKILL)
-    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec would pass that on
-        signal.signal(ignored, signal.SIG_DFL)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec would pass that on
+        signal.signal(number, signal.SIG_DFL)
     os.execvp(program[0], program)  # noqa: S606 - no shell is wanted
 
 

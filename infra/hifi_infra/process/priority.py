@@ -43,8 +43,8 @@ def can_restore() -> bool:
     """Whether this process may give a priority back that was lowered."""
     if sys.platform != "linux":
         return False
-    soft, _ = resource.getrlimit(resource.RLIMIT_NICE)
-    if soft == resource.RLIM_INFINITY or soft >= 20 - os.getpriority(os.PRIO_PROCESS, 0):
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NICE)
+    if soft_limit == resource.RLIM_INFINITY or soft_limit >= 20 - os.getpriority(os.PRIO_PROCESS, 0):
         return True
     with contextlib.suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/self/status").read_text().splitlines()
@@ -70,9 +70,9 @@ def restore(pid: int) -> None:
 
 def _set_class(pid: int, scheduling_class: int) -> None:
     """Set the scheduling class of the threads that run in the other one of the two."""
-    left = {os.SCHED_IDLE: os.SCHED_OTHER, os.SCHED_OTHER: os.SCHED_IDLE}[scheduling_class]
+    other_class = {os.SCHED_IDLE: os.SCHED_OTHER, os.SCHED_OTHER: os.SCHED_IDLE}[scheduling_class]
     for _ in range(_PASSES):  # a thread may start another one while this goes on
-        threads = [thread for thread in _threads(pid) if _class(thread) == left]
+        threads = [thread for thread in _threads(pid) if _class(thread) == other_class]
         if not threads:
             return
         for thread in threads:
@@ -113,7 +113,7 @@ def _set_autogroup(process: int, niceness: int) -> None:
 
 
 def _autogroup(process: int | str) -> list[str]:
-    """Its name and its niceness, with a word between them; empty for a process without one, or that has ended."""
+    """Name and niceness of its autogroup, with a word between them; empty without one, or once it has ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{process}/autogroup").read_text().split()
     return []

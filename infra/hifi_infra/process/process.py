@@ -133,7 +133,7 @@ class Process:
     async def stop(self, grace_s: float = 10.0) -> int:
         """Send SIGTERM, and kill the whole group after `grace_s` seconds. Returns the exit code."""
         self.cpu_seconds()
-        self._signal(signal.SIGTERM, alone=True)  # it ends its children itself, in its own order
+        self._signal(signal.SIGTERM, leader_only=True)  # it ends its children itself, in its own order
         self._signal(signal.SIGCONT)  # a paused process would not handle SIGTERM
         try:
             async with asyncio.timeout(grace_s):
@@ -211,11 +211,11 @@ class Process:
             yield leader
             yield from leader.children(recursive=True)
 
-    def _signal(self, number: signal.Signals, *, alone: bool = False) -> None:
+    def _signal(self, number: signal.Signals, *, leader_only: bool = False) -> None:
         # Until `_reap` has waited for it, the system gives its number to no other process.
         if self.running:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number) if alone else os.killpg(self.pid, number)
+                os.kill(self.pid, number) if leader_only else os.killpg(self.pid, number)
 
     def _reap(self) -> None:
         popen = self._popen
@@ -285,11 +285,11 @@ async def _exited(pid: int, process: Process) -> None:
     if not process.running:
         return
     loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
+    end_event = asyncio.Event()
     descriptor = os.pidfd_open(pid)
     try:
-        loop.add_reader(descriptor, ended.set)
-        await ended.wait()
+        loop.add_reader(descriptor, end_event.set)
+        await end_event.wait()
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)

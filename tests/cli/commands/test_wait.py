@@ -69,7 +69,7 @@ def test_event_times_are_settled_once_what_was_acknowledged_before_the_wait_is()
     late = {"last_1m": 1, "by_s": 7.5, "open": 1, "newest": [{"event": "e:1", "by_s": 7.5}]}
 
     def missing(**more: Any) -> list[str]:
-        return missing_of([row(**more)], "orders", None, NOON, since=NOON)
+        return missing_of([row(**more)], "orders", None, NOON, wait_start=NOON)
 
     assert missing() == []
     for more, until, reason in (

@@ -21,16 +21,16 @@ class NotedColour:
     async def is_running(self) -> bool:
         return self.runs
 
-    async def start(self, setup: ColourSetup, *, beside: bool) -> None:
+    async def start(self, setup: ColourSetup, *, in_background: bool) -> None:
         del setup
         self.runs = self.was_started = True
-        self.beside.append(beside)
+        self.beside.append(in_background)
 
     async def stop(self) -> None:
         self.runs = False
 
-    async def adjust_priority(self, *, alone: bool) -> None:
-        del alone
+    async def adjust_priority(self, *, is_only: bool) -> None:
+        del is_only
 
 
 async def test_a_colour_that_wakes_gives_way_and_one_that_has_died_does_not(

@@ -51,7 +51,7 @@ async def asked(
 
     def ask() -> list[dict[str, Any]]:
         answers = {
-            url: read_rows(url, key, "flights-now", at_least=at_least, within_s=1, most=most) for url in urls
+            url: read_rows(url, key, "flights-now", at_least=at_least, within_s=1, row_limit=most) for url in urls
         }
         result = query(merged(answers), "flights_now", sql, rows=1000, within_s=30)
         return [dict(zip(result.columns, row, strict=True)) for row in result.rows]

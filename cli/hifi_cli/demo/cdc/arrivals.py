@@ -1,4 +1,4 @@
-"""What arrived where, and how late: the webhook's own log, the receipts, and the rows of both tables."""
+"""Arrivals at each destination, and their lags: the webhook's own log, the receipts, and the rows of both tables."""
 
 import hashlib
 import hmac
@@ -28,7 +28,7 @@ _UNKNOWN_S: Final = (-10, 30)
 
 @dataclass(slots=True)
 class Arrivals:
-    """What the webhook has received.
+    """Events that the webhook has received.
 
     Attributes:
         committed_ms: event id to the time of the change's commit, milliseconds since 1970 UTC.
@@ -75,7 +75,7 @@ class Arrivals:
         )
 
     def lags_ms(self, answered_ms: Mapping[str, float]) -> list[float]:
-        """From the commit of each change, without the snapshot, to an answer, by event id; milliseconds, sorted."""
+        """Lags from the commit of each change, without the snapshot, to an answer by event id, milliseconds, sorted."""
         return sorted(
             at_ms - self.committed_ms[name]
             for name, at_ms in answered_ms.items()
@@ -84,7 +84,7 @@ class Arrivals:
 
 
 class Receipts(NamedTuple):
-    """What the receipts say.
+    """Answers and failures by the receipts.
 
     Attributes:
         answered_ms: destination to event id to the time of its first delivery, milliseconds since 1970 UTC.
@@ -110,8 +110,8 @@ async def read_receipts(bootstrap: str, topics: Topics) -> Receipts:
         ]
         consumer.assign(partitions)
         await consumer.seek_to_beginning(*partitions)
-        ends = await consumer.end_offsets(partitions)
-        while any([await consumer.position(tp) < end for tp, end in ends.items()]):
+        end_offsets = await consumer.end_offsets(partitions)
+        while any([await consumer.position(tp) < end for tp, end in end_offsets.items()]):
             for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
                 for record in records:
                     receipt = fields(record.headers)
@@ -141,8 +141,8 @@ def _by_destination(records: Iterable[Mapping[str, bytes]], ids: Mapping[bytes, 
 
 def _may_follow(kill_ns: int, first_ns: int, again_ns: int) -> bool:
     """Whether a kill explains that a request was repeated: the receipt of the first one may have been lost."""
-    since, until = _UNKNOWN_S
-    return first_ns + since * 1e9 <= kill_ns <= min(first_ns + until * 1e9, again_ns)
+    shortest_s, longest_s = _UNKNOWN_S
+    return first_ns + shortest_s * 1e9 <= kill_ns <= min(first_ns + longest_s * 1e9, again_ns)
 
 
 def lake_rows(warehouse: Path) -> dict[str, dict[str, Any]]:

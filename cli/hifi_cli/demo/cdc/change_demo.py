@@ -38,7 +38,7 @@ CHANGES: Final = 1_200
 CHANGES_S: Final = 60.0
 _READY_S: Final = 600.0
 _QUIET_S: Final = 300.0
-"""What has not arrived after so long without any progress counts as lost; a slow machine needs minutes for Spark."""
+"""Time without any progress after which a missing arrival counts as lost; a slow machine needs minutes for Spark."""
 _TELL_S: Final = 15.0
 _POLL_S: Final = 1.0
 _BETWEEN_KILLS_S: Final = 4.0
@@ -108,10 +108,12 @@ class ChangeDemo:
         await asyncio.to_thread(database.prepare, source.url, ROWS, type_rows)
         await asyncio.to_thread(_create_tables, target.url)
         await self._start_mesh()
-        seen = Arrivals(RequestLogReader(workspace.request_log))
+        webhook_arrivals = Arrivals(RequestLogReader(workspace.request_log))
         self.tell(f"waiting until the snapshot of {ROWS:,} rows has arrived")
         began_s = time.monotonic()
-        await self._until(seen, lambda: len(seen.snapshot), ROWS, "rows of the snapshot")
+        await self._wait_for_count(
+            webhook_arrivals, lambda: len(webhook_arrivals.snapshot), ROWS, "rows of the snapshot"
+        )
         self.tell(f"making {CHANGES:,} changes in {CHANGES_S:.0f} s")
         writer = self.writer = database.Writer(source.url, ROWS, CHANGES, CHANGES_S, type_rows)
         writer.start()
@@ -121,12 +123,14 @@ class ChangeDemo:
             await asyncio.sleep(_POLL_S)
         if writer.error is not None:
             raise Retryable(f"the writer failed: {writer.error}")
-        logged = await asyncio.to_thread(database.logged_changes, source.url)
-        self.tell(f"waiting until {logged.total():,} changes of rows have arrived everywhere")
+        logged_changes = await asyncio.to_thread(database.logged_changes, source.url)
+        self.tell(f"waiting until {logged_changes.total():,} changes of rows have arrived everywhere")
         expected = arrivals.masked(await asyncio.to_thread(database.rows_of, source.url), workspace.mask_key)
-        await self._until(seen, seen.changes.total, logged.total(), "changes at the webhook")
+        await self._wait_for_count(
+            webhook_arrivals, webhook_arrivals.changes.total, logged_changes.total(), "changes at the webhook"
+        )
         tables = await self._compare_tables(expected)
-        return await self._report(seen, logged, tables, time.monotonic() - began_s)
+        return await self._report(webhook_arrivals, logged_changes, tables, time.monotonic() - began_s)
 
     async def kill(self) -> None:
         """End all processes immediately."""
@@ -188,66 +192,75 @@ class ChangeDemo:
             await server.process.kill()
             await server.restart()
 
-    async def _until(self, seen: Arrivals, count: Callable[[], int], goal: int, what: str) -> None:
-        """Wait until so many have arrived, or none has for a long time."""
-        patience = _Patience(self.tell, what)
-        while (now := count()) < goal:
-            if not await patience.wait(f"{now:,} of {goal:,}"):
+    async def _wait_for_count(
+        self, webhook_arrivals: Arrivals, count: Callable[[], int], goal: int, subject: str
+    ) -> None:
+        """Wait until a count has reached its goal, or has not grown for a long time."""
+        patience = _Patience(self.tell, subject)
+        while (arrived_count := count()) < goal:
+            if not await patience.wait(f"{arrived_count:,} of {goal:,}"):
                 return
             await self.load_test.count()
-            await asyncio.to_thread(seen.read)
+            await asyncio.to_thread(webhook_arrivals.read)
 
     async def _compare_tables(self, expected: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:
         """Compare the rows of both tables with the source until they are equal, or none has for a long time."""
         warehouse = self.load_test.workspace.data / "lake"
         patience = _Patience(self.tell, "rows that differ")
         while True:
-            read = await asyncio.gather(
+            row_sets = await asyncio.gather(
                 asyncio.to_thread(database.rows_of, self.target.url),
                 asyncio.to_thread(arrivals.lake_rows, warehouse),
                 asyncio.to_thread(every_type.rows_of, self.source.url),
                 asyncio.to_thread(every_type.rows_of, self.target.url),
             )
-            rows_of = dict(zip((TABLE, LAKE), read[:2], strict=True))
-            wrong = {name: arrivals.different(expected, rows) for name, rows in rows_of.items()}
-            of_source, of_target = read[2:]
-            wrong[EVERY_TYPE] = arrivals.different(of_source, of_target)
-            differences = ", ".join(f"{name} {count:,}" for name, count in wrong.items())
-            if not any(wrong.values()) or not await patience.wait(differences):
-                compared: dict[str, tuple[Mapping[Any, Any], Mapping[Any, Any]]] = {
+            rows_of = dict(zip((TABLE, LAKE), row_sets[:2], strict=True))
+            different_counts = {name: arrivals.different(expected, rows) for name, rows in rows_of.items()}
+            source_rows, target_rows = row_sets[2:]
+            different_counts[EVERY_TYPE] = arrivals.different(source_rows, target_rows)
+            differences = ", ".join(f"{name} {count:,}" for name, count in different_counts.items())
+            if not any(different_counts.values()) or not await patience.wait(differences):
+                compared_rows: dict[str, tuple[Mapping[Any, Any], Mapping[Any, Any]]] = {
                     **{name: (expected, rows) for name, rows in rows_of.items()},
-                    EVERY_TYPE: (of_source, of_target),
+                    EVERY_TYPE: (source_rows, target_rows),
                 }
                 return {
                     name: {
                         "equal": len(source.keys() & target.keys()) - _unequal(source, target),
-                        "different": wrong[name],
+                        "different": different_counts[name],
                     }
-                    for name, (source, target) in compared.items()
+                    for name, (source, target) in compared_rows.items()
                 }
 
     async def _report(
-        self, seen: Arrivals, logged: Any, tables: dict[str, dict[str, int]], seconds: float
+        self,
+        webhook_arrivals: Arrivals,
+        logged_changes: Any,
+        tables: dict[str, dict[str, int]],
+        seconds: float,
     ) -> dict[str, Any]:
         mesh = self.load_test.mesh
         await asyncio.sleep(_POLL_S)  # for copies that come late
         await self.load_test.count()
-        await asyncio.to_thread(seen.read)
-        answered, unanswered = await arrivals.read_receipts(mesh.bootstrap, mesh.topics)
-        answered[WEBHOOK] = {name: at_ns / 1e6 for name, at_ns in seen.first_ns.items()}
-        ambiguous = seen.ambiguous(self.killed_ns, unanswered.get(WEBHOOK, ()))
+        await asyncio.to_thread(webhook_arrivals.read)
+        answered_ms, unanswered_ids = await arrivals.read_receipts(mesh.bootstrap, mesh.topics)
+        answered_ms[WEBHOOK] = {name: at_ns / 1e6 for name, at_ns in webhook_arrivals.first_ns.items()}
+        ambiguous_count = webhook_arrivals.ambiguous(self.killed_ns, unanswered_ids.get(WEBHOOK, ()))
         return {
             "rows": ROWS,
-            "changes": logged.total(),
+            "changes": logged_changes.total(),
             "different": sum(table["different"] for table in tables.values()),
-            "lost": (logged - seen.changes).total() + max(0, ROWS - len(seen.snapshot)),
-            "duplicates": len(seen.repeated) - ambiguous,
-            "ambiguous": ambiguous,
-            "unexpected": (seen.changes - logged).total() + max(0, len(seen.snapshot) - ROWS),
+            "lost": (logged_changes - webhook_arrivals.changes).total()
+            + max(0, ROWS - len(webhook_arrivals.snapshot)),
+            "duplicates": len(webhook_arrivals.repeated) - ambiguous_count,
+            "ambiguous": ambiguous_count,
+            "unexpected": (webhook_arrivals.changes - logged_changes).total()
+            + max(0, len(webhook_arrivals.snapshot) - ROWS),
             "seconds": round(seconds, 1),
             "tables": tables,
             "lag_ms": {
-                name: lag_summary(seen.lags_ms(answered.get(name, {}))) for name in (WEBHOOK, TABLE, LAKE)
+                name: lag_summary(webhook_arrivals.lags_ms(answered_ms.get(name, {})))
+                for name in (WEBHOOK, TABLE, LAKE)
             },
         }
 
@@ -255,9 +268,9 @@ class ChangeDemo:
 class _Patience:
     """Waits for something while it makes progress, and tells how far it is."""
 
-    def __init__(self, tell: Callable[[str], None], what: str) -> None:
+    def __init__(self, tell: Callable[[str], None], subject: str) -> None:
         self._tell = tell
-        self._what = what
+        self._subject = subject
         self._before = ""
         self._changed_s = self._told_s = time.monotonic()
 
@@ -265,12 +278,12 @@ class _Patience:
         """Wait a moment; False: the state has not changed for a long time."""
         now_s = time.monotonic()
         if now_s - self._told_s > _TELL_S:
-            self._tell(f"   {self._what}: {state}")
+            self._tell(f"   {self._subject}: {state}")
             self._told_s = now_s
         if state != self._before:
             self._before, self._changed_s = state, now_s
         elif now_s - self._changed_s > _QUIET_S:
-            self._tell(f"   {self._what}: {state}, and no progress for {_QUIET_S:.0f} s")
+            self._tell(f"   {self._subject}: {state}, and no progress for {_QUIET_S:.0f} s")
             return False
         await asyncio.sleep(_POLL_S)
         return True
@@ -282,5 +295,5 @@ def _create_tables(url: str) -> None:
         connection.execute(every_type.TARGET_TABLE)
 
 
-def _unequal(expected: Mapping[Any, Any], present: Mapping[Any, Any]) -> int:
-    return sum(expected[name] != present[name] for name in expected.keys() & present.keys())
+def _unequal(expected: Mapping[Any, Any], actual: Mapping[Any, Any]) -> int:
+    return sum(expected[name] != actual[name] for name in expected.keys() & actual.keys())

@@ -52,7 +52,7 @@ _AWAY_S: Final = 240.0
 
 
 def prepare(url: str, rows: int, type_rows: every_type.TypeRows) -> None:
-    """Create the table with so many flights, that of every type, and the log of the changes that follow."""
+    """Create the table with a number of flights, that of every type, and the log of the changes that follow."""
     with psycopg.connect(url) as connection:
         connection.execute(_TABLE)
         with connection.cursor() as cursor:
@@ -80,7 +80,7 @@ class Writer(threading.Thread):
     def __init__(
         self, url: str, rows: int, changes: int, seconds: float, type_rows: every_type.TypeRows
     ) -> None:
-        """Nothing is changed before `start`.
+        """Prepare the writer; `start` begins the changes.
 
         Args:
             url: of the database.
@@ -140,27 +140,27 @@ class _Work:
     def __init__(self, rows: int, changes: int) -> None:
         self.choose = random.Random(7)  # noqa: S311 - repeatable rows, no secret
         self._ids = [name for name, _ in flights.rows(rows)]
-        self._fresh = flights.rows(changes * 2, rows)
+        self._new_flights = flights.rows(changes * 2, rows)
 
     def change(self, connection: psycopg.Connection[Any]) -> None:
         """Make one change in the transaction that runs."""
         kind = self.choose.choices(list(_SHARES), list(_SHARES.values()))[0]
-        ids, place = self._ids, self.choose.randrange(len(self._ids))
+        ids, index = self._ids, self.choose.randrange(len(self._ids))
         if kind == "insert":
-            name, row = next(self._fresh)
+            name, row = next(self._new_flights)
             connection.execute(_INSERT, _values(name, row))
             ids.append(name)
         elif kind == "update":
-            later = self.choose.randint(1, 90)
+            delay = self.choose.randint(1, 90)
             connection.execute(
-                "UPDATE flights SET delay = coalesce(delay, 0) + %s WHERE id = %s", (later, ids[place])
+                "UPDATE flights SET delay = coalesce(delay, 0) + %s WHERE id = %s", (delay, ids[index])
             )
         elif kind == "delete":
-            connection.execute("DELETE FROM flights WHERE id = %s", (ids.pop(place),))
+            connection.execute("DELETE FROM flights WHERE id = %s", (ids.pop(index),))
         else:
-            name, _ = next(self._fresh)
-            connection.execute("UPDATE flights SET id = %s WHERE id = %s", (name, ids[place]))
-            ids[place] = name
+            name, _ = next(self._new_flights)
+            connection.execute("UPDATE flights SET id = %s WHERE id = %s", (name, ids[index]))
+            ids[index] = name
 
 
 def _values(name: str, row: flights.Row) -> Sequence[Any]:

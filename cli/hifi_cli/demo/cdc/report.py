@@ -13,14 +13,14 @@ def lag_summary(lags_ms: Sequence[float]) -> dict[str, float]:
     if not lags_ms:
         return dict.fromkeys(("p50", "p95", "p99", "max"), 0.0)
     last = len(lags_ms) - 1
-    places = {"p50": round(0.5 * last), "p95": round(0.95 * last), "p99": round(0.99 * last), "max": last}
-    return {name: round(lags_ms[place], 1) for name, place in places.items()}
+    indexes = {"p50": round(0.5 * last), "p95": round(0.95 * last), "p99": round(0.99 * last), "max": last}
+    return {name: round(lags_ms[index], 1) for name, index in indexes.items()}
 
 
 def is_good(numbers: Mapping[str, Any]) -> bool:
     """Whether every change arrived once, and both tables equal the source."""
-    wrong = ("different", "lost", "duplicates", "unexpected")
-    return numbers["changes"] > 0 and not any(numbers[name] for name in wrong)
+    failure_counts = ("different", "lost", "duplicates", "unexpected")
+    return numbers["changes"] > 0 and not any(numbers[name] for name in failure_counts)
 
 
 def report_tables(numbers: Mapping[str, Any]) -> list[Table]:
@@ -28,11 +28,11 @@ def report_tables(numbers: Mapping[str, Any]) -> list[Table]:
     rows = table(
         "destination", ">rows equal", ">rows different", title="\nRows of the tables and of the source"
     )
-    for name, compared in numbers["tables"].items():
-        rows.add_row(name, f"{compared['equal']:,}", f"{compared['different']:,}")
+    for name, row_counts in numbers["tables"].items():
+        rows.add_row(name, f"{row_counts['equal']:,}", f"{row_counts['different']:,}")
     lags = table("destination", ">p50", ">p95", ">p99", ">max", title="\nLag from the commit of a change")
     for name, lag in numbers["lag_ms"].items():
-        lags.add_row(name, *(f"{lag[part]:,.0f} ms" for part in ("p50", "p95", "p99", "max")))
+        lags.add_row(name, *(f"{lag[percentile]:,.0f} ms" for percentile in ("p50", "p95", "p99", "max")))
     counts = ("rows", "changes", "different", "lost", "duplicates", "ambiguous", "unexpected")
     lags.caption = ", ".join(f"{numbers[name]:,} {name}" for name in counts)
     lags.caption_justify = "left"

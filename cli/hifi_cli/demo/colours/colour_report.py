@@ -18,7 +18,7 @@ _MINUTE_NS: Final = 60_000_000_000
 
 def colour_report(
     steps: Sequence[TourStep],
-    sent: Mapping[str, SentEvent],
+    sent_events: Mapping[str, SentEvent],
     comparison: Comparison,
     expected: Mapping[str, Deliveries],
     declared_duplicates: int,
@@ -27,16 +27,16 @@ def colour_report(
 
     Args:
         steps: that have ended.
-        sent: log of the sender.
+        sent_events: log of the sender.
         comparison: of the arrivals with what is expected.
         expected: event id to its deliveries.
         declared_duplicates: most deliveries that may be repeated: those under way when a colour was killed.
     """
-    numbers = report(steps, sent, comparison, expected, set())
+    numbers = report(steps, sent_events, comparison, expected, set())
     del numbers["dead_lettered"]
     return numbers | {
         "declared_duplicates": declared_duplicates,
-        "down_minutes": down_minutes(sent, comparison.arrived, expected),
+        "down_minutes": down_minutes(sent_events, comparison.arrived, expected),
     }
 
 
@@ -51,23 +51,23 @@ def colours_are_good(numbers: Mapping[str, Any]) -> bool:
 
 
 def down_minutes(
-    sent: Mapping[str, SentEvent],
+    sent_events: Mapping[str, SentEvent],
     arrived: Mapping[tuple[str, str], int],
     expected: Mapping[str, Deliveries],
 ) -> int:
     """Minutes whose p95 is over the SLO, or in which too many requests failed; an event that never arrived is late."""
     lags_ns: defaultdict[int, list[float]] = defaultdict(list)
-    failed: defaultdict[int, list[bool]] = defaultdict(list)
-    for name, request in sent.items():
+    failures_by_minute: defaultdict[int, list[bool]] = defaultdict(list)
+    for name, request in sent_events.items():
         minute = request.due_ns // _MINUTE_NS
-        failed[minute].append(not request.accepted)
+        failures_by_minute[minute].append(not request.accepted)
         if request.accepted:
             lags_ns[minute] += [
                 arrived.get((path, name), float("inf")) - request.answered_ns for path in expected[name]
             ]
     return sum(
         _p95(lags_ns[minute]) > SLO_S * 1e9 or sum(answers) > len(answers) * FAILED_SHARE
-        for minute, answers in failed.items()
+        for minute, answers in failures_by_minute.items()
     )
 
 

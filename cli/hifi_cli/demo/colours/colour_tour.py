@@ -47,7 +47,7 @@ class ColourTour(ColouredLoad):
                 await self._sleep()
                 await self._wake()
                 await self._lose()
-                await self._deliver_the_rest()
+                await self._deliver_accepted()
         if not self.load.workspace.send_log.exists():
             return colour_report(self.steps.ended, {}, Comparison(), {}, 0)
         comparison = await self.compared()
@@ -55,12 +55,12 @@ class ColourTour(ColouredLoad):
         return colour_report(self.steps.ended, self.sent(), comparison, self.expected, declared)
 
     async def _start(self) -> None:
-        with self.steps.step("two colours start behind one front; blue is active, green is idle") as seen:
+        with self.steps.step("two colours start behind one front; blue is active, green is idle") as remarks:
             await self.start()
-            seen.append(f"front at {self.stream.fronts[0].url}")
+            remarks.append(f"front at {self.stream.fronts[0].url}")
 
     async def _shift_and_back(self) -> None:
-        with self.steps.step("every request shifts to green, and back to blue") as seen:
+        with self.steps.step("every request shifts to green, and back to blue") as remarks:
             await self.until_gets("blue")
             await self.until_stable()
             await self.shift(green=WHOLE_SHARE)
@@ -69,26 +69,26 @@ class ColourTour(ColouredLoad):
             await self.until_stable()
             await self.shift(green=0)
             await self.until_gets("blue")
-            seen.append(await self.answers())
+            remarks.append(await self.answers())
 
     async def _canary(self) -> None:
-        with self.steps.step("green gets 10 % of the requests") as seen:
+        with self.steps.step("green gets 10 % of the requests") as remarks:
             await self.until_stable()
             await self.shift(green=WHOLE_SHARE // 10)
             share = await self.share_of("green")
             require(0.02 < share < 0.25, f"green got {share:.1%} of the events")
-            seen.append(f"green got {share:.1%} of the events")
+            remarks.append(f"green got {share:.1%} of the events")
 
     async def _split(self) -> None:
-        with self.steps.step("each colour gets half of the requests") as seen:
+        with self.steps.step("each colour gets half of the requests") as remarks:
             await self.until_stable()
             await self.shift(green=WHOLE_SHARE // 2)
             share = await self.share_of("green")
             require(0.3 < share < 0.7, f"green got {share:.1%} of the events")
-            seen.append(f"green got {share:.1%} of the events")
+            remarks.append(f"green got {share:.1%} of the events")
 
     async def _sleep(self) -> None:
-        with self.steps.step("blue drains and falls asleep; green gets everything") as seen:
+        with self.steps.step("blue drains and falls asleep; green gets everything") as remarks:
             await self.until_stable()
             began_s = time.monotonic()
             await self.operations.drain("blue", "the tour", _DRAIN_S, self.tell)
@@ -96,26 +96,28 @@ class ColourTour(ColouredLoad):
             await self.until_stable()
             await self.operations.sleep("blue", "the tour", _DRAIN_S, self.tell)
             require(running.find(self.stream.plan.folder("blue")) is None, "the mesh of blue still runs")
-            seen.append(f"drained after {drained_s:.0f} s; no process of blue runs; {await self.answers()}")
+            remarks.append(
+                f"drained after {drained_s:.0f} s; no process of blue runs; {await self.answers()}"
+            )
 
     async def _wake(self) -> None:
-        with self.steps.step("blue wakes and gets every request") as seen:
+        with self.steps.step("blue wakes and gets every request") as remarks:
             began_s = time.monotonic()
             await self.operations.wake("blue", "the tour", READY_S)
             ready_s = time.monotonic() - began_s
             await self.until_stable()
             await self.shift(green=0)
             await self.until_gets("blue")
-            seen.append(f"ready after {ready_s:.0f} s; {await self.answers()}")
+            remarks.append(f"ready after {ready_s:.0f} s; {await self.answers()}")
 
     async def _lose(self) -> None:
         name = f"every process of blue is killed; requests are accepted again within {GAP_S:.0f} s"
-        with self.steps.step(name) as seen:
+        with self.steps.step(name) as remarks:
             self._killed_ns = time.time_ns()
             await self.stream.meshes["blue"].kill()
 
             async def moved() -> ColourState:
-                """What the record of the colours says of green."""
+                """State of green in the record of the colours."""
                 return (await self.operations.colours()).colours["green"].state
 
             await self.steps.until(
@@ -128,26 +130,28 @@ class ColourTour(ColouredLoad):
                 return any(request.sent_ns > later_ns for request in self.sent().values())
 
             await self.steps.until(answered, bool, lambda _: "requests go on")
-            failed = [
+            failed_requests = [
                 request
                 for request in self.sent().values()
                 if request.sent_ns >= self._killed_ns - 1e9 and not request.accepted
             ]
-            last_s = max(((request.sent_ns - self._killed_ns) / 1e9 for request in failed), default=0.0)
+            last_s = max(
+                ((request.sent_ns - self._killed_ns) / 1e9 for request in failed_requests), default=0.0
+            )
             require(
                 last_s <= GAP_S, f"a request that was sent {last_s:.1f} s after the loss was not accepted"
             )
-            seen.append(
-                f"{len(failed)} requests were not accepted, the last one sent {max(last_s, 0):.1f} s after the loss; "
-                "green has every request"
+            remarks.append(
+                f"{len(failed_requests)} requests were not accepted, "
+                f"the last one sent {max(last_s, 0):.1f} s after the loss; green has every request"
             )
 
-    async def _deliver_the_rest(self) -> None:
-        with self.steps.step("blue is back, and delivers what it had accepted before its loss") as seen:
+    async def _deliver_accepted(self) -> None:
+        with self.steps.step("blue is back, and delivers what it had accepted before its loss") as remarks:
             folder = self.stream.plan.folder("blue")
 
             async def waiting() -> list[str]:
-                """What blue waits for."""
+                """Conditions that blue waits for."""
                 return await waits_for(folder)
 
             await self.steps.until(waiting, lambda missing: not missing, lambda missing: missing[0], READY_S)
@@ -173,5 +177,5 @@ class ColourTour(ColouredLoad):
 
             await self.steps.until(missing, lambda count: count == 0, "{:,} deliveries are missing".format)
             after_s = max(0.0, (late_ns - self._killed_ns) / 1e9)
-            seen.append(f"the last of them arrived {after_s:.0f} s after the loss")
+            remarks.append(f"the last of them arrived {after_s:.0f} s after the loss")
             await self.until_stable()

@@ -76,7 +76,7 @@ class ColouredLoad:
         return ColourOperations(self.stream.cluster.bootstrap, topics, ColourFolders(folders), author())
 
     async def prepare(self, most_s: float) -> None:
-        """Write the events of so many seconds and the pipe, and start the destination.
+        """Write the pipe and the events of the load, and start the destination.
 
         Raises:
             HifiError: the destination did not start.
@@ -86,8 +86,8 @@ class ColouredLoad:
         await asyncio.to_thread(self._write_pipes)
         await self.load.start_destination()
         await workspace.wait_for_destination()
-        maker = Expected(workspace.mask_key)
-        self.expected |= {name: maker.deliveries(name, row) for name, row in rows.items()}
+        expectations = Expected(workspace.mask_key)
+        self.expected |= {name: expectations.deliveries(name, row) for name, row in rows.items()}
 
     async def start(self) -> None:
         """Start both colours and the front, and wait until they are ready.
@@ -150,28 +150,29 @@ class ColouredLoad:
             """Events of each colour since then."""
             return {colour: await self._accepted(colour) - count for colour, count in before.items()}
 
-        accepted = await self.steps.until(
-            counts, lambda seen: sum(seen.values()) >= 3 * _SEEN, lambda _: "events are counted"
+        accepted_counts = await self.steps.until(
+            counts, lambda numbers: sum(numbers.values()) >= 3 * _SEEN, lambda _: "events are counted"
         )
-        return accepted[name] / sum(accepted.values())
+        return accepted_counts[name] / sum(accepted_counts.values())
 
     async def answers(self) -> str:
-        """How many requests were not accepted so far, for people."""
-        sent = self.sent().values()
-        return f"{sum(not request.accepted for request in sent):,} of {len(sent):,} requests so far were not accepted"
+        """The number of requests that were not accepted so far, for people."""
+        requests = self.sent().values()
+        refused_count = sum(not request.accepted for request in requests)
+        return f"{refused_count:,} of {len(requests):,} requests so far were not accepted"
 
     def sent(self) -> dict[str, SentEvent]:
         """The log of the sender."""
         return read_send_log(self.load.workspace.send_log)
 
     def tell(self, text: str) -> None:
-        """Tell what is seen meanwhile."""
+        """Print progress within a step."""
         self.steps.tell(f"   {text}")
 
     @contextlib.asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:
         """Sends while the block runs, and ends when the last request is answered."""
-        sending = asyncio.create_task(self.load.send(self.rate))
+        send_task = asyncio.create_task(self.load.send(self.rate))
         try:
             yield
         finally:
@@ -179,7 +180,7 @@ class ColouredLoad:
                 await asyncio.sleep(_POLL_S)
             await self.load.sender.stop(60)
             with contextlib.suppress(HifiError):
-                await sending
+                await send_task
 
     async def stop(self) -> None:
         """End all processes gracefully."""

@@ -27,7 +27,7 @@ from hifi_debezium.source.slot import held_by_slot
 
 _LOOK_S: Final = 15.0
 _TOLD_S: Final = 600.0
-"""How long a sweep is told of."""
+"""Time for which the notice of a sweep is shown, seconds."""
 _RENEWED: Final = "renewed snapshot"
 """Mark of the record for which another snapshot was begun last."""
 _UNENDED: Final = "interrupted snapshot"
@@ -58,10 +58,10 @@ class ChangeEvents(TopicEvents):
         self._keys = KeptKeys(source.bootstrap, source.keys_topic, source.security, context.pipe)
         self._reader: ChangeReader | None = None
         self._slot = self._connector.config()["slot.name"]
-        self._may_miss = self._may_keep = self._told = ""
-        self._told_s = 0.0
+        self._may_miss = self._may_keep = self._sweep_notice = ""
+        self._sweep_notice_s = 0.0
         self._topic_id = ""
-        self._swept: list[KeyRecord] = []
+        self._swept_keys: list[KeyRecord] = []
         """Keys of rows whose deletes are being written."""
 
     def event_reader(self, cluster: str) -> ChangeReader:
@@ -71,9 +71,9 @@ class ChangeEvents(TopicEvents):
 
     @property
     def notice(self) -> str:
-        """That rows may be missing or too many at destinations, or that rows were swept lately."""
-        told = self._told if monotonic_s() < self._told_s + _TOLD_S else ""
-        return "; ".join(text for text in (self._may_miss, self._may_keep, told) if text)
+        """A notice that rows may be missing or too many at destinations, or that rows were swept lately; or empty."""
+        sweep_notice = self._sweep_notice if monotonic_s() < self._sweep_notice_s + _TOLD_S else ""
+        return "; ".join(text for text in (self._may_miss, self._may_keep, sweep_notice) if text)
 
     async def provide_topic(self) -> None:
         """Declare the connector, and create the topic of the keys."""
@@ -96,15 +96,15 @@ class ChangeEvents(TopicEvents):
                 await self._keys.write([mark_record(_KEPT, batch[0].offset)])
         except (KafkaError, OSError) as error:
             raise Retryable(f"the topic {self._keys.topic} cannot be used: {error!r}") from error
-        kept, begun, ended = (_offset(marks, name) for name in (_KEPT, BEGUN, ENDED))
-        if kept > 0 and not kept <= begun < ended:
+        kept_offset, begun_offset, ended_offset = (_offset(marks, name) for name in (_KEPT, BEGUN, ENDED))
+        if kept_offset > 0 and not kept_offset <= begun_offset < ended_offset:
             self._may_keep = (
-                f"the topic {self._keys.topic} has no keys from before the offset {kept}: rows that a TRUNCATE or a "
-                f"new snapshot leaves out may stay at destinations. Drop the slot {self._slot} to have all rows read "
-                "again, and compare"
+                f"the topic {self._keys.topic} has no keys from before the offset {kept_offset}: rows that a TRUNCATE "
+                f"or a new snapshot leaves out may stay at destinations. Drop the slot {self._slot} to have all rows "
+                "read again, and compare"
             )
-            logger.error("keys-lost", pipe=self._pipe, topic=self._keys.topic, offset=kept)
-        if _offset(marks, _UNENDED) > ended:
+            logger.error("keys-lost", pipe=self._pipe, topic=self._keys.topic, offset=kept_offset)
+        if _offset(marks, _UNENDED) > ended_offset:
             self._tell_unended(marks[_UNENDED][1]["why"])
         reader.columns = {
             name.removeprefix(COLUMNS): dict(values)
@@ -115,7 +115,9 @@ class ChangeEvents(TopicEvents):
     def remember(self, events: Sequence[SourceEvent]) -> Awaitable[None] | None:
         """Write down which rows there are."""
         if self._reader is not None and self._reader.ignored:
-            self._tell(f"a TRUNCATE of {self._reader.ignored} was ignored: its rows stay at destinations")
+            self._set_sweep_notice(
+                f"a TRUNCATE of {self._reader.ignored} was ignored: its rows stay at destinations"
+            )
             self._reader.ignored = ""
         records = [
             record for event in events if isinstance(event, ChangeEvent) for record in event.key_records
@@ -137,7 +139,7 @@ class ChangeEvents(TopicEvents):
             try:
                 if event.sweep is not None:
                     return await self._deletes(self._reader, record, event.sweep)
-                await self._renew_unended(record.offset, begins=bool(event.key_records))
+                await self._renew_unended(record.offset, begins_snapshot=bool(event.key_records))
             except (KafkaError, OSError, Retryable) as error:
                 logger.warning("source-not-swept", pipe=self._pipe, error=repr(error))
                 await asyncio.sleep(backoff_s(failures))
@@ -145,24 +147,26 @@ class ChangeEvents(TopicEvents):
             else:
                 return ()
 
-    async def _renew_unended(self, offset: int, *, begins: bool) -> None:
+    async def _renew_unended(self, offset: int, *, begins_snapshot: bool) -> None:
         """Begin another snapshot if the one before a record has not ended.
 
         Args:
             offset: of the record.
-            begins: a snapshot begins with it, which may be the one that was asked for. Else Debezium makes none: a
-                task that was ending may have made the slot again after it was dropped.
+            begins_snapshot: a snapshot begins with it, which may be the one that was asked for. Else Debezium makes
+                none: a task that was ending may have made the slot again after it was dropped.
 
         Raises:
             Retryable: Kafka Connect or the database does not answer.
             aiokafka.errors.KafkaError, OSError: Kafka does not answer.
         """
         marks = await self._keys.marks()
-        begun = _offset(marks, BEGUN)
-        settled = max(_offset(marks, name) for name in (ENDED, _UNENDED, *([_RENEWED] if begins else [])))
-        if not settled < begun < offset:
+        begun_offset = _offset(marks, BEGUN)
+        settled_offset = max(
+            _offset(marks, name) for name in (ENDED, _UNENDED, *([_RENEWED] if begins_snapshot else []))
+        )
+        if not settled_offset < begun_offset < offset:
             return
-        logger.error("snapshot-not-ended", pipe=self._pipe, begun=begun, offset=offset)
+        logger.error("snapshot-not-ended", pipe=self._pipe, begun=begun_offset, offset=offset)
         mode = self._source.settings.get("snapshot.mode", _NEW_SNAPSHOTS[0])
         try:
             if mode not in _NEW_SNAPSHOTS:
@@ -174,53 +178,55 @@ class ChangeEvents(TopicEvents):
         else:
             await self._keys.write([mark_record(_RENEWED, offset)])
 
-    def _tell_unended(self, why: str) -> None:
+    def _tell_unended(self, reason: str) -> None:
         self._may_miss = (
             f"a snapshot was interrupted, so rows may be missing: drop the slot {self._slot} to have all rows read "
-            f"again ({why})"
+            f"again ({reason})"
         )
 
     async def _deletes(
         self, reader: ChangeReader, record: ConsumerRecord, sweep: Sweep
     ) -> list[tuple[str, list[SourceEvent]]]:
         tables = sweep.tables or await self._read_tables()
-        following = list[tuple[str, list[SourceEvent]]]()
-        self._swept = []
-        async for partition, lefts in self._keys.left(tables):
-            self._swept += map(gone, lefts)
+        deletions = list[tuple[str, list[SourceEvent]]]()
+        self._swept_keys = []
+        async for partition, row_keys in self._keys.left(tables):
+            self._swept_keys += map(gone, row_keys)
             # By table: a TRUNCATE of one leaves lower positions in others, which a later sweep has.
-            for table in sorted({left.table for left in lefts}):
-                deletes = [reader.deleted(record, sweep, left) for left in lefts if left.table == table]
-                following.append((f"swept/{partition}/{table}", deletes))
-        rows = sum(len(deletes) for _, deletes in following)
+            for table in sorted({row_key.table for row_key in row_keys}):
+                deletes = [
+                    reader.deleted(record, sweep, row_key) for row_key in row_keys if row_key.table == table
+                ]
+                deletions.append((f"swept/{partition}/{table}", deletes))
+        rows = sum(len(deletes) for _, deletes in deletions)
         if sweep.why == "snapshot":
             self._may_miss = self._may_keep = ""
         if rows or sweep.tables:
             logger.warning("rows-swept", pipe=self._pipe, why=sweep.why, tables=sorted(tables), rows=rows)
-            why = "a TRUNCATE" if sweep.tables else "a new snapshot"
-            self._tell(f"{rows:,} rows of {', '.join(sorted(tables))} were deleted for {why}")
-        return following
+            cause = "a TRUNCATE" if sweep.tables else "a new snapshot"
+            self._set_sweep_notice(f"{rows:,} rows of {', '.join(sorted(tables))} were deleted for {cause}")
+        return deletions
 
-    def _tell(self, what: str) -> None:
-        self._told, self._told_s = what, monotonic_s()
+    def _set_sweep_notice(self, text: str) -> None:
+        self._sweep_notice, self._sweep_notice_s = text, monotonic_s()
 
     async def _read_tables(self) -> dict[str, int]:
         """The tables that the snapshot has read which ends, to the offset at which it began."""
         marks = await self._keys.marks()
         if BEGUN not in marks:
             return {}
-        begun, _ = marks[BEGUN]
+        begun_offset, _ = marks[BEGUN]
         return {
-            name.removeprefix(SCANNED): begun
+            name.removeprefix(SCANNED): begun_offset
             for name, (offset, _) in marks.items()
-            if name.startswith(SCANNED) and offset > begun
+            if name.startswith(SCANNED) and offset > begun_offset
         }
 
     async def following_written(self) -> None:
         """Forget the keys of the rows that were deleted."""
-        swept, self._swept = self._swept, []
-        if swept:
-            await self._keys.write(swept)
+        swept_keys, self._swept_keys = self._swept_keys, []
+        if swept_keys:
+            await self._keys.write(swept_keys)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -75,7 +75,7 @@ class ChangeReader:
     """Makes events of the records of one connector."""
 
     def __init__(self, source: DebeziumSource, cluster: str, max_bytes: int) -> None:
-        """Nothing is read yet.
+        """Start without columns.
 
         Args:
             source: as the pipe declares it.
@@ -100,7 +100,7 @@ class ChangeReader:
         """Table to the columns that it has had, and the offset of the first change with each; None: not known yet."""
         self.ignored = ""
         """Table whose TRUNCATE was ignored last."""
-        self._full: dict[str, bool] = {}
+        self._has_full_identity: dict[str, bool] = {}
         """Table to whether its replica identity is FULL, by its last update or delete."""
 
     def __call__(self, record: ConsumerRecord) -> ChangeEvent:
@@ -120,19 +120,22 @@ class ChangeReader:
         self.columns = None
         self._schemas.clear()
 
-    def deleted(self, record: ConsumerRecord, sweep: Sweep, left: LeftKey) -> SourceEvent:
+    def deleted(self, record: ConsumerRecord, sweep: Sweep, row_key: LeftKey) -> SourceEvent:
         """The event of a row that is gone with a record."""
-        committed = rfc3339(sweep.committed_ms)
+        committed_time = rfc3339(sweep.committed_ms)
         change = {
-            "op": "delete", "table": left.table, "key": left.values, "committed": committed.decode(),
+            "op": "delete", "table": row_key.table, "key": row_key.values, "committed": committed_time.decode(),
             "swept": sweep.why,
         }  # fmt: skip
-        identifier = f"{self._id}/{record.partition}/{record.offset}/{left.offset}".encode()
+        identifier = f"{self._id}/{record.partition}/{record.offset}/{row_key.offset}".encode()
         headers = [
-            *self._attributes, ("ce_id", identifier), ("ce_time", committed), ("ce_subject", left.table.encode()),
-        ]  # fmt: skip
-        data = exact_json.dumps({**left.values, CHANGE: change})
-        return SourceEvent(left.offset, left.record_key, data, headers, sweep.committed_ms * 1000)
+            *self._attributes,
+            ("ce_id", identifier),
+            ("ce_time", committed_time),
+            ("ce_subject", row_key.table.encode()),
+        ]
+        data = exact_json.dumps({**row_key.values, CHANGE: change})
+        return SourceEvent(row_key.offset, row_key.record_key, data, headers, sweep.committed_ms * 1000)
 
     def _make(self, event: ChangeEvent, record: ConsumerRecord) -> SourceEvent:
         schema, _, payload = record.value.partition(_PAYLOAD)
@@ -146,9 +149,9 @@ class ChangeReader:
             if len(payload) <= self._max_bytes:
                 try:
                     return self._event(event, columns, envelope, record)
-                except Unreadable as why:
+                except Unreadable as unreadable:
                     self._tell_key(event, columns.fields, envelope, record)
-                    return refused(event, "unreadable-column", str(why))
+                    return refused(event, "unreadable-column", str(unreadable))
             self._tell_key(event, columns.fields, envelope, record)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             if len(payload or record.value) <= self._max_bytes:
@@ -174,13 +177,15 @@ class ChangeReader:
         event.skipped = True
         if notice[_NOTIFICATION] != _SNAPSHOT or not self._snapshots_rows:
             return event
-        facts = notice.get("additional_data") or {}
+        additional_data = notice.get("additional_data") or {}
         if notice["type"] == "STARTED":
             event.followed, event.key_records = True, (mark_record(BEGUN, event.position),)
         elif notice["type"] == "SKIPPED":
             event.followed = True
-        elif notice["type"] == "TABLE_SCAN_COMPLETED" and facts.get("status") == _READ:
-            event.key_records = (mark_record(SCANNED + facts["scanned_collection"], event.position),)
+        elif notice["type"] == "TABLE_SCAN_COMPLETED" and additional_data.get("status") == _READ:
+            event.key_records = (
+                mark_record(SCANNED + additional_data["scanned_collection"], event.position),
+            )
         elif notice["type"] == "COMPLETED":
             event.followed, event.sweep = True, Sweep({}, "snapshot", int(notice["timestamp"]))
             event.key_records = (mark_record(ENDED, event.position),)
@@ -201,9 +206,9 @@ class ChangeReader:
             values = read_row(keys, row, snapshot=operation == "r", partial=False).values
         except Unreadable:
             return  # no event has this key
-        table, written = f"{source['schema']}.{source['table']}", exact_json.dumps(values)
+        table, values_json = f"{source['schema']}.{source['table']}", exact_json.dumps(values)
         offset = None if operation == "d" else event.position
-        event.key_records = (*event.key_records, key_record(table, record.key, written, offset))
+        event.key_records = (*event.key_records, key_record(table, record.key, values_json, offset))
 
     def _columns(self, schema: bytes, event: ChangeEvent, source: Mapping[str, Any]) -> "_Columns":
         columns = self._schemas.get(schema)
@@ -214,26 +219,34 @@ class ChangeReader:
         fields = read_fields(row, self._placeholder)
         fields.sort(key=lambda field: field.name != CHANGE)
         table = f"{source['schema']}.{source['table']}"
-        had = (self.columns or {}).get(table, {})
+        first_offsets = (self.columns or {}).get(table, {})
         names = {field.name: event.position for field in fields}
-        if any(event.position < had.get(name, event.position + 1) for name in names):
-            if had:
-                logger.warning("columns-added", table=table, columns=sorted(names.keys() - had.keys()))
-            had = {**names, **had} | {
-                name: min(offset, had.get(name, offset)) for name, offset in names.items()
+        if any(event.position < first_offsets.get(name, event.position + 1) for name in names):
+            if first_offsets:
+                logger.warning(
+                    "columns-added", table=table, columns=sorted(names.keys() - first_offsets.keys())
+                )
+            first_offsets = {**names, **first_offsets} | {
+                name: min(offset, first_offsets.get(name, offset)) for name, offset in names.items()
             }
-            self.columns = {**(self.columns or {}), table: had}
-            event.key_records = (*event.key_records, mark_record(COLUMNS + table, event.position, had))
+            self.columns = {**(self.columns or {}), table: first_offsets}
+            event.key_records = (
+                *event.key_records,
+                mark_record(COLUMNS + table, event.position, first_offsets),
+            )
             self._schemas.clear()
-        others = {name: offset for name, offset in had.items() if name not in names}
-        gone = sorted(name for name, offset in others.items() if offset < event.position)
-        end = min((offset for offset in others.values() if offset >= event.position), default=_NO_END) + 1
-        if gone:
-            logger.warning("columns-gone", table=table, columns=gone)
+        absent_columns = {name: offset for name, offset in first_offsets.items() if name not in names}
+        gone_columns = sorted(name for name, offset in absent_columns.items() if offset < event.position)
+        end = (
+            min((offset for offset in absent_columns.values() if offset >= event.position), default=_NO_END)
+            + 1
+        )
+        if gone_columns:
+            logger.warning("columns-gone", table=table, columns=gone_columns)
         if len(self._schemas) > _MOST_SCHEMAS:
             self._schemas.clear()
-        kept = frozenset(field.name for field in fields if is_kept(field))
-        columns = self._schemas[schema] = _Columns(fields, kept, gone, event.position, end)
+        kept_names = frozenset(field.name for field in fields if is_kept(field))
+        columns = self._schemas[schema] = _Columns(fields, kept_names, gone_columns, event.position, end)
         return columns
 
     def _event(
@@ -252,11 +265,11 @@ class ChangeReader:
         partial = False
         if operation == "update":
             partial = before is None or _is_long_key(before, key_names)
-            self._full[table] = not partial
+            self._has_full_identity[table] = not partial
         elif operation == "delete" and _has_values(before, key_names):
-            self._full[table] = True
+            self._has_full_identity[table] = True
         elif operation == "insert" and any(name == _OLD_KEY for name, _ in record.headers or ()):
-            partial = not self._full.get(table, False)
+            partial = not self._has_full_identity.get(table, False)
         if operation == "delete" and before is not None:
             row = _deleted_row(fields, before, key_names)
         else:
@@ -268,16 +281,16 @@ class ChangeReader:
         key = {name: row.values.get(name) for name in key_names}
         if record.key:
             is_as_written = columns.kept.issuperset(key_names)
-            told = key_record(
+            key_entry = key_record(
                 table,
                 record.key,
                 record.key if is_as_written else exact_json.dumps(key),
                 None if operation == "delete" else event.position,
             )
-            event.key_records = (*event.key_records, told) if event.key_records else (told,)
+            event.key_records = (*event.key_records, key_entry) if event.key_records else (key_entry,)
         committed_ms = record.timestamp if operation == "snapshot" else int(source["ts_ms"])
-        committed = rfc3339(committed_ms)
-        change = {"op": operation, "table": table, "key": key, "committed": committed.decode()}
+        committed_time = rfc3339(committed_ms)
+        change = {"op": operation, "table": table, "key": key, "committed": committed_time.decode()}
         if row.unchanged:
             change["unchanged"] = row.unchanged
         if columns.gone:
@@ -286,7 +299,7 @@ class ChangeReader:
             change["before"] = read_row(fields, before, snapshot=False, partial=False).values
         event.data = exact_json.dumps({**row.values, CHANGE: change})
         event.key = record.key or table.encode()
-        event.headers += [("ce_time", committed), ("ce_subject", table.encode())]
+        event.headers += [("ce_time", committed_time), ("ce_subject", table.encode())]
         event.time_us = committed_ms * 1000
         event.backfill = operation == "snapshot"
         return event

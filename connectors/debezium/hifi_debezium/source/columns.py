@@ -41,7 +41,7 @@ _INFINITE_DAYS: Final = {
     -625_821_272: "-infinity",
     -625_821_271: "-infinity",
 }
-"""What is left of an infinite date in 32 bits, in changes, and in snapshots and arrays."""
+"""Values of an infinite date in 32 bits, in changes, and in snapshots and arrays."""
 _INFINITE_MS: Final = {9_223_372_036_825_200: "infinity", -9_223_372_036_832_400: "-infinity"}
 _INFINITE_US: Final = {moment * 1000: text for moment, text in _INFINITE_MS.items()}
 _NOT_FINITE: Final = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
@@ -97,7 +97,7 @@ def read_fields(schema: Mapping[str, Any], unchanged: str) -> list[Field]:
 
 def is_kept(field: Field) -> bool:
     """Whether the values of a column are as Debezium writes them."""
-    return field.convert is _same
+    return field.convert is _as_it_is
 
 
 def read_row(fields: list[Field], values: Mapping[str, Any], *, snapshot: bool, partial: bool) -> Row:
@@ -113,24 +113,24 @@ def read_row(fields: list[Field], values: Mapping[str, Any], *, snapshot: bool, 
         Unreadable: a value is not what the column has.
     """
     row, unchanged = dict[str, Any](), list[str]()
-    for name, convert, mark in fields:
+    for name, convert, unchanged_value in fields:
         value = values[name]
         if value is None:
-            if partial and mark is None:
+            if partial and unchanged_value is None:
                 raise Unreadable(
                     f"the column {name} is null, as which Debezium writes an unchanged long value of its type, too: "
                     "set REPLICA IDENTITY FULL on the table, or leave the column out with column.exclude.list"
                 )
             row[name] = None
-        elif value == mark:
+        elif value == unchanged_value:
             unchanged.append(name)
-        elif convert is _same:
+        elif convert is _as_it_is:
             row[name] = value
         else:
             try:
                 row[name] = convert(value, snapshot)
-            except Unreadable as why:
-                raise Unreadable(f"the column {name} {why}") from None
+            except Unreadable as unreadable:
+                raise Unreadable(f"the column {name} {unreadable}") from None
     return Row(row, unchanged)
 
 
@@ -141,16 +141,16 @@ def _field(declared: Mapping[str, Any], unchanged: str) -> Field:
         convert = _array(_converter(element, source_type.removeprefix("_")))
         in_array = _array_placeholder(element, unchanged) if source_type in _PLACEHOLDER_ARRAYS else None
         return Field(name, convert, in_array)
-    mark: Any = unchanged
+    unchanged_value: Any = unchanged
     kind = declared.get("name") or ""
     if declared["type"] == "bytes":
-        mark = base64.b64encode(unchanged.encode()).decode()
+        unchanged_value = base64.b64encode(unchanged.encode()).decode()
         if kind.endswith(".Bits"):
             length = int((declared.get("parameters") or {}).get("length", _LONG_BITS))
-            mark = mark if length < _LONG_BITS else None
+            unchanged_value = unchanged_value if length < _LONG_BITS else None
     elif source_type == "HSTORE":
-        mark = exact_json.dumps({unchanged: unchanged}).decode()
-    return Field(name, _converter(declared, source_type), mark)
+        unchanged_value = exact_json.dumps({unchanged: unchanged}).decode()
+    return Field(name, _converter(declared, source_type), unchanged_value)
 
 
 def _array_placeholder(element: Mapping[str, Any], unchanged: str) -> list[Any]:
@@ -179,22 +179,22 @@ def _array(convert: Callable[[Any, bool], Any]) -> Callable[[Any, bool], Any]:
 def _converter(declared: Mapping[str, Any], source_type: str) -> Callable[[Any, bool], Any]:
     kind: str = declared.get("name") or ""
     if kind.startswith(_DEBEZIUM):
-        named = _NAMED.get(kind.removeprefix(_DEBEZIUM))
+        converter = _NAMED.get(kind.removeprefix(_DEBEZIUM))
         if kind.endswith(".Bits"):
             return (
                 _bits(declared)
                 if source_type == "BIT"
                 else _refuse("bit varying, whose length Debezium leaves out")
             )
-        return named or _same
+        return converter or _as_it_is
     if declared["type"] == "bytes":
-        return _same if source_type == "BYTEA" else _text
+        return _as_it_is if source_type == "BYTEA" else _text
     if declared["type"] == "boolean" and source_type == "BIT":
         return _bit
-    return _NUMBERS.get(source_type, _same)
+    return _NUMBERS.get(source_type, _as_it_is)
 
 
-def _same(value: Any, _: bool) -> Any:
+def _as_it_is(value: Any, _: bool) -> Any:
     return value
 
 
@@ -244,9 +244,9 @@ def _point(value: Any, _: bool) -> str:
     return f"({value['x']!r},{value['y']!r})"
 
 
-def _refuse(what: str) -> Callable[[Any, bool], Any]:
+def _refuse(type_name: str) -> Callable[[Any, bool], Any]:
     def refuse(_: Any, __: bool) -> Any:
-        raise Unreadable(f"has the type {what}: leave it out with column.exclude.list")
+        raise Unreadable(f"has the type {type_name}: leave it out with column.exclude.list")
 
     return refuse
 
@@ -290,10 +290,10 @@ def _time_ms(time_ms: Any, _: bool) -> str:
 
 
 def _zoned(text: Any, by_jdbc: bool) -> Any:
-    parts = _ZONED.match(text)
-    if parts is None:
+    match = _ZONED.match(text)
+    if match is None:
         return text  # infinity
-    year, month, day, time = int(parts[1]), parts[2], parts[3], parts[4]
+    year, month, day, time = int(match[1]), match[2], match[3], match[4]
     if by_jdbc and (year, month, day) < (1582, "10", "15"):
         raise Unreadable(_OTHER_CALENDAR)
     if 1 <= year <= 9999:

@@ -46,11 +46,11 @@ class Connector:
         self._source = source
 
     def config(self) -> dict[str, str]:
-        """Its configuration."""
+        """The connector's configuration."""
         source, database = self._source, self._source.database
         slot = slot_name(self._stream, self._pipe)
         converter = "org.apache.kafka.connect.json.JsonConverter"
-        fixed = {
+        fixed_settings = {
             "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
             "tasks.max": "1",
             # A change has one offset of the topic, and only one, which identifies its event.
@@ -103,11 +103,11 @@ class Connector:
             # While other tables are busy and these are not, the slot moves by this message.
             "heartbeat.action.query": f"SELECT pg_logical_emit_message(false, '{_HEARTBEAT}', '')",
             "message.prefix.exclude.list": ".*",  # they are no changes of rows
-            # A slot that another one reads is told soon.
+            # A slot that another connector reads is reported soon.
             "slot.max.retries": "2",
             "slot.retry.delay.ms": "5000",
         }
-        return {**defaults, **source.settings, **fixed}
+        return {**defaults, **source.settings, **fixed_settings}
 
     async def declare(self) -> None:
         """Create the connector, or change it if it differs.
@@ -119,8 +119,8 @@ class Connector:
         config = self.config()
         self._judge_database()
         await self._require_slot(config)
-        status, current = await self._request("GET", f"/connectors/{self.name}/config")
-        if status == 200 and {name: current.get(name) for name in config} == config:
+        status, current_config = await self._request("GET", f"/connectors/{self.name}/config")
+        if status == 200 and {name: current_config.get(name) for name in config} == config:
             return
         status, answer = await self._request("PUT", f"/connectors/{self.name}/config", config)
         if status in (200, 201):
@@ -150,10 +150,10 @@ class Connector:
     async def _require_slot(self, config: dict[str, str]) -> None:
         status, connectors = await self._request("GET", "/connectors?expand=info")
         if status != _OK:
-            return  # it does not list them; whoever reads the slot first has it
-        for name, facts in connectors.items():
-            other = facts.get("info", {}).get("config", {})
-            if name != self.name and all(other.get(setting) == config[setting] for setting in _SLOT):
+            return  # it does not list them; the first connector that reads the slot has it
+        for name, connector in connectors.items():
+            other_config = connector.get("info", {}).get("config", {})
+            if name != self.name and all(other_config.get(setting) == config[setting] for setting in _SLOT):
                 raise Misconfigured(
                     f"the replication slot {config['slot.name']} of the database {config['database.dbname']} belongs "
                     f"to the connector {name}: delete that one, or give the pipe another name"
@@ -181,7 +181,7 @@ class Connector:
             await asyncio.sleep(_WATCH_S)
 
     async def _failure(self) -> str | None:
-        """Why the connector does not run; it is restarted then. None: it runs.
+        """The reason why the connector does not run; it is restarted then. None: it runs.
 
         Raises:
             Retryable: Kafka Connect does not answer.
@@ -190,15 +190,19 @@ class Connector:
         if status != 200:
             await self._declare_again()
             return f"Kafka Connect does not know {self.name}: {_reason(status, answer)}"
-        parts = [answer["connector"], *answer["tasks"]]
-        failed = next((part for part in parts if part["state"] == "FAILED"), None)
-        if failed is None:
+        components = [answer["connector"], *answer["tasks"]]
+        failed_component = next(
+            (component for component in components if component["state"] == "FAILED"), None
+        )
+        if failed_component is None:
             return None
-        logger.error("connector-failed", connector=self.name, trace=failed.get("trace", ""))
+        logger.error("connector-failed", connector=self.name, trace=failed_component.get("trace", ""))
         restart = f"/connectors/{self.name}/restart?includeTasks=true&onlyFailed=true"
         status, answer = await self._request("POST", restart)
-        done = "is restarted" if status < _BAD_REQUEST else f"cannot be restarted ({_reason(status, answer)})"
-        return f"it failed and {done}: {_cause(failed.get('trace', ''))}"
+        outcome = (
+            "is restarted" if status < _BAD_REQUEST else f"cannot be restarted ({_reason(status, answer)})"
+        )
+        return f"it failed and {outcome}: {_cause(failed_component.get('trace', ''))}"
 
     async def _declare_again(self) -> None:
         try:
@@ -229,12 +233,12 @@ def slot_name(stream: str, pipe: str) -> str:
     name = re.sub(r"[^a-z0-9_]", "_", f"hifi_{stream}_{pipe}".lower())
     if _PLAIN_NAME.match(stream) and _PLAIN_NAME.match(pipe) and len(name) <= _LONGEST_NAME:
         return name
-    told_apart = hashlib.sha256(f"{stream}.{pipe}".encode()).hexdigest()[:8]
-    return f"{name[: _LONGEST_NAME - len(told_apart) - 1]}_{told_apart}"
+    digest = hashlib.sha256(f"{stream}.{pipe}".encode()).hexdigest()[:8]
+    return f"{name[: _LONGEST_NAME - len(digest) - 1]}_{digest}"
 
 
 def _reason(status: int, answer: Any) -> str:
-    """What Kafka Connect says of a request, which may be nothing but its status."""
+    """The answer of Kafka Connect to a request as text, which may be nothing but its status."""
     if status == _UNAUTHORIZED:
         return (
             "it wants credentials: have the operator put them into HIFI_CONNECT_CREDENTIALS_FILE of collect"

@@ -51,7 +51,7 @@ class KeptKeys:
     """The topic of one source."""
 
     def __init__(self, bootstrap: str, topic: str, security: KafkaSecurity, pipe: str | None = None) -> None:
-        """Nothing is connected yet.
+        """Start without a connection.
 
         Args:
             bootstrap: of the cluster with the changes.
@@ -62,7 +62,7 @@ class KeptKeys:
         self.topic: Final = topic
         self._bootstrap, self._security, self._pipe = bootstrap, security, pipe
         self._producer: AIOKafkaProducer | None = None
-        self._turn = asyncio.Lock()
+        self._read_lock = asyncio.Lock()
 
     async def provide(self) -> str:
         """Create the topic if it is missing; returns its id.
@@ -101,7 +101,7 @@ class KeptKeys:
         Raises:
             aiokafka.errors.KafkaError: Kafka has not acknowledged it.
         """
-        async with self._turn:
+        async with self._read_lock:
             producer = await self._started()
             by_partition: list[dict[bytes, bytes | None]] = [{} for _ in range(_PARTITIONS + 1)]
             for name, value in records:
@@ -122,14 +122,14 @@ class KeptKeys:
     async def _send(
         self, producer: AIOKafkaProducer, partition: int, last: Mapping[bytes, bytes | None]
     ) -> None:
-        batch, acknowledged = producer.create_batch(), []
+        batch, acknowledgements = producer.create_batch(), []
         for name, value in last.items():
             if batch.append(key=name, value=value, timestamp=None) is None:
-                acknowledged.append(await producer.send_batch(batch, self.topic, partition=partition))
+                acknowledgements.append(await producer.send_batch(batch, self.topic, partition=partition))
                 batch = producer.create_batch()
                 batch.append(key=name, value=value, timestamp=None)
-        acknowledged.append(await producer.send_batch(batch, self.topic, partition=partition))
-        await asyncio.gather(*acknowledged)
+        acknowledgements.append(await producer.send_batch(batch, self.topic, partition=partition))
+        await asyncio.gather(*acknowledgements)
 
     async def left(self, tables: Mapping[str, int]) -> AsyncIterator[tuple[int, list[LeftKey]]]:
         """Keys that were last told of before an offset, by partition and in the order of their offsets.
@@ -141,16 +141,16 @@ class KeptKeys:
             aiokafka.errors.KafkaError, OSError: Kafka does not answer.
         """
         prefixes = {table_prefix(table): offset for table, offset in tables.items()}
-        async with self._turn, self._consumer() as consumer:
+        async with self._read_lock, self._consumer() as consumer:
             for partition in range(_PARTITIONS):
                 tp = TopicPartition(self.topic, partition)
                 last: dict[bytes, bytes] = {}
                 async for records in read_ranges(consumer, await offset_ranges(consumer, [tp])):
                     for record in records:
-                        before = prefixes.get(prefix_of(record.key))
-                        if before is None:
+                        end_offset = prefixes.get(prefix_of(record.key))
+                        if end_offset is None:
                             continue
-                        if record.value is not None and offset_of(record.value) < before:
+                        if record.value is not None and offset_of(record.value) < end_offset:
                             last[record.key] = record.value
                         else:
                             last.pop(record.key, None)
@@ -158,7 +158,7 @@ class KeptKeys:
                     partition,
                     sorted(
                         (left_key(name, value) for name, value in last.items()),
-                        key=lambda left: left.offset,
+                        key=lambda row_key: row_key.offset,
                     ),
                 )
 
@@ -169,7 +169,7 @@ class KeptKeys:
             aiokafka.errors.KafkaError, OSError: Kafka does not answer.
         """
         marks: Marks = {}
-        async with self._turn, self._consumer() as consumer:
+        async with self._read_lock, self._consumer() as consumer:
             ranges = await offset_ranges(consumer, [TopicPartition(self.topic, _MARKS)])
             async for records in read_ranges(consumer, ranges):
                 for record in records:

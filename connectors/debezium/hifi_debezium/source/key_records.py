@@ -31,7 +31,7 @@ class LeftKey(NamedTuple):
 
 
 def key_record(table: str, record_key: bytes, values: bytes, offset: int | None) -> KeyRecord:
-    """What a change says of the key of its row.
+    """The record that remembers or forgets the key of a changed row.
 
     Args:
         table: as `SCHEMA.TABLE`.
@@ -48,18 +48,18 @@ def mark_record(name: str, offset: int, values: Mapping[str, Any] | None = None)
     return key_record(name, b"", exact_json.dumps(values or {}), offset)
 
 
-def gone(left: LeftKey) -> KeyRecord:
+def gone(row_key: LeftKey) -> KeyRecord:
     """The record that forgets a key."""
-    return key_record(left.table, left.record_key, b"", None)
+    return key_record(row_key.table, row_key.record_key, b"", None)
 
 
 def table_prefix(table: str) -> bytes:
-    """What the keys of a table's records begin with."""
+    """The bytes that the keys of a table's records begin with."""
     return table.encode() + _END_OF_TABLE
 
 
 def prefix_of(name: bytes) -> bytes:
-    """What the key of a record begins with, up to the key of its row."""
+    """The bytes that the key of a record begins with, up to the key of its row."""
     return name[: name.index(_END_OF_TABLE) + 1]
 
 

@@ -1,4 +1,4 @@
-"""How much of its log a database keeps for a replication slot, and the end of a slot that has lost it."""
+"""Size of the log that a database keeps for a replication slot, and the end of a slot that has lost its log."""
 
 import asyncio
 import socket
@@ -49,7 +49,7 @@ async def drop_slot(source: DebeziumSource, slot: str, pipe: str) -> None:
 
 
 async def held_by_slot(source: DebeziumSource, slot: str, pipe: str) -> Held:
-    """What the database keeps; nothing where that is not known: no password here, no connection, no slot yet.
+    """The log that the database keeps; `NOTHING_HELD` where it is unknown: no password, no connection, no slot yet.
 
     A slot that has lost changes, for `max_slot_wal_keep_size`, is dropped: the connector makes a new one with a new
     snapshot.
@@ -64,14 +64,14 @@ async def held_by_slot(source: DebeziumSource, slot: str, pipe: str) -> Held:
         return NOTHING_HELD
     if row is None:
         return NOTHING_HELD
-    held_bytes, active = row
+    held_bytes, is_active = row
     if held_bytes <= source.most_held:
         return Held(held_bytes, "")
-    by = "which is read" if active else "which nobody reads"
+    activity = "which is read" if is_active else "which nobody reads"
     return Held(
         held_bytes,
         f"the database {database.name} at {database.host} keeps {held_bytes / 1024**2:.0f} MiB of its log for the slot "
-        f"{slot}, {by}; more than {source.most_held / 1024**2:.0f} MiB",
+        f"{slot}, {activity}; more than {source.most_held / 1024**2:.0f} MiB",
     )
 
 

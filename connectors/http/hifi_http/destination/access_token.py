@@ -37,7 +37,7 @@ class AccessToken:
         pipe: str,
         oauth: HttpOauth,
         secret: Callable[[], str],
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
         **log_fields: str,
     ) -> None:
         """Begin to fetch.
@@ -46,7 +46,7 @@ class AccessToken:
             pipe: name.
             oauth: as declared.
             secret: of the client, as it is now.
-            changed: called when `value` or `error` may have changed.
+            on_change: called when `value` or `error` may have changed.
             log_fields: of log lines.
         """
         self.value = ""
@@ -56,30 +56,30 @@ class AccessToken:
         self._pipe = pipe
         self._oauth = oauth
         self._secret = secret
-        self._changed = changed
+        self._on_change = on_change
         self._log_fields = log_fields
         self._fetched_s = -math.inf
         self._expires_s = -math.inf
         self._renewal = asyncio.Event()
-        self._ended = asyncio.Event()
+        self._fetch_ended = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
-    async def renew(self, refused: str) -> bool:
+    async def renew(self, refused_token: str) -> bool:
         """Replace a token that the destination refused; returns whether there is another one.
 
         Args:
-            refused: the token. One that was fetched less than `RETRY_S` ago is not replaced.
+            refused_token: the token. One that was fetched less than `RETRY_S` ago is not replaced.
         """
-        if self.value == refused and monotonic_s() - self._fetched_s >= RETRY_S:
-            self._ended.clear()
+        if self.value == refused_token and monotonic_s() - self._fetched_s >= RETRY_S:
+            self._fetch_ended.clear()
             self._renewal.set()
-            await self._ended.wait()
-        return bool(self.value) and self.value != refused
+            await self._fetch_ended.wait()
+        return bool(self.value) and self.value != refused_token
 
     async def stop(self) -> None:
         """Stop fetching."""
         self._task.cancel()
-        self._ended.set()
+        self._fetch_ended.set()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
 
@@ -99,8 +99,8 @@ class AccessToken:
                 self.error = ""
                 self._expires_s = self._fetched_s + life_s
                 wait_s = life_s * _RENEW_SHARE
-            self._changed()
-            self._ended.set()
+            self._on_change()
+            self._fetch_ended.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._renewal.wait()
@@ -120,19 +120,22 @@ async def fetch_token(pipe: str, oauth: HttpOauth, secret: str) -> tuple[str, fl
     url = str(oauth.token_url)
     pair = map(urllib.parse.quote_plus, (oauth.client_id, secret))
     headers = {"Authorization": basic_authorization(*pair), "Accept": "application/json"}
-    form = {"grant_type": "client_credentials"} | ({"scope": oauth.scope} if oauth.scope else {})
+    form_fields = {"grant_type": "client_credentials"} | ({"scope": oauth.scope} if oauth.scope else {})
     timeout = aiohttp.ClientTimeout(_ANSWER_S)
     try:
         async with (
             aiohttp.ClientSession(
                 connector=egress(pipe).connector(EgressKind.TOKEN, url), timeout=timeout
             ) as session,
-            session.post(url, data=form, headers=headers, allow_redirects=False) as answer,
+            session.post(url, data=form_fields, headers=headers, allow_redirects=False) as answer,
         ):
             if answer.status != 200:
                 raise ValueError(f"it answers {answer.status}")
-            granted = json.loads(await answer.content.read(_ANSWER_BYTES))
-        token, life_s = str(granted["access_token"]), float(granted.get("expires_in", _DEFAULT_LIFE_S))
+            token_answer = json.loads(await answer.content.read(_ANSWER_BYTES))
+        token, life_s = (
+            str(token_answer["access_token"]),
+            float(token_answer.get("expires_in", _DEFAULT_LIFE_S)),
+        )
         if not token or not math.isfinite(life_s) or life_s <= 0:
             raise ValueError("its answer has no token with a life")
     except (OSError, aiohttp.ClientError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -32,7 +32,7 @@ _FINAL_READ_S: Final = 0.02
 _HEAD_BYTES: Final = 64 * 1024
 _STATUS_LINE: Final = re.compile(rb"(?:\A|\r\n\r\n)HTTP/1\.[01] ([2-9]\d\d)[ \r][^\n]*\n")
 _IDLE_TIMEOUT: Final = re.compile(rb"HTTP/1\.[01] 408 ")
-"""What servers may send before they close an idle connection (RFC 9110, 15.5.9)."""
+"""Responses that servers may send before they close an idle connection (RFC 9110, 15.5.9)."""
 _RETIRED_S: Final = 0.05
 _TIMEOUT: Final = re.compile(rb"timeout=(\d{1,6})")
 
@@ -41,17 +41,17 @@ class DestinationConnection(asyncio.Protocol):
     """A connection that carries one request at a time."""
 
     def __init__(
-        self, released: Callable[["DestinationConnection"], None], stray: Callable[[], None]
+        self, on_release: Callable[["DestinationConnection"], None], on_stray_bytes: Callable[[], None]
     ) -> None:
         """Start unconnected; the event loop calls `connection_made`.
 
         Args:
-            released: called when a request is over and the connection may be reused, and when it has been closed.
-            stray: called when bytes arrive that are part of no answer to a request.
+            on_release: called when a request is over and the connection may be reused, and when it has been closed.
+            on_stray_bytes: called when bytes arrive that are part of no answer to a request.
         """
         self._loop = asyncio.get_running_loop()
-        self._released = released
-        self._stray = stray
+        self._on_release = on_release
+        self._on_stray_bytes = on_stray_bytes
         self._parser: httptools.HttpResponseParser
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Answer | NoResponse] | None = None
@@ -130,7 +130,7 @@ class DestinationConnection(asyncio.Protocol):
         """Implement asyncio.Protocol."""
         if not self.busy:
             if self.open and not _IDLE_TIMEOUT.match(data):
-                self._stray()
+                self._on_stray_bytes()
             self.close()
             return
         if not self._status_read:
@@ -142,7 +142,7 @@ class DestinationConnection(asyncio.Protocol):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if self._complete:  # such as a body that is longer than declared
-                self._stray()
+                self._on_stray_bytes()
             self._fail("protocol", f"the answer is not HTTP/1.1: {error}")
             return
         if not self._status_read and (match := _STATUS_LINE.search(self._head)) and match[1].startswith(b"2"):
@@ -177,7 +177,7 @@ class DestinationConnection(asyncio.Protocol):
         """Implement the callback of the parser."""
         if self._complete:  # the beginning of a second answer to one request
             if self.open:
-                self._stray()
+                self._on_stray_bytes()
             self.close()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -221,9 +221,9 @@ class DestinationConnection(asyncio.Protocol):
     def _resolve(self, status: int) -> None:
         if self._answer is None:
             return
-        now = now_us()
+        time_us = now_us()
         if not self._answer.done():
-            self._answer.set_result(Answer(status, retry_after_s(self._retry_after, now), now))
+            self._answer.set_result(Answer(status, retry_after_s(self._retry_after, time_us), time_us))
         self._answer = None
         self._end_limit()
 
@@ -288,4 +288,4 @@ class DestinationConnection(asyncio.Protocol):
     def _finish(self) -> None:
         self._end_limit()
         self.busy = False
-        self._released(self)
+        self._on_release(self)

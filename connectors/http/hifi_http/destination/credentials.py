@@ -25,7 +25,7 @@ RETRY_S: Final = 5.0
 
 
 class Secrets(NamedTuple):
-    """What a destination's secrets are at a time.
+    """Values of a destination's secrets at a time.
 
     Attributes:
         headers: of each request.
@@ -78,7 +78,7 @@ class Credentials:
         refresh_s: float,
         health: Health,
         *,
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
         use_route: Callable[[Route], None],
     ) -> None:
         """Read the secrets now, and again in the background if there are any.
@@ -88,7 +88,7 @@ class Credentials:
             destination: as declared.
             refresh_s: time between two reads of the secrets, seconds.
             health: shows a missing secret.
-            changed: called whenever `missing` changes, and when the first template is there.
+            on_change: called whenever `missing` changes, and when the first template is there.
             use_route: called with the route of new connections.
         """
         self.template: RequestTemplate | None = None
@@ -98,7 +98,7 @@ class Credentials:
         self._pipe = pipe
         self._destination = destination
         self._health = health
-        self._report = changed
+        self._report = on_change
         self._use_route = use_route
         self._log_fields = {"pipe": pipe, "destination": destination.name}
         self._subject = f"destination {pipe}/{destination.name}"

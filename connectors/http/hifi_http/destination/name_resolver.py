@@ -42,10 +42,10 @@ class NameResolver:
         self._in_flight: dict[str, asyncio.Future[Addresses]] = {}
 
     def for_pipe(self, pipe: str) -> "NameResolver":
-        """One for the destinations of a pipe: it shares the look-ups, whose answers it judges for that pipe."""
-        of_pipe = copy.copy(self)
-        of_pipe._allowed = self._allowed.for_pipe(pipe)  # noqa: SLF001 - a copy of itself
-        return of_pipe
+        """A resolver for the destinations of a pipe: it shares the look-ups, and judges their answers for that pipe."""
+        resolver = copy.copy(self)
+        resolver._allowed = self._allowed.for_pipe(pipe)  # noqa: SLF001 - a copy of itself
+        return resolver
 
     async def addresses(self, host: str, port: int) -> Addresses:
         """The addresses of a host to which a connection may be made.
@@ -61,7 +61,7 @@ class NameResolver:
         return self._allowed.usable(EgressKind.HTTP, host, port, await self._resolved(host, port))
 
     async def behind_proxy(self, host: str, port: int) -> str:
-        """What a proxy is asked to connect to: a judged address, or the name if the operator allows the name.
+        """The host that a proxy is asked to connect to: a judged address, or the name if the operator allows the name.
 
         Raises:
             socket.gaierror: the name has no address here.
@@ -78,17 +78,17 @@ class NameResolver:
             return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)  # needs no look-up
         except socket.gaierror:
             pass
-        looking = self._in_flight.get(host)
-        if looking is None:
-            looking = asyncio.get_running_loop().run_in_executor(
+        look_up = self._in_flight.get(host)
+        if look_up is None:
+            look_up = asyncio.get_running_loop().run_in_executor(
                 self._threads, lambda: self._look_up(host, 0, type=socket.SOCK_STREAM)
             )
-            self._in_flight[host] = looking
-            looking.add_done_callback(lambda done: self._ended(host, done))
-        addresses = await asyncio.shield(looking)
+            self._in_flight[host] = look_up
+            look_up.add_done_callback(lambda future: self._look_up_ended(host, future))
+        addresses = await asyncio.shield(look_up)
         return [(*address[:4], (address[4][0], port, *address[4][2:])) for address in addresses]
 
-    def _ended(self, host: str, done: asyncio.Future[Addresses]) -> None:
+    def _look_up_ended(self, host: str, look_up: asyncio.Future[Addresses]) -> None:
         del self._in_flight[host]
-        if not done.cancelled():
-            done.exception()  # every waiter may have timed out
+        if not look_up.cancelled():
+            look_up.exception()  # every waiter may have timed out

@@ -44,7 +44,7 @@ class ConnectionPool:
         tls: ssl.SSLContext | None,
         size: int,
         resolver: NameResolver,
-        stray: Callable[[], None] = lambda: None,
+        on_stray_bytes: Callable[[], None] = lambda: None,
     ) -> None:
         """Create an empty pool; the first request opens the first connection.
 
@@ -54,8 +54,8 @@ class ConnectionPool:
             tls: for https, else None.
             size: maximum number of connections; callers make at most as many requests at a time.
             resolver: of the process.
-            stray: called for bytes from the destination that answer no request. Such bytes can be taken for the answer
-                to the next request, so that from then on each request gets a connection of its own.
+            on_stray_bytes: called for bytes from the destination that answer no request. Such bytes can be taken for
+                the answer to the next request, so that from then on each request gets a connection of its own.
         """
         self._loop = asyncio.get_running_loop()
         self._host = host
@@ -70,7 +70,7 @@ class ConnectionPool:
         self._addresses: Addresses = []
         self._resolved_s = float("-inf")
         self._closed = False
-        self._report_stray = stray
+        self._on_stray_bytes = on_stray_bytes
         self._reuses = True
 
     async def connect(self, timeout_s: float) -> Connected | NoResponse:
@@ -83,10 +83,10 @@ class ConnectionPool:
         if connection is not None:
             return Connected(connection, timeout_s)
         began_s = self._loop.time()
-        opened = await self._open_in_time(timeout_s)
-        if isinstance(opened, NoResponse):
-            return opened
-        return Connected(opened, timeout_s - (self._loop.time() - began_s))
+        opened_connection = await self._open_in_time(timeout_s)
+        if isinstance(opened_connection, NoResponse):
+            return opened_connection
+        return Connected(opened_connection, timeout_s - (self._loop.time() - began_s))
 
     def release(self, connection: DestinationConnection) -> None:
         """Give back a connection that sent no request."""
@@ -101,8 +101,8 @@ class ConnectionPool:
     def sweep(self) -> None:
         """Close connections that were idle for too long."""
         now_s = self._loop.time()
-        expired = [connection for connection in self._idle if connection.idle_until_s <= now_s]
-        for connection in expired:
+        expired_connections = [connection for connection in self._idle if connection.idle_until_s <= now_s]
+        for connection in expired_connections:
             connection.close()
 
     def close(self) -> None:
@@ -147,8 +147,8 @@ class ConnectionPool:
 
     async def _open_in_time(self, timeout_s: float) -> DestinationConnection | NoResponse:
         # These only read the rest of an answer, which is not needed.
-        answered = [connection for connection in self._all if connection.answered]
-        for connection in answered[: self._excess()]:
+        answered_connections = [connection for connection in self._all if connection.answered]
+        for connection in answered_connections[: self._excess()]:
             self._all.discard(connection)
             connection.close()
         self._connecting += 1
@@ -161,7 +161,7 @@ class ConnectionPool:
             self._connecting -= 1
 
     def _failure(self, error: OSError) -> NoResponse:
-        """Why no connection could be opened. Nothing was sent to the destination."""
+        """The reason why no connection could be opened. Nothing was sent to the destination."""
         proxy = self.route.proxy
         side = "destination" if proxy is None else "proxy"
         if isinstance(error, TimeoutError):
@@ -194,10 +194,10 @@ class ConnectionPool:
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if proxy is not None:
-                behind = await self._resolver.behind_proxy(self._host, self._port)
-                await open_tunnel(sock, proxy, behind, self._port)
+                tunnel_host = await self._resolver.behind_proxy(self._host, self._port)
+                await open_tunnel(sock, proxy, tunnel_host, self._port)
             _, connection = await self._loop.create_connection(
-                lambda: DestinationConnection(self._released, self._stray),
+                lambda: DestinationConnection(self._released, self._end_reuse),
                 sock=sock,
                 ssl=tls,
                 server_hostname=self._host if tls else None,
@@ -208,11 +208,11 @@ class ConnectionPool:
         self._all.add(connection)
         return connection
 
-    def _stray(self) -> None:
+    def _end_reuse(self) -> None:
         self._reuses = False
         for connection in list(self._idle):
             connection.close()
-        self._report_stray()
+        self._on_stray_bytes()
 
     def _released(self, connection: DestinationConnection) -> None:
         if not connection.open:

@@ -38,7 +38,7 @@ _RESERVED: Final = frozenset(
 
 
 class RequestTemplate:
-    """What is the same in all requests to one destination; makes requests of events."""
+    """The constant part of all requests to one destination; makes requests of events."""
 
     def __init__(
         self, destination: HttpDestination, headers: dict[str, str], signing: Sequence[str], token: str = ""
@@ -78,27 +78,27 @@ class RequestTemplate:
             return _structured(record, data, transformed=self._transform is not None)
         return data
 
-    def request(self, records: Sequence[ConsumerRecord], parts: Sequence[bytes], now_us: int) -> bytes:
+    def request(self, records: Sequence[ConsumerRecord], body_parts: Sequence[bytes], now_us: int) -> bytes:
         """A complete request, head and body.
 
         Args:
             records: of the events in it; several only for a destination with batches.
-            parts: of the body, one for each record; see `part`.
+            body_parts: of the body, one for each record; see `part`.
             now_us: time of the signature, microseconds since 1970 UTC.
 
         Raises:
             Rejected: the body is not UTF-8 and cannot be signed.
         """
-        body = b"[" + b",".join(parts) + b"]" if self._batched else parts[0]
+        body = b"[" + b",".join(body_parts) + b"]" if self._batched else body_parts[0]
         lines = [self._head]
         content_type = JSON
         if self._batched:
             content_type = JSON if self._format == "json" else BATCHED
         else:
-            binary = self._format == "cloudevents-binary"
+            is_binary = self._format == "cloudevents-binary"
             for name, value in records[0].headers:
                 if name.startswith(CE_PREFIX):
-                    if binary:
+                    if is_binary:
                         lines.append(b"%b%b\r\n" % (_line(name), percent_encoded(value)))
                     if name in _TRACE and (text := _plain(value)):
                         lines.append(b"%b%b\r\n" % (_TRACE[name], text))

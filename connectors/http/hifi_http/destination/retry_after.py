@@ -28,7 +28,7 @@ def retry_after_s(value: bytes | None, now_us: int) -> float | None:
 
 
 def _until(date: str, now_us: int) -> float:
-    when = parsedate_to_datetime(date)
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
-    return when.timestamp() - now_us / MICROSECONDS
+    retry_time = parsedate_to_datetime(date)
+    if retry_time.tzinfo is None:
+        retry_time = retry_time.replace(tzinfo=UTC)
+    return retry_time.timestamp() - now_us / MICROSECONDS

@@ -1,4 +1,4 @@
-"""How connections to a destination are made: TLS, and the proxy in between."""
+"""Routes of connections to a destination: TLS, and the proxy in between."""
 
 import asyncio
 import base64
@@ -31,7 +31,7 @@ class Proxy(NamedTuple):
 
 
 class Route(NamedTuple):
-    """How connections are made. `tls`: None for http; `proxy`: None for direct connections."""
+    """The TLS and the proxy of connections. `tls`: None for http; `proxy`: None for direct connections."""
 
     tls: ssl.SSLContext | None
     proxy: Proxy | None = None
@@ -91,9 +91,9 @@ async def open_tunnel(sock: socket.socket, proxy: Proxy, host: str, port: int) -
     await loop.sock_sendall(sock, "".join(f"{line}\r\n" for line in [*lines, ""]).encode("ascii"))
     head = b""
     while b"\r\n\r\n" not in head:
-        received = await loop.sock_recv(sock, _HEAD_BYTES)
-        head += received
-        if not received or len(head) > _HEAD_BYTES:
+        chunk = await loop.sock_recv(sock, _HEAD_BYTES)
+        head += chunk
+        if not chunk or len(head) > _HEAD_BYTES:
             raise ProxyRefused("the proxy does not answer CONNECT with HTTP/1.1")
     answer = _ANSWER.match(head)
     if answer is None:

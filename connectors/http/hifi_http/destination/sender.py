@@ -61,7 +61,7 @@ class RequestSender:
             destination,
             context.secrets_refresh_s,
             context.health,
-            changed=self._credentials_changed,
+            on_change=self._credentials_changed,
             use_route=self._pool.use,
         )
         self._has_token = destination.oauth is not None
@@ -147,15 +147,15 @@ def render(
     """
     records = request.records()
     try:
-        parts = [template.part(record) for record in records]
+        body_parts = [template.part(record) for record in records]
     except Rejected:
         return Unsendable(_rejected_parts(records, template))
-    if max_batch_bytes is not None and len(parts) > 1 and sum(map(len, parts)) > max_batch_bytes:
+    if max_batch_bytes is not None and len(body_parts) > 1 and sum(map(len, body_parts)) > max_batch_bytes:
         return SplitBatch()
     try:
-        return template.request(records, parts, now_us)
-    except Rejected as why:
-        return Unsendable([(index, why) for index in range(len(records))])
+        return template.request(records, body_parts, now_us)
+    except Rejected as rejection:
+        return Unsendable([(index, rejection) for index in range(len(records))])
 
 
 def _rejected_parts(
@@ -165,6 +165,6 @@ def _rejected_parts(
     for index, record in enumerate(records):
         try:
             template.part(record)
-        except Rejected as why:
-            rejected.append((index, why))
+        except Rejected as rejection:
+            rejected.append((index, rejection))
     return rejected

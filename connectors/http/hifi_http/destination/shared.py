@@ -1,4 +1,4 @@
-"""What all HTTP destinations of a process share."""
+"""Objects that all HTTP destinations of a process share."""
 
 import asyncio
 import ssl
@@ -9,7 +9,7 @@ from hifi_http.destination.name_resolver import NameResolver
 
 
 class SharedClient(NamedTuple):
-    """What connections need beside their destination.
+    """Objects that connections need beside their destination.
 
     Attributes:
         tls: verifies the servers of https destinations.

@@ -73,6 +73,6 @@ def webhook_id(records: Sequence[ConsumerRecord]) -> str:
     digest = hashlib.sha256()
     for record in records:
         attributes = dict(record.headers)
-        for part in (attributes.get("ce_source", b""), attributes.get("ce_id", b""), record.key or b""):
-            digest.update(b"%d:%b" % (len(part), part))
+        for value in (attributes.get("ce_source", b""), attributes.get("ce_id", b""), record.key or b""):
+            digest.update(b"%d:%b" % (len(value), value))
     return f"{'msg' if len(records) == 1 else 'batch'}_{digest.hexdigest()[:32]}"

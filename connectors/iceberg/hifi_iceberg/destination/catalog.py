@@ -89,7 +89,9 @@ def open_table(declared: LakeTable) -> Table:
     types = column_types(declared)
     table = catalog.create_table_if_not_exists(
         settings.table,
-        schema=Schema(*(NestedField(at, name, kind) for at, (name, kind) in enumerate(types.items(), 1))),
+        schema=Schema(
+            *(NestedField(field_id, name, kind) for field_id, (name, kind) in enumerate(types.items(), 1))
+        ),
         partition_spec=_partition_spec(settings, list(types)),
         properties={"format-version": "2"},
     )
@@ -109,8 +111,8 @@ def _catalog(pipe: str, settings: IcebergSettings) -> RestrictedSqlCatalog | Res
         Misconfigured: they are not, or a secret cannot be read.
     """
     declared = settings.model_dump()
-    if refused := [reason for _, reason in catalog_refusals(declared, pipe_limits())]:
-        raise Misconfigured("; ".join(refused))
+    if reasons := [reason for _, reason in catalog_refusals(declared, pipe_limits())]:
+        raise Misconfigured("; ".join(reasons))
     warehouse, file = settings.warehouse, sqlite_file(declared)
     if not warehouse.startswith("s3://"):
         folder = Path(warehouse)
@@ -126,8 +128,8 @@ def _property(name: str, value: str | Secret) -> str:
     if not isinstance(value, Secret):
         return value
     content = value.read()
-    if refused := refuse_secret_property(name, content):
-        raise Misconfigured(refused)
+    if reason := refuse_secret_property(name, content):
+        raise Misconfigured(reason)
     return content
 
 
@@ -145,10 +147,12 @@ def _require_partitions(table: Table, settings: IcebergSettings) -> None:
     ]
     declared = [] if settings.partition == "none" else [(ACCEPTED, "day")]
     if partitions != declared:
-        shown = ", ".join(f"{transform} of {column}" for column, transform in partitions) or "not at all"
+        partition_text = (
+            ", ".join(f"{transform} of {column}" for column, transform in partitions) or "not at all"
+        )
         raise Misconfigured(
-            f"the table {settings.table} is partitioned by: {shown}; the pipe says `partition: {settings.partition}`. "
-            "Choose another table, or the partition that it has"
+            f"the table {settings.table} is partitioned by: {partition_text}; the pipe says "
+            f"`partition: {settings.partition}`. Choose another table, or the partition that it has"
         )
 
 
@@ -175,30 +179,30 @@ def _add_columns(table: Table, types: Mapping[str, IcebergType]) -> None:
 
     Another instance may do the same at this moment.
     """
-    existing = {column.name: column.field_type for column in table.schema().fields}
-    promoted = {name for name, kind in types.items() if (existing.get(name), kind) == _PROMOTED}
-    if wrong := [
-        f"{name} is {existing[name]}, not {kind}"
+    existing_types = {column.name: column.field_type for column in table.schema().fields}
+    promoted_columns = {name for name, kind in types.items() if (existing_types.get(name), kind) == _PROMOTED}
+    if mismatches := [
+        f"{name} is {existing_types[name]}, not {kind}"
         for name, kind in types.items()
-        if name in existing and existing[name] != kind and name not in promoted
+        if name in existing_types and existing_types[name] != kind and name not in promoted_columns
     ]:
         raise Misconfigured(
             f"the table {'.'.join(table.name())} has columns of other types than the pipe declares: "
-            f"{'; '.join(wrong)}. Declare the type that the table has, or another column"
+            f"{'; '.join(mismatches)}. Declare the type that the table has, or another column"
         )
-    missing = {name: kind for name, kind in types.items() if name not in existing}
-    if alike := alike_names([*existing, *missing]):
-        raise Misconfigured(f"the table {'.'.join(table.name())}: {alike}; declare the name that it has")
-    if not missing and not promoted:
+    missing = {name: kind for name, kind in types.items() if name not in existing_types}
+    if conflict := alike_names([*existing_types, *missing]):
+        raise Misconfigured(f"the table {'.'.join(table.name())}: {conflict}; declare the name that it has")
+    if not missing and not promoted_columns:
         return
     try:
         with table.update_schema() as change:
             for name, kind in missing.items():
                 change.add_column(name, kind)
-            for name in promoted:
+            for name in promoted_columns:
                 change.update_column(name, types[name])
     except CommitFailedException:
         table.refresh()
-        now = {column.name: column.field_type for column in table.schema().fields}
-        if any(now.get(name) != types[name] for name in (*missing, *promoted)):
+        current_types = {column.name: column.field_type for column in table.schema().fields}
+        if any(current_types.get(name) != types[name] for name in (*missing, *promoted_columns)):
             raise

@@ -82,7 +82,7 @@ class TableCommits:
         self._commit(add)
         self.progress = progress
 
-    def replace(self, old: Sequence[DataFile], files: Sequence[str], progress: TableProgress) -> None:
+    def replace(self, old_files: Sequence[DataFile], files: Sequence[str], progress: TableProgress) -> None:
         """Replace data files by others.
 
         Raises:
@@ -91,16 +91,16 @@ class TableCommits:
         """
 
         def swap(change: Transaction) -> None:
-            present = {data_file.file_path for data_file in self.data_files()}
+            present_paths = {data_file.file_path for data_file in self.data_files()}
             if missing_files := [
-                data_file.file_path for data_file in old if data_file.file_path not in present
+                data_file.file_path for data_file in old_files if data_file.file_path not in present_paths
             ]:
                 raise Retryable(
                     f"another writer replaced {len(missing_files)} data files of {self.name} meanwhile"
                 )
             producer = change.update_snapshot(snapshot_properties=self._properties(progress))
             with producer.overwrite() as snapshot:
-                for data_file in old:
+                for data_file in old_files:
                     snapshot.delete_data_file(data_file)
                 for path in files:
                     snapshot.append_data_file(
@@ -118,10 +118,10 @@ class TableCommits:
         """Expire snapshots that are neither among the newest ones nor young; returns how many."""
         snapshots = sorted(self.table.snapshots(), key=lambda snapshot: snapshot.timestamp_ms, reverse=True)
         limit_ms = (datetime.now(UTC) - timedelta(seconds=keep_s)).timestamp() * 1000
-        old = [snapshot.snapshot_id for snapshot in snapshots[keep:] if snapshot.timestamp_ms < limit_ms]
-        if old:
-            self.table.maintenance.expire_snapshots().by_ids(old).commit()
-        return len(old)
+        old_ids = [snapshot.snapshot_id for snapshot in snapshots[keep:] if snapshot.timestamp_ms < limit_ms]
+        if old_ids:
+            self.table.maintenance.expire_snapshots().by_ids(old_ids).commit()
+        return len(old_ids)
 
     @property
     def name(self) -> str:
@@ -130,8 +130,8 @@ class TableCommits:
 
     def _take_over(self) -> None:
         for attempt in range(self._attempts):
-            newest = self._newest()
-            text = None if newest is None else _property(newest, self._offsets)
+            newest_snapshot = self._newest()
+            text = None if newest_snapshot is None else _property(newest_snapshot, self._offsets)
             self.progress = TableProgress.load(text) if text is not None else TableProgress()
             try:
                 with self.table.transaction() as change:
@@ -166,8 +166,8 @@ class TableCommits:
         self.table.refresh()
 
     def _ensure_owner(self) -> None:
-        newest = self._newest()
-        if newest is None or _property(newest, self._writer_name) != self._writer:
+        newest_snapshot = self._newest()
+        if newest_snapshot is None or _property(newest_snapshot, self._writer_name) != self._writer:
             raise Fenced(f"another instance of lake writes {self.name}")
 
     def _newest(self) -> Snapshot | None:
@@ -185,18 +185,20 @@ class TableCommits:
             snapshot = None if parent is None else self.table.snapshot_by_id(parent)
 
     def _properties(self, progress: TableProgress) -> dict[str, str]:
-        """Those of a new snapshot: the progress of this log, what is known of the others, and until when it is settled.
+        """Properties of a new snapshot: the progress of this log and of the others, and until when it is settled.
 
         To be called before the commit: what had its outcome then is in the table that the commit changes.
         """
-        of_logs = next((logs for snapshot in self._history() if (logs := _of_logs(snapshot))), {})
-        properties = of_logs | {self._offsets: progress.dump(), self._writer_name: self._writer}
+        log_properties = next(
+            (logs for snapshot in self._history() if (logs := _log_properties(snapshot))), {}
+        )
+        properties = log_properties | {self._offsets: progress.dump(), self._writer_name: self._writer}
         settled_until = self._settled_until()
         return properties if settled_until is None else properties | {self._settled_name: settled_until}
 
 
-def _of_logs(snapshot: Snapshot) -> dict[str, str]:
-    """The properties of all logs."""
+def _log_properties(snapshot: Snapshot) -> dict[str, str]:
+    """The properties of a snapshot that belong to logs."""
     properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
     return {name: text for name, text in properties.items() if name.startswith((OFFSETS, WRITER))}
 

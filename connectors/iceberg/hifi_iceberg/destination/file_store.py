@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from hifi_iceberg.destination.restricted_catalog import WarehouseFileIO
 
 PREFIX: Final = "hifi-"
-"""What the names of folders with data files begin with, below `data` of a table; the identity of the log follows."""
+"""Prefix of the names of folders with data files, below `data` of a table; the identity of the log follows."""
 ABANDONED: Final = timedelta(days=1)
 """Age from which on files of another log that nothing refers to are of no batch that is under way."""
 
@@ -66,17 +66,17 @@ class FileStore:
         Returns:
             Their URLs there.
         """
-        local = sorted(Path(folder).rglob("*.parquet"))
+        local_files = sorted(Path(folder).rglob("*.parquet"))
         if self._local:
-            return [f"file://{path}" for path in local]
+            return [f"file://{path}" for path in local_files]
         base = Path(folder)
-        published = []
-        for path in local:
+        urls = []
+        for path in local_files:
             target = f"{self._root}/{base.name}/{path.relative_to(base)}"
             copy_files(str(path), target, destination_filesystem=self._files)
-            published.append(f"{self._scheme}://{target}")
+            urls.append(f"{self._scheme}://{target}")
         shutil.rmtree(base, ignore_errors=True)
-        return published
+        return urls
 
     def readable(self, urls: Sequence[str]) -> list[str]:
         """Paths from which Spark can read data files, in their order. They are valid until the next call.
@@ -115,11 +115,11 @@ class FileStore:
         ]
         if not paths:
             return 0
-        referenced = self._referenced()
-        unused = [path for path in paths if path not in referenced]
-        for path in unused:
+        referenced_paths = self._referenced()
+        unused_paths = [path for path in paths if path not in referenced_paths]
+        for path in unused_paths:
             self._files.delete_file(path)
-        return sum(path.endswith(".parquet") for path in unused)
+        return sum(path.endswith(".parquet") for path in unused_paths)
 
     def _referenced(self) -> set[str]:
         """Paths of the data files of all snapshots."""

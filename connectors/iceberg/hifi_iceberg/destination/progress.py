@@ -1,4 +1,4 @@
-"""How far a table is in a log of the stream: what a snapshot's property `hifi.offsets.<log>` says. Pure.
+"""Progress of a table in a log of the stream: the snapshot's property `hifi.offsets.<log>`. Pure.
 
 It is committed together with the data, so that each event is in the table once, whenever the service is killed. As in
 egest, a record of a partition is a first copy exactly when its offset in `raw` is above all offsets before it. Each
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import orjson
 
 OFFSETS: Final = "hifi.offsets."
-"""What the name of a property of a snapshot begins with, before the log: JSON object, partition to `[next, raw]`."""
+"""Prefix of the name of a property of a snapshot, before the log: JSON object, partition to `[next, raw]`."""
 WRITER: Final = "hifi.writer."
 """The same, of the run of the service that committed last for the log."""
 SETTLED_UNTIL: Final = "hifi.settled-until."
@@ -21,7 +21,7 @@ SETTLED_UNTIL: Final = "hifi.settled-until."
 
 
 class PartitionProgress(NamedTuple):
-    """How far a table is in one partition."""
+    """Progress of a table in one partition."""
 
     next: int = 0
     """Offset in `enriched` of the first record that is not decided yet."""
@@ -31,7 +31,7 @@ class PartitionProgress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
-    """How far a table is."""
+    """Progress of a table."""
 
     partitions: Mapping[int, PartitionProgress] = field(default_factory=dict)
 
@@ -39,15 +39,15 @@ class TableProgress:
         """The progress in a partition."""
         return self.partitions.get(partition, PartitionProgress())
 
-    def advanced(self, ends: Mapping[int, int], rows: Mapping[int, int]) -> "TableProgress":
+    def advanced(self, end_offsets: Mapping[int, int], rows: Mapping[int, int]) -> "TableProgress":
         """The progress after a batch.
 
         Args:
-            ends: partition to the offset after the last record of the batch.
+            end_offsets: partition to the offset after the last record of the batch.
             rows: partition to the highest offset in `raw` of the new rows.
         """
         partitions = dict(self.partitions)
-        for partition, end in ends.items():
+        for partition, end in end_offsets.items():
             before = self.get(partition)
             partitions[partition] = PartitionProgress(
                 max(before.next, end), max(before.raw, rows.get(partition, -1))
@@ -69,7 +69,7 @@ class TableProgress:
 
     @classmethod
     def load(cls, text: str) -> "TableProgress":
-        """What `dump` wrote."""
+        """The progress that `dump` wrote."""
         return cls({int(key): PartitionProgress(*values) for key, values in orjson.loads(text).items()})
 
 

@@ -62,10 +62,10 @@ class WarehouseFileIO(PyArrowFileIO):
         """
         scheme, _, path = self.parse_location(location)
         if self._folder is not None:
-            within = scheme == "file" and resolved_path(path).is_relative_to(self._folder)
+            is_inside = scheme == "file" and resolved_path(path).is_relative_to(self._folder)
         else:
-            within = scheme in _S3 and self._limits.refuse_warehouse(f"s3://{path}") is None
-        if not within:
+            is_inside = scheme in _S3 and self._limits.refuse_warehouse(f"s3://{path}") is None
+        if not is_inside:
             raise Misconfigured(f"{location} is not in the warehouse {self._folder or 'in S3'}")
 
     def new_input(self, location: str) -> PyArrowFile:
@@ -98,8 +98,8 @@ class _RestrictedCatalog(Catalog):
         properties: Properties = EMPTY_DICT,
         location: str | None = None,  # noqa: ARG002 - no place decides the class
     ) -> FileIO:
-        merged = {**self.properties, **properties, _WAREHOUSE: self.properties[_WAREHOUSE]}
-        return WarehouseFileIO(merged, self.pipe)
+        merged_properties = {**self.properties, **properties, _WAREHOUSE: self.properties[_WAREHOUSE]}
+        return WarehouseFileIO(merged_properties, self.pipe)
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """The table of a name."""

@@ -39,7 +39,7 @@ class AvroValues:
         self._asking = asyncio.Lock()
 
     async def ready(self) -> Callable[[Any], bytes]:
-        """What makes values of decoded JSON; it raises `Rejected` for data that does not fit the schema.
+        """The function that makes values of decoded JSON; it raises `Rejected` for data that does not fit the schema.
 
         Raises:
             Retryable: the registry does not answer, or refuses the user.
@@ -63,16 +63,16 @@ class AvroValues:
     async def _registered(self) -> tuple[AvroSchema, int]:
         """The schema and its id."""
         if self._declared is None:
-            newest = await self._client.newest(self._subject)
-            if newest.kind != AVRO:
+            newest_schema = await self._client.newest(self._subject)
+            if newest_schema.kind != AVRO:
                 raise Misconfigured(
-                    f"the newest schema of the subject {self._subject} is {newest.kind}, not {AVRO}"
+                    f"the newest schema of the subject {self._subject} is {newest_schema.kind}, not {AVRO}"
                 )
             try:
-                return read_schema(newest.text, newest.references), newest.id
+                return read_schema(newest_schema.text, newest_schema.references), newest_schema.id
             except InvalidSchema as error:
                 raise Misconfigured(
                     f"the newest schema of the subject {self._subject} cannot be used: {error}"
                 ) from None
-        ask = self._client.register if self._settings.registers else self._client.find
-        return self._declared, await ask(self._subject, orjson.dumps(self._declared.tree).decode())
+        resolve_id = self._client.register if self._settings.registers else self._client.find
+        return self._declared, await resolve_id(self._subject, orjson.dumps(self._declared.tree).decode())

@@ -29,7 +29,7 @@ logger = log.get(__name__)
 
 
 class Position(NamedTuple):
-    """Where records of the positions topic belong.
+    """Owner and line of records of the positions topic.
 
     Attributes:
         owner: `<stream>;<pipe>;<destination>;<log>;<partition>;`: offsets of each log of the stream begin at 0.
@@ -67,43 +67,50 @@ class PositionReader:
         self.topic_limit = TopicLimit(settings, pipe)
         self._closing: list[asyncio.Task[None]] = []
 
-    async def read(self, position: Position, since: int, into: dict[bytes, WrittenOffsets]) -> int:
-        """Read everything that is written until now, and wait until its transactions are decided.
+    async def read(
+        self, position: Position, first_offset: int, offsets_by_line: dict[bytes, WrittenOffsets]
+    ) -> int:
+        """Read all records that are written until now, and wait until their transactions are decided.
 
         Args:
             position: whose records; those of both lines are read.
-            since: first offset to read.
-            into: line to its offsets; the records are added.
+            first_offset: first offset to read.
+            offsets_by_line: line to its offsets; the records are added.
 
         Returns:
             The offset after the last one read.
         """
         async with self._lock:
             try:
-                return await self._read(position, since, into)
+                return await self._read(position, first_offset, offsets_by_line)
             except BaseException:
                 # The next read connects anew, and makes the topic again if somebody deleted it.
                 clients, self._clients = self._clients, None
                 self._closing = [asyncio.create_task(close(client)) for client in clients or ()]
                 raise
 
-    async def _read(self, position: Position, since: int, into: dict[bytes, WrittenOffsets]) -> int:
+    async def _read(
+        self, position: Position, first_offset: int, offsets_by_line: dict[bytes, WrittenOffsets]
+    ) -> int:
         if self._clients is None:
             await self._connect()
         assert self._clients is not None
-        committed, all_records = self._clients
+        committed_consumer, uncommitted_consumer = self._clients
         tp = TopicPartition(self._topic, position.partition(self.partitions))
         # The end includes open transactions: reading committed records up to it waits until they are decided.
-        starts, ends = await all_records.beginning_offsets([tp]), await all_records.end_offsets([tp])
-        if since > ends[tp]:  # the topic was made again
-            since = 0
-        offsets = range(max(since, starts[tp]), ends[tp])
-        async for records in read_ranges(committed, {tp: offsets}):
+        start_offsets, end_offsets = (
+            await uncommitted_consumer.beginning_offsets([tp]),
+            await uncommitted_consumer.end_offsets([tp]),
+        )
+        if first_offset > end_offsets[tp]:  # the topic was made again
+            first_offset = 0
+        offsets = range(max(first_offset, start_offsets[tp]), end_offsets[tp])
+        async for records in read_ranges(committed_consumer, {tp: offsets}):
             for record in records:
                 if record.key.startswith(position.owner):
                     line, _, chunk = record.key[len(position.owner) :].partition(b";")
-                    into.setdefault(line, WrittenOffsets()).merge(int(chunk), record.value)
-        return max(since, offsets.stop)
+                    offsets_by_line.setdefault(line, WrittenOffsets()).merge(int(chunk), record.value)
+        return max(first_offset, offsets.stop)
 
     async def stop(self) -> None:
         """Close the connections."""

@@ -56,7 +56,7 @@ class TransactionalPartition:
         self._reader = reader
         self._lock = asyncio.Lock()
         self._producer: AIOKafkaProducer | None = None
-        self._written: dict[bytes, WrittenOffsets] = {}
+        self._written_offsets: dict[bytes, WrittenOffsets] = {}
         self._read_through = 0
         self._batch_bytes = 0
         self._failed = False
@@ -70,15 +70,15 @@ class TransactionalPartition:
                 pass
 
     async def _write(self, events: Sequence[tuple[OutboundEvent, DestinationRecord]]) -> bool:
-        """Whether the events are written now; if not, smaller batches may be."""
+        """Write events; returns whether they are written: if not, smaller batches may be."""
         committing = False
         try:
             producer = await self._ready_producer()
             missing = {event.offset: record for event, record in events if not self._is_written(event.offset)}
             if not missing:
                 return True
-            written = self._written.setdefault(self._position.line, WrittenOffsets())
-            bitmaps = written.with_offsets(missing)
+            line_offsets = self._written_offsets.setdefault(self._position.line, WrittenOffsets())
+            bitmaps = line_offsets.with_offsets(missing)
             await self._send(producer, list(missing.values()), bitmaps)
             committing = True
             await producer.commit_transaction()
@@ -93,7 +93,7 @@ class TransactionalPartition:
                 raise _failure(error, committing=committing) from error
             raise
         for chunk, bitmap in bitmaps.items():
-            written.merge(chunk, bitmap)
+            line_offsets.merge(chunk, bitmap)
         self._failed = False
         return True
 
@@ -120,7 +120,7 @@ class TransactionalPartition:
             self._producer = producer
             # Ends the last transaction with this id, and fences the producer that began it.
             await producer.start()
-            self._written, self._read_through = {}, 0
+            self._written_offsets, self._read_through = {}, 0
             await self._read()
             # Both at once: aiokafka forgets a topic that it knew at its start when it meets a new one.
             await producer.client.set_topics([self._topic, self._positions_topic])
@@ -130,32 +130,35 @@ class TransactionalPartition:
         return producer
 
     async def _read(self) -> None:
-        self._read_through = await self._reader.read(self._position, self._read_through, self._written)
+        self._read_through = await self._reader.read(
+            self._position, self._read_through, self._written_offsets
+        )
 
     def _is_written(self, offset: int) -> bool:
-        return any(offset in written for written in self._written.values())
+        return any(offset in line_offsets for line_offsets in self._written_offsets.values())
 
     async def _send(
         self, producer: AIOKafkaProducer, records: Sequence[DestinationRecord], bitmaps: dict[int, bytes]
     ) -> None:
         await begin_transaction(producer)
         partition = self._position.partition(self._reader.partitions)
-        sent: list[asyncio.Future[Any]] = []
+        send_futures: list[asyncio.Future[Any]] = []
         try:
             for number, batch_records in (await self._by_partition(producer, records)).items():
                 for batch in build_batches(producer, batch_records):
-                    sending = await producer.send_batch(batch, self._topic, partition=number)
-                    sent.append(sending)
+                    batch_future = await producer.send_batch(batch, self._topic, partition=number)
+                    send_futures.append(batch_future)
             for chunk, bitmap in bitmaps.items():
                 position = self._position.key(chunk)
-                sent.append(
+                send_futures.append(
                     await producer.send(self._positions_topic, bitmap, key=position, partition=partition)
                 )
         except BaseException:
-            for future in sent:  # nothing waits for them any more: without this, their errors are logged
+            # Nothing waits for them any more: without this, their errors are logged.
+            for future in send_futures:
                 future.cancel()
             raise
-        await asyncio.gather(*sent)
+        await asyncio.gather(*send_futures)
 
     async def _by_partition(
         self, producer: AIOKafkaProducer, records: Sequence[DestinationRecord]
@@ -163,15 +166,15 @@ class TransactionalPartition:
         """Records by partition of the topic, as Kafka's clients choose it; those without a key have one together."""
         partitions = sorted(await producer.partitions_for(self._topic))
         by_partition: dict[int, list[DestinationRecord]] = {}
-        anywhere: int | None = None
+        keyless_partition: int | None = None
         for record in records:
             if record.key is not None:
                 number = partition_of(record.key, len(partitions))
             else:
-                if anywhere is None:
-                    available = producer.client.cluster.available_partitions_for_topic(self._topic)
-                    anywhere = random.choice(sorted(available or partitions))  # noqa: S311 - spreads records
-                number = anywhere
+                if keyless_partition is None:
+                    available_partitions = producer.client.cluster.available_partitions_for_topic(self._topic)
+                    keyless_partition = random.choice(sorted(available_partitions or partitions))  # noqa: S311 - spreads records
+                number = keyless_partition
             by_partition.setdefault(number, []).append(record)
         return by_partition
 

@@ -34,7 +34,7 @@ class RecordReader:
     def __init__(
         self, source: KafkaSource, cluster: str, max_bytes: int, avro: AvroRecords | None = None
     ) -> None:
-        """Nothing is read yet.
+        """Prepare the attributes of the events.
 
         Args:
             source: as the pipe declares it.
@@ -44,13 +44,13 @@ class RecordReader:
         """
         self._avro = avro
         self._id = f"{cluster}/{source.topic}"
-        shared = [
+        shared_attributes = [
             ("ce_specversion", b"1.0"),
             ("ce_source", f"kafka://{cluster}/{source.topic}".encode()),
             (CONTENT_TYPE, _JSON),
         ]
-        self._attributes = [*shared, ("ce_type", source.type.encode())]
-        self._attributes_of_deletion = [*shared, ("ce_type", source.deleted_type.encode())]
+        self._attributes = [*shared_attributes, ("ce_type", source.type.encode())]
+        self._attributes_of_deletion = [*shared_attributes, ("ce_type", source.deleted_type.encode())]
         self._partition_key = None if source.partition_key is None else source.partition_key.split(".")
         self._max_bytes = max_bytes
         self._limits = DecodeLimits(max_bytes, 1, _MAX_DEPTH)
@@ -88,8 +88,8 @@ class RecordReader:
         if self._avro is not None:
             try:
                 record = self._avro.as_json(record)
-            except Rejected as why:
-                return refused(event, why.reason, why.detail)
+            except Rejected as rejection:
+                return refused(event, rejection.reason, rejection.detail)
             event.data = record.value
         if content_mode is None:
             return self._plain(event, without_bom(record.value))
@@ -104,8 +104,8 @@ class RecordReader:
             return refused(
                 event, "not-json", f"the value is not JSON: {error.detail.removeprefix('not JSON: ')}"
             )
-        except Rejected as why:
-            return refused(event, why.reason, why.detail)
+        except Rejected as rejection:
+            return refused(event, rejection.reason, rejection.detail)
         if not is_an_object:
             return refused(event, "not-json", "the value is not a JSON object")
         if not is_within_depth(text, _MAX_DEPTH):
@@ -118,22 +118,24 @@ class RecordReader:
     ) -> SourceEvent:
         """The event of a record that is a CloudEvent, with its own attributes."""
         try:
-            decoded = decode(_attribute_headers(record), value, self._limits)
+            decoded_event = decode(_attribute_headers(record), value, self._limits)
         except InvalidEvent as error:
             reason = "too-large" if error.status == _TOO_LARGE else "not-a-cloudevent"
             event.data = None
             return refused(event, reason, error.detail)
-        has_key = any(name == _PARTITION_KEY for name, _ in decoded.headers)
-        key = decoded.key if has_key or not record.key else record.key
-        cloudevent = SourceEvent(event.position, key, decoded.data, decoded.headers, decoded.time_us)
+        has_key = any(name == _PARTITION_KEY for name, _ in decoded_event.headers)
+        key = decoded_event.key if has_key or not record.key else record.key
+        cloudevent = SourceEvent(
+            event.position, key, decoded_event.data, decoded_event.headers, decoded_event.time_us
+        )
         if self._partition_key is None:
             return cloudevent
         try:
-            cloudevent.key = self._read(decoded.data)[1] or key
+            cloudevent.key = self._read(decoded_event.data)[1] or key
         except InvalidEvent:  # data of another type
             pass
-        except Rejected as why:
-            return refused(cloudevent, why.reason, why.detail)
+        except Rejected as rejection:
+            return refused(cloudevent, rejection.reason, rejection.detail)
         return cloudevent
 
     def _read(self, text: bytes) -> tuple[bool, bytes | None]:
@@ -156,14 +158,16 @@ class RecordReader:
             name = key.decode() if decoded_key is None else orjson.Fragment(decoded_key)
         except UnicodeDecodeError:
             return refused(event, "no-data", "the record has no value, and its key is not UTF-8")
-        except Rejected as why:
-            return refused(event, why.reason, f"the record has no value, and of its key: {why.detail}")
+        except Rejected as rejection:
+            return refused(
+                event, rejection.reason, f"the record has no value, and of its key: {rejection.detail}"
+            )
         event.data = orjson.dumps({"key": name, "deleted": True})
         return event
 
 
 def _content_mode(record: ConsumerRecord) -> _Decode | None:
-    """What decodes a record that is a CloudEvent; None: it is none. Kafka protocol binding 1.0.2, section 3."""
+    """The decoder of a record that is a CloudEvent; None: it is none. Kafka protocol binding 1.0.2, section 3."""
     if not record.headers:
         return None
     headers = dict(_attribute_headers(record))

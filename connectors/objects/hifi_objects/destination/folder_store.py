@@ -39,7 +39,7 @@ class FolderStore:
     def _read(self, file: Path) -> bytes | None:
         try:
             content = file.read_bytes()
-            _sync(file.parent)  # whoever wrote it may have died before this
+            _sync(file.parent)  # its writer may have died before this
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -48,22 +48,22 @@ class FolderStore:
 
     def _create(self, file: Path, encode: Callable[[], bytes]) -> bool:
         content = encode()
-        temporary = file.parent / f".{file.name}.{uuid.uuid4().hex}{TEMPORARY}"
+        temporary_path = file.parent / f".{file.name}.{uuid.uuid4().hex}{TEMPORARY}"
         try:
             self._make_folder(file.parent)
-            with temporary.open("xb") as opened:
-                opened.write(content)
-                opened.flush()
-                os.fsync(opened.fileno())
+            with temporary_path.open("xb") as temporary_file:
+                temporary_file.write(content)
+                temporary_file.flush()
+                os.fsync(temporary_file.fileno())
         except OSError as error:
-            _remove(temporary)
+            _remove(temporary_path)
             raise Retryable(f"the file {file} cannot be written: {error.strerror}") from error
         try:
-            os.link(temporary, file)
+            os.link(temporary_path, file)
         except FileExistsError:
             return False
         finally:
-            _remove(temporary)
+            _remove(temporary_path)
         _sync(file.parent)
         return True
 
@@ -88,10 +88,10 @@ class FolderStore:
                     file.unlink()
 
 
-def _remove(temporary: Path) -> None:
+def _remove(file: Path) -> None:
     """Remove a temporary file; what cannot be removed now is removed when it is old."""
     with contextlib.suppress(OSError):
-        temporary.unlink()
+        file.unlink()
 
 
 def _sync(folder: Path) -> None:

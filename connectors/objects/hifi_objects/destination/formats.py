@@ -56,14 +56,14 @@ class Ndjson:
             raise ValueError(f"a line has no {OFFSET}") from error
 
 
-def read_offsets(form: ObjectFormat, content: bytes, path: str) -> list[int]:
+def read_offsets(object_format: ObjectFormat, content: bytes, path: str) -> list[int]:
     """The offsets of an object that exists.
 
     Raises:
         Retryable: the object is damaged, or of another program.
     """
     try:
-        return form.offsets(content)
+        return object_format.offsets(content)
     except ValueError as error:  # also pyarrow.ArrowInvalid
         raise Retryable(
             f"the object {path} cannot be read: {error}. Move it away; what it has is then written again"

@@ -23,45 +23,45 @@ READ_AHEAD: Final = 16
 class ObjectLog:
     """Appends rows to the objects of one log, partition and hour."""
 
-    def __init__(self, store: ObjectStore, form: ObjectFormat, path: str, extension: str) -> None:
+    def __init__(self, store: ObjectStore, object_format: ObjectFormat, path: str, extension: str) -> None:
         """Start with nothing known.
 
         Args:
             store: that has the objects.
-            form: of the objects.
+            object_format: of the objects.
             path: of the objects, without number and extension.
             extension: of their names.
         """
         self._store = store
-        self._form = form
+        self._format = object_format
         self._path = path
         self._extension = extension
         self._lock = asyncio.Lock()
-        self._written = WrittenOffsets()
+        self._written_offsets = WrittenOffsets()
         self._next = 0
 
     async def append(self, rows: Sequence[Row]) -> None:
         """Write those rows that are not written yet, as one object."""
         async with self._lock:
-            while missing := [row for row in rows if row[OFFSET] not in self._written]:
-                encode = partial(self._form.encode, missing)
+            while missing := [row for row in rows if row[OFFSET] not in self._written_offsets]:
+                encode = partial(self._format.encode, missing)
                 if await self._store.create(self._object(self._next), encode):
-                    self._written.add(row[OFFSET] for row in missing)
+                    self._written_offsets.add(row[OFFSET] for row in missing)
                     self._next += 1
                     return
                 await self._read_to_end()
 
     async def _read_to_end(self) -> None:
         """Read the objects from the next number on."""
-        ahead = 1
+        count = 1
         while True:
-            paths = [self._object(self._next + number) for number in range(ahead)]
+            paths = [self._object(self._next + number) for number in range(count)]
             for path, content in zip(paths, await asyncio.gather(*map(self._store.read, paths)), strict=True):
                 if content is None:
                     return
-                self._written.add(await asyncio.to_thread(read_offsets, self._form, content, path))
+                self._written_offsets.add(await asyncio.to_thread(read_offsets, self._format, content, path))
                 self._next += 1
-            ahead = min(ahead * 2, READ_AHEAD)
+            count = min(count * 2, READ_AHEAD)
 
     def _object(self, number: int) -> str:
         return f"{self._path}.{number:08d}.{self._extension}"

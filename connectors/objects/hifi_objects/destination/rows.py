@@ -31,7 +31,7 @@ Row: TypeAlias = dict[str, Any]
 
 @lru_cache(maxsize=1024)  # the events of a request share their accepted time
 def accepted_time(accepted_us: int) -> datetime:
-    """The time that is so many microseconds after 1970 UTC."""
+    """The time of a number of microseconds since 1970 UTC."""
     return _EPOCH + timedelta(microseconds=accepted_us)
 
 
@@ -69,8 +69,10 @@ def _value(name: str, column: ObjectColumn, value: Any) -> Any:
     kind = {bool: "boolean", int: "integer", Decimal: "number", str: "text"}.get(
         type(value), type(value).__name__
     )
-    why = " with more digits than it has" if column.type == "double" and kind in {"integer", "number"} else ""
-    raise Rejected("value", f"the column {name} has the type {column.type}, and the value is a {kind}{why}")
+    loss = (
+        " with more digits than it has" if column.type == "double" and kind in {"integer", "number"} else ""
+    )
+    raise Rejected("value", f"the column {name} has the type {column.type}, and the value is a {kind}{loss}")
 
 
 def _is_long(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What a writer needs of a folder or a bucket."""
+"""Interface of a folder or a bucket for a writer."""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -50,17 +50,17 @@ class ObjectsWriter(DestinationWriter):
         """Write the events of each log, partition and hour as one object."""
         batches: dict[tuple[str, int, int], list[Row]] = {}
         for event in events:
-            place = event.log, event.partition, event.accepted_us // _HOUR_US
-            batches.setdefault(place, []).append(row(event, self._columns))
-        writes = (self._log(self._path(*place)).append(rows) for place, rows in batches.items())
+            log_hour = event.log, event.partition, event.accepted_us // _HOUR_US
+            batches.setdefault(log_hour, []).append(row(event, self._columns))
+        writes = (self._log(self._path(*log_hour)).append(rows) for log_hour, rows in batches.items())
         for failure in await asyncio.gather(*writes, return_exceptions=True):
             if failure is not None:
                 raise failure
 
     def _path(self, log: str, partition: int, hour: int) -> str:
         """The path of the objects of a log, partition and hour since 1970 UTC, up to their number."""
-        context, began = self._context, accepted_time(hour * _HOUR_US)
-        folder = f"pipe={context.pipe}/date={began:%Y-%m-%d}/hour={began:%H}"
+        context, hour_start = self._context, accepted_time(hour * _HOUR_US)
+        folder = f"pipe={context.pipe}/date={hour_start:%Y-%m-%d}/hour={hour_start:%H}"
         return f"{folder}/{context.stream}.{context.destination}.{log}.{partition:04d}"
 
     def _log(self, path: str) -> ObjectLog:

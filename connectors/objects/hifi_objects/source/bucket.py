@@ -45,23 +45,23 @@ class ReadableBucket:
         self._folder = folder
         self.problems: list[str] = []
         self._store = open_bucket(settings, _TIMEOUT_S, pipe)
-        place = settings.bucket if settings.prefix is None else f"{settings.bucket}/{settings.prefix}"
-        self.name = f"s3/{place}"
-        self.url = f"s3://{place}"
+        bucket_path = settings.bucket if settings.prefix is None else f"{settings.bucket}/{settings.prefix}"
+        self.name = f"s3/{bucket_path}"
+        self.url = f"s3://{bucket_path}"
 
     async def listed(self) -> list[ObjectVersion]:
         """All objects, without hidden ones and markers of folders, which are empty and end with a slash."""
-        skipped = 0 if self._settings.prefix is None else len(self._settings.prefix) + 1
+        prefix_length = 0 if self._settings.prefix is None else len(self._settings.prefix) + 1
         await judge_endpoint(self._settings, self._pipe)
         versions: list[ObjectVersion] = []
         for key, modified, tag, size in await list_bucket(self._settings, self._pipe):
-            path = key[skipped:]
+            path = key[prefix_length:]
             if path and not _is_hidden(path) and not (path.endswith("/") and not size):
                 versions.append(_version(path, modified, tag, size))
         return versions
 
     def refusal(self, version: ObjectVersion) -> str | None:
-        """Why an object cannot be read because of its key; None: it can."""
+        """The reason why an object cannot be read because of its key; None: it can."""
         if _UNREADABLE.search(f"/{version.path}/"):
             return (
                 "obstore cannot name a key with an empty part, a part `.` or a control character; rename it"
@@ -90,16 +90,18 @@ class ReadableBucket:
 
     async def _copy(self, version: ObjectVersion, file: BinaryIO) -> None:
         answer = await obstore.get_async(self._store, version.path)
-        meta: Any = answer.meta
-        described = _version(version.path, meta["last_modified"], str(meta["e_tag"]), meta["size"])
-        if described.version != version.version:
+        metadata: Any = answer.meta
+        current_version = _version(
+            version.path, metadata["last_modified"], str(metadata["e_tag"]), metadata["size"]
+        )
+        if current_version.version != version.version:
             raise ObjectGone(f"the object {version.shown_path} was written again")
         async for chunk in answer.stream(min_chunk_size=_CHUNK_BYTES):
             await asyncio.to_thread(file.write, chunk)
 
 
 def _is_hidden(path: str) -> bool:
-    return any(part.startswith(_HIDDEN) for part in path.split("/"))
+    return any(segment.startswith(_HIDDEN) for segment in path.split("/"))
 
 
 def _version(path: str, modified: datetime, tag: str, size: int) -> ObjectVersion:

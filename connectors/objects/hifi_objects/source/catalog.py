@@ -40,7 +40,7 @@ class KnownObject(NamedTuple):
 
 
 class ObjectsAt(NamedTuple):
-    """How far objects are read."""
+    """Progress of a source in its objects."""
 
     reading: str
     """Random, for all that is read with this progress: ordinals depend on when objects were seen."""
@@ -56,18 +56,18 @@ class ObjectsAt(NamedTuple):
 
     @classmethod
     def read(cls, entry: dict[str, Any] | None) -> "ObjectsAt":
-        """What `entry` has written; nothing is read if it is None."""
+        """The progress that `entry` has written; nothing is read if it is None."""
         if entry is None:
             return cls(secrets.token_hex(_TOKEN_BYTES))
         batch = entry["batch"]
         return cls(**(entry | {"batch": None if batch is None else (batch[0], batch[1])}))
 
     def entry(self) -> dict[str, Any]:
-        """As JSON."""
+        """The progress as JSON."""
         return self._asdict()
 
     def others(self) -> "ObjectsAt":
-        """How far the versions after this one are read, when its rest is read later, from what this has written."""
+        """Progress from the version after this one on, when the remaining rows of this one are read later."""
         return ObjectsAt(secrets.token_hex(_TOKEN_BYTES), self.next, self.ordinal + 1)
 
 
@@ -84,7 +84,7 @@ class HeldObject(NamedTuple):
         return f"{_HELD}{self.version.ordinal}"
 
     def entry(self) -> dict[str, Any]:
-        """As JSON."""
+        """The version and its progress as JSON."""
         return {"object": self.version.object.entry(), "at": self.at.entry()}
 
 
@@ -94,7 +94,7 @@ def held_objects(entries: Mapping[str, Any]) -> list[HeldObject]:
     Args:
         entries: of the source, by name.
     """
-    held = [
+    objects = [
         HeldObject(
             KnownObject(int(name.removeprefix(_HELD)), ObjectVersion.read(entry["object"])),
             ObjectsAt.read(entry["at"]),
@@ -102,61 +102,63 @@ def held_objects(entries: Mapping[str, Any]) -> list[HeldObject]:
         for name, entry in entries.items()
         if name.startswith(_HELD)
     ]
-    return sorted(held, key=lambda held_object: held_object.version.ordinal)
+    return sorted(objects, key=lambda held_object: held_object.version.ordinal)
 
 
 class ObjectCatalog:
     """All versions that are known."""
 
     def __init__(self, entries: Mapping[str, Any], settle_s: float) -> None:
-        """Take over what is written down.
+        """Take over the versions with entries.
 
         Args:
             entries: of the source, by name.
             settle_s: time for which a version must have been seen before it gets an ordinal, seconds.
         """
         self._settle_s = settle_s
-        self._seen: dict[str, tuple[str, float]] = {}
+        self._unsettled: dict[str, tuple[str, float]] = {}
         """Path to version and the time since when it has been seen, of versions without an ordinal."""
         self._postponed: dict[str, float] = {}
         """Path to the time before which an object gets no ordinal."""
         self._missing: dict[str, float] = {}
         """Path to the time since when it has not been listed."""
-        written_down = [
+        known_objects = [
             KnownObject(int(name.removeprefix(_OBJECT)), ObjectVersion.read(entry))
             for name, entry in entries.items()
             if name.startswith(_OBJECT)
         ]
-        self._known = {known_object.ordinal: known_object for known_object in sorted(written_down)}
-        self._newest = {known_object.object.path: known_object for known_object in self._known.values()}
-        self._unread = deque(self._known.values())
+        self._known_objects = {known_object.ordinal: known_object for known_object in sorted(known_objects)}
+        self._newest = {
+            known_object.object.path: known_object for known_object in self._known_objects.values()
+        }
+        self._unread = deque(self._known_objects.values())
 
-    def unseen(self, listed: Iterable[ObjectVersion], now_s: float) -> list[ObjectVersion]:
+    def unseen(self, listed_versions: Iterable[ObjectVersion], now_s: float) -> list[ObjectVersion]:
         """The versions of a listing that have settled and have no ordinal yet, in the order to read them.
 
         Args:
-            listed: everything that there is.
+            listed_versions: all versions of the listing.
             now_s: monotonic time, seconds.
         """
-        settled, paths = list[ObjectVersion](), set[str]()
-        for candidate in listed:
+        settled_versions, paths = list[ObjectVersion](), set[str]()
+        for candidate in listed_versions:
             paths.add(candidate.path)
-            newest = self._newest.get(candidate.path)
-            if newest is not None and newest.object.version == candidate.version:
-                self._seen.pop(candidate.path, None)
+            newest_object = self._newest.get(candidate.path)
+            if newest_object is not None and newest_object.object.version == candidate.version:
+                self._unsettled.pop(candidate.path, None)
                 continue
-            version, since_s = self._seen.get(candidate.path, ("", now_s))
+            version, since_s = self._unsettled.get(candidate.path, ("", now_s))
             if version != candidate.version:
                 since_s = now_s
-            self._seen[candidate.path] = (candidate.version, since_s)
+            self._unsettled[candidate.path] = (candidate.version, since_s)
             if now_s - since_s >= self._settle_s and now_s >= self._postponed.get(candidate.path, now_s):
-                settled.append(candidate)
-        for path in self._seen.keys() - paths:
-            del self._seen[path]
+                settled_versions.append(candidate)
+        for path in self._unsettled.keys() - paths:
+            del self._unsettled[path]
         for path in self._postponed.keys() - paths:
             del self._postponed[path]
         self._missing = {path: self._missing.get(path, now_s) for path in self._newest.keys() - paths}
-        return sorted(settled, key=lambda candidate: (candidate.modified_us, candidate.path))
+        return sorted(settled_versions, key=lambda candidate: (candidate.modified_us, candidate.path))
 
     def add(self, objects: Iterable[ObjectVersion], first: int) -> dict[str, Any]:
         """Give ordinals to versions; returns their entries.
@@ -167,9 +169,11 @@ class ObjectCatalog:
         """
         entries = {}
         for ordinal, version in enumerate(objects, first):
-            known_object = self._known[ordinal] = self._newest[version.path] = KnownObject(ordinal, version)
+            known_object = self._known_objects[ordinal] = self._newest[version.path] = KnownObject(
+                ordinal, version
+            )
             self._unread.append(known_object)
-            self._seen.pop(version.path, None)
+            self._unsettled.pop(version.path, None)
             entries[known_object.entry] = version.entry()
         return entries
 
@@ -183,10 +187,12 @@ class ObjectCatalog:
             now_s: monotonic time, seconds.
         """
         path = known_object.object.path
-        del self._known[known_object.ordinal]
-        earlier = [other for other in self._known.values() if other.object.path == path]
-        if earlier:
-            self._newest[path] = max(earlier)
+        del self._known_objects[known_object.ordinal]
+        earlier_versions = [
+            candidate for candidate in self._known_objects.values() if candidate.object.path == path
+        ]
+        if earlier_versions:
+            self._newest[path] = max(earlier_versions)
         else:
             del self._newest[path]
         self._postponed[path] = now_s + POSTPONE_S
@@ -210,14 +216,14 @@ class ObjectCatalog:
             now_s: monotonic time, seconds.
         """
         entries: dict[str, None] = {}
-        for number, known_object in list(self._known.items()):
+        for number, known_object in list(self._known_objects.items()):
             if number >= ordinal:
                 break
             path = known_object.object.path
-            replaced = self._newest[path] is not known_object
-            if replaced or now_s - self._missing.get(path, now_s) >= FORGET_S:
+            is_replaced = self._newest[path] is not known_object
+            if is_replaced or now_s - self._missing.get(path, now_s) >= FORGET_S:
                 entries[known_object.entry] = None
-                del self._known[number]
-                if not replaced:
+                del self._known_objects[number]
+                if not is_replaced:
                     del self._newest[path]
         return entries

@@ -35,7 +35,7 @@ class ReadableFolder:
         return await asyncio.to_thread(lambda: list(self._files()))
 
     def refusal(self, version: ObjectVersion) -> str | None:  # noqa: ARG002 - any name can be read
-        """None."""
+        """None: a file can be read whatever its name is."""
         return None
 
     @contextlib.asynccontextmanager

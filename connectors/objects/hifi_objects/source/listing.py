@@ -65,9 +65,9 @@ async def _page(session: aiohttp.ClientSession, settings: S3Settings, parameters
         async with session.get(URL(url, encoded=True), headers=headers, allow_redirects=False) as answer:
             content = await answer.content.read(_MOST_BYTES)
             while len(content) < _MOST_BYTES and (
-                more := await answer.content.read(_MOST_BYTES - len(content))
+                chunk := await answer.content.read(_MOST_BYTES - len(content))
             ):
-                content += more
+                content += chunk
             status, reason = answer.status, answer.reason
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         raise Retryable(f"the bucket {settings.bucket}: its listing failed ({error!r})") from error
@@ -91,10 +91,10 @@ def read_page(content: bytes) -> _Page:
     namespace = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""
     is_quoted = root.findtext(f"{namespace}EncodingType") == "url"
     objects = []
-    for described in root.iter(f"{namespace}Contents"):
+    for entry in root.iter(f"{namespace}Contents"):
 
-        def text(name: str, described: ET.Element = described) -> str:
-            return described.findtext(f"{namespace}{name}") or ""
+        def text(name: str, entry: ET.Element = entry) -> str:
+            return entry.findtext(f"{namespace}{name}") or ""
 
         key = unquote_plus(text("Key"), errors="surrogateescape") if is_quoted else text("Key")
         modified = datetime.fromisoformat(text("LastModified"))
@@ -137,15 +137,15 @@ def signed_headers(
         target: path and sorted query, quoted, with a line feed in between.
         now: time, UTC.
     """
-    date, moment = f"{now:%Y%m%d}", f"{now:%Y%m%dT%H%M%SZ}"
-    headers = {"host": host, "x-amz-content-sha256": _NO_CONTENT, "x-amz-date": moment}
+    date, timestamp = f"{now:%Y%m%d}", f"{now:%Y%m%dT%H%M%SZ}"
+    headers = {"host": host, "x-amz-content-sha256": _NO_CONTENT, "x-amz-date": timestamp}
     lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
     request = f"GET\n{target}\n{lines}\n{_SIGNED}\n{_NO_CONTENT}"
     scope = f"{date}/{region}/s3/aws4_request"
-    to_sign = f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
+    to_sign = f"AWS4-HMAC-SHA256\n{timestamp}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
     key = f"AWS4{secret}".encode()
-    for part in (date, region, "s3", "aws4_request"):
-        key = hmac.digest(key, part.encode(), "sha256")
+    for component in (date, region, "s3", "aws4_request"):
+        key = hmac.digest(key, component.encode(), "sha256")
     signature = hmac.digest(key, to_sign.encode(), "sha256").hex()
     headers["authorization"] = (
         f"AWS4-HMAC-SHA256 Credential={access}/{scope}, SignedHeaders={_SIGNED}, Signature={signature}"

@@ -33,14 +33,14 @@ class RowBatch(NamedTuple):
 class ObjectRows:
     """Reads one object after the other."""
 
-    def __init__(self, form: RowFormat, worker: RowWorker) -> None:
+    def __init__(self, row_format: RowFormat, worker: RowWorker) -> None:
         """Start nothing yet.
 
         Args:
-            form: of the objects.
+            row_format: of the objects.
             worker: for this reader alone; it is closed with it.
         """
-        self._form = form
+        self._row_format = row_format
         self._worker = worker
         self._is_open = False
 
@@ -49,28 +49,30 @@ class ObjectRows:
         await asyncio.shield(asyncio.to_thread(self._worker.close))
 
     async def batches(
-        self, opened: OpenObject, path: str, row: int, through: int | None
+        self, open_object: OpenObject, path: str, row: int, last_row: int | None
     ) -> AsyncGenerator[RowBatch, None]:
         """The rows of an object after some, in batches.
 
         Args:
-            opened: at its beginning.
+            open_object: at its beginning.
             path: of the object, for the log and for reasons.
             row: number of the last row to leave out; 0: none.
-            through: number of the row at which a batch has to end; None: no matter where.
+            last_row: number of the row at which a batch has to end; None: no matter where.
 
         Raises:
             ObjectGone: the object was changed meanwhile.
             OSError: it cannot be read; it may be possible later.
             Retryable: the worker cannot be started.
         """
-        deaths, careful_to, self._is_open = 0, 0, False
+        deaths, careful_until_row, self._is_open = 0, 0, False
         while True:
-            read = partial(self._read, opened, path, row, through, careful=row < careful_to)
+            read_batch = partial(
+                self._read, open_object, path, row, last_row, one_by_one=row < careful_until_row
+            )
             try:
-                batch, complete = await self._in_thread(read)
+                batch, complete = await self._in_thread(read_batch)
             except WorkerDied as error:
-                deaths, careful_to = deaths + 1, row + _CAREFUL_ROWS
+                deaths, careful_until_row = deaths + 1, row + _CAREFUL_ROWS
                 logger.warning("object-reader-died", path=path, after_row=row, error=str(error))
                 if deaths >= _DEATHS:
                     detail = f"{path}: the object cannot be read after row {row}: its reader {error}"
@@ -79,46 +81,46 @@ class ObjectRows:
                 continue
             if batch.rows:
                 row = batch.rows[-1].number
-                deaths = 0 if row >= careful_to else deaths
+                deaths = 0 if row >= careful_until_row else deaths
                 yield batch
-            if complete and through is None:
+            if complete and last_row is None:
                 return
-            if through is not None and (complete or row >= through):
-                through = None
+            if last_row is not None and (complete or row >= last_row):
+                last_row = None
 
     def _read(
-        self, opened: OpenObject, path: str, row: int, through: int | None, *, careful: bool
+        self, open_object: OpenObject, path: str, row: int, last_row: int | None, *, one_by_one: bool
     ) -> tuple[RowBatch, bool]:
-        """The next rows, and whether there are no more of them (up to `through`). Blocks.
+        """The next rows, and whether there are no more of them (up to `last_row`). Blocks.
 
         Raises:
             WorkerDied: there is no row before its end.
         """
         if not self._is_open:
-            self._worker.open(self._form, opened.file, path, row)
+            self._worker.open(self._row_format, open_object.file, path, row)
             self._is_open = True
         rows: list[ObjectRow] = []
         while True:
             try:
-                answer = self._worker.next(1 if careful else MOST_EVENTS, through)
+                answer = self._worker.next(1 if one_by_one else MOST_EVENTS, last_row)
             except WorkerDied:
                 self._is_open = False
                 if rows:
                     return RowBatch(rows, 0), False
                 raise
-            opened.check()
+            open_object.check()
             rows += answer.as_rows()
-            if answer.complete or not careful or not answer.rows or len(rows) == MOST_EVENTS:
+            if answer.complete or not one_by_one or not answer.rows or len(rows) == MOST_EVENTS:
                 return RowBatch(rows, answer.read_bytes), answer.complete
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """What a function returns that blocks. If this is cancelled, the worker is ended, so that the function ends."""
-        working = asyncio.ensure_future(asyncio.to_thread(work))
+        """Run a function that blocks. If this is cancelled, the worker is ended, so that the function ends."""
+        task = asyncio.ensure_future(asyncio.to_thread(work))
         try:
-            return await asyncio.shield(working)
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
             self._worker.kill()
             raise
         finally:
-            await asyncio.wait({working})
-            working.exception()  # no other is told of it if this is cancelled
+            await asyncio.wait({task})
+            task.exception()  # if this is cancelled, nothing else retrieves it

@@ -47,11 +47,11 @@ class _ReadRows(NamedTuple):
 
 @dataclass
 class _Writing:
-    """How far the rows of a version are written, also where reading it ends with an error."""
+    """Progress of writing the rows of a version, also where reading it ends with an error."""
 
     at: ObjectsAt
     entries: Callable[[ObjectsAt], dict[str, Any]]
-    """What says so in the progress of the source."""
+    """Makes the entries of the source's progress that record it."""
 
 
 class ObjectsReader(PolledSource):
@@ -60,7 +60,7 @@ class ObjectsReader(PolledSource):
     by_age = False  # the rows of an object come all at once, however new it is
 
     def __init__(self, source: ObjectsSource, store: ReadableStore, context: SourceContext) -> None:
-        """Nothing is read before `read`.
+        """Prepare the reader; `read` begins to read.
 
         Args:
             source: as the pipe declares it.
@@ -70,14 +70,14 @@ class ObjectsReader(PolledSource):
         self._pipe = context.pipe
         self._source = source
         self._store = store
-        form = RowFormat(source.format, source.delimiter, source.encoding, context.max_event_bytes)
-        self._rows = ObjectRows(form, RowWorker(context.reader_memory_bytes))
+        row_format = RowFormat(source.format, source.delimiter, source.encoding, context.max_event_bytes)
+        self._rows = ObjectRows(row_format, RowWorker(context.reader_memory_bytes))
         self._events = ObjectRowEvents(source, store.url)
         self._refused_paths: set[str] = set()
         """Objects that may not or cannot be read, as they are shown."""
         self._unread_path = ""
         """The object that could not be read last; the store is listed before it is tried again."""
-        self._held: dict[int, HeldObject] = {}
+        self._held_objects: dict[int, HeldObject] = {}
         """Ordinal to a version that could not be read to its end."""
         self._tried_s: dict[int, float] = {}
         """Ordinal to the monotonic time of the last try of such a version, seconds."""
@@ -98,109 +98,126 @@ class ObjectsReader(PolledSource):
 
     async def _read(self, turn: SourceTurn) -> None:
         settle_s = 0.0 if self._source.folder is None else self._source.settle
-        catalog, at = ObjectCatalog(turn.entries, settle_s), ObjectsAt.read(turn.entries.get(AT))
-        self._held = {held.version.ordinal: held for held in held_objects(turn.entries)}
+        catalog, position = ObjectCatalog(turn.entries, settle_s), ObjectsAt.read(turn.entries.get(AT))
+        self._held_objects = {
+            held_object.version.ordinal: held_object for held_object in held_objects(turn.entries)
+        }
         while not turn.over():
-            listed = await self._listed(turn)
+            listed_versions = await self._listed(turn)
             turn.works()
             turn.warn("settings", None)
-            at = await self._add(turn, catalog, at, listed)
-            for held in list(self._held.values()):
+            position = await self._add(turn, catalog, position, listed_versions)
+            for held_object in list(self._held_objects.values()):
                 if (
                     not turn.over()
-                    and monotonic_s() >= self._tried_s.get(held.version.ordinal, 0.0) + catalogs.POSTPONE_S
+                    and monotonic_s()
+                    >= self._tried_s.get(held_object.version.ordinal, 0.0) + catalogs.POSTPONE_S
                 ):
-                    await self._read_held(turn, catalog, held)
-            while not turn.over() and (known_object := catalog.next(at.ordinal)) is not None:
-                at = await self._read_object(turn, catalog, known_object, at)
+                    await self._read_held(turn, catalog, held_object)
+            while not turn.over() and (known_object := catalog.next(position.ordinal)) is not None:
+                position = await self._read_object(turn, catalog, known_object, position)
             complete = not self._store.problems  # what is in a folder that cannot be listed is not gone
-            if complete and not turn.over() and (forgotten := catalog.forget(at.ordinal, monotonic_s())):
-                await turn.keep(forgotten)
+            if (
+                complete
+                and not turn.over()
+                and (forgotten_entries := catalog.forget(position.ordinal, monotonic_s()))
+            ):
+                await turn.keep(forgotten_entries)
             await turn.pause(self._source.interval)
 
     async def _listed(self, turn: SourceTurn) -> list[ObjectVersion]:
         pattern = self._source.pattern
-        listed = [version for version in await self._store.listed() if fnmatchcase(version.path, pattern)]
-        refused = [
+        listed_versions = [
+            version for version in await self._store.listed() if fnmatchcase(version.path, pattern)
+        ]
+        refusals = [
             f"{version.shown_path}: {refusal}"
-            for version in listed
+            for version in listed_versions
             if (refusal := self._store.refusal(version)) is not None
         ]
-        for subject, problems in (("names", refused), ("listing", self._store.problems)):
-            more = f" (and {len(problems) - 1} others)" if len(problems) > 1 else ""
-            turn.warn(subject, f"{problems[0]}{more}" if problems else None)
-        return listed
+        for subject, problems in (("names", refusals), ("listing", self._store.problems)):
+            suffix = f" (and {len(problems) - 1} others)" if len(problems) > 1 else ""
+            turn.warn(subject, f"{problems[0]}{suffix}" if problems else None)
+        return listed_versions
 
     async def _add(
-        self, turn: SourceTurn, catalog: ObjectCatalog, at: ObjectsAt, listed: list[ObjectVersion]
+        self,
+        turn: SourceTurn,
+        catalog: ObjectCatalog,
+        position: ObjectsAt,
+        listed_versions: list[ObjectVersion],
     ) -> ObjectsAt:
         """Write down the versions that have not been seen before."""
-        unseen = catalog.unseen(listed, monotonic_s())
-        for index in range(0, len(unseen), MOST_EVENTS):
-            versions = unseen[index : index + MOST_EVENTS]
-            entries = catalog.add(versions, at.next)
-            at = at._replace(next=at.next + len(versions))
-            await turn.keep(entries | {AT: at.entry()})
-        return at
+        unseen_versions = catalog.unseen(listed_versions, monotonic_s())
+        for index in range(0, len(unseen_versions), MOST_EVENTS):
+            versions = unseen_versions[index : index + MOST_EVENTS]
+            entries = catalog.add(versions, position.next)
+            position = position._replace(next=position.next + len(versions))
+            await turn.keep(entries | {AT: position.entry()})
+        return position
 
     async def _read_object(
-        self, turn: SourceTurn, catalog: ObjectCatalog, known_object: KnownObject, at: ObjectsAt
+        self, turn: SourceTurn, catalog: ObjectCatalog, known_object: KnownObject, position: ObjectsAt
     ) -> ObjectsAt:
         """Write the rows of a version that are not written yet; a version that is gone is left."""
-        if at.ordinal != known_object.ordinal:
-            at = at._replace(ordinal=known_object.ordinal, row=0, batch=None)
+        if position.ordinal != known_object.ordinal:
+            position = position._replace(ordinal=known_object.ordinal, row=0, batch=None)
         is_gone, path = False, known_object.object.shown_path
-        changed_entries, writing = dict[str, Any](), _Writing(at, lambda at: {AT: at.entry()})
+        changed_entries = dict[str, Any]()
+        writing = _Writing(position, lambda position: {AT: position.entry()})
         try:
             await self._write_object(turn, catalog, known_object, writing)
         except ObjectGone as error:
             is_gone = True
             self._tell_gone(turn, error)
         except (ObjectRefused, ObjectUnreadable, OSError) as error:
-            at = writing.at
+            position = writing.at
             if not isinstance(error, ObjectRefused) and path not in {self._unread_path, *self._refused_paths}:
                 self._unread_path = path  # perhaps it is the store that cannot be read
-                await turn.keep({AT: at.entry()})  # so that nothing before is read again
+                await turn.keep({AT: position.entry()})  # so that nothing before is read again
                 raise Retryable(_problem(path, error)) from error
             is_gone = True
-            if at.row or at.batch is not None:  # rows of it may be written: it has to be read from here on
-                held = HeldObject(known_object, at)
-                self._hold(held)
-                changed_entries, writing.at = {held.entry_name: held.entry()}, at.others()
+            # Rows of it may be written: it has to be read from here on.
+            if position.row or position.batch is not None:
+                held_object = HeldObject(known_object, position)
+                self._hold(held_object)
+                changed_entries, writing.at = {held_object.entry_name: held_object.entry()}, position.others()
             else:
                 changed_entries = dict(catalog.postpone(known_object, monotonic_s()))
             self._tell_refused(turn, path, error)
-        at = writing.at
+        position = writing.at
         if is_gone or not turn.over():
-            at = at._replace(ordinal=known_object.ordinal + 1, row=0, batch=None)
-        if changed_entries or catalog.next(at.ordinal) is None or turn.over():
-            await turn.keep(
-                {**changed_entries, AT: at.entry()}
-            )  # so that the next reader reads nothing again
-        return at
+            position = position._replace(ordinal=known_object.ordinal + 1, row=0, batch=None)
+        if changed_entries or catalog.next(position.ordinal) is None or turn.over():
+            # So that the next reader reads nothing again.
+            await turn.keep({**changed_entries, AT: position.entry()})
+        return position
 
-    async def _read_held(self, turn: SourceTurn, catalog: ObjectCatalog, held: HeldObject) -> None:
+    async def _read_held(self, turn: SourceTurn, catalog: ObjectCatalog, held_object: HeldObject) -> None:
         """Try again to read the rest of a version."""
-        writing = _Writing(held.at, lambda at: {held.entry_name: held._replace(at=at).entry()})
+        writing = _Writing(
+            held_object.at,
+            lambda position: {held_object.entry_name: held_object._replace(at=position).entry()},
+        )
         try:
-            await self._write_object(turn, catalog, held.version, writing)
+            await self._write_object(turn, catalog, held_object.version, writing)
         except ObjectGone as error:
             self._tell_gone(turn, error)
         except (ObjectRefused, ObjectUnreadable, OSError) as error:
             await turn.keep(writing.entries(writing.at))
-            self._hold(held._replace(at=writing.at))
-            self._tell_refused(turn, held.version.object.shown_path, error)
+            self._hold(held_object._replace(at=writing.at))
+            self._tell_refused(turn, held_object.version.object.shown_path, error)
             return
         else:
             if turn.over():
                 return
-        del self._held[held.version.ordinal]
-        await turn.keep({held.entry_name: None})
-        turn.warn(f"object {held.version.object.shown_path}", None)
+        del self._held_objects[held_object.version.ordinal]
+        await turn.keep({held_object.entry_name: None})
+        turn.warn(f"object {held_object.version.object.shown_path}", None)
 
-    def _hold(self, held: HeldObject) -> None:
-        self._held[held.version.ordinal] = held
-        self._tried_s[held.version.ordinal] = monotonic_s()
+    def _hold(self, held_object: HeldObject) -> None:
+        self._held_objects[held_object.version.ordinal] = held_object
+        self._tried_s[held_object.version.ordinal] = monotonic_s()
 
     def _tell_gone(self, turn: SourceTurn, error: ObjectGone) -> None:
         logger.warning("object-gone", pipe=self._pipe, reason=str(error))
@@ -219,8 +236,8 @@ class ObjectsReader(PolledSource):
             rows = self._refused(known_object, writing.at, refusal)
             await self._write_rows(turn, catalog, writing, rows)
             return
-        async with self._store.opened(known_object.object) as opened:
-            rows = self._batches(known_object, writing.at, opened)
+        async with self._store.opened(known_object.object) as open_object:
+            rows = self._batches(known_object, writing.at, open_object)
             await self._write_rows(turn, catalog, writing, rows)
         turn.warn("objects", None)
         path = known_object.object.shown_path
@@ -236,37 +253,39 @@ class ObjectsReader(PolledSource):
         rows: AsyncGenerator[_ReadRows, None],
     ) -> None:
         """Write the rows of a version. The next rows are read while some are written."""
-        unread, first_row = catalog.unread_bytes(), writing.at.row
+        unread_bytes, first_row = catalog.unread_bytes(), writing.at.row
         async with aclosing(read_ahead(rows)) as batches:
             async for batch in batches:
                 if turn.over():
                     break
-                at = writing.at
-                if at.batch is None or batch.last > at.batch[0]:
-                    at = writing.at = at._replace(batch=(batch.last, now_us()))
-                    await turn.keep(writing.entries(at))
-                assert at.batch is not None
-                through, accepted_us = at.batch
-                remaining = _estimate(batch.last - first_row, batch.read_bytes, unread)
-                await turn.write(f"{self.name}/{at.reading}", batch.events, accepted_us, remaining)
-                writing.at = at._replace(row=batch.last, batch=None if batch.last >= through else at.batch)
+                position = writing.at
+                if position.batch is None or batch.last > position.batch[0]:
+                    position = writing.at = position._replace(batch=(batch.last, now_us()))
+                    await turn.keep(writing.entries(position))
+                assert position.batch is not None
+                last_row, accepted_us = position.batch
+                remaining_rows = _estimate(batch.last - first_row, batch.read_bytes, unread_bytes)
+                await turn.write(f"{self.name}/{position.reading}", batch.events, accepted_us, remaining_rows)
+                writing.at = position._replace(
+                    row=batch.last, batch=None if batch.last >= last_row else position.batch
+                )
 
     async def _refused(
-        self, known_object: KnownObject, at: ObjectsAt, refusal: str
+        self, known_object: KnownObject, position: ObjectsAt, refusal: str
     ) -> AsyncGenerator[_ReadRows, None]:
         """One row in place of an object that cannot be read because of its name."""
-        if not at.row:
+        if not position.row:
             detail = f"{known_object.object.shown_path}: {refusal}"
             row = ObjectRow(1, None, "unreadable-object", detail)
             yield _ReadRows(self._events.of(known_object, [row]), row.number, 0)
 
     async def _batches(
-        self, known_object: KnownObject, at: ObjectsAt, opened: OpenObject
+        self, known_object: KnownObject, position: ObjectsAt, open_object: OpenObject
     ) -> AsyncGenerator[_ReadRows, None]:
         """The events of the rows that are not written yet; first those that may be written, no others with them."""
-        through = None if at.batch is None else at.batch[0]
+        last_row = None if position.batch is None else position.batch[0]
         path = known_object.object.shown_path
-        async with aclosing(self._rows.batches(opened, path, at.row, through)) as batches:
+        async with aclosing(self._rows.batches(open_object, path, position.row, last_row)) as batches:
             async for rows, read_bytes in batches:
                 events = list[SourceEvent]()
                 for rows_slice in loop_slices(rows):
@@ -280,7 +299,7 @@ def _problem(path: str, error: Exception) -> str:
 
 
 def _estimate(rows: int, done_bytes: int, unread_bytes: int) -> int | None:
-    """How many rows are still to be read, by the bytes that those of this object have taken."""
+    """The estimated number of rows still to be read, by the bytes that those of this object have taken."""
     if not done_bytes or not rows:
         return None
     return max(0, (unread_bytes - done_bytes) * rows // done_bytes)

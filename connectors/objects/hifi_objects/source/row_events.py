@@ -60,6 +60,6 @@ class ObjectRowEvents:
             return event
         try:
             event.key = partition_key(row.data, self._partition_key) or event.key
-        except Rejected as why:
-            return refused(event, why.reason, why.detail)
+        except Rejected as rejection:
+            return refused(event, rejection.reason, rejection.detail)
         return event

@@ -44,7 +44,7 @@ class RowWorker:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
 
-    def open(self, form: RowFormat, file: BinaryIO, path: str, skip: int) -> None:
+    def open(self, row_format: RowFormat, file: BinaryIO, path: str, skip: int) -> None:
         """Begin an object; the arguments are those of `RowBatches`.
 
         Raises:
@@ -54,16 +54,16 @@ class RowWorker:
         connection = self._connection or self._start()
         file.flush()
         try:
-            send(connection, OpenRequest(form, path, skip), file.fileno())
+            send(connection, OpenRequest(row_format, path, skip), file.fileno())
         except OSError:
             raise self._died() from None
 
-    def next(self, limit: int, through: int | None) -> Rows:
+    def next(self, limit: int, last_row: int | None) -> Rows:
         """The next rows of the object, possibly none.
 
         Args:
             limit: largest number of rows.
-            through: number of the last row to return; None: no matter which.
+            last_row: number of the last row to return; None: no matter which.
 
         Raises:
             WorkerDied: see there.
@@ -71,7 +71,7 @@ class RowWorker:
         """
         assert self._connection is not None
         try:
-            send(self._connection, NextRows(limit, through))
+            send(self._connection, NextRows(limit, last_row))
             answer = receive_answer(self._connection)
         except TimeoutError:
             self.kill()
@@ -128,7 +128,7 @@ class RowWorker:
         return connection
 
     def _died(self, reason: str = "") -> WorkerDied:
-        """What has happened to the process, which is forgotten."""
+        """The error that says how the process ended; the process is forgotten."""
         process = self._process
         assert process is not None
         if not reason:

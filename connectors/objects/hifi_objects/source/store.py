@@ -1,4 +1,4 @@
-"""What a reader needs of a folder or a bucket."""
+"""Interface of a folder or a bucket for a reader."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -29,7 +29,7 @@ class ReadableStore(Protocol):
 
     @property
     def problems(self) -> list[str]:
-        """What of the last listing could not be looked at, each in a sentence."""
+        """Problems of the last listing, each as a sentence: files and folders that could not be looked at."""
 
     async def listed(self) -> list[ObjectVersion]:
         """All objects.
@@ -39,7 +39,7 @@ class ReadableStore(Protocol):
         """
 
     def refusal(self, version: ObjectVersion) -> str | None:
-        """Why an object cannot be read because of its name; None: it can."""
+        """The reason why an object cannot be read because of its name; None: it can."""
 
     def opened(self, version: ObjectVersion) -> AbstractAsyncContextManager[OpenObject]:
         """Open a version.

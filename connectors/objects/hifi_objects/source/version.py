@@ -35,15 +35,15 @@ class ObjectVersion(NamedTuple):
 
     @classmethod
     def read(cls, entry: Sequence[Any]) -> "ObjectVersion":
-        """What `entry` has written."""
-        path, *facts = entry
+        """The version that `entry` has written."""
+        path, *fields = entry
         return cls(
             path if isinstance(path, str) else base64.b64decode(path[0]).decode(errors="surrogateescape"),
-            *facts,
+            *fields,
         )
 
     def entry(self) -> list[Any]:
-        """As JSON, which has no path that is not UTF-8."""
+        """The version as JSON, which has no path that is not UTF-8."""
         path: Any = self.path
         try:
             path.encode()

@@ -56,13 +56,13 @@ class ColumnType(NamedTuple):
     element: str | None = None
     element_category: str | None = None
 
-    def cast_to(self, written: str) -> str:
+    def cast_to(self, type_sql: str) -> str:
         """SQL of the types that a text is cast to, one after the other; it does not depend on the session's locale.
 
         Args:
-            written: SQL of the type, with or without its length or precision.
+            type_sql: SQL of the type, with or without its length or precision.
         """
         read_as = _READ_AS.get(self.element or self.name)
         if read_as is None:
-            return written
-        return f"{read_as}[]::{written}" if self.element else f"{read_as}::{written}"
+            return type_sql
+        return f"{read_as}[]::{type_sql}" if self.element else f"{read_as}::{type_sql}"

@@ -1,4 +1,4 @@
-"""How the columns of a table become those that a pipe declares: added, or of a type with every value. Pure."""
+"""Changes of a table's columns to those that a pipe declares: added, or of a type with every value. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -51,26 +51,26 @@ def alterations(
         if name not in types:
             yield name, type_name
             continue
-        present = types[name].declared
-        if same_type(present, type_name):
+        current_type = types[name].declared
+        if same_type(current_type, type_name):
             continue
-        if not widens(present, type_name):
+        if not widens(current_type, type_name):
             raise Missing(
                 f"type {type_name} of the column {name} of the table {table}",
-                f"the column {name} of the table {table} has the type {present}, which cannot become {type_name} with "
-                "every value as it is; deliveries wait until you change the column, or `types` of the pipe",
+                f"the column {name} of the table {table} has the type {current_type}, which cannot become {type_name} "
+                "with every value as it is; deliveries wait until you change the column, or `types` of the pipe",
             )
         yield name, type_name
 
 
-def same_type(present: str, declared: str) -> bool:
+def same_type(current: str, declared: str) -> bool:
     """Whether two names are of one type."""
-    return _parts(present) == _parts(declared)
+    return _parse_type(current) == _parse_type(declared)
 
 
-def widens(present: str, declared: str) -> bool:
+def widens(current: str, declared: str) -> bool:
     """Whether a type has every value of another one, as it is."""
-    (old, *old_sizes, old_array), (new, *new_sizes, new_array) = _parts(present), _parts(declared)
+    (old, *old_sizes, old_array), (new, *new_sizes, new_array) = _parse_type(current), _parse_type(declared)
     if old_array or new_array:
         return False
     for order in (_WHOLE, _FLOATS):
@@ -86,7 +86,7 @@ def widens(present: str, declared: str) -> bool:
     return False
 
 
-def _parts(name: str) -> tuple[str, int | None, int | None, bool]:
+def _parse_type(name: str) -> tuple[str, int | None, int | None, bool]:
     """Plain name, sizes, and whether it is an array."""
     # PostgreSQL writes `timestamp(3) without time zone`.
     match = _TYPE.match(name.strip())
@@ -94,10 +94,10 @@ def _parts(name: str) -> tuple[str, int | None, int | None, bool]:
         return name, None, None, False
     base = match[1].strip()
     zone = (match[4] or "").strip()
-    full = f"{base} {zone}" if zone else _ALIASES.get(base, base)
+    full_name = f"{base} {zone}" if zone else _ALIASES.get(base, base)
     size, scale = (int(text) if text else None for text in (match[2], match[3]))
-    if full == "character" and size is None:
+    if full_name == "character" and size is None:
         size = 1
-    if full == "numeric" and size is not None and scale is None:
+    if full_name == "numeric" and size is not None and scale is None:
         scale = 0
-    return full, size, scale, match[5] is not None
+    return full_name, size, scale, match[5] is not None

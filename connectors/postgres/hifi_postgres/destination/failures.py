@@ -1,4 +1,4 @@
-"""What an error of PostgreSQL means for a batch. Pure. Codes: https://www.postgresql.org/docs/15/errcodes-appendix.html."""
+"""Reactions to errors of PostgreSQL for a batch. Pure. Codes: https://www.postgresql.org/docs/15/errcodes-appendix.html."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,7 +12,7 @@ _PASSING: Final = ("08", "25", "26", "28", "3D", "40", "53", "55", "57", "58", "
 _PASSING_CODES: Final = frozenset({"42501", "42P03", "42P05"})
 """No privilege; a cursor or a prepared statement of another client of the same connection."""
 _OTHER_TABLE: Final = frozenset({"3F000", "42P01", "42703", "42P10", "42704"})
-"""What the settings name is not there: schema, table, column, unique index, type."""
+"""Codes of objects that the settings name and that do not exist: schema, table, column, unique index, type."""
 _TRIGGERED: Final = ("09", "38", "39", "P0")
 """Classes of codes of functions that a statement runs."""
 _NOT_NULL: Final = "23502"
@@ -64,23 +64,23 @@ def _about_row(error: Error, table: str, absent: Sequence[str], column: str) -> 
             return Missing(f"part of the table {table}", f"{reason}; deliveries wait until it does")
         return Rejected("schema", reason)
     if code.startswith(("23", "44")):
-        where = f"; {column}" if column else ""
+        suffix = f"; {column}" if column else ""
         return Rejected(
-            "constraint", f"the row violates a constraint: {_text(error)} ({name}, {code}){where}"
+            "constraint", f"the row violates a constraint: {_text(error)} ({name}, {code}){suffix}"
         )
-    where = column or f"a value does not fit its column in {table}"
-    return Rejected("value", f"{where}: {name} ({code or 'found by the driver'})")
+    problem = column or f"a value does not fit its column in {table}"
+    return Rejected("value", f"{problem}: {name} ({code or 'found by the driver'})")
 
 
 def _text(error: Error) -> str:
     """Message and hint of PostgreSQL, which in these classes name tables, columns, constraints and types only."""
     diagnosis = error.diag
     table = diagnosis.table_name
-    parts = [diagnosis.message_primary or type(error).__name__]
-    if diagnosis.column_name and diagnosis.column_name not in parts[0]:
-        parts.append(f"column {diagnosis.column_name}")
-    if table and table not in parts[0]:
-        parts.append(f"table {table}")
+    details = [diagnosis.message_primary or type(error).__name__]
+    if diagnosis.column_name and diagnosis.column_name not in details[0]:
+        details.append(f"column {diagnosis.column_name}")
+    if table and table not in details[0]:
+        details.append(f"table {table}")
     if diagnosis.message_hint:
-        parts.append(f"hint: {diagnosis.message_hint}")
-    return ", ".join(parts)
+        details.append(f"hint: {diagnosis.message_hint}")
+    return ", ".join(details)

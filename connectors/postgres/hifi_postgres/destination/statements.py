@@ -54,14 +54,14 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Change(Enum):
-    """What an event does to the table."""
+    """The kind of change that an event makes to the table."""
 
     WRITE = "write"
     DELETE = "delete"
 
 
 class EventChange(NamedTuple):
-    """What an event does.
+    """The change of one event.
 
     Attributes:
         number: of the event in its batch.
@@ -91,7 +91,7 @@ class RowChange(NamedTuple):
 
     @property
     def statement(self) -> tuple[Change, tuple[str, ...]]:
-        """What changes with the same statement have in common."""
+        """The kind and the columns, which changes with the same statement have in common."""
         return self.change, tuple(self.texts)
 
 
@@ -106,7 +106,7 @@ class TableStatements:
     """The statements of one destination."""
 
     def __init__(self, settings: PostgresSettings) -> None:
-        """Build what does not depend on the table.
+        """Build the statements that do not depend on the table.
 
         Args:
             settings: of the destination.
@@ -126,7 +126,7 @@ class TableStatements:
             "partition": Identifier(settings.partition_column),
             "offset": Identifier(settings.offset_column),
             "accepted": Identifier(settings.accepted_column),
-            "key": _listed(settings.key),
+            "key": _identifiers(settings.key),
             "unchanged": Identifier(settings.unchanged_column),
         }
         if settings.tombstones is not None:
@@ -157,8 +157,8 @@ class TableStatements:
                 f"table {settings.table}",
                 f"there is no table {settings.table}; deliveries wait until there is one",
             )
-        named = [*settings.columns, *settings.attributes, *self._columns.values()]
-        if missing := [name for name in named if name not in types]:
+        needed_columns = [*settings.columns, *settings.attributes, *self._columns.values()]
+        if missing := [name for name in needed_columns if name not in types]:
             raise Missing(
                 f"column {missing[0]} of the table {settings.table}",
                 f"the table {settings.table} has no column {missing[0]}; deliveries wait until it has one. Add it, or "
@@ -169,7 +169,7 @@ class TableStatements:
     # Events
 
     def changes(self, events: Sequence[OutboundEvent]) -> list[EventChange]:
-        """What the events of a batch do.
+        """The changes that the events of a batch make.
 
         Raises:
             RejectedEvents: the data of some is no JSON object, or has no key, or their position is unknown.
@@ -178,8 +178,8 @@ class TableStatements:
         for number, event in enumerate(events):
             try:
                 changes.append(self._change(number, event))
-            except Rejected as why:
-                rejected[number] = why
+            except Rejected as rejection:
+                rejected[number] = rejection
         if rejected:
             raise RejectedEvents(rejected)
         return changes
@@ -197,8 +197,8 @@ class TableStatements:
                 values[name] = value
         for name, attribute in settings.attributes.items():
             values[name] = event.attributes.get(attribute)
-        if without := [name for name in settings.key if values.get(name) is None]:
-            raise Rejected("no-key", f"the data has no value for the key column {without[0]}")
+        if missing_keys := [name for name in settings.key if values.get(name) is None]:
+            raise Rejected("no-key", f"the data has no value for the key column {missing_keys[0]}")
         values |= {_LOG: event.log, _PARTITION: event.partition, _OFFSET: event.offset}
         if _ACCEPTED in self._columns:
             values[_ACCEPTED] = _time_text(event.accepted_us)
@@ -224,8 +224,8 @@ class TableStatements:
         for change in changes:
             try:
                 rows.append(self._row(change))
-            except Rejected as why:
-                rejected[change.number] = why
+            except Rejected as rejection:
+                rejected[change.number] = rejection
         if rejected:
             raise RejectedEvents(rejected)
         return _in_order(rows) if self._settings.key else rows
@@ -239,9 +239,9 @@ class TableStatements:
             column = self._columns.get(name, name)
             try:
                 texts[name] = column_text(value, self._types[column])
-            except Unfit as why:
+            except Unfit as unfit:
                 declared = self._types[column].declared
-                raise Rejected("value", f"the column {column} has the type {declared}, and {why}") from None
+                raise Rejected("value", f"the column {column} has the type {declared}, and {unfit}") from None
         key = tuple([texts[name] for name in self._key_order])
         if self._settings.tombstones is not None:
             texts[_KEY] = orjson.dumps([texts[name] for name in self._settings.key]).decode()
@@ -294,10 +294,10 @@ class TableStatements:
             " FROM unnest(%s::int[], %s::boolean[]) AS locks (bucket, alone)"
             " CROSS JOIN (SELECT hashtext('hifi ' || to_regclass({name})::oid) AS name) AS locked"
         ).format(name=Literal(self.table.as_string(None)))
-        ordered = sorted(buckets.items())
+        ordered_buckets = sorted(buckets.items())
         parameters = [
-            array_text([str(bucket) for bucket, _ in ordered]),
-            array_text([str(alone) for _, alone in ordered]),
+            array_text([str(bucket) for bucket, _ in ordered_buckets]),
+            array_text([str(is_exclusive) for _, is_exclusive in ordered_buckets]),
         ]
         return Execution(statement.as_bytes(None), parameters)
 
@@ -306,33 +306,33 @@ class TableStatements:
         if self._settings.mode == "append":
             return None
         names = [*self._settings.key, _LOG, _ACCEPTED]
-        newer = SQL(
+        newer_condition = SQL(
             "present.{log} IS DISTINCT FROM {event_log} AND present.{accepted} > {event_accepted}"
         ).format(**self._names, event_log=_of_event(_LOG), event_accepted=_of_event(_ACCEPTED))
-        where = SQL("EXISTS (SELECT 1 FROM {table} AS present WHERE {same} AND {newer})").format(
-            **self._names, same=self._same(SQL("present.")), newer=newer
+        condition = SQL("EXISTS (SELECT 1 FROM {table} AS present WHERE {same} AND {newer})").format(
+            **self._names, same=self._has_event_key(SQL("present.")), newer=newer_condition
         )
         if self._settings.tombstones is not None:
             names.append(_KEY)
-            where += SQL(
+            condition += SQL(
                 " OR EXISTS (SELECT 1 FROM {tombstones} AS present WHERE present.key = {event_key} AND {newer})"
-            ).format(**self._names, event_key=_of_event(_KEY), newer=newer)
+            ).format(**self._names, event_key=_of_event(_KEY), newer=newer_condition)
         statement = SQL("SELECT event.{number} FROM {events} WHERE {where} ORDER BY 1").format(
-            number=Identifier(_NUMBER), events=self._events(names), where=where
+            number=Identifier(_NUMBER), events=self._events(names), where=condition
         )
         return self._with_arrays(statement.as_bytes(None), names, rows)
 
     def executions(self, rows: Iterable[RowChange]) -> Iterator[Execution]:
-        """What to execute for rows in their order."""
-        for (change, names), same in groupby(rows, lambda row: row.statement):
-            for distinct in _without_repetition(same):
+        """Statements to execute for rows in their order."""
+        for (change, names), statement_rows in groupby(rows, lambda row: row.statement):
+            for distinct in _without_repetition(statement_rows):
                 yield self._execution(change, names, distinct)
 
     def _execution(self, change: Change, names: tuple[str, ...], rows: Sequence[RowChange]) -> Execution:
         statement = self._statements.get((change, names))
         if statement is None:
-            composed = self._write(names) if change is Change.WRITE else self._delete(names)
-            statement = self._statements[change, names] = composed.as_bytes(None)
+            composed_sql = self._write(names) if change is Change.WRITE else self._delete(names)
+            statement = self._statements[change, names] = composed_sql.as_bytes(None)
         return self._with_arrays(statement, names, rows)
 
     def _with_arrays(self, statement: bytes, names: Sequence[str], rows: Sequence[RowChange]) -> Execution:
@@ -341,47 +341,47 @@ class TableStatements:
     def _events(self, names: Sequence[str]) -> Composed:
         """The events as rows of texts, `event`."""
         arrays = SQL(", ").join([SQL("%s::text[]")] * len(names))
-        return SQL("unnest({}) WITH ORDINALITY AS event ({})").format(arrays, _listed([*names, _NUMBER]))
+        return SQL("unnest({}) WITH ORDINALITY AS event ({})").format(arrays, _identifiers([*names, _NUMBER]))
 
     def _value(self, name: str) -> Composed:
         """The value of a column as its type."""
         column_type = self._types[self._columns.get(name, name)]
-        cast = column_type.cast_to(column_type.written)
-        return SQL("event.{}::{}").format(Identifier(name), SQL(cast.replace("%", "%%")))
+        cast_sql = column_type.cast_to(column_type.written)
+        return SQL("event.{}::{}").format(Identifier(name), SQL(cast_sql.replace("%", "%%")))
 
     def _write(self, names: tuple[str, ...]) -> Composed:
         columns = [name for name in names if name != _KEY]
-        absent = [name for name in self._settings.columns if name not in columns]
+        absent_columns = [name for name in self._settings.columns if name not in columns]
         values = [self._value(name) for name in columns]
-        joined: Composable = SQL("")
-        if absent and self._settings.mode == "upsert":
+        join: Composable = SQL("")
+        if absent_columns and self._settings.mode == "upsert":
             # `NOT NULL` holds for a row before it is found to be there: it needs the values of the one that is.
-            values += [SQL("stored.{}").format(Identifier(name)) for name in absent]
-            joined = SQL(" LEFT JOIN {table} AS stored ON {same}").format(
-                **self._names, same=self._same(SQL("stored."))
+            values += [SQL("stored.{}").format(Identifier(name)) for name in absent_columns]
+            join = SQL(" LEFT JOIN {table} AS stored ON {same}").format(
+                **self._names, same=self._has_event_key(SQL("stored."))
             )
         else:
-            absent = []
-        parts = self._names | {
-            "columns": _listed([*[self._columns.get(name, name) for name in columns], *absent]),
+            absent_columns = []
+        fragments = self._names | {
+            "columns": _identifiers([*[self._columns.get(name, name) for name in columns], *absent_columns]),
             "values": SQL(", ").join(values),
-            "events": self._events(names) + joined,
+            "events": self._events(names) + join,
             "number": Identifier(_NUMBER),
         }
-        later: Composable = SQL("")
+        condition: Composable = SQL("")
         if self._settings.tombstones is not None:
-            later = SQL(
+            condition = SQL(
                 " WHERE NOT EXISTS (SELECT 1 FROM {tombstones} AS gone WHERE gone.key = {event_key} AND {newer})"
             ).format(**self._names, event_key=_of_event(_KEY), newer=self._is_newer(SQL("gone."), _of_event))
         select = SQL("SELECT {values} FROM {events}{later} ORDER BY event.{number}").format(
-            **parts, later=later
+            **fragments, later=condition
         )
         if self._settings.mode == "append":
             return SQL(
                 "INSERT INTO {table} ({columns}) {select} ON CONFLICT ({log}, {partition}, {offset}) DO NOTHING"
-            ).format(**parts, select=select)
+            ).format(**fragments, select=select)
         if self._settings.absent == "keep" and self._settings.unchanged_column in self._types:
-            return self._write_partially(columns, absent, parts, select)
+            return self._write_partially(columns, absent_columns, fragments, select)
         sets = SQL(", ").join(
             [
                 SQL("{0} = EXCLUDED.{0}").format(Identifier(self._columns.get(name, name)))
@@ -392,9 +392,9 @@ class TableStatements:
         return SQL(
             "INSERT INTO {table} AS present ({columns}) {select} ON CONFLICT ({key}) DO UPDATE SET {sets}"
             " WHERE NOT {present_is_newer}"
-        ).format(**parts, select=select, sets=sets, present_is_newer=self._present_is_newer())
+        ).format(**fragments, select=select, sets=sets, present_is_newer=self._present_is_newer())
 
-    def _same(self, prefix: SQL) -> Composed:
+    def _has_event_key(self, prefix: SQL) -> Composed:
         """Whether a row has the key of an event."""
         return SQL(" AND ").join(
             SQL("{}{} = {}").format(prefix, Identifier(name), self._value(name))
@@ -429,7 +429,11 @@ class TableStatements:
         )
 
     def _write_partially(
-        self, columns: Sequence[str], absent: Sequence[str], parts: Mapping[str, Composable], select: Composed
+        self,
+        columns: Sequence[str],
+        absent_columns: Sequence[str],
+        fragments: Mapping[str, Composable],
+        select: Composed,
     ) -> Composed:
         """Write columns, and leave those that are absent as they are.
 
@@ -439,7 +443,7 @@ class TableStatements:
         """
         names = {**self._names, "present_is_newer": self._present_is_newer()}
         identifying = {*self._settings.key, *self._columns}
-        written = [name for name in columns if name not in identifying]
+        written_columns = [name for name in columns if name not in identifying]
         sets = [
             SQL(
                 "{name} = CASE WHEN NOT {present_is_newer} OR {is_older} THEN EXCLUDED.{name} ELSE present.{name} END"
@@ -448,7 +452,7 @@ class TableStatements:
                 name=Identifier(name),
                 is_older=self._is_older(SQL("(present.{} -> {})").format(names["unchanged"], Literal(name))),
             )
-            for name in written
+            for name in written_columns
         ]
         position_pairs = [
             SQL(
@@ -464,21 +468,21 @@ class TableStatements:
                 ).format(**names, name=Literal(name)),
                 never=Literal(orjson.dumps(_NEVER).decode()),
             )
-            for name in absent
+            for name in absent_columns
         ]
         positions = (
             SQL("jsonb_build_object({})").format(SQL(", ").join(position_pairs))
             if position_pairs
             else SQL("NULL::jsonb")
         )
-        late = SQL(
+        late_positions = SQL(
             "(SELECT jsonb_object_agg(key, CASE WHEN key = ANY ({written}::text[]) AND {is_older}"
             " THEN jsonb_build_array(EXCLUDED.{offset}, EXCLUDED.{accepted}) ELSE value END)"
             " FROM jsonb_each(present.{unchanged}))"
-        ).format(**names, written=Literal(written), is_older=self._is_older(SQL("value")))
+        ).format(**names, written=Literal(written_columns), is_older=self._is_older(SQL("value")))
         sets.append(
             SQL("{unchanged} = CASE WHEN {present_is_newer} THEN {late} ELSE {positions} END").format(
-                **names, positions=positions, late=late
+                **names, positions=positions, late=late_positions
             )
         )
         sets += [
@@ -487,18 +491,20 @@ class TableStatements:
             )
             for name in self._columns.values()
         ]
-        never = orjson.dumps(dict.fromkeys(absent, _NEVER)).decode() if absent else None
+        never_positions = (
+            orjson.dumps(dict.fromkeys(absent_columns, _NEVER)).decode() if absent_columns else None
+        )
         return SQL(
             "INSERT INTO {table} AS present ({columns}, {unchanged})"
             " SELECT partial.*, {never}::jsonb FROM ({select}) AS partial"
             " ON CONFLICT ({key}) DO UPDATE SET {sets} WHERE NOT {present_is_newer}"
             " OR (present.{log} = EXCLUDED.{log} AND present.{unchanged} IS NOT NULL)"
         ).format(
-            **parts,
+            **fragments,
             select=select,
             sets=SQL(", ").join(sets),
             present_is_newer=names["present_is_newer"],
-            never=Literal(never),
+            never=Literal(never_positions),
         )
 
     def _is_older(self, position: Composable) -> Composed:
@@ -520,14 +526,14 @@ class TableStatements:
             **self._names,
             events=self._events(names),
             event_key=_of_event(_KEY),
-            position=_listed([*self._columns.values()]),
+            position=_identifiers([*self._columns.values()]),
             event_position=SQL(", ").join([_of_event(name) for name in self._columns]),
             number=Identifier(_NUMBER),
             sets=SQL(", ").join(
                 [SQL("{0} = EXCLUDED.{0}").format(Identifier(name)) for name in self._columns.values()]
             ),
             present_is_newer=self._present_is_newer(),
-            same=self._same(SQL("present.")),
+            same=self._has_event_key(SQL("present.")),
             row_is_newer=self._is_newer(SQL("present."), _of_event),
         )
 
@@ -574,23 +580,23 @@ def _in_order(rows: Iterable[RowChange]) -> list[RowChange]:
     Deletes are apart from writes, with which they share no key.
     """
     counts: dict[tuple[str | None, ...], int] = {}
-    turns = list[tuple[int, RowChange]]()
+    occurrences = list[tuple[int, RowChange]]()
     for row in rows:
-        turn = counts[row.key] = counts.get(row.key, -1) + 1
-        turns.append((turn, row))
-    turns.sort(key=lambda pair: (pair[0], pair[1].change is Change.WRITE, pair[1].key))
-    return [row for _, row in turns]
+        occurrence = counts[row.key] = counts.get(row.key, -1) + 1
+        occurrences.append((occurrence, row))
+    occurrences.sort(key=lambda pair: (pair[0], pair[1].change is Change.WRITE, pair[1].key))
+    return [row for _, row in occurrences]
 
 
 def _without_repetition(rows: Iterable[RowChange]) -> Iterator[list[RowChange]]:
     """Rows in their order, divided where a key comes again: one statement can write a key only once."""
     distinct: list[RowChange] = []
-    seen: set[tuple[str | None, ...]] = set()
+    keys: set[tuple[str | None, ...]] = set()
     for row in rows:
-        if row.key and row.key in seen:
+        if row.key and row.key in keys:
             yield distinct
-            distinct, seen = [], set()
-        seen.add(row.key)
+            distinct, keys = [], set()
+        keys.add(row.key)
         distinct.append(row)
     yield distinct
 
@@ -599,5 +605,5 @@ def _table(name: str) -> Identifier:
     return Identifier(*name.split("."))
 
 
-def _listed(names: Sequence[str]) -> Composed:
+def _identifiers(names: Sequence[str]) -> Composed:
     return SQL(", ").join([Identifier(name) for name in names])

@@ -87,7 +87,7 @@ class _Scalar(NamedTuple):
 
 
 def kind_of(value: Any) -> str:
-    """What a JSON value is, for messages."""
+    """The kind of a JSON value, for messages."""
     return _KINDS.get(type(value), type(value).__name__)
 
 
@@ -193,8 +193,8 @@ def _check_text(value: str, type_name: str) -> None:
         Unfit: it does, or may.
     """
     if type_name in _ISO_8601:
-        form, mismatch = _ISO_8601[type_name]
-        if form.fullmatch(value.strip()) is None:
+        pattern, mismatch = _ISO_8601[type_name]
+        if pattern.fullmatch(value.strip()) is None:
             raise Unfit(mismatch)
     elif type_name in _FLOATING:
         if _NUMBER.fullmatch(value.strip()):
@@ -213,8 +213,8 @@ def _check_parts(value: str, type_name: str) -> None:
         type_name = _RANGES[type_name]
     if type_name not in _ISO_8601 and type_name not in _FLOATING and type_name != "money":
         return
-    for part in _BETWEEN.split(value):
-        text = part.strip().replace('\\"', "").strip('"').strip()
+    for element in _BETWEEN.split(value):
+        text = element.strip().replace('\\"', "").strip('"').strip()
         if text and text.lower() not in {"null", "empty"}:
             _check_text(text, type_name)
 
@@ -253,8 +253,8 @@ def _hstore_text(value: Mapping[str, Any]) -> str:
 
 
 def _array_text(values: Sequence[Any], scalar: _Scalar) -> str:
-    nested = scalar.name not in _JSON and any(isinstance(value, list) for value in values)
-    if not nested:
+    is_nested = scalar.name not in _JSON and any(isinstance(value, list) for value in values)
+    if not is_nested:
         return array_text([_scalar_text(value, scalar) for value in values])
     if not all(isinstance(value, list) for value in values):
         raise Unfit("the value is a list of lists and other values")

@@ -124,14 +124,14 @@ class PostgresWriter(DestinationWriter):
             try:
                 async with connection.transaction():
                     await self._apply(connection, [row])
-            except RejectedEvents as why:
-                rejected |= why.events
+            except RejectedEvents as rejection:
+                rejected |= rejection.events
             except Error as error:
                 if not is_about_row(error):
                     raise
                 column = await self._column_at_fault(connection, row, error)
-                absent = self._table.absent_columns(row)
-                reaction = self._failure(error, absent=absent, column=column)
+                absent_columns = self._table.absent_columns(row)
+                reaction = self._failure(error, absent=absent_columns, column=column)
                 if not isinstance(reaction, Rejected):
                     self._table.forget_types()
                     raise reaction from error
@@ -145,14 +145,14 @@ class PostgresWriter(DestinationWriter):
         Raises:
             RejectedEvents: of some another log wrote the key with an event that was accepted later.
         """
-        changed = 0
+        changed_count = 0
         for execution in self._table.executions(rows):
-            changed += (await connection.execute(*execution)).rowcount
+            changed_count += (await connection.execute(*execution)).rowcount
         # What changed nothing is done if a later event of its log has replaced it, or deletes what is not there.
-        superseded = self._table.superseded(rows) if changed < len(rows) else None
-        if superseded is None:
+        superseded_query = self._table.superseded(rows) if changed_count < len(rows) else None
+        if superseded_query is None:
             return
-        cursor = await connection.execute(*superseded)
+        cursor = await connection.execute(*superseded_query)
         if numbers := [rows[number - 1].number for (number,) in await cursor.fetchall()]:
             raise RejectedEvents(dict.fromkeys(sorted(numbers), _SUPERSEDED))
 
@@ -166,10 +166,10 @@ class PostgresWriter(DestinationWriter):
     async def _read_types(self, connection: Connection) -> None:
         await connection.execute(self._begin, self._begin_values)
         cursor = await connection.execute(READ_TYPES, [self._table.table.as_string(connection)])
-        types = {name: ColumnType(*facts) for name, *facts in await cursor.fetchall()}
-        altered = await self._alter(connection, types) if types else False
-        await (connection.commit() if altered else connection.rollback())
-        if altered:
+        types = {name: ColumnType(*type_values) for name, *type_values in await cursor.fetchall()}
+        is_altered = await self._alter(connection, types) if types else False
+        await (connection.commit() if is_altered else connection.rollback())
+        if is_altered:
             await self._read_types(connection)
         else:
             self._table.use_types(types)
@@ -180,7 +180,7 @@ class PostgresWriter(DestinationWriter):
         Raises:
             Missing: a column cannot be added or widened.
         """
-        altered = False
+        is_altered = False
         for name, declared in alterations(self._table_name, types, self._types):
             action = (
                 SQL("ALTER {column} TYPE {type}")
@@ -203,8 +203,8 @@ class PostgresWriter(DestinationWriter):
                     f"({type(error).__name__}); deliveries wait: alter the table yourself",
                 ) from error
             logger.warning("column-altered", table=self._table_name, column=name, type=declared)
-            altered = True
-        return altered
+            is_altered = True
+        return is_altered
 
     async def _column_at_fault(self, connection: Connection, row: RowChange, error: Error) -> str:
         """The column whose value PostgreSQL refuses, and its type; empty: it is not one value."""
@@ -214,12 +214,14 @@ class PostgresWriter(DestinationWriter):
             length = _LENGTH.match(column.declared)
             if error.sqlstate == _TOO_LONG and length and len(text.rstrip()) > int(length[1]):
                 return _at_fault(name, column)
-            cast = SQL("SELECT %s::text::{}").format(SQL(column.cast_to(column.declared).replace("%", "%%")))
+            cast_query = SQL("SELECT %s::text::{}").format(
+                SQL(column.cast_to(column.declared).replace("%", "%%"))
+            )
             try:
                 async with connection.transaction():
-                    await connection.execute(cast, [text])
-            except Error as of_value:
-                if of_value.sqlstate == error.sqlstate:
+                    await connection.execute(cast_query, [text])
+            except Error as cast_error:
+                if cast_error.sqlstate == error.sqlstate:
                     return _at_fault(name, column)
         return ""
 

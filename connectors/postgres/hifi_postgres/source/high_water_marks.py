@@ -30,8 +30,8 @@ class HighWaterMarks:
             settle_s: time after which a mark may be settled, seconds.
         """
         self._settle_s = settle_s
-        self._waiting: deque[tuple[float, HighWaterMark]] = deque()
-        self._settled: str | None = None
+        self._unsettled_marks: deque[tuple[float, HighWaterMark]] = deque()
+        self._settled_value: str | None = None
 
     def settled(self, mark: HighWaterMark, now_s: float) -> str | None:
         """Take a new mark; returns the highest value up to which rows may be read, None: there is none yet.
@@ -40,16 +40,20 @@ class HighWaterMarks:
             mark: the table now.
             now_s: monotonic time before it was read, seconds.
         """
-        if mark.value is not None and (not self._waiting or self._waiting[-1][1].value != mark.value):
-            self._waiting.append((now_s, mark))
-        while self._waiting:
-            since_s, first = self._waiting[0]
+        if mark.value is not None and (
+            not self._unsettled_marks or self._unsettled_marks[-1][1].value != mark.value
+        ):
+            self._unsettled_marks.append((now_s, mark))
+        while self._unsettled_marks:
+            since_s, first = self._unsettled_marks[0]
             if now_s - since_s < self._settle_s or mark.oldest_transaction < first.next_transaction:
                 break
-            self._settled = first.value
-            self._waiting.popleft()
-        return self._settled
+            self._settled_value = first.value
+            self._unsettled_marks.popleft()
+        return self._settled_value
 
     def held_back_s(self, now_s: float) -> float:
-        """For how long transactions have held back the oldest mark beyond its time, seconds."""
-        return max(0.0, now_s - self._waiting[0][0] - self._settle_s) if self._waiting else 0.0
+        """Time for which transactions have held back the oldest mark beyond its due time, seconds."""
+        return (
+            max(0.0, now_s - self._unsettled_marks[0][0] - self._settle_s) if self._unsettled_marks else 0.0
+        )

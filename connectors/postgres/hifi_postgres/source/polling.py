@@ -22,7 +22,7 @@ from hifi_postgres.source.row_events import RowEvents
 from hifi_postgres.source.rows import Page, PostgresRows, postgres_rows
 
 _HELD_BACK_S: Final = 60.0
-"""Time after which it is told that transactions of the database hold the source back, seconds."""
+"""Time after which a warning says that transactions of the database hold the source back, seconds."""
 
 
 class _ReadPage(NamedTuple):
@@ -41,7 +41,7 @@ class SqlPolling(PolledSource):
     by_age = True
 
     def __init__(self, source: SqlSource, context: SourceContext) -> None:
-        """Nothing is read before `read`.
+        """Prepare the source; `read` begins to read.
 
         Args:
             source: as the pipe declares it.
@@ -67,7 +67,7 @@ class SqlPolling(PolledSource):
             Retryable: the database does not answer.
             Misconfigured: the rows cannot be read.
         """
-        entry, marks = turn.entries.get(ENTRY), HighWaterMarks(self._source.settle)
+        entry, high_water_marks = turn.entries.get(ENTRY), HighWaterMarks(self._source.settle)
         progress = SqlProgress.new() if entry is None else SqlProgress.read(entry)
         async with postgres_rows(self._source, self._application, self._max_bytes, self._pipe) as rows:
             turn.works()
@@ -75,19 +75,19 @@ class SqlPolling(PolledSource):
             if progress.batch is not None:
                 progress = await self._repeat(turn, rows, progress)
             while not turn.over():
-                now_s, mark = monotonic_s(), await rows.mark()
-                upto = marks.settled(mark, now_s)
-                self._warn(turn, progress, mark.value, marks.held_back_s(now_s))
-                if upto is not None:
-                    progress = await self._read_pages(turn, rows, progress, upto)
+                now_s, high_water_mark = monotonic_s(), await rows.mark()
+                upper_bound = high_water_marks.settled(high_water_mark, now_s)
+                self._warn(turn, progress, high_water_mark.value, high_water_marks.held_back_s(now_s))
+                if upper_bound is not None:
+                    progress = await self._read_pages(turn, rows, progress, upper_bound)
                 await turn.pause(self._source.interval)
 
     async def _read_pages(
-        self, turn: SourceTurn, rows: PostgresRows, progress: SqlProgress, upto: str
+        self, turn: SourceTurn, rows: PostgresRows, progress: SqlProgress, upper_bound: str
     ) -> SqlProgress:
         """Write all rows up to a value. The next rows are read while some are written."""
-        begun = progress
-        async with aclosing(read_ahead(self._batches(rows, progress, upto))) as batches:
+        first_progress = progress
+        async with aclosing(read_ahead(self._batches(rows, progress, upper_bound))) as batches:
             async for batch in batches:
                 if turn.over():
                     break
@@ -95,36 +95,38 @@ class SqlPolling(PolledSource):
                 await turn.keep({ENTRY: batch.progress.accepted(accepted_us).entry()})
                 await turn.write(self._partition(progress), batch.events, accepted_us, batch.remaining)
                 progress = batch.progress.completed()
-        if progress is not begun:
+        if progress is not first_progress:
             await turn.keep({ENTRY: progress.entry()})  # so that the next reader reads nothing again
         return progress
 
     async def _batches(
-        self, rows: PostgresRows, progress: SqlProgress, upto: str
+        self, rows: PostgresRows, progress: SqlProgress, upper_bound: str
     ) -> AsyncGenerator[_ReadPage, None]:
         """The rows after the last one up to a value, as batches that can be written."""
-        remaining: int | None = None
+        remaining_rows: int | None = None
         while True:
-            page = await rows.page(progress.after, upto, MOST_EVENTS)
+            page = await rows.page(progress.after, upper_bound, MOST_EVENTS)
             if not page.rows:
                 return
             self._refuse_equal(page)
             if page.following is None:
-                remaining = 0
-            elif remaining is None:
-                remaining = await rows.estimate(page.rows[-1].place, upto)
+                remaining_rows = 0
+            elif remaining_rows is None:
+                remaining_rows = await rows.estimate(page.rows[-1].place, upper_bound)
             else:
-                remaining = max(0, remaining - len(page.rows))
+                remaining_rows = max(0, remaining_rows - len(page.rows))
             keys = [row.key for row in page.rows] if self._source.partition_key else []
-            begun = progress.begun([row.place for row in page.rows], keys)
-            positions, events = begun.positions(), list[SourceEvent]()
-            for rows_slice, places in zip(loop_slices(page.rows), loop_slices(positions), strict=True):
-                events += self._events.of(rows_slice, places)
+            batch_progress = progress.begun([row.place for row in page.rows], keys)
+            positions, events = batch_progress.positions(), list[SourceEvent]()
+            for rows_slice, positions_slice in zip(
+                loop_slices(page.rows), loop_slices(positions), strict=True
+            ):
+                events += self._events.of(rows_slice, positions_slice)
                 await asyncio.sleep(0)
-            yield _ReadPage(begun, events, remaining)
+            yield _ReadPage(batch_progress, events, remaining_rows)
             if page.following is None:
                 return
-            progress = begun.completed()
+            progress = batch_progress.completed()
 
     async def _repeat(self, turn: SourceTurn, rows: PostgresRows, progress: SqlProgress) -> SqlProgress:
         """Write the rows again that may have been written, at the same positions.
@@ -133,18 +135,18 @@ class SqlPolling(PolledSource):
         """
         batch = progress.batch
         assert batch is not None
-        existing = await rows.named(batch.places)
+        existing_rows = await rows.named(batch.places)
         keys: Sequence[str | None] = batch.keys or [None] * len(batch.places)
         events = [
-            self._events.event(existing[place], position, key)
+            self._events.event(existing_rows[place], position, key)
             for place, position, key in zip(batch.places, progress.positions(), keys, strict=True)
-            if place in existing
+            if place in existing_rows
         ]
         if events:
             await turn.write(self._partition(progress), events, batch.accepted_us)
-        completed = progress.completed()
-        await turn.keep({ENTRY: completed.entry()})
-        return completed
+        completed_progress = progress.completed()
+        await turn.keep({ENTRY: completed_progress.entry()})
+        return completed_progress
 
     def _partition(self, progress: SqlProgress) -> str:
         """Name of the source partition. Without a key positions depend on nothing but the rows."""
@@ -157,13 +159,13 @@ class SqlPolling(PolledSource):
         if any(value is None for place in places for value in place):
             raise Misconfigured(f"a column of `key` ({', '.join(self._source.key)}) is null in some row")
         if any(place == following for place, following in itertools.pairwise(places)):
-            named = ", ".join(self._source.order)
+            order_columns = ", ".join(self._source.order)
             raise Misconfigured(
-                f"several rows have the same {named}: name columns in `key` that identify a row"
+                f"several rows have the same {order_columns}: name columns in `key` that identify a row"
             )
 
     def _warn(self, turn: SourceTurn, progress: SqlProgress, highest: str | None, held_back_s: float) -> None:
-        below = (
+        is_below = (
             highest is not None
             and progress.after is not None
             and value_of(highest) < value_of(progress.after[0])
@@ -172,7 +174,7 @@ class SqlPolling(PolledSource):
             "table",
             f"its highest {self._source.column} is below the last one that was read: new rows are read only above it."
             " If the table was emptied or created again, give the pipe another name"
-            if below
+            if is_below
             else None,
         )
         turn.warn(

@@ -20,9 +20,9 @@ def time_us(value: str) -> int | None:
     if " " not in value:
         return None
     with contextlib.suppress(ValueError):
-        moment = datetime.fromisoformat(value)
-        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return (aware - _EPOCH) // _MICROSECOND
+        parsed_time = datetime.fromisoformat(value)
+        zoned_time = parsed_time if parsed_time.tzinfo else parsed_time.replace(tzinfo=UTC)
+        return (zoned_time - _EPOCH) // _MICROSECOND
     return None
 
 

@@ -1,4 +1,4 @@
-"""How far a table is read: the last row, and the rows of the batch that may be written already.
+"""Progress in a table: the last row that was read, and the rows of the batch that may be written already.
 
 A batch is written down before its rows are written, so the next reader knows which rows have which positions. Without
 it, a row that appears, moves or goes away in between would shift the positions of others, and rows that were never
@@ -32,7 +32,7 @@ class SqlBatch(NamedTuple):
 
 
 class SqlProgress(NamedTuple):
-    """How far a table is read."""
+    """Progress in a table."""
 
     reading: str
     """Random, for all that is read with this progress. Positions of equal values depend on it."""
@@ -47,12 +47,12 @@ class SqlProgress(NamedTuple):
 
     @classmethod
     def new(cls) -> "SqlProgress":
-        """Nothing is read."""
+        """The progress before the first row."""
         return cls(secrets.token_hex(_TOKEN_BYTES))
 
     @classmethod
     def read(cls, entry: dict[str, Any]) -> "SqlProgress":
-        """What `entry` has written."""
+        """The progress that `entry` has written."""
         after, batch = entry["after"], entry["batch"]
         return cls(
             entry["reading"],
@@ -63,7 +63,7 @@ class SqlProgress(NamedTuple):
         )
 
     def entry(self) -> dict[str, Any]:
-        """As JSON."""
+        """The progress as JSON."""
         return self._asdict() | {"batch": None if self.batch is None else [*self.batch]}
 
     def begun(self, places: Sequence[Place], keys: Sequence[str | None]) -> "SqlProgress":

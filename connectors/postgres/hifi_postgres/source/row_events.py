@@ -51,14 +51,14 @@ class RowEvents:
             position: of the row.
             key: event key; None: the row's own.
         """
-        moment = time_us(row.place[0])
-        value = row.place[0] if moment is None else rfc3339(moment)
+        row_time_us = time_us(row.place[0])
+        value = row.place[0] if row_time_us is None else rfc3339(row_time_us)
         identifier = bounded_id("/".join([self._name, value, *row.place[1:]]).encode())
         headers = [*self._headers, ("ce_id", identifier)]
-        if moment is not None:
+        if row_time_us is not None:
             headers.append(("ce_time", value.encode()))
         key_values = row.place[1:] or row.place
-        event = SourceEvent(position, (key or "/".join(key_values)).encode(), row.data, headers, moment)
+        event = SourceEvent(position, (key or "/".join(key_values)).encode(), row.data, headers, row_time_us)
         if row.data is None:
             detail = f"the row has {row.size} bytes as JSON; the limit is {self._max_bytes}"
             return refused(event, "too-large", detail)

@@ -60,39 +60,39 @@ class PostgresRows:
         rows = await self._all(self._statements.mark(), [])
         return HighWaterMark(*rows[0])
 
-    async def page(self, after: Place | None, upto: str, limit: int) -> Page:
+    async def page(self, after: Place | None, upper_bound: str, limit: int) -> Page:
         """The rows after one, up to a value; fewer than the limit if they are large.
 
         Raises:
             Retryable, Misconfigured: they cannot be read.
         """
-        query, values = self._statements.page(after, upto, limit + 1)
+        query, values = self._statements.page(after, upper_bound, limit + 1)
         page, size = list[TableRow](), 0
         with _failures():
             async with _transaction(self._connection), self._connection.cursor(name="hifi") as cursor:
                 await cursor.execute(query, values)
-                largest, fetch = 1, _FETCH
-                while fetched := await cursor.fetchmany(fetch):
-                    for values_of_row in fetched:
-                        read = table_row(values_of_row)
-                        if len(page) == limit or (page and size + read.size > _PAGE_BYTES):
-                            return Page(page, read.place)
-                        page.append(read)
-                        size += len(read.data or b"")
-                        largest = max(largest, read.size)
-                    if len(fetched) < fetch:
+                largest_bytes, fetch = 1, _FETCH
+                while fetched_rows := await cursor.fetchmany(fetch):
+                    for values_of_row in fetched_rows:
+                        row = table_row(values_of_row)
+                        if len(page) == limit or (page and size + row.size > _PAGE_BYTES):
+                            return Page(page, row.place)
+                        page.append(row)
+                        size += len(row.data or b"")
+                        largest_bytes = max(largest_bytes, row.size)
+                    if len(fetched_rows) < fetch:
                         break
-                    fetch = max(_FETCH, min(self._most_fetch, _PAGE_BYTES // largest))
+                    fetch = max(_FETCH, min(self._most_fetch, _PAGE_BYTES // largest_bytes))
         return Page(page, None)
 
     async def named(self, places: Sequence[Place]) -> dict[Place, TableRow]:
-        """Those rows of these places that still exist."""
+        """The rows of these places that still exist."""
         rows = await self._all(*self._statements.named(places))
         return {row.place: row for row in map(table_row, rows)}
 
-    async def estimate(self, after: Place | None, upto: str) -> int:
-        """How many rows there are after one, up to a value, by PostgreSQL's statistics."""
-        plans = await self._all(*self._statements.estimate(after, upto))
+    async def estimate(self, after: Place | None, upper_bound: str) -> int:
+        """The number of rows after one, up to a value, by PostgreSQL's statistics."""
+        plans = await self._all(*self._statements.estimate(after, upper_bound))
         return int(plans[0][0][0]["Plan"]["Plan Rows"])
 
     async def _all(self, query: Any, values: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -132,8 +132,8 @@ async def postgres_rows(
             await connection.set_read_only(True)
             async with connection.transaction():
                 # With values, though there are none: only then is `%%` in a query one `%`.
-                looked_up = SQL("SELECT * FROM {} LIMIT 0").format(relation(source))
-                cursor = await connection.execute(looked_up, [])
+                lookup = SQL("SELECT * FROM {} LIMIT 0").format(relation(source))
+                cursor = await connection.execute(lookup, [])
                 columns = [(column.name, column.type_code) for column in cursor.description or ()]
         yield PostgresRows(connection, RowStatements(source, columns, max_bytes), max_bytes)
     finally:

@@ -57,10 +57,12 @@ class RowStatements:
             if source.partition_key is None
             else SQL("s.{}::text").format(Identifier(source.partition_key))
         )
-        listed = SQL(", ").join(
+        column_list = SQL(", ").join(
             SQL(_AS_TEXT.get(type_id, "s.{0}")).format(Identifier(name)) for name, type_id in columns
         )
-        self._data = SQL("(SELECT to_json(d.*)::text AS data FROM (SELECT {}) d OFFSET 0)").format(listed)
+        self._data = SQL("(SELECT to_json(d.*)::text AS data FROM (SELECT {}) d OFFSET 0)").format(
+            column_list
+        )
         self._max_bytes = max_bytes
         # Times that lie in the future, such as those of a wrong clock, must not let the mark run ahead.
         self._until = {
@@ -70,55 +72,57 @@ class RowStatements:
 
     def mark(self) -> Composed:
         """The highest value, the next transaction, and the oldest one that runs."""
-        where = SQL("") if self._until is None else SQL(" WHERE {} <= {}").format(self._order[0], self._until)
+        condition = (
+            SQL("") if self._until is None else SQL(" WHERE {} <= {}").format(self._order[0], self._until)
+        )
         return SQL(
             "SELECT max({})::text, txid_snapshot_xmax(txid_current_snapshot()),"
             " txid_snapshot_xmin(txid_current_snapshot()) FROM {}{}"
-        ).format(self._order[0], self._from, where)
+        ).format(self._order[0], self._from, condition)
 
-    def page(self, after: Place | None, upto: str, limit: int) -> tuple[Composed, list[Any]]:
+    def page(self, after: Place | None, upper_bound: str, limit: int) -> tuple[Composed, list[Any]]:
         """The rows after one, up to a value, in their order."""
-        where, values = self._between(after, upto)
-        statement = self._rows(where) + SQL(" ORDER BY {} LIMIT %s").format(SQL(", ").join(self._order))
+        condition, values = self._between(after, upper_bound)
+        statement = self._rows(condition) + SQL(" ORDER BY {} LIMIT %s").format(SQL(", ").join(self._order))
         return statement, [*self._limits(), *values, limit]
 
     def named(self, places: Sequence[Place]) -> tuple[Composed, list[Any]]:
         """The rows of these places, in any order."""
         row = SQL("({})").format(SQL(", ").join([Placeholder()] * len(self._order)))
-        where = SQL("{} >= %s AND {} <= %s AND {} IN ({})").format(
+        condition = SQL("{} >= %s AND {} <= %s AND {} IN ({})").format(
             self._order[0], self._order[0], self._place(), SQL(", ").join([row] * len(places))
         )
         values = [value for place in places for value in place]
-        return self._rows(where), [*self._limits(), places[0][0], places[-1][0], *values]
+        return self._rows(condition), [*self._limits(), places[0][0], places[-1][0], *values]
 
-    def estimate(self, after: Place | None, upto: str) -> tuple[Composed, list[Any]]:
+    def estimate(self, after: Place | None, upper_bound: str) -> tuple[Composed, list[Any]]:
         """The plan for the rows after one, up to a value, with the number that is expected."""
-        where, values = self._between(after, upto)
-        return SQL("EXPLAIN (FORMAT JSON) SELECT 1 FROM {} WHERE {}").format(self._from, where), values
+        condition, values = self._between(after, upper_bound)
+        return SQL("EXPLAIN (FORMAT JSON) SELECT 1 FROM {} WHERE {}").format(self._from, condition), values
 
     def _place(self) -> Composed:
         return SQL("({})").format(SQL(", ").join(self._order))
 
-    def _between(self, after: Place | None, upto: str) -> tuple[Composed, list[Any]]:
-        until = SQL("{} <= %s").format(self._order[0])
+    def _between(self, after: Place | None, upper_bound: str) -> tuple[Composed, list[Any]]:
+        upper_condition = SQL("{} <= %s").format(self._order[0])
         if after is None:
-            return until, [upto]
+            return upper_condition, [upper_bound]
         row = SQL("({})").format(SQL(", ").join([Placeholder()] * len(after)))
-        return SQL("{} > {} AND ").format(self._place(), row) + until, [*after, upto]
+        return SQL("{} > {} AND ").format(self._place(), row) + upper_condition, [*after, upper_bound]
 
-    def _rows(self, where: Composable) -> Composed:
-        places = SQL(", ").join(SQL("{}::text").format(name) for name in self._order)
+    def _rows(self, condition: Composable) -> Composed:
+        order_columns = SQL(", ").join(SQL("{}::text").format(name) for name in self._order)
         return SQL(
             "SELECT {}, {}, CASE WHEN octet_length(j.data) <= %s THEN j.data END, octet_length(j.data)"
             " FROM {} CROSS JOIN LATERAL {} j WHERE {}"
-        ).format(places, self._key, self._from, self._data, where)
+        ).format(order_columns, self._key, self._from, self._data, condition)
 
     def _limits(self) -> list[Any]:
         return [self._max_bytes]
 
 
 def relation(source: SqlSource) -> Composed:
-    """What is read, under the name `s`."""
+    """The table or query that is read, under the name `s`."""
     if source.query is not None:
         # Author of the query is who declares the pipe; it runs in read-only transactions.
         return SQL("({}) s").format(SQL(source.query.replace("%", "%%")))

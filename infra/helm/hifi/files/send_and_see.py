@@ -19,20 +19,22 @@ end = time.monotonic() + WITHIN_S
 
 
 def outcomes(minute: datetime) -> list[dict[str, object]]:
-    """What `hifi event` says of the event in a minute; empty: it does not know it."""
-    asked = subprocess.run(
+    """The answer of `hifi event` for the event in a minute; empty: the event is unknown there."""
+    completed = subprocess.run(
         [HIFI, "event", PIPE, f"{minute:%Y-%m-%dT%H:%M}", event_id, "--json"],
         stdout=subprocess.PIPE,
         text=True,
         check=False,
     )
-    return json.loads(asked.stdout or "[]") if asked.returncode in {0, 3} else []
+    return json.loads(completed.stdout or "[]") if completed.returncode in {0, 3} else []
 
 
 def has_arrived(event: dict[str, object]) -> bool:
     """Whether each destination that wants the event has accepted it."""
-    accepted = {outcome["destination"] for outcome in event["outcomes"] if outcome["outcome"] == "delivered"}
-    return bool(event["wanted"]) and accepted >= set(event["wanted"])
+    delivered_destinations = {
+        outcome["destination"] for outcome in event["outcomes"] if outcome["outcome"] == "delivered"
+    }
+    return bool(event["wanted"]) and delivered_destinations >= set(event["wanted"])
 
 
 begun = datetime.now(UTC)

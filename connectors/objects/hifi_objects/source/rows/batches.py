@@ -10,7 +10,7 @@ from hifi_objects.source.rows.row_format import RowFormat
 
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 _BATCH_S: Final = 5.0
-"""Time after which a batch ends, even without rows, so that whoever waits for it sees that there is progress."""
+"""Time after which a batch ends, even without rows, so that its caller sees that there is progress."""
 
 logger = log.get(__name__)
 
@@ -18,11 +18,11 @@ logger = log.get(__name__)
 class RowBatches:
     """The rows of one object after some. Its methods block."""
 
-    def __init__(self, form: RowFormat, file: BinaryIO, path: str, skip: int) -> None:
+    def __init__(self, row_format: RowFormat, file: BinaryIO, path: str, skip: int) -> None:
         """Read nothing yet.
 
         Args:
-            form: of the object.
+            row_format: of the object.
             file: with the content, at its beginning.
             path: of the object, for the log.
             skip: number of the last row to leave out; 0: none.
@@ -30,20 +30,20 @@ class RowBatches:
         self._path = path
         self._skip = skip
         self._last = skip
-        self._format = form.format
-        self._max_bytes = form.max_bytes
-        self._kept: ObjectRow | None = None
-        self._rows = _rows(form, file, skip)
+        self._format = row_format.format
+        self._max_bytes = row_format.max_bytes
+        self._kept_row: ObjectRow | None = None
+        self._rows = _rows(row_format, file, skip)
         self._finished = False
         self.complete = False
-        """Whether there are no more rows, or none up to the `through` of the last call."""
+        """Whether there are no more rows, or none up to the `last_row` of the last call."""
 
-    def next(self, limit: int, through: int | None = None, patience_s: float = _BATCH_S) -> list[ObjectRow]:
+    def next(self, limit: int, last_row: int | None = None, patience_s: float = _BATCH_S) -> list[ObjectRow]:
         """The next rows, in order; possibly none.
 
         Args:
             limit: largest number of rows.
-            through: number of the last row to return; None: no matter which.
+            last_row: number of the last row to return; None: no matter which.
             patience_s: time after which the batch ends.
 
         Raises:
@@ -56,8 +56,8 @@ class RowBatches:
             if row is None:
                 self.complete = True
                 break
-            if through is not None and row.number > through:
-                self._kept, self.complete = row, True
+            if last_row is not None and row.number > last_row:
+                self._kept_row, self.complete = row, True
                 break
             if row.number > self._skip:
                 batch.append(row)
@@ -67,7 +67,7 @@ class RowBatches:
         return batch
 
     def _next(self) -> ObjectRow | None:
-        kept_row, self._kept = self._kept, None
+        kept_row, self._kept_row = self._kept_row, None
         if kept_row is not None or self._finished:
             return kept_row
         # Each error has a name of its own, because mypyc gives a name one type.
@@ -109,17 +109,17 @@ class RowBatches:
         return ObjectRow(self._last + 1, None, reason, f"{self._path}: {detail}")
 
 
-def _rows(form: RowFormat, file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
+def _rows(row_format: RowFormat, file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
     """All rows, or those after some where the format allows it; parsers are imported only where they are used."""
-    match form.format:
+    match row_format.format:
         case "ndjson":
             from hifi_objects.source.rows.text import ndjson_rows
 
-            return ndjson_rows(file, form.max_bytes, form.encoding)
+            return ndjson_rows(file, row_format.max_bytes, row_format.encoding)
         case "csv":
             from hifi_objects.source.rows.text import csv_rows
 
-            return csv_rows(file, form.max_bytes, form.delimiter, form.encoding)
+            return csv_rows(file, row_format.max_bytes, row_format.delimiter, row_format.encoding)
         case "parquet":
             from hifi_objects.source.rows.binary import parquet_rows
 

@@ -43,11 +43,11 @@ def parquet_rows(file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
     types = [readable(field.type) for field in schema]
     metadata, first = parquet_file.metadata, 0
     for group in range(parquet_file.num_row_groups):
-        described = metadata.row_group(group)
-        if first + described.num_rows <= skip:
-            first += described.num_rows
+        row_group = metadata.row_group(group)
+        if first + row_group.num_rows <= skip:
+            first += row_group.num_rows
             continue
-        row_bytes = described.total_byte_size // max(1, described.num_rows)
+        row_bytes = row_group.total_byte_size // max(1, row_group.num_rows)
         count = min(_ROWS, max(1, _BATCH_BYTES // max(1, row_bytes)))
         for batch in parquet_file.iter_batches(count, row_groups=[group], use_threads=False):
             yield from _rows_of(_with_types(batch, types), first, skip)
@@ -128,8 +128,8 @@ def avro_rows(file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
 def _refuse_duplicates(record: str, fields: list[str]) -> None:
     name, count = Counter(fields).most_common(1)[0] if fields else ("", 0)
     if count > 1:
-        place = f"the column {name[:_SHOWN]!r} of {record[:_SHOWN]}"
-        raise UnreadableObject("duplicate-column", f"the schema names {place} twice")
+        column = f"the column {name[:_SHOWN]!r} of {record[:_SHOWN]}"
+        raise UnreadableObject("duplicate-column", f"the schema names {column} twice")
 
 
 def _rows_of_block(block: Any, first: int) -> Iterator[ObjectRow]:
@@ -152,12 +152,12 @@ def _rows_of_block(block: Any, first: int) -> Iterator[ObjectRow]:
         yield ObjectRow(number + 1, None, "unreadable-object", detail)
 
 
-def _tolerant(read: Callable[..., Any]) -> Callable[..., Any]:
+def _tolerant(read_value: Callable[..., Any]) -> Callable[..., Any]:
     """A reader of a logical type that fails on no value: the row with it is refused, and the others are read."""
 
     def read_or_mark(data: Any, writer_schema: Any = None, reader_schema: Any = None) -> Any:
         try:
-            return read(data, writer_schema, reader_schema)
+            return read_value(data, writer_schema, reader_schema)
         except Exception:  # noqa: BLE001 - such as OverflowError, ValueError
             return NoValue()
 
@@ -167,5 +167,5 @@ def _tolerant(read: Callable[..., Any]) -> Callable[..., Any]:
 def tolerate_bad_values() -> None:
     """Have fastavro read values that Python cannot represent as `NoValue`, in this process."""
     readers = fastavro.read.LOGICAL_READERS  # both readers use it
-    for name, read in list(readers.items()):
-        readers[name] = _tolerant(read)
+    for name, read_value in list(readers.items()):
+        readers[name] = _tolerant(read_value)

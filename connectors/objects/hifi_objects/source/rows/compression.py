@@ -26,11 +26,11 @@ class _Counted(io.RawIOBase):
         self._read_bytes = 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Whether it can be read: always."""
         return True
 
     def tell(self) -> int:
-        """How far it is read, bytes."""
+        """Position in the stream, bytes."""
         return self._read_bytes
 
     def readinto(self, buffer: Any) -> int:

@@ -28,27 +28,27 @@ class QuoteScanner:
         """See the class."""
         return self._state == _QUOTED
 
-    def read(self, piece: bytes) -> None:
-        """Read the next piece. Behind a quoted field with something after its quote the rest is not quoted."""
-        state, at, delimiter = self._state, 0, self._delimiter
-        if state == _AFTER_QUOTE and piece.startswith(b'"'):  # the second one of a pair
-            state, piece = _QUOTED, piece[1:]
-        piece = piece.replace(b'""', b"")  # a pair changes no state, wherever it is
-        while at < len(piece):
+    def read(self, chunk: bytes) -> None:
+        """Read the next chunk. Behind a quoted field with something after its quote the rest is not quoted."""
+        state, index, delimiter = self._state, 0, self._delimiter
+        if state == _AFTER_QUOTE and chunk.startswith(b'"'):  # the second one of a pair
+            state, chunk = _QUOTED, chunk[1:]
+        chunk = chunk.replace(b'""', b"")  # a pair changes no state, wherever it is
+        while index < len(chunk):
             if state == _QUOTED:
-                at = piece.find(b'"', at) + 1
-                if not at:
+                index = chunk.find(b'"', index) + 1
+                if not index:
                     break
                 state = _AFTER_QUOTE
             elif state == _UNQUOTED:
-                at = piece.find(delimiter, at) + 1
-                if not at:
+                index = chunk.find(delimiter, index) + 1
+                if not index:
                     break
                 state = _FIELD_START
-            elif piece[at] == _QUOTE:
-                state, at = _QUOTED, at + 1
-            elif piece[at : at + 1] == delimiter:
-                state, at = _FIELD_START, at + 1
+            elif chunk[index] == _QUOTE:
+                state, index = _QUOTED, index + 1
+            elif chunk[index : index + 1] == delimiter:
+                state, index = _FIELD_START, index + 1
             else:
                 state = _UNQUOTED
         self._state = state

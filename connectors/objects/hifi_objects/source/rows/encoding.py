@@ -46,10 +46,10 @@ def utf8_text(file: BinaryIO, encoding: str) -> BinaryIO:
     head = cast("io.BufferedIOBase", content).read1(_HEAD_BYTES)
     if head:
         _check(head, encoding)
-    joined = io.BufferedReader(_Joined(head, content), _CHUNK_BYTES)
+    reader = io.BufferedReader(_Joined(head, content), _CHUNK_BYTES)
     if encoding == UTF8:
-        return cast("BinaryIO", joined)
-    return cast("BinaryIO", io.BufferedReader(_Transcoded(cast("BinaryIO", joined), encoding), _CHUNK_BYTES))
+        return cast("BinaryIO", reader)
+    return cast("BinaryIO", io.BufferedReader(_Transcoded(cast("BinaryIO", reader), encoding), _CHUNK_BYTES))
 
 
 def _check(head: bytes, encoding: str) -> None:
@@ -61,8 +61,10 @@ def _check(head: bytes, encoding: str) -> None:
                 "unknown-encoding", f"the object is not in {encoding.upper()}, as it is declared"
             )
         return
-    marks = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
-    if actual == encoding or (actual == "utf-16" and encoding in marks and head.startswith(marks[encoding])):
+    byte_order_marks = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
+    if actual == encoding or (
+        actual == "utf-16" and encoding in byte_order_marks and head.startswith(byte_order_marks[encoding])
+    ):
         return
     remedy = "" if actual == "utf-32" else f"; declare `encoding: {actual}`"
     raise UnreadableObject(
@@ -72,8 +74,8 @@ def _check(head: bytes, encoding: str) -> None:
 
 def recognized(head: bytes) -> str | None:
     """The encoding that text of another encoding than UTF-8 obviously has; None: it may be UTF-8."""
-    for mark, name in _MARKS.items():
-        if head.startswith(mark):
+    for byte_order_mark, name in _MARKS.items():
+        if head.startswith(byte_order_mark):
             return name
     feeds = head.count(b"\n")
     for name, order in _ORDERS:
@@ -91,23 +93,28 @@ def _has_line_feeds(head: bytes, feeds: int, order: Sequence[int]) -> bool:
         order: significance of the bytes of a character, in their order; 0: the lowest.
     """
     size = len(order)
-    low = head[order.index(0) :: size]
-    high = [head[place::size] for place in range(size) if order[place]]
-    latin = bytes(byte for byte, *others in zip(low, *high, strict=False) if not any(others))
-    wide_feeds = latin.count(b"\n")
-    if not wide_feeds or b"\r\n" in head:
+    low_bytes = head[order.index(0) :: size]
+    high_parts = [head[index::size] for index in range(size) if order[index]]
+    latin_bytes = bytes(
+        byte for byte, *high_bytes in zip(low_bytes, *high_parts, strict=False) if not any(high_bytes)
+    )
+    wide_line_feeds = latin_bytes.count(b"\n")
+    if not wide_line_feeds or b"\r\n" in head:
         return False
     if head.translate(None, _NO_CONTROLS):  # low bytes of other characters may look like line feeds
-        return wide_feeds * 4 > low.count(b"\n")
-    return wide_feeds == feeds and sum(0x20 <= byte < 0x7F for byte in latin) >= wide_feeds
+        return wide_line_feeds * 4 > low_bytes.count(b"\n")
+    return wide_line_feeds == feeds and sum(0x20 <= byte < 0x7F for byte in latin_bytes) >= wide_line_feeds
 
 
 def _by_nul_bytes(head: bytes) -> str | None:
     """The encoding of a text without line feeds."""
-    even, odd = head[::2].count(0), head[1::2].count(0)
-    if max(even, odd) <= len(head) / 2 * _NUL_SHARE or min(even, odd) >= max(even, odd) / 10:
+    even_nuls, odd_nuls = head[::2].count(0), head[1::2].count(0)
+    if (
+        max(even_nuls, odd_nuls) <= len(head) / 2 * _NUL_SHARE
+        or min(even_nuls, odd_nuls) >= max(even_nuls, odd_nuls) / 10
+    ):
         return None
-    return "utf-16-be" if even > odd else "utf-16-le"
+    return "utf-16-be" if even_nuls > odd_nuls else "utf-16-le"
 
 
 class _Joined(io.RawIOBase):
@@ -115,15 +122,15 @@ class _Joined(io.RawIOBase):
 
     def __init__(self, head: bytes, remainder: BinaryIO) -> None:
         self._head = head
-        self._rest = remainder
+        self._remainder = remainder
 
     def readable(self) -> bool:
-        """It is."""
+        """Whether it can be read: always."""
         return True
 
     def readinto(self, buffer: Any) -> int:
         """Fill a part of the buffer."""
-        content = self._head or cast("io.BufferedIOBase", self._rest).read1(len(buffer))
+        content = self._head or cast("io.BufferedIOBase", self._remainder).read1(len(buffer))
         self._head = content[len(buffer) :]
         content = content[: len(buffer)]
         buffer[: len(content)] = content
@@ -138,19 +145,19 @@ class _Transcoded(io.RawIOBase):
         errors = "surrogatepass" if encoding.startswith("utf-16") else "surrogateescape"
         self._decoder = codecs.getincrementaldecoder(encoding)(errors)
         self._errors = errors
-        self._left = b""
-        self._ended = False
+        self._pending = b""
+        self._at_end = False
 
     def readable(self) -> bool:
-        """It is."""
+        """Whether it can be read: always."""
         return True
 
     def readinto(self, buffer: Any) -> int:
         """Fill a part of the buffer."""
-        while not self._left and not self._ended:
+        while not self._pending and not self._at_end:
             chunk = self._content.read(_CHUNK_BYTES)
-            self._ended = not chunk
-            self._left = self._decoder.decode(chunk, self._ended).encode(UTF8, self._errors)
-        count = min(len(buffer), len(self._left))
-        buffer[:count], self._left = self._left[:count], self._left[count:]
+            self._at_end = not chunk
+            self._pending = self._decoder.decode(chunk, self._at_end).encode(UTF8, self._errors)
+        count = min(len(buffer), len(self._pending))
+        buffer[:count], self._pending = self._pending[:count], self._pending[count:]
         return count

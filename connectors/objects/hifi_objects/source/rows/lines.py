@@ -21,15 +21,15 @@ class Lines:
         """
         self._content = content
         self._max_bytes = max_bytes
-        self._again: deque[bytes] = deque()
+        self._returned_lines: deque[bytes] = deque()
         self._first = True
         self.number = 0
         """Of the last line, from 1."""
 
     def next(self) -> bytes:
         """The next line with its end, or more than `max_bytes` bytes of it: call `skip_rest`; empty: there is none."""
-        if self._again:
-            line = self._again.popleft()
+        if self._returned_lines:
+            line = self._returned_lines.popleft()
         else:
             line = self._content.readline(self._max_bytes + 1)
             if self._first:
@@ -57,5 +57,5 @@ class Lines:
 
     def put_back(self, lines: list[bytes]) -> None:
         """Have the last lines read again, from the first of these on."""
-        self._again.extendleft(reversed(lines))
+        self._returned_lines.extendleft(reversed(lines))
         self.number -= len(lines)

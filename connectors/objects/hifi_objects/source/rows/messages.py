@@ -96,10 +96,10 @@ def receive_answer(connection: socket.socket) -> Answer:
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
     content = bytearray(size)
-    view, at = memoryview(content), 0
-    while at < size:
-        count = connection.recv_into(view[at:])
+    view, received_bytes = memoryview(content), 0
+    while received_bytes < size:
+        count = connection.recv_into(view[received_bytes:])
         if not count:
             raise EOFError("the connection was closed")
-        at += count
+        received_bytes += count
     return bytes(content)

@@ -15,8 +15,8 @@ def duplicate_column(fields: Iterable[pa.Field], parent: str = "") -> str | None
         if path in paths:
             return path
         paths.add(path)
-        if (nested := _duplicate_within(field.type, f"{path}.")) is not None:
-            return nested
+        if (nested_name := _duplicate_within(field.type, f"{path}.")) is not None:
+            return nested_name
     return None
 
 

@@ -1,10 +1,10 @@
-"""How the objects of a source are to be read."""
+"""Format of the objects of a source."""
 
 from typing import NamedTuple
 
 
 class RowFormat(NamedTuple):
-    """What the pipe declares, and the limit of collect."""
+    """The format that the pipe declares, and the limit of collect."""
 
     format: str
     delimiter: str

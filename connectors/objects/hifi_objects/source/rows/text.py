@@ -81,12 +81,12 @@ class _CsvRecords:
         self._lines = lines
         self._max_bytes = max_bytes
         self._delimiter = delimiter
-        self._taken: list[bytes] = []
+        self._record_lines: list[bytes] = []
         """Lines of the record so far."""
         self._size = 0
         """Of them, bytes."""
         self._columns: Sequence[str] = ()
-        self._ended = False
+        self._lines_ended = False
         """Whether the lines ended within the record."""
 
     def __iter__(self) -> "_CsvRecords":
@@ -96,9 +96,9 @@ class _CsvRecords:
         """The next line of the record."""
         line = self._lines.next()
         if not line:
-            self._ended = True
+            self._lines_ended = True
             raise StopIteration
-        self._taken.append(line)
+        self._record_lines.append(line)
         self._size += len(line)
         if self._size > self._max_bytes:
             raise _RecordTooLarge
@@ -111,7 +111,7 @@ class _CsvRecords:
             return
         width = len(self._columns)
         while True:
-            self._taken, self._size, self._ended = [], 0, False
+            self._record_lines, self._size, self._lines_ended = [], 0, False
             try:
                 values = next(parser)
             except StopIteration:
@@ -132,7 +132,7 @@ class _CsvRecords:
         columns: list[str] = []
         try:
             while not columns or (len(columns) == 1 and not columns[0].strip()):
-                self._taken, self._size = [], 0
+                self._record_lines, self._size = [], 0
                 columns = next(parser)
         except StopIteration:
             return False
@@ -161,25 +161,25 @@ class _CsvRecords:
 
     @property
     def _first_line(self) -> int:
-        return self._lines.number - len(self._taken) + 1
+        return self._lines.number - len(self._record_lines) + 1
 
     def _not_csv(self, problem: str) -> Iterator[ObjectRow]:
         """Refuse the lines of the record, or the first of them if the others are records by themselves."""
-        if len(self._taken) > 1 and self._are_records(self._taken[1:]):
+        if len(self._record_lines) > 1 and self._are_records(self._record_lines[1:]):
             self._keep_first_line()
             yield self._refused("not-csv", "has a quote that does not end where the value does")
-        elif len(self._columns) > 1 or len(self._taken) == 1:
+        elif len(self._columns) > 1 or len(self._record_lines) == 1:
             yield self._refused("not-csv", problem)
         else:  # a text over several lines and records look the same
-            lines = self._taken
+            lines = self._record_lines
             self._lines.put_back(lines)
             for line in lines:
                 self._lines.next()
-                self._taken = [line]
+                self._record_lines = [line]
                 yield self._refused("not-csv", "belongs to a record that cannot be read")
 
     def _too_large(self) -> ObjectRow:
-        lines, size = self._taken, self._size
+        lines, size = self._record_lines, self._size
         is_whole = len(lines[-1]) <= self._max_bytes
         if len(lines) > 1 and self._are_records(lines[1 : len(lines) if is_whole else -1]):
             self._keep_first_line()
@@ -193,39 +193,41 @@ class _CsvRecords:
             scanner.read(line)
             size += len(line) if len(line) <= self._max_bytes else self._lines.skip_rest(line, scanner.read)
         detail = f"the record has {size} bytes; the limit is {self._max_bytes}"
-        return ObjectRow(number, None, "too-large", f"{_place(number, self._lines.number)}: {detail}")
+        return ObjectRow(number, None, "too-large", f"{_line_range(number, self._lines.number)}: {detail}")
 
     def _are_records(self, lines: list[bytes]) -> bool:
         """Whether most of these lines have as many values as the header."""
         sample = lines[:_SAMPLE_LINES]
         if len(self._columns) == 1:  # a text over several lines looks the same, but it ends
-            return self._ended
-        fitting = 0
+            return self._lines_ended
+        fitting_lines = 0
         for line in sample:
             text = line.decode("utf-8", "surrogateescape")
             try:
                 values = next(csv.reader([text], delimiter=self._delimiter, strict=True))
             except csv.Error:
                 continue
-            fitting += len(values) == len(self._columns)
-        return bool(sample) and fitting * 2 >= len(sample)
+            fitting_lines += len(values) == len(self._columns)
+        return bool(sample) and fitting_lines * 2 >= len(sample)
 
     def _keep_first_line(self) -> None:
         """Have the lines after the first one read again."""
-        self._lines.put_back(self._taken[1:])
-        self._taken = self._taken[:1]
+        self._lines.put_back(self._record_lines[1:])
+        self._record_lines = self._record_lines[:1]
 
     def _refused(self, reason: str, problem: str) -> ObjectRow:
         number = self._first_line
-        data = b"".join(self._taken)
-        return ObjectRow(number, data, reason, f"{_place(number, self._lines.number)}: the record {problem}")
+        data = b"".join(self._record_lines)
+        return ObjectRow(
+            number, data, reason, f"{_line_range(number, self._lines.number)}: the record {problem}"
+        )
 
 
 def _problem(error: csv.Error) -> str:
-    """What the parser says, without its advice to programmers."""
+    """The parser's error, without its advice to programmers."""
     text = str(error)
     return "a carriage return without a line feed" if text.startswith("new-line character") else text
 
 
-def _place(first: int, last: int) -> str:
+def _line_range(first: int, last: int) -> str:
     return f"line {first}" if first == last else f"lines {first} to {last}"

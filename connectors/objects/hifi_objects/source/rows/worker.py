@@ -70,7 +70,7 @@ def main() -> None:
     pa.set_cpu_count(1)
     tolerate_bad_values()
     limit_memory(int(sys.argv[2]))
-    opened: _OpenFile | None = None
+    open_file: _OpenFile | None = None
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         send(connection, Rows([], 0, complete=False))  # it has started
         while True:
@@ -78,13 +78,13 @@ def main() -> None:
             if message is None:
                 return
             if isinstance(message, OpenRequest):
-                if opened is not None:
-                    opened.close()
+                if open_file is not None:
+                    open_file.close()
                 assert descriptor is not None
-                opened = _OpenFile(message, descriptor)
+                open_file = _OpenFile(message, descriptor)
             else:
-                assert opened is not None
-                send(connection, opened.next(message))
+                assert open_file is not None
+                send(connection, open_file.next(message))
 
 
 if __name__ == "__main__":
