@@ -1,5 +1,5 @@
-"""Class names have one meaning, what is called pure is pure, helpers of tests have a package, and findings that
-stay have a reason.
+"""Class names have one meaning, what is called pure is pure, Kafka's clients are made in one module, helpers of tests
+have a package, and findings that stay have a reason.
 """
 
 import ast
@@ -132,6 +132,60 @@ def test_what_is_called_pure_is_pure() -> None:
 )
 def test_the_check_of_purity_finds(source: str) -> None:
     assert list(_impurities(ast.parse(source)))
+
+
+_CLIENT_MODULE: Final = ROOT / "libs/hifi/kafka/clients.py"
+_CLIENTS: Final = frozenset(
+    {"AIOKafkaAdminClient", "AIOKafkaConsumer", "AIOKafkaProducer", "AdaptiveConsumer", "CooperativeConsumer"}
+)
+
+
+def _client_uses(tree: ast.AST) -> Iterator[str]:
+    """Uses of Kafka's client classes, also under other names, that are no types, base classes or keys of a table."""
+    clients = set(_CLIENTS)
+    ignored: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            clients |= {alias.asname for alias in node.names if alias.asname and alias.name in _CLIENTS}
+        harmless: list[ast.expr | None] = []
+        if isinstance(node, ast.arg | ast.AnnAssign):
+            harmless = [node.annotation]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            harmless = [node.returns]
+        elif isinstance(node, ast.ClassDef):
+            harmless = list(node.bases)
+        elif isinstance(node, ast.Dict):
+            harmless = list(node.keys)
+        ignored |= {id(name) for expression in harmless if expression for name in ast.walk(expression)}
+    for node in ast.walk(tree):
+        name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
+        if isinstance(node, ast.Attribute | ast.Name) and name in clients and id(node) not in ignored:
+            yield f"{node.lineno}: {ast.unparse(node)}"
+
+
+def test_kafka_clients_are_made_in_one_module() -> None:
+    uses = {
+        file: lines
+        for file in FILES
+        if "aiokafka_cooperative" not in file.parts
+        and (lines := list(_client_uses(ast.parse(file.read_text("utf-8")))))
+    }
+    assert len(uses.pop(_CLIENT_MODULE)) == len(_CLIENTS) + 1, "two functions make producers"
+    assert uses == {}, "use hifi.kafka.clients"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from aiokafka import AIOKafkaProducer\nproducer = AIOKafkaProducer(acks=1)",
+        "from aiokafka import AIOKafkaConsumer as Reader\ndef f(): return Reader('topic')",
+        "import aiokafka\nclient = aiokafka.AIOKafkaConsumer()",
+        "import aiokafka.admin as a\nasync def f():\n    async with a.AIOKafkaAdminClient() as admin: pass",
+        "from functools import partial\nfrom aiokafka import AIOKafkaProducer\nnew = partial(AIOKafkaProducer)",
+    ],
+)
+def test_the_check_of_clients_finds(source: str) -> None:
+    assert list(_client_uses(ast.parse(source)))
 
 
 def test_no_helper_module_lies_loose_beside_a_conftest() -> None:

@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
 
-from hifi.kafka.clients import connect
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import admin_client, connect
 from hifi.kafka.topics import DeclaredTopics
 from hifi.runtime.errors import Misconfigured, Retryable
 
@@ -146,7 +145,7 @@ async def known_partitions(admin: Any, name: str) -> int:
 
 @contextlib.asynccontextmanager
 async def _admin(bootstrap: str) -> AsyncIterator[Any]:
-    admin = AIOKafkaAdminClient(**client_options(bootstrap))
+    admin = admin_client(bootstrap)
     try:
         await connect(admin.start)
         yield admin

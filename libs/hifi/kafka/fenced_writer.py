@@ -9,12 +9,12 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from hifi.kafka.batches import forget_errors
-from hifi.kafka.clients import close, connect
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import close, connect, transactional_producer
 from hifi.record.record import Record
 from hifi.runtime.errors import HifiError, Retryable
 
 _TIMEOUT_S: Final = 15.0
+_MIN_TRANSACTION_S: Final = 60.0
 _FENCED: Final = frozenset({"ProducerFenced", "InvalidProducerEpoch", "InvalidProducerIdMapping"})
 """Names of the errors that a producer gets after another one with its id was initialized."""
 
@@ -128,12 +128,11 @@ class FencedWriter:
             raise _translated(error, "whether the records were written is unknown") from error
 
     async def _open(self) -> None:
-        producer = AIOKafkaProducer(
-            **client_options(self._bootstrap),
-            client_id=self._client_id,
-            transactional_id=self._transactional_id,
-            transaction_timeout_ms=int(max(60.0, self._timeout_s) * 1000),
-            acks="all",
+        producer = transactional_producer(
+            self._bootstrap,
+            self._transactional_id,
+            self._client_id,
+            timeout_s=max(_MIN_TRANSACTION_S, self._timeout_s),
         )
         try:
             await producer.start()

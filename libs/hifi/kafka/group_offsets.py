@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import assigned_consumer
 from hifi.runtime import log, metrics
 
 _TIMEOUT_S: Final = 15.0
+_REQUEST_TIMEOUT_MS: Final = 10_000
 
 logger = log.get(__name__)
 
@@ -46,7 +47,7 @@ class GroupOffsets:
 
     def __init__(self, bootstrap: str, group: str, topic: str, partitions: int) -> None:
         self._bootstrap = bootstrap
-        self._options = {"group_id": group, "enable_auto_commit": False}
+        self._group = group
         self._topic = topic
         self._parts = {TopicPartition(topic, partition): partition for partition in range(partitions)}
         self._consumer: Any = None
@@ -66,8 +67,8 @@ class GroupOffsets:
         """Connect, unless it is connected."""
         if self._consumer is not None:
             return
-        consumer = AIOKafkaConsumer(
-            **client_options(self._bootstrap), **self._options, request_timeout_ms=10_000
+        consumer = assigned_consumer(
+            self._bootstrap, group_id=self._group, request_timeout_ms=_REQUEST_TIMEOUT_MS
         )
         await asyncio.wait_for(consumer.start(), _TIMEOUT_S)
         consumer.assign(list(self._parts))

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from hifi.kafka.clients import close, connect
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import assigned_consumer, close, connect
 from hifi.kafka.topic_reader import read_assigned
 from hifi.runtime import log, metrics
 
@@ -170,10 +169,9 @@ class PartitionFollower:
 
     async def _open(self) -> None:
         await self.stop()
-        consumer = AIOKafkaConsumer(
-            **client_options(self._bootstrap),
-            client_id=self._client_id,
-            enable_auto_commit=False,
+        consumer = assigned_consumer(
+            self._bootstrap,
+            self._client_id,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
             fetch_max_wait_ms=self._wait_ms,
