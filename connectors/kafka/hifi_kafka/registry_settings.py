@@ -1,4 +1,4 @@
-"""Where the Avro schemas of a source or a destination are registered."""
+"""The schema registry of a source or a destination."""
 
 from pathlib import Path
 from typing import Self

@@ -40,7 +40,7 @@ _LARGEST_RECORD_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
 _GATHER_S: Final = 0.001
 """Least wait before a send round: handlers mostly produce to several partitions at the same time."""
 _ATTEMPT: Final = 1.5
-"""A client that has not acknowledged a batch after so many acknowledgement time-outs is replaced."""
+"""Acknowledgement time-outs after which a client that has not acknowledged a batch is replaced."""
 _CONDITION: Final = "producer"
 _CLOSE_S: Final = 1
 
