@@ -6,12 +6,13 @@ from typing import Any
 
 import orjson
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 from cases import Case, in_scene, scene
 from growth_sections import BESIDE_BACKFILL, WITHOUT_BACKFILL
 from mesh_row import WARM_UP_S, Keep, attempt, described, rating_of, steps
 from second_destination import second_destination
 
+from hifi.kafka.clients import started_admin
 from hifi.kafka.security import client_options
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish
@@ -96,13 +97,9 @@ def _pipe(kafka: str, port: int) -> Pipe:
 
 async def _fill(kafka: str) -> None:
     """Create the source topic and write records of the day before."""
-    admin = AIOKafkaAdminClient(**client_options(kafka))
-    await admin.start()
-    try:
-        topic = NewTopic(TOPIC, PARTITIONS, 1, topic_configs={"message.timestamp.type": "CreateTime"})
+    topic = NewTopic(TOPIC, PARTITIONS, 1, topic_configs={"message.timestamp.type": "CreateTime"})
+    async with started_admin(kafka) as admin:
         await admin.create_topics([topic])
-    finally:
-        await admin.close()
     producer = AIOKafkaProducer(**client_options(kafka), linger_ms=20)
     await producer.start()
     try:

@@ -111,7 +111,13 @@ class Purity:
     def reached_impurities(self, module: str, node: ast.AST | None = None) -> dict[str, list[str]]:
         """Impure definitions that a module, or a part of it, uses: the path to each, and what is impure in it."""
         node = node or self._modules[module].tree
-        paths = {used: (used,) for used in self._definitions(module, node)}
+        return self._impure_among(self._definitions(module, node)) | self._called_methods(module, node)
+
+    def _impure_among(self, definitions: set[Definition]) -> dict[str, list[str]]:
+        """Impure definitions among these and those that they use: the path to each, and what is impure in it."""
+        paths: dict[Definition, tuple[Definition, ...]] = {
+            definition: (definition,) for definition in definitions
+        }
         unread = sorted(paths)
         impure: dict[str, list[str]] = {}
         while unread:
@@ -123,7 +129,7 @@ class Purity:
             for used in sorted(uses - paths.keys()):
                 paths[used] = (*paths[definition], used)
                 unread.append(used)
-        return impure | self._called_methods(module, node)
+        return impure
 
     def _called_methods(self, module: str, node: ast.AST) -> dict[str, list[str]]:
         """Impure methods of the types that are named, and of those of their fields, that are called."""
@@ -157,8 +163,9 @@ class Purity:
         impure: dict[str, set[str]] = {}
         for name, function in methods.items():
             impurities = self.own_impurities(definition.module, function)
-            for used in self._definitions(definition.module, function) - {definition}:
-                impurities |= self._uses_of(used)[0]
+            impurities |= self._impure_among(
+                self._definitions(definition.module, function) - {definition}
+            ).keys()
             if impurities:
                 impure[name] = impurities
         callers = {name: _names_of_self(function) for name, function in methods.items()}
