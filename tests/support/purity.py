@@ -6,6 +6,7 @@ client that reads it. Of a type that is only named, as of a parameter, only the 
 """
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -76,7 +77,6 @@ class Purity:
     def __init__(self, sources: Mapping[str, str]) -> None:
         """Read the sources, by full name of the module."""
         self._modules = {name: _read(name, ast.parse(source)) for name, source in sources.items()}
-        self._uses: dict[Definition, tuple[frozenset[str], frozenset[Definition]]] = {}
 
     def pure_modules(self) -> list[str]:
         """Names of the modules that are called pure."""
@@ -144,8 +144,7 @@ class Purity:
             definition = unread.pop()
             if definition not in types:
                 types.add(definition)
-                for class_ in self._classes(definition):
-                    unread += self._definitions(definition.module, class_, types=True)
+                unread += self._types_in(definition)
         return {
             f"{definition}.{name}()": sorted(impurities)
             for definition in types
@@ -153,6 +152,15 @@ class Purity:
             if name in called
         }
 
+    @functools.cache  # noqa: B019 - it lives as long as the tests
+    def _types_in(self, definition: Definition) -> frozenset[Definition]:
+        return frozenset(
+            named
+            for class_ in self._classes(definition)
+            for named in self._definitions(definition.module, class_, types=True)
+        )
+
+    @functools.cache  # noqa: B019 - it lives as long as the tests
     def _impure_methods(self, definition: Definition) -> dict[str, set[str]]:
         methods = {
             function.name: function
@@ -182,17 +190,16 @@ class Purity:
             if isinstance(statement, ast.ClassDef):
                 yield statement
 
+    @functools.cache  # noqa: B019 - it lives as long as the tests
     def _uses_of(self, definition: Definition) -> tuple[frozenset[str], frozenset[Definition]]:
         """What is impure in a definition, and the definitions that it uses."""
-        if definition not in self._uses:
-            impurities: set[str] = set()
-            used: set[Definition] = set()
-            if str(definition) not in _CONSTANTS | _READ_WITH_AN_ID:
-                for statement in self._modules[definition.module].definitions[definition.name]:
-                    impurities |= self.own_impurities(definition.module, statement)
-                    used |= self._definitions(definition.module, statement)
-            self._uses[definition] = frozenset(impurities), frozenset(used - {definition})
-        return self._uses[definition]
+        impurities: set[str] = set()
+        used: set[Definition] = set()
+        if str(definition) not in _CONSTANTS | _READ_WITH_AN_ID:
+            for statement in self._modules[definition.module].definitions[definition.name]:
+                impurities |= self.own_impurities(definition.module, statement)
+                used |= self._definitions(definition.module, statement)
+        return frozenset(impurities), frozenset(used - {definition})
 
     def _definitions(self, module: str, node: ast.AST, *, types: bool = False) -> set[Definition]:
         names = self._names(module, node, types=types)
