@@ -6,13 +6,12 @@ from typing import Any
 
 import orjson
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from cases import Case, in_scene, scene
 from growth_sections import BESIDE_BACKFILL, WITHOUT_BACKFILL
 from mesh_row import WARM_UP_S, Keep, attempt, described, rating_of, steps
 from second_destination import second_destination
 
-from hifi.kafka.clients import started_admin
 from hifi.kafka.security import client_options
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish
@@ -97,9 +96,13 @@ def _pipe(kafka: str, port: int) -> Pipe:
 
 async def _fill(kafka: str) -> None:
     """Create the source topic and write records of the day before."""
-    topic = NewTopic(TOPIC, PARTITIONS, 1, topic_configs={"message.timestamp.type": "CreateTime"})
-    async with started_admin(kafka) as admin:
+    admin = AIOKafkaAdminClient(**client_options(kafka))
+    await admin.start()
+    try:
+        topic = NewTopic(TOPIC, PARTITIONS, 1, topic_configs={"message.timestamp.type": "CreateTime"})
         await admin.create_topics([topic])
+    finally:
+        await admin.close()
     producer = AIOKafkaProducer(**client_options(kafka), linger_ms=20)
     await producer.start()
     try:

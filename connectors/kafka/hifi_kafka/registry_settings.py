@@ -1,4 +1,4 @@
-"""The schema registry of a source or a destination."""
+"""Where the Avro schemas of a source or a destination are registered."""
 
 from pathlib import Path
 from typing import Self

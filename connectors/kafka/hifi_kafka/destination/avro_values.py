@@ -39,7 +39,7 @@ class AvroValues:
         self._asking = asyncio.Lock()
 
     async def ready(self) -> Callable[[Any], bytes]:
-        """The function that makes values of decoded JSON; it raises `Rejected` for data that does not fit the schema.
+        """What makes values of decoded JSON; it raises `Rejected` for data that does not fit the schema.
 
         Raises:
             Retryable: the registry does not answer, or refuses the user.

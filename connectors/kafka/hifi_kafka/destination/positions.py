@@ -28,7 +28,7 @@ logger = log.get(__name__)
 
 
 class Position(NamedTuple):
-    """The source partition and line that records of the positions topic belong to.
+    """Where records of the positions topic belong.
 
     Attributes:
         owner: `<stream>;<pipe>;<destination>;<log>;<partition>;`: offsets of each log of the stream begin at 0.

@@ -163,7 +163,7 @@ class RecordReader:
 
 
 def _content_mode(record: ConsumerRecord) -> _Decode | None:
-    """The decoder of a record that is a CloudEvent; None: it is none. Kafka protocol binding 1.0.2, section 3."""
+    """What decodes a record that is a CloudEvent; None: it is none. Kafka protocol binding 1.0.2, section 3."""
     if not record.headers:
         return None
     headers = dict(_attribute_headers(record))
