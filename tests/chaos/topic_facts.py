@@ -7,7 +7,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from hifi.kafka.clients import topic_consumer
+from hifi.kafka.security import client_options
 from hifi.kafka.topics import Topics
 from hifi.record.fields import fields
 from hifi.record.headers import AMBIGUOUS, ATTEMPT, DESTINATION, OUTCOME, PASS, SEQ
@@ -69,7 +69,11 @@ async def read_topic_facts(bootstrap: str, topics: Topics) -> TopicFacts:
 
 
 async def _records(bootstrap: str, names: Sequence[str]) -> Any:
-    async with topic_consumer(bootstrap) as consumer:
+    consumer = AIOKafkaConsumer(
+        **client_options(bootstrap), enable_auto_commit=False, auto_offset_reset="earliest"
+    )
+    await consumer.start()
+    try:
         tps = [
             TopicPartition(name, part)
             for name in names
@@ -83,6 +87,8 @@ async def _records(bootstrap: str, names: Sequence[str]) -> Any:
                 for record in records:
                     yield tp.topic, record
             todo = {tp for tp in todo if await consumer.position(tp) < ends[tp]}
+    finally:
+        await consumer.stop()
 
 
 async def _parts(consumer: AIOKafkaConsumer, name: str) -> set[int]:
