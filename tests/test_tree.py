@@ -1,5 +1,5 @@
-"""Class names have one meaning, what is called pure is pure, helpers of tests have a package, and findings that
-stay have a reason.
+"""Class names have one meaning, what is called pure is pure, Kafka's clients are made in one module, helpers of tests
+have a package, and findings that stay have a reason.
 """
 
 import ast
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.support.purity import Purity, module_sources
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(
@@ -18,59 +19,6 @@ FILES = sorted(
     for file in (ROOT / folder).rglob("*.py")
     if not {"build", ".venv"} & set(file.parts)
 )
-_PURE: Final = re.compile(r"\bPure[.,:]")
-_IMPURE: Final = frozenset(
-    {
-        *(
-            "aiodocker",
-            "aiohttp",
-            "aiokafka",
-            "boto3",
-            "confluent_kafka",
-            "httpx",
-            "psycopg.connect",
-            "pyiceberg",
-        ),
-        *(
-            "asyncio",
-            "concurrent",
-            "multiprocessing",
-            "signal",
-            "subprocess",
-            "threading",
-            "uvicorn",
-            "uvloop",
-        ),
-        *("random", "secrets", "time", "uuid.uuid1", "uuid.uuid4", "os.environ", "os.urandom"),
-        *("select", "shutil", "smtplib", "socket", "ssl", "tempfile", "urllib.request"),
-        *("hifi.runtime.clock", "hifi.runtime.health", "hifi.runtime.log", "hifi.runtime.metrics"),
-        *(
-            "hifi.runtime.http.server",
-            "hifi.runtime.lifetime",
-            "hifi.runtime.process",
-            "hifi.runtime.service",
-        ),
-    }
-)
-"""Modules and names with Kafka, tasks, a clock, chance, the network, other processes or files."""
-_ALLOWED: Final = frozenset({"hifi.runtime.clock.MICROSECONDS"})
-_IMPURE_CALLS: Final = frozenset(
-    {
-        *("now", "today", "utcnow", "urandom", "uuid1", "uuid4", "getenv"),
-        *(
-            "iterdir",
-            "mkdir",
-            "open",
-            "print",
-            "read_bytes",
-            "read_text",
-            "unlink",
-            "write_bytes",
-            "write_text",
-        ),
-    }
-)
-"""Functions and methods with which a module reads a clock, chance or files."""
 
 
 def test_a_class_name_means_one_thing() -> None:
@@ -82,39 +30,31 @@ def test_a_class_name_means_one_thing() -> None:
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
 
-def _impurities(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.AsyncFunctionDef | ast.Await):
-            yield "async"
-        elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if _is_impure(alias.name))
-        elif isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (name for name in names if _is_impure(name))
-        elif isinstance(node, ast.Call):
-            function = node.func
-            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            if name in _IMPURE_CALLS:
-                yield f"{name}()"
+@pytest.fixture(scope="module")
+def purity() -> Purity:
+    return Purity(module_sources(ROOT, FILES))
 
 
-def _is_impure(name: str) -> bool:
-    parts = name.split(".")
-    prefixes = {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
-    return name not in _ALLOWED and bool(prefixes & _IMPURE)
+def test_what_is_called_pure_is_pure(purity: Purity) -> None:
+    pure = purity.pure_modules()
+    assert len(pure) > 200, "the docstrings are not found"
+    assert {name: sorted(impurities) for name in pure if (impurities := purity.own_impurities(name))} == {}
 
 
-def test_what_is_called_pure_is_pure() -> None:
-    impure = {}
-    pure = 0
-    for file in FILES:
-        tree = ast.parse(file.read_text("utf-8"))
-        if _PURE.search(ast.get_docstring(tree) or ""):
-            pure += 1
-            if reasons := sorted(set(_impurities(tree))):
-                impure[str(file.relative_to(ROOT))] = reasons
-    assert pure > 100, "the docstrings are not found"
-    assert impure == {}
+def test_what_pure_modules_use_is_pure(purity: Purity) -> None:
+    assert {
+        name: reached for name in purity.pure_modules() if (reached := purity.reached_impurities(name))
+    } == {}
+
+
+def test_functions_and_classes_that_are_called_pure_are_pure(purity: Purity) -> None:
+    definitions = list(purity.pure_definitions())
+    assert len(definitions) > 3, "the docstrings are not found"
+    assert {
+        f"{module}.{node.name}": impurities
+        for module, node in definitions
+        if (impurities := purity.own_impurities(module, node) or purity.reached_impurities(module, node))
+    } == {}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +71,116 @@ def test_what_is_called_pure_is_pure() -> None:
     ],
 )
 def test_the_check_of_purity_finds(source: str) -> None:
-    assert list(_impurities(ast.parse(source)))
+    assert Purity({"a": source}).own_impurities("a")
+
+
+_IMPURE_MODULE: Final = """
+import time
+from dataclasses import dataclass
+
+def now(): return time.time()
+def later(): return now() + 1
+LATER = later
+
+@dataclass
+class Point:
+    x: int
+
+class Clock:
+    def read(self): return later()
+    def read_twice(self): return self.read() - self.read()
+
+@dataclass
+class Watch:
+    clock: Clock
+    owner: str
+"""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from b import now\nNOW = now()",
+        "from b import later\ndef f(): return later()",
+        "import b\ndef f(): return b.later()",
+        "from b import LATER\ndef f(clock=LATER): return clock()",
+        "from c import passed_on\ndef f(): return passed_on()",
+        "def f():\n    from b import Clock\n    return Clock()",
+        "from b import Clock\nclass C(Clock): pass",
+        "from b import Clock\ndef f(clock: Clock): return clock.read()",
+        "from b import Clock\ndef f(clock: Clock): return clock.read_twice()",
+        "from b import Watch\ndef f(watch: Watch): return watch.clock.read()",
+    ],
+)
+def test_the_check_of_purity_follows_imports(source: str) -> None:
+    sources = {"a": source, "b": _IMPURE_MODULE, "c": "from b import later as passed_on"}
+    assert Purity(sources).reached_impurities("a")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from b import Point\ndef f(): return Point(1)",
+        "from b import Clock\ndef f(clock: Clock): return {clock: 1}",
+        "from b import Watch\ndef f(watch: Watch): return watch.owner",
+    ],
+)
+def test_a_value_may_stand_beside_what_is_impure(source: str) -> None:
+    assert Purity({"a": source, "b": _IMPURE_MODULE}).reached_impurities("a") == {}
+
+
+_CLIENT_MODULE: Final = ROOT / "libs/hifi/kafka/clients.py"
+_CLIENTS: Final = frozenset(
+    {"AIOKafkaAdminClient", "AIOKafkaConsumer", "AIOKafkaProducer", "AdaptiveConsumer", "CooperativeConsumer"}
+)
+
+
+def _client_uses(tree: ast.AST) -> Iterator[str]:
+    """Uses of Kafka's client classes, also under other names, that are no types, base classes or keys of a table."""
+    clients = set(_CLIENTS)
+    ignored: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            clients |= {alias.asname for alias in node.names if alias.asname and alias.name in _CLIENTS}
+        harmless: list[ast.expr | None] = []
+        if isinstance(node, ast.arg | ast.AnnAssign):
+            harmless = [node.annotation]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            harmless = [node.returns]
+        elif isinstance(node, ast.ClassDef):
+            harmless = list(node.bases)
+        elif isinstance(node, ast.Dict):
+            harmless = list(node.keys)
+        ignored |= {id(name) for expression in harmless if expression for name in ast.walk(expression)}
+    for node in ast.walk(tree):
+        name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
+        if isinstance(node, ast.Attribute | ast.Name) and name in clients and id(node) not in ignored:
+            yield f"{node.lineno}: {ast.unparse(node)}"
+
+
+def test_kafka_clients_are_made_in_one_module() -> None:
+    uses = {
+        file: lines
+        for file in FILES
+        if "aiokafka_cooperative" not in file.parts
+        and (lines := list(_client_uses(ast.parse(file.read_text("utf-8")))))
+    }
+    assert len(uses.pop(_CLIENT_MODULE)) == len(_CLIENTS) + 1, "two functions make producers"
+    assert uses == {}, "use hifi.kafka.clients"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from aiokafka import AIOKafkaProducer\nproducer = AIOKafkaProducer(acks=1)",
+        "from aiokafka import AIOKafkaConsumer as Reader\ndef f(): return Reader('topic')",
+        "import aiokafka\nclient = aiokafka.AIOKafkaConsumer()",
+        "import aiokafka.admin as a\nasync def f():\n    async with a.AIOKafkaAdminClient() as admin: pass",
+        "from functools import partial\nfrom aiokafka import AIOKafkaProducer\nnew = partial(AIOKafkaProducer)",
+    ],
+)
+def test_the_check_of_clients_finds(source: str) -> None:
+    assert list(_client_uses(ast.parse(source)))
 
 
 def test_no_helper_module_lies_loose_beside_a_conftest() -> None:

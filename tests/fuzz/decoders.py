@@ -10,9 +10,7 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from hifi.avro.decode import decode as decode_avro
 from hifi.avro.schema import InvalidSchema, read_schema
-from hifi.avro.wire_format import payload, schema_id
 from hifi.control.principals.audit import Audit
 from hifi.control.principals.gate import bearer
 from hifi.control.principals.principal import Principals
@@ -31,6 +29,8 @@ from hifi.runtime.http.media_type import is_json
 from hifi.runtime.http.problem import Problem
 from hifi_ingest.decode.request import EventRequest, PipeFormats, decode_request
 from hifi_ingest.http.write_keys import key_from_header
+from hifi_kafka.avro.decode import decode as decode_avro
+from hifi_kafka.avro.wire_format import payload, schema_id
 from hifi_manage.pipe_text import read_pipe
 from hifi_objects.source.rows.batches import RowBatches
 from hifi_objects.source.rows.binary import tolerate_bad_values

@@ -9,9 +9,9 @@ from pyarrow import parquet
 from tests.values.sources import avro_schema
 from tests.values.tables import Table, Value, of_json
 
-from hifi.avro.encode import Encoder
 from hifi.delivery.kind import OutboundEvent
 from hifi.runtime import exact_json
+from hifi_kafka.avro.encode import Encoder
 from hifi_kafka.declaration import KafkaDestinationSettings
 from hifi_kafka.destination.records import destination_record
 from hifi_objects.declaration import ObjectColumn

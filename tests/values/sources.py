@@ -13,9 +13,9 @@ from aiokafka import ConsumerRecord
 from pyarrow import parquet
 from tests.values.tables import Table, number, text_of
 
-from hifi.avro.decode import decode
 from hifi.avro.schema import AvroSchema, read_schema
 from hifi.record.headers import REFUSED
+from hifi_kafka.avro.decode import decode
 from hifi_kafka.declaration import KafkaSource
 from hifi_kafka.source.records import RecordReader
 from hifi_objects.source.rows.batches import RowBatches

@@ -15,8 +15,6 @@ import pytest
 from aiokafka import ConsumerRecord
 from pyarrow import parquet
 
-from hifi.avro.decode import decode
-from hifi.avro.encode import Encoder
 from hifi.avro.schema import read_schema
 from hifi.delivery.kind import OutboundEvent
 from hifi.record.cloudevents.decode import binary
@@ -26,6 +24,8 @@ from hifi.runtime import exact_json
 from hifi.runtime.errors import Rejected
 from hifi_cli.reference import value_types
 from hifi_cli.reference.value_types import FORMATS, NEITHER, ValueType
+from hifi_kafka.avro.decode import decode
+from hifi_kafka.avro.encode import Encoder
 from hifi_kafka.declaration import KafkaSource
 from hifi_kafka.source.records import RecordReader
 from hifi_objects.declaration import ObjectColumn

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from hifi.kafka.acl_admin import create_acls
 from hifi.kafka.admin import partition_counts
 from hifi.kafka.security.access import Acl, access
-from hifi.kafka.security.acl_admin import create_acls
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.display.console import console

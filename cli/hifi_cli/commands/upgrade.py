@@ -6,9 +6,9 @@ from typing import Annotated, Final
 
 import typer
 
+from hifi.kafka.acl_admin import missing_acls
 from hifi.kafka.admin import topic_facts
 from hifi.kafka.security.access import Acl, access
-from hifi.kafka.security.acl_admin import missing_acls
 from hifi.kafka.topics import ControlTopics, DeclaredTopics
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.registry import RegistrySnapshot, read_registry

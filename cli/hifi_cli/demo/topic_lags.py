@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 
 from hifi.kafka.admin import partition_counts
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import assigned_consumer
 from hifi.kafka.topics import Topics
 from hifi.record.fields import fields
 from hifi.record.headers import ACCEPTED, OUTCOME
@@ -37,7 +37,7 @@ class TopicLags:
 async def end_offsets(bootstrap: str, topics: Topics) -> Offsets:
     """Return the current end offsets of all partitions."""
     partitions = await _partitions(bootstrap, topics)
-    consumer = AIOKafkaConsumer(**client_options(bootstrap), enable_auto_commit=False)
+    consumer = assigned_consumer(bootstrap)
     await consumer.start()
     try:
         offsets: Offsets = await consumer.end_offsets(partitions)
@@ -52,9 +52,7 @@ async def read(bootstrap: str, topics: Topics, start_offsets: Offsets) -> TopicL
     Raises:
         TimeoutError: Kafka takes longer than five minutes.
     """
-    consumer = AIOKafkaConsumer(
-        **client_options(bootstrap), enable_auto_commit=False, max_partition_fetch_bytes=4 * 1024 * 1024
-    )
+    consumer = assigned_consumer(bootstrap, max_partition_fetch_bytes=4 * 1024 * 1024)
     lags = TopicLags({short(name): [] for name in names(topics)})
     seen_ids: dict[str, set[str]] = {short(name): set() for name in names(topics)}
     await consumer.start()

@@ -16,12 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import admin_client, assigned_consumer
 from hifi.kafka.topics import Topics
 from hifi.record.fields import fields, number
 from hifi.record.headers import RAW, REPLAY
@@ -88,10 +87,8 @@ async def read_backlog(bootstrap: str, topics: Topics, services: Sequence[str] =
 
 
 async def _read_backlog(bootstrap: str, topics: Topics, services: Sequence[str]) -> ConsumerBacklog:
-    admin = AIOKafkaAdminClient(**client_options(bootstrap))
-    consumer = AIOKafkaConsumer(
-        **client_options(bootstrap), enable_auto_commit=False, max_partition_fetch_bytes=PROBE_BYTES
-    )
+    admin = admin_client(bootstrap)
+    consumer = assigned_consumer(bootstrap, max_partition_fetch_bytes=PROBE_BYTES)
     backlog = ConsumerBacklog()
     try:
         await admin.start()

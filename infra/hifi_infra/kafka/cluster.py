@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from hifi.kafka.security import KafkaSecurity, client_options, use
+from hifi.kafka.clients import started_admin
+from hifi.kafka.security import KafkaSecurity, use
 from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_infra.java.jars import kafka_jars, kafka_versions
 from hifi_infra.java.kafka_command import kafka_command
@@ -327,13 +327,10 @@ async def brokers_seen_by(address: str) -> set[int]:
     with suppress(OSError):
         _, writer = await asyncio.open_connection(host, int(port))
         writer.close()
-        admin = AIOKafkaAdminClient(**client_options(address), request_timeout_ms=5000)
         try:
-            await admin.start()
-            answer = await admin.describe_cluster()
+            async with started_admin(address, request_timeout_ms=5000) as admin:
+                answer = await admin.describe_cluster()
             return {int(broker["node_id"]) for broker in answer["brokers"]}
         except (KafkaError, OSError, TimeoutError) as error:
             logging.getLogger(__name__).debug("not ready", exc_info=error)
-        finally:
-            await admin.close()
     return set()

@@ -8,12 +8,12 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.protocol import ConsumerProtocol
 from aiokafka.errors import KafkaError
 
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import admin_client, assigned_consumer
 from hifi.kafka.topics import Topics
 from hifi.runtime.clock import monotonic_s
 from hifi.runtime.errors import Retryable
@@ -89,10 +89,10 @@ class GroupLag:
 
     async def _read(self, group: str) -> Mapping[str, float]:
         if self._admin is None:
-            self._admin = AIOKafkaAdminClient(**client_options(self._bootstrap))
+            self._admin = admin_client(self._bootstrap)
             await self._admin.start()
         if self._consumer is None:
-            self._consumer = AIOKafkaConsumer(**client_options(self._bootstrap), enable_auto_commit=False)
+            self._consumer = assigned_consumer(self._bootstrap)
             await self._consumer.start()
         (answer,) = await self._admin.describe_consumer_groups([group])
         (group_description,) = answer.to_object()["groups"]

@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, UnknownMemberIdError, for_code
 from aiokafka.protocol.group import LeaveGroupRequest
 
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import started_admin
 from hifi.runtime.errors import Retryable
 
 ANSWER_S: Final = 3.0
@@ -37,17 +37,16 @@ async def remove_group_members(bootstrap: str, stream: str, client_id: str) -> i
     Raises:
         Retryable: Kafka did not answer, or refused.
     """
-    admin = AIOKafkaAdminClient(**client_options(bootstrap), request_timeout_ms=int(ANSWER_S * 1000))
     try:
-        async with asyncio.timeout(ANSWER_S):
-            await admin.start()
+        async with (
+            asyncio.timeout(ANSWER_S),
+            started_admin(bootstrap, request_timeout_ms=int(ANSWER_S * 1000)) as admin,
+        ):
             groups = [name for name, _ in await admin.list_consumer_groups() if name.startswith(f"{stream}.")]
             removed_counts = [await _remove(admin, group, client_id) for group in groups]
             return sum(removed_counts)
     except (KafkaError, OSError, TimeoutError) as error:
         raise Retryable(f"Kafka at {bootstrap} did not remove members of {client_id}: {error!r}") from error
-    finally:
-        await admin.close()
 
 
 async def _remove(admin: AIOKafkaAdminClient, group: str, client_id: str) -> int:

@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Mapping
 from typing import Final
 
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
@@ -20,7 +19,7 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import started_admin
 from hifi.runtime.errors import Retryable
 
 SCRAM_SHA_512: Final = 2
@@ -110,15 +109,11 @@ async def set_passwords(bootstrap: str, passwords: Mapping[str, str]) -> None:
     Raises:
         Retryable: Kafka did not answer, or refused.
     """
-    admin = AIOKafkaAdminClient(**client_options(bootstrap))
     try:
-        async with asyncio.timeout(ANSWER_S):
-            await admin.start()
+        async with asyncio.timeout(ANSWER_S), started_admin(bootstrap) as admin:
             answer = await admin._send_request(AlterUserScramCredentials(passwords))  # noqa: SLF001
             for user, code, message, _ in answer.results:
                 if code:
                     raise for_code(code)(f"{user}: {message}")
     except (KafkaError, OSError, TimeoutError) as error:
         raise Retryable(f"Kafka at {bootstrap} did not set the passwords of its users: {error!r}") from error
-    finally:
-        await admin.close()

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from hifi.kafka.acl_admin import create_acls
 from hifi.kafka.security.access import Access, access, colours_access, connect_access, user
-from hifi.kafka.security.acl_admin import create_acls
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.scram_users import set_passwords

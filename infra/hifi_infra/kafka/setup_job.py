@@ -9,12 +9,11 @@ import time
 from pathlib import Path
 from typing import Final
 
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from pydantic import Field
 
 from hifi.control.principals.principal import Role
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import started_admin
 from hifi.kafka.settings import ControlSettings
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe import loader
@@ -126,17 +125,14 @@ async def _brokers(settings: SetupSettings) -> None:
     reported_state = ""
     while True:
         state = "Kafka does not answer"
-        admin = AIOKafkaAdminClient(**client_options(settings.kafka), request_timeout_ms=5000)
         try:
-            await admin.start()
-            count = len((await admin.describe_cluster())["brokers"])
+            async with started_admin(settings.kafka, request_timeout_ms=5000) as admin:
+                count = len((await admin.describe_cluster())["brokers"])
             if count >= settings.brokers:
                 return
             state = f"{count} of {settings.brokers} brokers are up"
         except (KafkaError, OSError, TimeoutError) as error:
             logger.debug("kafka-unreachable", error=repr(error))
-        finally:
-            await admin.close()
         if state != reported_state:
             logger.info("kafka-awaited", kafka=settings.kafka, seen=state)
             reported_state = state

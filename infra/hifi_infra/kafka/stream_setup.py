@@ -5,13 +5,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from hifi.delivery.installed_kinds import completed
 from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.kafka.admin import create_topics, partition_counts
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import admin_client
 from hifi.kafka.topics import PrincipalTopics, Topics
 from hifi.pipe import rollout
 from hifi.pipe.limit_check import require_allowed, require_mask_keys
@@ -182,7 +181,7 @@ def compare(registry: RegistrySnapshot, pipes: Sequence[Pipe], *, delete_missing
 
 
 async def _brokers(bootstrap: str) -> int:
-    admin = AIOKafkaAdminClient(**client_options(bootstrap))
+    admin = admin_client(bootstrap)
     try:
         while True:
             try:

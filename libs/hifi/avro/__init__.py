@@ -1,1 +1,1 @@
-"""Avro schemas and values, JSON Schema to Avro, schema registry client."""
+"""Avro schemas, JSON Schema to Avro, registry client."""

@@ -84,8 +84,8 @@ class _Derivation:
         for word in ("anyOf", "oneOf"):
             if word in node:
                 branches = [
-                    self.type_of(branch, (*path, word, str(at)), f"{name}_{at}")
-                    for at, branch in enumerate(node[word])
+                    self.type_of(branch, (*path, word, str(number)), f"{name}_{number}")
+                    for number, branch in enumerate(node[word])
                 ]
                 return _union(branches, path)
         allowed = _types(node, path)
@@ -109,24 +109,24 @@ class _Derivation:
         return _PRIMITIVES[kind]
 
     def _object(self, node: Mapping[str, Any], path: tuple[str, ...], name: str) -> Any:
-        properties, more = node.get("properties"), node.get("additionalProperties")
+        properties, additional = node.get("properties"), node.get("additionalProperties")
         if not properties:
-            if isinstance(more, dict):
-                values = self.type_of(more, (*path, "additionalProperties"), f"{name}_value")
+            if isinstance(additional, dict):
+                values = self.type_of(additional, (*path, "additionalProperties"), f"{name}_value")
                 return {"type": "map", "values": values}
             raise _unmapped(
                 path, "it is an object of any fields; name its `properties`, or the type of all of them"
             )
-        if isinstance(more, dict):
+        if isinstance(additional, dict):
             raise _unmapped(path, "Avro has no record with fields of other names: `additionalProperties`")
         record = {"type": "record", "name": self._new_name(name), "fields": []}
         fields: list[dict[str, Any]] = []
         required = set(node.get("required", ()))
-        for field, of in properties.items():
-            where = (*path, "properties", field)
+        for field, property_schema in properties.items():
+            property_path = (*path, "properties", field)
             if not _NAME.fullmatch(field):
-                raise _unmapped(where, "the name of a field in Avro has letters, digits and _ only")
-            field_type = self.type_of(of, where, f"{name}_{field}")
+                raise _unmapped(property_path, "the name of a field in Avro has letters, digits and _ only")
+            field_type = self.type_of(property_schema, property_path, f"{name}_{field}")
             fields.append(
                 {"name": field, **({"type": field_type} if field in required else _optional(field_type))}
             )
@@ -140,8 +140,8 @@ class _Derivation:
         if reference in self._records:
             return self._records[reference]
         node = self._root
-        for part in reference.removeprefix("#").split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
+        for token in reference.removeprefix("#").split("/")[1:]:
+            key = token.replace("~1", "/").replace("~0", "~")
             node = node.get(key) if isinstance(node, dict) else None
         if not reference.startswith("#/") or node is None:
             raise _unmapped(path, f"`$ref` {reference} is no pointer within this JSON Schema")
@@ -233,5 +233,7 @@ def _name(text: str) -> str:
     return name if _NAME.fullmatch(name) else f"_{name}"
 
 
-def _unmapped(path: Sequence[str], why: str) -> Misconfigured:
-    return Misconfigured(f"the JSON Schema at {json_pointer(path) or 'its root'} cannot become Avro: {why}")
+def _unmapped(path: Sequence[str], reason: str) -> Misconfigured:
+    return Misconfigured(
+        f"the JSON Schema at {json_pointer(path) or 'its root'} cannot become Avro: {reason}"
+    )

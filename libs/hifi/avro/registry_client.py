@@ -38,7 +38,7 @@ class RegistryRefused(HifiError):
 
 @dataclass(frozen=True, slots=True)
 class RegistryAccess:
-    """Where a registry is, and how to authenticate.
+    """The address of a registry, and the credentials for it.
 
     Attributes:
         url: of the registry, `http://` or `https://`.
@@ -85,7 +85,7 @@ class RegistryClient:
             RegistryRefused: 40403, there is none.
             Retryable: the registry does not answer, or refuses the user.
         """
-        with self._shaped():
+        with self._expecting_registry():
             answer = await self.request("GET", f"/schemas/ids/{schema}")
             return await self._read(schema, answer)
 
@@ -96,7 +96,7 @@ class RegistryClient:
             RegistryRefused: 40401, there is no such subject.
             Retryable: the registry does not answer, or refuses the user.
         """
-        with self._shaped():
+        with self._expecting_registry():
             answer = await self.request("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
             return await self._read(int(answer["id"]), answer)
 
@@ -108,7 +108,7 @@ class RegistryClient:
             Retryable: the registry does not answer, or refuses the user.
         """
         path = f"/subjects/{quote(subject, safe='')}/versions"
-        with self._shaped():
+        with self._expecting_registry():
             return int((await self.request("POST", path, {"schema": text}))["id"])
 
     async def find(self, subject: str, text: str) -> int:
@@ -119,7 +119,7 @@ class RegistryClient:
             Retryable: the registry does not answer, or refuses the user.
         """
         path = f"/subjects/{quote(subject, safe='')}"
-        with self._shaped():
+        with self._expecting_registry():
             return int((await self.request("POST", path, {"schema": text}))["id"])
 
     async def request(self, method: str, path: str, body: Any = None) -> Any:
@@ -144,7 +144,7 @@ class RegistryClient:
                     method, url, data=data, headers=headers, ssl=self._tls(), allow_redirects=False
                 ) as response,
             ):
-                return _content(response.status, await _bounded(response), url)
+                return _content(response.status, await _bounded_body(response), url)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Retryable(f"the schema registry does not answer at {url}: {error!r}") from error
 
@@ -169,8 +169,8 @@ class RegistryClient:
             texts[subject, version] = answer["schema"]
 
     @contextlib.contextmanager
-    def _shaped(self) -> Iterator[None]:
-        """An answer without the parts of a registry's comes from something else."""
+    def _expecting_registry(self) -> Iterator[None]:
+        """Take an answer that lacks the fields of a registry's for one from something else."""
         try:
             yield
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -203,7 +203,7 @@ class RegistryClient:
             ) from None
 
 
-async def _bounded(response: aiohttp.ClientResponse) -> bytes:
+async def _bounded_body(response: aiohttp.ClientResponse) -> bytes:
     """The body of an answer.
 
     Raises:

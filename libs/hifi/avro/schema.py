@@ -115,63 +115,64 @@ class _Walk:
         self._names = names
         self._sizes: dict[str, int] = {}
 
-    def min_size(self, node: Any, within: tuple[str, ...]) -> int:
+    def min_size(self, node: Any, enclosing: tuple[str, ...]) -> int:
         """0 if values of the type may take no bytes, else 1.
 
         Args:
             node: of the parsed schema.
-            within: full names of the records around it.
+            enclosing: full names of the records around it.
 
         Raises:
             InvalidSchema: it is not valid, or it has an array of items without bytes: few bytes could stand for any
                 number of them.
         """
         if isinstance(node, str):
-            return int(node != "null") if node in PRIMITIVES else self._named(node, within)
+            return int(node != "null") if node in PRIMITIVES else self._named(node, enclosing)
         if isinstance(node, list):
-            self._check_union(node, within)
+            self._check_union(node, enclosing)
             return 1
-        return self._complex(node["type"], node, within)
+        return self._complex(node["type"], node, enclosing)
 
-    def _complex(self, kind: Any, node: Mapping[str, Any], within: tuple[str, ...]) -> int:
+    def _complex(self, kind: Any, node: Mapping[str, Any], enclosing: tuple[str, ...]) -> int:
         if kind in {"record", "error"}:
-            return self._named(node["name"], within, node)
+            return self._named(node["name"], enclosing, node)
         if kind in {"fixed", "enum"}:
             return _min_size_of_named(node)
-        if kind == "array" and not self.min_size(node["items"], within):
+        if kind == "array" and not self.min_size(node["items"], enclosing):
             raise InvalidSchema("it has an array of items without bytes, such as null")
         if kind == "map":
-            self.min_size(node["values"], within)
-        return 1 if kind in {"array", "map"} else self.min_size(kind, within)
+            self.min_size(node["values"], enclosing)
+        return 1 if kind in {"array", "map"} else self.min_size(kind, enclosing)
 
-    def _named(self, name: str, within: tuple[str, ...], node: Any = None) -> int:
-        if name in within:
+    def _named(self, name: str, enclosing: tuple[str, ...], node: Any = None) -> int:
+        if name in enclosing:
             self.recursive = True
             return 1  # without anything in between, no value of it would end
         if name not in self._sizes:
             named_type = self._names[name] if node is None else node
             if named_type["type"] not in {"record", "error"}:
-                return self.min_size(named_type, within)
+                return self.min_size(named_type, enclosing)
             _check_name(name)
             for field in named_type["fields"]:
                 _check_name(field["name"])
             self._sizes[name] = max(
-                (self.min_size(field["type"], (*within, name)) for field in named_type["fields"]), default=0
+                (self.min_size(field["type"], (*enclosing, name)) for field in named_type["fields"]),
+                default=0,
             )
         return self._sizes[name]
 
-    def _check_union(self, branches: Sequence[Any], within: tuple[str, ...]) -> None:
+    def _check_union(self, branches: Sequence[Any], enclosing: tuple[str, ...]) -> None:
         names = [branch_name(branch) for branch in branches]
         if "union" in names:
             raise InvalidSchema("a union is directly within a union")
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise InvalidSchema(f"a union has {', '.join(repeated)} more than once")
         for branch in branches:
-            self.min_size(branch, within)
+            self.min_size(branch, enclosing)
 
 
 def branch_name(node: Any) -> str:
-    """What tells a branch of a union from the others: the full name of a named type, or the type."""
+    """The name by which a branch of a union is told from the others: the full name of a named type, or the type."""
     if isinstance(node, list):
         return "union"
     if isinstance(node, str):

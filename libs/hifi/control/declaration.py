@@ -85,9 +85,7 @@ class Declaration:
 
     def body(self) -> dict[str, Any] | None:
         """The pipe as JSON with the keys that were declared; None: it is to be deleted."""
-        if self.pipe is None:
-            return None
-        return self.pipe.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return None if self.pipe is None else declared_body(self.pipe)
 
     def record(self) -> Record:
         """The record for the topic `declared`."""
@@ -102,6 +100,11 @@ class Declaration:
             "id": self.id,
         }
         return Record(self.name.encode(), orjson.dumps(value), [])
+
+
+def declared_body(pipe: Pipe) -> dict[str, Any]:
+    """A pipe as JSON with the keys that were declared."""
+    return pipe.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def undeclared(pipe: Pipe) -> Declaration:

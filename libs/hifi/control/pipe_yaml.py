@@ -5,7 +5,7 @@ import io
 
 from ruamel.yaml import YAML
 
-from hifi.control.declaration import Declaration
+from hifi.control.declaration import declared_body
 from hifi.pipe.model import Pipe
 
 
@@ -17,7 +17,7 @@ def pipe_yaml(pipe: Pipe | None) -> str:
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # ruamel declares it as None
-    yaml.dump(Declaration(pipe.pipe, pipe, "", 0).body(), output)
+    yaml.dump(declared_body(pipe), output)
     return output.getvalue()
 
 

@@ -6,12 +6,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, NamedTuple
 
 from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 
 from hifi.delivery.stage_lag import OutputProgress, StageLag, StageReading
-from hifi.kafka.clients import topic_consumer
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import admin_client, topic_consumer
 from hifi.kafka.topics import Topics
 from hifi.runtime import log
 from hifi.runtime.clock import monotonic_s
@@ -94,7 +92,7 @@ class StageMonitor:
     @contextlib.asynccontextmanager
     async def _clients(self) -> AsyncIterator[tuple[Any, Any]]:
         async with topic_consumer(self._bootstrap) as consumer:
-            admin = AIOKafkaAdminClient(**client_options(self._bootstrap))
+            admin = admin_client(self._bootstrap)
             try:
                 await admin.start()
                 yield consumer, admin

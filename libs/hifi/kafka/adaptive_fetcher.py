@@ -89,11 +89,11 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
         """Partitions whose next batch is corrupt: they are not fetched until `fetch_again`."""
         self._process: Any = super()._proc_fetch_request
         if unpacked_bytes is not None:
-            batches = partial(FetchedBatches, most_bytes=unpacked_bytes)
-            parts = {"MemoryRecords": batches, "PartitionRecords": ForeignRecords}
+            batches = partial(FetchedBatches, max_bytes=unpacked_bytes)
+            replacements = {"MemoryRecords": batches, "PartitionRecords": ForeignRecords}
             function = self._process.__func__
-            changed = FunctionType(function.__code__, {**function.__globals__, **parts})
-            self._process = MethodType(changed, self)
+            process = FunctionType(function.__code__, {**function.__globals__, **replacements})
+            self._process = MethodType(process, self)
         self._flowing: set[int] = set()
         """Brokers whose last fetch returned records."""
 
@@ -154,9 +154,9 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
         while not self._closed:
             waiter = self._create_fetch_waiter()
             await asyncio.wait({waiter, self._fetch_task}, return_when=asyncio.FIRST_COMPLETED)
-            for ended in (waiter, self._fetch_task):
-                if ended.done():
-                    ended.result()
+            for future in (waiter, self._fetch_task):
+                if future.done():
+                    future.result()
 
     def _get_actions_per_node(self, assignment: Assignment) -> Any:
         idle_ms = max(self.IDLE_WAIT_MS, self._min_wait_ms)

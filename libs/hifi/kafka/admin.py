@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
 
-from hifi.kafka.clients import connect
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import admin_client, connect
 from hifi.kafka.topics import DeclaredTopics
 from hifi.runtime.errors import Misconfigured, Retryable
 
@@ -99,10 +98,12 @@ async def topic_facts(bootstrap: str, names: list[str], timeout_s: float = 30) -
         async with asyncio.timeout(timeout_s), _admin(bootstrap) as admin:
             counts = await _counts(admin, names)
             configs = await _settings(admin, list(counts), None)
-            described = await admin.describe_topics(list(counts)) if counts else []
+            descriptions = await admin.describe_topics(list(counts)) if counts else []
             replicas = {
-                topic["topic"]: min((len(part["replicas"]) for part in topic["partitions"]), default=0)
-                for topic in described
+                topic["topic"]: min(
+                    (len(partition["replicas"]) for partition in topic["partitions"]), default=0
+                )
+                for topic in descriptions
             }
     except (KafkaError, TimeoutError) as error:
         raise Retryable(f"Kafka at {bootstrap} did not describe the topics: {error!r}") from error
@@ -138,15 +139,15 @@ async def known_partitions(admin: Any, name: str) -> int:
         aiokafka.errors.KafkaError: Kafka did not answer.
     """
     while True:
-        [described] = await admin.describe_topics([name])
-        if described["partitions"]:
-            return len(described["partitions"])
+        [description] = await admin.describe_topics([name])
+        if description["partitions"]:
+            return len(description["partitions"])
         await asyncio.sleep(_METADATA_S)
 
 
 @contextlib.asynccontextmanager
 async def _admin(bootstrap: str) -> AsyncIterator[Any]:
-    admin = AIOKafkaAdminClient(**client_options(bootstrap))
+    admin = admin_client(bootstrap)
     try:
         await connect(admin.start)
         yield admin
@@ -155,15 +156,15 @@ async def _admin(bootstrap: str) -> AsyncIterator[Any]:
 
 
 async def _counts(admin: Any, names: list[str]) -> dict[str, int]:
-    described = await admin.describe_topics(names)
+    descriptions = await admin.describe_topics(names)
     refused = [
-        topic["topic"] for topic in described if topic["error_code"] == TopicAuthorizationFailedError.errno
+        topic["topic"] for topic in descriptions if topic["error_code"] == TopicAuthorizationFailedError.errno
     ]
     if refused:
         raise TopicAuthorizationFailedError(
             f"this Kafka user may not use {', '.join(refused)}; `hifi acl show` lists the ACLs of each service"
         )
-    return {topic["topic"]: len(topic["partitions"]) for topic in described if topic["error_code"] == 0}
+    return {topic["topic"]: len(topic["partitions"]) for topic in descriptions if topic["error_code"] == 0}
 
 
 async def retention_ms(admin: Any, topic: str) -> int | None:
@@ -191,8 +192,8 @@ async def _settings(
     """Settings of each topic, None: all of them; topics whose settings may not be read are left out."""
     if not names:
         return {}
-    asked = None if keys is None else dict.fromkeys(keys)
-    resources = [ConfigResource(ConfigResourceType.TOPIC, name, asked) for name in names]
+    requested_keys = None if keys is None else dict.fromkeys(keys)
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name, requested_keys) for name in names]
     return {
         name: {setting[0]: setting[1] for setting in settings}
         for answer in await admin.describe_configs(resources)

@@ -48,10 +48,10 @@ class AssignedPartition:
         self.position: int | None = None
         """The next offset to read; None until records were read."""
         self.deleted: list[range] = []
-        """Offsets that Kafka no longer had when they were to be read; whoever reports them removes them."""
+        """Offsets that Kafka no longer had when they were to be read; the code that reports them removes them."""
         self.corrupt = False
         """The next batch is corrupt, so it cannot be read at the moment."""
-        self._taken = committed
+        self._taken_position = committed
         self.task: asyncio.Task[None] | None = None
         """The handler of a batch that did not end at once; no other batch begins until it has ended."""
         self._fail = fail
@@ -71,13 +71,13 @@ class AssignedPartition:
         Args:
             position: before records are taken, even if there are none; None: not known.
         """
-        if position is not None and self._taken is not None and position > self._taken:
-            self.deleted.append(range(self._taken, position))
+        if position is not None and self._taken_position is not None and position > self._taken_position:
+            self.deleted.append(range(self._taken_position, position))
 
     def end_take(self, position: int | None) -> None:
         """Note the position after a take whose records were begun: what is below it need not be read again."""
         if position is not None:
-            self._taken = position
+            self._taken_position = position
             self.offsets.pass_to(position)
 
     def complete(self, offset: int) -> None:

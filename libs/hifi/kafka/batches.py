@@ -117,10 +117,10 @@ def abort(client: AIOKafkaProducer) -> None:
 async def begin_transaction(client: AIOKafkaProducer) -> None:
     """Begin one whose error is noted: a fatal one replaces the future of the error before, which asyncio would log."""
     await client.begin_transaction()
-    client._txn_manager._transaction_waiter.add_done_callback(_note)
+    client._txn_manager._transaction_waiter.add_done_callback(_retrieve_error)
 
 
-def _note(future: "asyncio.Future[Any]") -> None:
+def _retrieve_error(future: "asyncio.Future[Any]") -> None:
     if not future.cancelled():
         future.exception()
 
@@ -133,4 +133,4 @@ def forget_errors(client: AIOKafkaProducer) -> None:
         waiters.append(client._txn_manager._transaction_waiter)
     for waiter in waiters:
         if waiter is not None and waiter.done():
-            _note(waiter)
+            _retrieve_error(waiter)

@@ -44,8 +44,8 @@ class CertificateInUse(NamedTuple):
 
     def text(self, now_s: float) -> str:
         """When it expires, for people."""
-        left_s = self.expiry.at_s - now_s
-        when = f"expires in {left_s / _DAY_S:.1f} days" if left_s > 0 else "has expired"
+        remaining_s = self.expiry.at_s - now_s
+        when = f"expires in {remaining_s / _DAY_S:.1f} days" if remaining_s > 0 else "has expired"
         end = datetime.fromtimestamp(self.expiry.at_s, UTC)
         return f"the certificate of {self.expiry.where} ({self.use} of {self.service}) {when}: {end:%Y-%m-%d %H:%M}Z"
 
@@ -68,7 +68,7 @@ class ReportedCertificates:
     """The newest report of each instance."""
 
     def __init__(self) -> None:
-        self._by_instance: dict[str, tuple[int, list[CertificateInUse]]] = {}
+        self._reports: dict[str, tuple[int, list[CertificateInUse]]] = {}
         """Instance to when it reported, microseconds since 1970 UTC, and what."""
 
     def take(self, key: bytes | None, value: bytes | None, _: int) -> None:
@@ -88,26 +88,26 @@ class ReportedCertificates:
                 )
                 for use, fields in report["certificates"].items()
             ]
-            self._by_instance[instance] = int(report["at_us"]), certificates
+            self._reports[instance] = int(report["at_us"]), certificates
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a report of certificates: {error}") from None
 
     def expiring(self, now_s: float) -> list[CertificateInUse]:
-        """What is to be warned of now: of each service and use the first to expire.
+        """The certificates to warn of now: of each service and use the first to expire.
 
         Args:
             now_s: seconds since 1970 UTC.
         """
         due = [
             certificate
-            for at_us, certificates in self._by_instance.values()
+            for at_us, certificates in self._reports.values()
             if at_us / MICROSECONDS >= now_s - STALE_S
             for certificate in certificates
             if certificate.warned_s <= now_s
         ]
         due.sort(key=lambda certificate: -certificate.expiry.at_s)
         first = {(certificate.service, certificate.use): certificate for certificate in due}
-        return [first[place] for place in sorted(first)]
+        return [first[service_and_use] for service_and_use in sorted(first)]
 
 
 def report_record(instance: str, service: str, certificates: list[CertificateInUse]) -> Record:

@@ -1,24 +1,93 @@
-"""Kafka clients with hifi's options: members of a group, readers without a group; connect and close within bounds."""
+"""The only module that makes aiokafka's clients, with their security, client id and limits; connect and close them.
+
+What a function sets holds for all its clients; a caller names what differs (`options`), and the rest is aiokafka's.
+"""
 
 import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from aiokafka_cooperative import CooperativeConsumer, IncompatibleAiokafkaError
-from hifi.kafka.adaptive_fetcher import AdaptiveFetcher, check_fetcher
+from hifi.kafka.adaptive_fetcher import AdaptiveConsumer, AdaptiveFetcher, check_fetcher
 from hifi.kafka.security import KafkaSecurity, client_options
 from hifi.kafka.settings import ServiceSettings
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Misconfigured
 
+MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
+"""Of a producer that sends whole batches."""
 _HEARTBEATS_A_SESSION = 20
 _NO_POLL_LIMIT_MS = 2**31 - 1
 """The watchdog of the consumer (hifi.kafka.watchdog) replaces aiokafka's limit on the time between polls."""
+
+
+def plain_producer(
+    bootstrap: str,
+    client_id: str | None = None,
+    *,
+    security: KafkaSecurity | None = None,
+    pipe: str | None = None,
+    **options: Any,
+) -> AIOKafkaProducer:
+    """A producer, not started: idempotent, acknowledged by all in-sync replicas.
+
+    Args:
+        bootstrap: `HOST:PORT,…`.
+        client_id: name in the broker's logs; None: aiokafka's own.
+        security: of the connections; None: that of the bootstrap servers.
+        pipe: that declares the security; see `client_options`.
+        options: more options of AIOKafkaProducer.
+
+    Raises:
+        Misconfigured: a setting of the security is wrong, or a file cannot be used.
+    """
+    return AIOKafkaProducer(
+        **client_options(bootstrap, security, pipe),
+        **_client_id(client_id),
+        acks="all",
+        enable_idempotence=True,
+        **options,
+    )
+
+
+def transactional_producer(
+    bootstrap: str,
+    transactional_id: str,
+    client_id: str | None = None,
+    *,
+    timeout_s: float,
+    security: KafkaSecurity | None = None,
+    pipe: str | None = None,
+    **options: Any,
+) -> AIOKafkaProducer:
+    """A producer of transactions, not started. Its start fences every earlier producer with the same id.
+
+    Args:
+        bootstrap: `HOST:PORT,…`.
+        transactional_id: the same for all that may write, of which only the last one to start can.
+        client_id: name in the broker's logs; None: aiokafka's own.
+        timeout_s: Kafka aborts a transaction that is open for longer, seconds.
+        security: of the connections; None: that of the bootstrap servers.
+        pipe: that declares the security; see `client_options`.
+        options: more options of AIOKafkaProducer.
+
+    Raises:
+        Misconfigured: a setting of the security is wrong, or a file cannot be used.
+    """
+    return AIOKafkaProducer(
+        **client_options(bootstrap, security, pipe),
+        **_client_id(client_id),
+        transactional_id=transactional_id,
+        transaction_timeout_ms=int(timeout_s * 1000),
+        acks="all",
+        **options,
+    )
 
 
 def group_consumer(
@@ -61,6 +130,50 @@ def group_consumer(
         raise Misconfigured(str(error)) from None
 
 
+def assigned_consumer(
+    bootstrap: str,
+    client_id: str | None = None,
+    *,
+    security: KafkaSecurity | None = None,
+    pipe: str | None = None,
+    **options: Any,
+) -> AIOKafkaConsumer:
+    """A consumer that is not a member of a group, not started: to `assign`; explicit commits.
+
+    Args:
+        bootstrap: `HOST:PORT,…`.
+        client_id: name in the broker's logs; None: aiokafka's own.
+        security: of the connections; None: that of the bootstrap servers.
+        pipe: that declares the security; see `client_options`.
+        options: more options of AIOKafkaConsumer, such as `auto_offset_reset`, which is `latest` by default.
+
+    Raises:
+        Misconfigured: a setting of the security is wrong, or a file cannot be used.
+    """
+    return AIOKafkaConsumer(
+        **client_options(bootstrap, security, pipe),
+        **_client_id(client_id),
+        enable_auto_commit=False,
+        **options,
+    )
+
+
+def adaptive_consumer(settings: ServiceSettings, **options: Any) -> AdaptiveConsumer:
+    """A consumer with an AdaptiveFetcher and without a group, not started: to `assign`; from the earliest offset.
+
+    Args:
+        settings: bootstrap servers and client id.
+        options: more options of AIOKafkaConsumer.
+    """
+    return AdaptiveConsumer(
+        **client_options(settings.kafka),
+        client_id=settings.instance,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        **options,
+    )
+
+
 @contextlib.asynccontextmanager
 async def topic_consumer(
     bootstrap: str,
@@ -70,7 +183,7 @@ async def topic_consumer(
     pipe: str | None = None,
     **options: Any,
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """A started consumer without a group, to `assign`; closed at the end of the block.
+    """A started `assigned_consumer` that goes on at the earliest offset; closed at the end of the block.
 
     Args:
         bootstrap: `HOST:PORT,…`.
@@ -82,19 +195,58 @@ async def topic_consumer(
     Raises:
         aiokafka.errors.KafkaError, OSError: no broker answers.
     """
-    named = {} if client_id is None else {"client_id": client_id}
-    consumer = AIOKafkaConsumer(
-        **client_options(bootstrap, security, pipe),
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        **named,
-        **options,
+    consumer = assigned_consumer(
+        bootstrap, client_id, security=security, pipe=pipe, auto_offset_reset="earliest", **options
     )
     try:
         await consumer.start()
         yield consumer
     finally:
         await close(consumer)
+
+
+def admin_client(
+    bootstrap: str, *, security: KafkaSecurity | None = None, pipe: str | None = None, **options: Any
+) -> AIOKafkaAdminClient:
+    """An admin client, not started.
+
+    Args:
+        bootstrap: `HOST:PORT,…`.
+        security: of the connections; None: that of the bootstrap servers.
+        pipe: that declares the security; see `client_options`.
+        options: more options of AIOKafkaAdminClient.
+
+    Raises:
+        Misconfigured: a setting of the security is wrong, or a file cannot be used.
+    """
+    return AIOKafkaAdminClient(**client_options(bootstrap, security, pipe), **options)
+
+
+@contextlib.asynccontextmanager
+async def started_admin(
+    bootstrap: str, *, security: KafkaSecurity | None = None, pipe: str | None = None, **options: Any
+) -> AsyncIterator[AIOKafkaAdminClient]:
+    """A started `admin_client`, closed at the end of the block.
+
+    Args:
+        bootstrap: `HOST:PORT,…`.
+        security: of the connections; None: that of the bootstrap servers.
+        pipe: that declares the security; see `client_options`.
+        options: more options of AIOKafkaAdminClient.
+
+    Raises:
+        aiokafka.errors.KafkaError, OSError: no broker answers.
+    """
+    admin = admin_client(bootstrap, security=security, pipe=pipe, **options)
+    try:
+        await admin.start()
+        yield admin
+    finally:
+        await admin.close()
+
+
+def _client_id(name: str | None) -> dict[str, str]:
+    return {} if name is None else {"client_id": name}
 
 
 async def connect(

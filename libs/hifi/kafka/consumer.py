@@ -109,10 +109,10 @@ class Consumer:
                 asyncio.create_task(_wait_for_error(member)),
                 asyncio.create_task(self._lifetime.stopping.wait()),
             ]
-            ended, _ = await asyncio.wait({self._failed, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({self._failed, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             self._ending = True
             await self._release(set(self._assigned))
-            for task in ended:
+            for task in done:
                 task.result()
         finally:
             self._dispatcher.end()

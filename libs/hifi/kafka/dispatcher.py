@@ -38,12 +38,12 @@ logger = log.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """What a service reads, and how much at a time."""
+    """The topics that a service reads, and the sizes of its batches."""
 
     topics: Sequence[str]
     group: str
     batch_records: int = 500
-    """Most records of a batch. A turn of the event loop begins no batch after it has handled so many records."""
+    """Most records of a batch. A turn of the event loop that has handled as many begins no further batch."""
     pending_records: int = 2000
     """Incomplete records of a partition from which on no more are read."""
     partition_fetch_bytes: int = 1024 * 1024
@@ -127,7 +127,7 @@ class Dispatcher:
         self._dispatch()
 
     def _dispatch(self) -> None:
-        fetcher, left = self._fetcher, self._options.batch_records
+        fetcher, remaining_records = self._fetcher, self._options.batch_records
         if fetcher is None:
             return
         try:
@@ -135,10 +135,10 @@ class Dispatcher:
                 assigned = self._assigned.get(tp)
                 if assigned is None or not assigned.active or not assigned.idle:
                     continue  # not begun, ending, or its handler runs
-                if left <= 0:
+                if remaining_records <= 0:
                     self._schedule()
                     return
-                left -= self._begin_batch(fetcher, assigned)
+                remaining_records -= self._begin_batch(fetcher, assigned)
         except Exception as error:  # noqa: BLE001 - on any error the membership ends and the member joins again
             self._fail(error)
 
@@ -187,13 +187,13 @@ class Dispatcher:
             topic=assigned.topic,
             partition=assigned.partition,
             offset=error.offset,
-            why=error.why,
+            why=error.reason,
         )
         assigned.corrupt = True
         self._warn(
             _subject(assigned),
-            f"the batch at offset {error.offset} {error.why}, so nothing is read from there on: mend it, such as with"
-            " another replica, or set the offset of the consumer group behind it, which loses its records",
+            f"the batch at offset {error.offset} {error.reason}, so nothing is read from there on: mend it, such as"
+            " with another replica, or set the offset of the consumer group behind it, which loses its records",
         )
         asyncio.get_running_loop().call_later(_CORRUPT_S, fetcher.fetch_again, assigned.tp)
 
@@ -248,8 +248,8 @@ class Dispatcher:
                 return
             except (Fenced, asyncio.CancelledError):
                 raise
-            except Exception as again:  # noqa: BLE001 - whatever a handler raises on a poison record
-                error = again
+            except Exception as retry_error:  # noqa: BLE001 - whatever a handler raises on a poison record
+                error = retry_error
         logger.error(
             "record-poisoned", topic=assigned.topic, partition=assigned.partition, offset=record.offset
         )

@@ -9,12 +9,12 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from hifi.kafka.batches import forget_errors
-from hifi.kafka.clients import close, connect
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import close, connect, transactional_producer
 from hifi.record.record import Record
 from hifi.runtime.errors import HifiError, Retryable
 
 _TIMEOUT_S: Final = 15.0
+_MIN_TRANSACTION_S: Final = 60.0
 _FENCED: Final = frozenset({"ProducerFenced", "InvalidProducerEpoch", "InvalidProducerIdMapping"})
 """Names of the errors that a producer gets after another one with its id was initialized."""
 
@@ -46,7 +46,7 @@ class Transaction:
         acknowledgement: asyncio.Future[Any] = await self._producer.send(
             topic, record.value, key=record.key, partition=partition
         )
-        acknowledgement.add_done_callback(_take_note)
+        acknowledgement.add_done_callback(_retrieve_error)
         self._acknowledgements.append(acknowledgement)
         return acknowledgement
 
@@ -85,7 +85,7 @@ class FencedWriter:
         try:
             await self._open()
         except (KafkaError, OSError) as error:
-            raise _translated(error, "Kafka did not answer") from error
+            raise _as_hifi_error(error, "Kafka did not answer") from error
 
     async def stop(self) -> None:
         """Disconnect."""
@@ -125,15 +125,14 @@ class FencedWriter:
                     await transaction.flush()
         except (KafkaError, TimeoutError, OSError) as error:
             await self.stop()
-            raise _translated(error, "whether the records were written is unknown") from error
+            raise _as_hifi_error(error, "whether the records were written is unknown") from error
 
     async def _open(self) -> None:
-        producer = AIOKafkaProducer(
-            **client_options(self._bootstrap),
-            client_id=self._client_id,
-            transactional_id=self._transactional_id,
-            transaction_timeout_ms=int(max(60.0, self._timeout_s) * 1000),
-            acks="all",
+        producer = transactional_producer(
+            self._bootstrap,
+            self._transactional_id,
+            self._client_id,
+            timeout_s=max(_MIN_TRANSACTION_S, self._timeout_s),
         )
         try:
             await producer.start()
@@ -143,13 +142,13 @@ class FencedWriter:
         self._producer = producer
 
 
-def _take_note(acknowledgement: asyncio.Future[Any]) -> None:
+def _retrieve_error(acknowledgement: asyncio.Future[Any]) -> None:
     """After one record has failed nobody asks for the errors of the others, which asyncio would log."""
     if not acknowledgement.cancelled():
         acknowledgement.exception()
 
 
-def _translated(error: Exception, otherwise: str) -> HifiError:
+def _as_hifi_error(error: Exception, detail: str) -> HifiError:
     if type(error).__name__ in _FENCED:
         return Overtaken("another instance of this service has started")
-    return Retryable(f"{otherwise}: {error!r}")
+    return Retryable(f"{detail}: {error!r}")

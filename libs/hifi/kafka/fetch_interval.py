@@ -20,7 +20,7 @@ from hifi.runtime.process.cpu_time import CpuTime, thread_cpu_time
 SHORTEST_S: Final = 0.02
 LONGEST_S: Final = 0.12
 AFTER_TICK_S: Final = 0.0025
-"""What was sent at a tick is in Kafka about so much later."""
+"""Time from a tick until the records that were sent at it are in Kafka, about."""
 _CALM: Final = 0.4
 """Up to this share of waiting, of the time in which the process could run, the interval is the shortest."""
 _SATURATED: Final = 0.7
@@ -60,18 +60,18 @@ class FetchInterval:
         if now_s >= self._next_s:
             self._next_s = now_s + _SAMPLE_S
             self._sample()
-        over = min(max(self._share - _CALM, 0) / (_SATURATED - _CALM), 1)
-        return SHORTEST_S * math.pow(LONGEST_S / SHORTEST_S, over)
+        saturation = min(max(self._share - _CALM, 0) / (_SATURATED - _CALM), 1)
+        return SHORTEST_S * math.pow(LONGEST_S / SHORTEST_S, saturation)
 
-    def until_tick_s(self, least_s: float = 0.0, after_s: float = 0.0) -> float:
+    def until_tick_s(self, shortest_s: float = 0.0, after_s: float = 0.0) -> float:
         """Time until the next tick that is not nearer than a quarter of an interval, seconds.
 
         Args:
-            least_s: shortest interval between two ticks, seconds.
-            after_s: ticks come so much after the multiples of the interval, seconds.
+            shortest_s: shortest interval between two ticks, seconds.
+            after_s: time from the multiples of the interval to the ticks, seconds.
         """
         # Rounded up, so that the rounds of a service's producer, an interval apart, never wait for each other.
-        step_s = SHORTEST_S * math.ceil(max(self.seconds, least_s) / SHORTEST_S - 1e-6)
+        step_s = SHORTEST_S * math.ceil(max(self.seconds, shortest_s) / SHORTEST_S - 1e-6)
         wait_s = step_s - (self._wall_s() - after_s) % step_s
         return wait_s if wait_s >= step_s / 4 else wait_s + step_s
 

@@ -45,26 +45,26 @@ class UnreadRecord(ConsumerRecord):  # type: ignore[misc]
 class CorruptBatch(CorruptRecordException):  # type: ignore[misc]
     """The checksum of the next batch of a partition is wrong, or the batch is no batch."""
 
-    def __init__(self, tp: TopicPartition, offset: int, why: str) -> None:
-        super().__init__(f"{tp.topic}[{tp.partition}]: the batch at offset {offset} {why}")
+    def __init__(self, tp: TopicPartition, offset: int, reason: str) -> None:
+        super().__init__(f"{tp.topic}[{tp.partition}]: the batch at offset {offset} {reason}")
         self.offset = offset
         """Of the first record that cannot be read."""
-        self.why = why
+        self.reason = reason
 
 
 class FetchedBatches:
     """The batches of a fetch as bytes. Replaces aiokafka's MemoryRecords, which unpacks without a bound."""
 
-    def __init__(self, fetched: bytes, *, most_bytes: int) -> None:
+    def __init__(self, fetched: bytes, *, max_bytes: int) -> None:
         """Read nothing yet.
 
         Args:
             fetched: whole batches; the last one may be cut off.
-            most_bytes: what a batch may unpack to.
+            max_bytes: what a batch may unpack to.
         """
         self._fetched = fetched
-        self._at = 0
-        self.most_bytes = most_bytes
+        self._position = 0
+        self.max_bytes = max_bytes
 
     def size_in_bytes(self) -> int:
         """Size of all that was fetched."""
@@ -76,16 +76,16 @@ class FetchedBatches:
 
     def next_batch(self) -> bytes:
         """The next batch, with offset and length."""
-        begin, end = self._at, self._end()
+        begin, end = self._position, self._end()
         assert end is not None
-        self._at = end
+        self._position = end
         return self._fetched[begin:end]
 
     def _end(self) -> int | None:
-        if len(self._fetched) - self._at < _PREFIX.size:
+        if len(self._fetched) - self._position < _PREFIX.size:
             return None
-        length = max(_PREFIX.unpack_from(self._fetched, self._at)[1], 0)
-        end = self._at + _PREFIX.size + length
+        length = max(_PREFIX.unpack_from(self._fetched, self._position)[1], 0)
+        end = self._position + _PREFIX.size + length
         return end if end <= len(self._fetched) else None
 
 
@@ -98,7 +98,7 @@ class ForeignRecords(PartitionRecords):  # type: ignore[misc]
         is_first = True
         while self._records.has_next():
             try:
-                for record in self._of_batch(self._records.next_batch()):
+                for record in self._batch_records(self._records.next_batch()):
                     is_first = False
                     yield record
             except CorruptBatch:
@@ -106,13 +106,13 @@ class ForeignRecords(PartitionRecords):  # type: ignore[misc]
                     raise
                 return  # what is in front of it is taken first; then it is fetched again
 
-    def _of_batch(self, data: bytes) -> Iterator[ConsumerRecord]:
+    def _batch_records(self, data: bytes) -> Iterator[ConsumerRecord]:
         """The records of a batch from `next_fetch_offset` on, which moves behind the batch."""
         if len(data) < _LEAST_BYTES:
             raise CorruptBatch(self._tp, self.next_fetch_offset, f"has {len(data)} bytes only")
         magic = data[_MAGIC_AT]
         if magic < _DEFAULT_MAGIC:
-            yield from self._of_legacy_batch(data, magic)
+            yield from self._legacy_records(data, magic)
             return
         if len(data) < _HEAD.size:
             raise CorruptBatch(self._tp, self.next_fetch_offset, f"has {len(data)} bytes only")
@@ -124,14 +124,14 @@ class ForeignRecords(PartitionRecords):  # type: ignore[misc]
             codec, body = head[_ATTRIBUTES] & _CODEC_MASK, data[_HEAD.size :]
             try:
                 if codec:
-                    body = bytes(unpack(codec, body, self._records.most_bytes))
+                    body = bytes(unpack(codec, body, self._records.max_bytes))
             except NotUnpacked as error:
                 yield self._unreadable_rest(head, error)
                 return
             head[_ATTRIBUTES] &= ~_CODEC_MASK
             batch = DefaultRecordBatch(_HEAD.pack(*head) + body) if codec else batch
-            for record in _each(batch, head, body):
-                yield from self._taken(record, head)
+            for record in _parsed_records(batch, head, body):
+                yield from self._checked_record(record, head)
         self.next_fetch_offset = max(self.next_fetch_offset, batch.next_offset)
 
     def _is_skipped(self, batch: Any) -> bool:
@@ -144,7 +144,7 @@ class ForeignRecords(PartitionRecords):  # type: ignore[misc]
                 return True
         return bool(batch.is_control_batch)
 
-    def _taken(self, record: "Any | _Unparsed", head: list[int]) -> Iterator[ConsumerRecord]:
+    def _checked_record(self, record: "Any | _Unparsed", head: list[int]) -> Iterator[ConsumerRecord]:
         if isinstance(record, _Unparsed):
             last = head[0] + head[_LAST_DELTA]
             if record.is_rest:
@@ -154,28 +154,28 @@ class ForeignRecords(PartitionRecords):  # type: ignore[misc]
             offset = expected if record.offset is None or record.offset > last else record.offset
             if offset >= expected:
                 self.next_fetch_offset = offset + 1
-                what = f"the record at offset {offset} of {self._place} {_why(record.error)}"
-                yield self._unreadable(offset, head[_MAX_TIMESTAMP], "unreadable-record", what)
+                detail = f"the record at offset {offset} of {self._partition_name} {_problem(record.error)}"
+                yield self._unreadable(offset, head[_MAX_TIMESTAMP], "unreadable-record", detail)
         elif record.offset >= self.next_fetch_offset:  # a fetch begins with the whole batch of its offset
             self.next_fetch_offset = record.offset + 1
             yield self._consumer_record(self._tp, record)
 
-    def _of_legacy_batch(self, data: bytes, magic: int) -> Iterator[ConsumerRecord]:
+    def _legacy_records(self, data: bytes, magic: int) -> Iterator[ConsumerRecord]:
         """The records of a message of version 0 or 1, which may be a compressed set of them."""
         offset: int = _PREFIX.unpack_from(data)[0]
         try:
             batch = LegacyRecordBatch(data, magic)
             if not batch.validate_crc():
                 raise CorruptBatch(self._tp, self.next_fetch_offset, "has a wrong checksum")
-            _check_legacy(data, magic, self._records.most_bytes)
+            _check_legacy(data, magic, self._records.max_bytes)
             records = list(batch)
         except CorruptBatch:
             raise
         except Exception as error:  # noqa: BLE001 - whatever hostile bytes cause
             if offset >= self.next_fetch_offset:
                 self.next_fetch_offset = offset + 1
-                what = f"the message at offset {offset} of {self._place} {_why(error)}"
-                yield self._unreadable(offset, 0, _reason(error), what)
+                detail = f"the message at offset {offset} of {self._partition_name} {_problem(error)}"
+                yield self._unreadable(offset, 0, _reason(error), detail)
             return
         for record in records:
             if record.offset >= self.next_fetch_offset:
@@ -186,19 +186,19 @@ class ForeignRecords(PartitionRecords):  # type: ignore[misc]
     def _unreadable_rest(self, head: list[int], error: Exception) -> UnreadRecord:
         """Stands for all records of a batch from `next_fetch_offset` on; its offset is that of the last one.
 
-        So whoever reads the batch again gives the same offset.
+        So each reader of the batch gives the same offset.
         """
         base, last = head[0], head[0] + head[_LAST_DELTA]
-        what = f"the batch with the offsets {base} to {last} of {self._place} {_why(error)}"
+        detail = f"the batch with the offsets {base} to {last} of {self._partition_name} {_problem(error)}"
         first = max(base, self.next_fetch_offset)
         if first > base:
-            what += f"; {first} to {last} are left out"
+            detail += f"; {first} to {last} are left out"
         last = max(last, self.next_fetch_offset)
         self.next_fetch_offset = last + 1
-        return self._unreadable(last, head[_MAX_TIMESTAMP], _reason(error), what)
+        return self._unreadable(last, head[_MAX_TIMESTAMP], _reason(error), detail)
 
     @property
-    def _place(self) -> str:
+    def _partition_name(self) -> str:
         return f"{self._tp.topic}[{self._tp.partition}]"
 
     def _unreadable(self, offset: int, timestamp: int, reason: str, detail: str) -> UnreadRecord:
@@ -217,7 +217,7 @@ class _Unparsed:
     is_rest: bool = False
 
 
-def _each(batch: Any, head: list[int], body: bytes) -> "Iterator[Any | _Unparsed]":
+def _parsed_records(batch: Any, head: list[int], body: bytes) -> "Iterator[Any | _Unparsed]":
     """The records of an uncompressed batch, parsed together until one fails; from there on each alone."""
     records, count = iter(batch), 0
     while True:
@@ -229,16 +229,16 @@ def _each(batch: Any, head: list[int], body: bytes) -> "Iterator[Any | _Unparsed
             break
         count += 1
         yield record
-    yield from _each_alone(head, body, count)
+    yield from _records_parsed_alone(head, body, count)
 
 
-def _each_alone(head: list[int], body: bytes, count: int) -> "Iterator[Any | _Unparsed]":
+def _records_parsed_alone(head: list[int], body: bytes, count: int) -> "Iterator[Any | _Unparsed]":
     """The records of an uncompressed batch after the first `count`."""
-    alone = _HEAD.pack(*head[:_COUNT], 1)
-    buffer, at = bytearray(body), 0
+    single_head = _HEAD.pack(*head[:_COUNT], 1)
+    buffer, position = bytearray(body), 0
     for number in range(head[_COUNT]):
         try:
-            length, begin = decode_varint(buffer, at)
+            length, begin = decode_varint(buffer, position)
             if length <= 0 or begin + length > len(buffer):
                 raise ValueError(f"it has a record of {length} bytes")
         except (ValueError, IndexError) as error:
@@ -247,11 +247,11 @@ def _each_alone(head: list[int], body: bytes, count: int) -> "Iterator[Any | _Un
         end = begin + length
         if number >= count:
             try:
-                [record] = DefaultRecordBatch(alone + body[at:end])
+                [record] = DefaultRecordBatch(single_head + body[position:end])
                 yield record
             except Exception as error:  # noqa: BLE001 - whatever hostile bytes cause
                 yield _Unparsed(_offset(head, buffer, begin), error)
-        at = end
+        position = end
 
 
 def _offset(head: list[int], buffer: bytearray, begin: int) -> int | None:
@@ -263,14 +263,14 @@ def _offset(head: list[int], buffer: bytearray, begin: int) -> int | None:
         begin: place of the record behind its length.
     """
     try:
-        _, at = decode_varint(buffer, begin + 1)
-        delta: int = decode_varint(buffer, at)[0]
+        _, position = decode_varint(buffer, begin + 1)
+        delta: int = decode_varint(buffer, position)[0]
     except (ValueError, IndexError):
         return None
     return head[0] + delta
 
 
-def _check_legacy(data: bytes, magic: int, most_bytes: int) -> None:
+def _check_legacy(data: bytes, magic: int, max_bytes: int) -> None:
     """Check what a message of version 0 or 1 unpacks to.
 
     Raises:
@@ -278,10 +278,10 @@ def _check_legacy(data: bytes, magic: int, most_bytes: int) -> None:
     """
     codec = data[_LEGACY_ATTRIBUTES_AT] & _CODEC_MASK
     if codec:
-        at = _LEGACY_KEY_AT[magic]
-        at += 4 + max(struct.unpack_from(">i", data, at)[0], 0)
+        position = _LEGACY_KEY_AT[magic]
+        position += 4 + max(struct.unpack_from(">i", data, position)[0], 0)
         try:
-            unpack(codec, data[at + 4 :], most_bytes)
+            unpack(codec, data[position + 4 :], max_bytes)
         except UnpacksTooFar:
             raise
         except NotUnpacked:
@@ -292,7 +292,7 @@ def _reason(error: Exception) -> str:
     return "too-large" if isinstance(error, UnpacksTooFar) else "unreadable-record"
 
 
-def _why(error: Exception) -> str:
+def _problem(error: Exception) -> str:
     if isinstance(error, NotUnpacked):
         return str(error)
     if isinstance(error, UnicodeDecodeError) or isinstance(error.__cause__, UnicodeDecodeError):

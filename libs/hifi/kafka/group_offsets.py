@@ -5,20 +5,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import assigned_consumer
 from hifi.runtime import log, metrics
 
 _TIMEOUT_S: Final = 15.0
+_REQUEST_TIMEOUT_MS: Final = 10_000
 
 logger = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class StartOffsets:
-    """Where a run of the query starts."""
+    """The offsets at which an execution of the query starts."""
 
     offsets: dict[int, int]
     """Partition to the offset of the first record to read."""
@@ -46,12 +47,12 @@ class GroupOffsets:
 
     def __init__(self, bootstrap: str, group: str, topic: str, partitions: int) -> None:
         self._bootstrap = bootstrap
-        self._options = {"group_id": group, "enable_auto_commit": False}
+        self._group = group
         self._topic = topic
-        self._parts = {TopicPartition(topic, partition): partition for partition in range(partitions)}
+        self._numbers = {TopicPartition(topic, partition): partition for partition in range(partitions)}
         self._consumer: Any = None
         self.remark = ""
-        """What every commit adds to the metadata of each partition."""
+        """Text that every commit adds to the metadata of each partition."""
 
     async def __aenter__(self) -> Self:
         """Connect, unless it is connected."""
@@ -66,12 +67,12 @@ class GroupOffsets:
         """Connect, unless it is connected."""
         if self._consumer is not None:
             return
-        consumer = AIOKafkaConsumer(
-            **client_options(self._bootstrap), **self._options, request_timeout_ms=10_000
+        consumer = assigned_consumer(
+            self._bootstrap, group_id=self._group, request_timeout_ms=_REQUEST_TIMEOUT_MS
         )
         await asyncio.wait_for(consumer.start(), _TIMEOUT_S)
-        consumer.assign(list(self._parts))
-        consumer.pause(*self._parts)  # it fetches no records
+        consumer.assign(list(self._numbers))
+        consumer.pause(*self._numbers)  # it fetches no records
         self._consumer = consumer
 
     async def close(self) -> None:
@@ -81,16 +82,16 @@ class GroupOffsets:
             await consumer.stop()
 
     async def start(self) -> StartOffsets:
-        """Where to start. Records that retention deleted before they were read are counted and logged as lost."""
+        """The offsets to start at. Records that were deleted before they were read are counted and logged as lost."""
         async with asyncio.timeout(_TIMEOUT_S):
             fetched, (first, end) = await asyncio.gather(self._fetch_committed(), self._bounds())
         committed = {
-            partition: fetched[part].offset if part in fetched else None
-            for part, partition in self._parts.items()
+            partition: fetched[tp].offset if tp in fetched else None
+            for tp, partition in self._numbers.items()
         }
-        notes = {
-            self._parts[part]: fetched_offset.metadata
-            for part, fetched_offset in fetched.items()
+        metadata = {
+            self._numbers[tp]: fetched_offset.metadata
+            for tp, fetched_offset in fetched.items()
             if fetched_offset.metadata
         }
         offsets = starting_offsets(committed, first, end)
@@ -101,8 +102,8 @@ class GroupOffsets:
         return StartOffsets(
             offsets,
             {
-                partition: note
-                for partition, note in notes.items()
+                partition: text
+                for partition, text in metadata.items()
                 if offsets[partition] == committed[partition]
             },
         )
@@ -118,14 +119,14 @@ class GroupOffsets:
         async with asyncio.timeout(_TIMEOUT_S):
             return (await self._bounds())[1]
 
-    async def commit(self, offsets: Mapping[int, int], notes: Mapping[int, str] | None = None) -> None:
+    async def commit(self, offsets: Mapping[int, int], metadata: Mapping[int, str] | None = None) -> None:
         """Commit the offsets of the next records to read, with optional metadata by partition."""
-        notes = notes or {}
+        metadata = metadata or {}
         async with asyncio.timeout(_TIMEOUT_S):
             await self._consumer.commit(
                 {
                     TopicPartition(self._topic, partition): OffsetAndMetadata(
-                        offset, notes.get(partition, "") + self.remark
+                        offset, metadata.get(partition, "") + self.remark
                     )
                     for partition, offset in offsets.items()
                 }
@@ -133,19 +134,19 @@ class GroupOffsets:
 
     async def _bounds(self) -> tuple[dict[int, int], dict[int, int]]:
         first, end = await asyncio.gather(
-            self._consumer.beginning_offsets(list(self._parts)),
-            self._consumer.end_offsets(list(self._parts)),
+            self._consumer.beginning_offsets(list(self._numbers)),
+            self._consumer.end_offsets(list(self._numbers)),
         )
         return (
-            {self._parts[part]: offset for part, offset in first.items()},
-            {self._parts[part]: offset for part, offset in end.items()},
+            {self._numbers[tp]: offset for tp, offset in first.items()},
+            {self._numbers[tp]: offset for tp, offset in end.items()},
         )
 
     async def _fetch_committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The committed offsets with their metadata, of the partitions that have one, in one request."""
         coordinator: Any = self._consumer._coordinator  # noqa: SLF001 - the only access to the metadata
         fetched: dict[TopicPartition, OffsetAndMetadata] = await coordinator.fetch_committed_offsets(
-            list(self._parts)
+            list(self._numbers)
         )
         return fetched
 

@@ -1,4 +1,4 @@
-"""What was accepted with each write key, by day: counted by each process of ingest, and shared over a compacted topic.
+"""Events accepted with each write key, by day: counted by each process of ingest, and shared over a compacted topic.
 
 A record has the running totals of one process, so writing or reading it again changes nothing. The figure of a key and
 a day is the sum over the processes.
@@ -33,9 +33,9 @@ class AcceptedTotal(NamedTuple):
     events: int = 0
     bytes: int = 0
 
-    def plus(self, other: "AcceptedTotal") -> "AcceptedTotal":
+    def plus(self, total: "AcceptedTotal") -> "AcceptedTotal":
         """Both together."""
-        return AcceptedTotal(self.events + other.events, self.bytes + other.bytes)
+        return AcceptedTotal(self.events + total.events, self.bytes + total.bytes)
 
 
 class _RunningTotal:
@@ -73,10 +73,10 @@ class KeyUsageCounts:
         if len(records) == 1:  # the usual request; what follows would take three times as long
             self._count(pipe, key, minutes[0] // _DAY_MINUTES, 1, len(records[0].value or b""))
             return
-        by_day: defaultdict[int, list[int]] = defaultdict(list)
+        sizes_by_day: defaultdict[int, list[int]] = defaultdict(list)
         for minute, record in zip(minutes, records, strict=True):
-            by_day[minute // _DAY_MINUTES].append(len(record.value or b""))
-        for day, sizes in by_day.items():
+            sizes_by_day[minute // _DAY_MINUTES].append(len(record.value or b""))
+        for day, sizes in sizes_by_day.items():
             self._count(pipe, key, day, len(sizes), sum(sizes))
 
     def _count(self, pipe: str, key: str, day: int, events: int, size: int) -> None:
@@ -91,18 +91,18 @@ class KeyUsageCounts:
     def take(self) -> dict[KeyDay, AcceptedTotal]:
         """Totals that changed since the last call; give them to `restore` if they cannot be written."""
         changed, self._changed = self._changed, set()
-        taken = {total.key_day: AcceptedTotal(total.events, total.bytes) for total in changed}
+        totals = {total.key_day: AcceptedTotal(total.events, total.bytes) for total in changed}
         oldest = max((day for _, _, day in self._totals), default=0) - _KEPT_DAYS
         for key_day, total in list(self._totals.items()):
             if key_day[2] < oldest and total not in changed:
                 del self._totals[key_day]
-        return taken
+        return totals
 
-    def restore(self, taken: Mapping[KeyDay, AcceptedTotal]) -> None:
+    def restore(self, totals: Mapping[KeyDay, AcceptedTotal]) -> None:
         """Return totals from `take` that were not written; newer ones replace them."""
-        self._changed.update(self._totals[key_day] for key_day in taken)
+        self._changed.update(self._totals[key_day] for key_day in totals)
 
-    def records(self, taken: Mapping[KeyDay, AcceptedTotal]) -> list[Record]:
+    def records(self, totals: Mapping[KeyDay, AcceptedTotal]) -> list[Record]:
         """The records of totals from `take`."""
         return [
             Record(
@@ -110,7 +110,7 @@ class KeyUsageCounts:
                 orjson.dumps(accepted._asdict()),
                 [],
             )
-            for key_day, accepted in taken.items()
+            for key_day, accepted in totals.items()
         ]
 
 
@@ -118,7 +118,7 @@ class KeyUsage:
     """The totals of all processes, as the topic has them. Pure."""
 
     def __init__(self) -> None:
-        self._by_process: defaultdict[KeyDay, dict[str, AcceptedTotal]] = defaultdict(dict)
+        self._totals_by_process: defaultdict[KeyDay, dict[str, AcceptedTotal]] = defaultdict(dict)
 
     def take(self, key: bytes | None, value: bytes | None, _: int = 0) -> None:
         """Take in a record of the topic.
@@ -129,20 +129,20 @@ class KeyUsage:
         try:
             pipe, key_id, day, process = (key or b"").decode().split("/")
             key_day = KeyDay(pipe, key_id, int(day))
-            dumped = orjson.loads(value or b"")
-            total = AcceptedTotal(int(dumped["events"]), int(dumped["bytes"]))
+            fields = orjson.loads(value or b"")
+            total = AcceptedTotal(int(fields["events"]), int(fields["bytes"]))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not the record of a key's usage: {error}") from None
-        totals = self._by_process[key_day]
+        totals = self._totals_by_process[key_day]
         totals[process] = max(total, totals.get(process, total))  # totals only grow
 
     def between(self, first: int, last: int) -> dict[KeyDay, AcceptedTotal]:
         """The days from `first` to `last`, both included, of all keys."""
         return {
             key_day: AcceptedTotal(
-                sum(total.events for total in by_process.values()),
-                sum(total.bytes for total in by_process.values()),
+                sum(total.events for total in totals.values()),
+                sum(total.bytes for total in totals.values()),
             )
-            for key_day, by_process in self._by_process.items()
+            for key_day, totals in self._totals_by_process.items()
             if first <= key_day.day <= last
         }

@@ -24,7 +24,7 @@ class LastUses:
     """The newest uses that this instance has seen, and those that all instances have written."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, int] = {}
+        self._noted: dict[str, int] = {}
         self._written: dict[str, int] = {}
 
     def note(self, name: str, at_us: int) -> None:
@@ -34,7 +34,7 @@ class LastUses:
             name: of what is used; not a secret.
             at_us: now, microseconds since 1970 UTC.
         """
-        self._seen[name] = at_us
+        self._noted[name] = at_us
 
     def take(self, key: bytes | None, value: bytes | None, _: int) -> None:
         """Take in a record of the topic.
@@ -52,13 +52,13 @@ class LastUses:
         """The records to write."""
         return [
             Record(name.encode(), orjson.dumps({"at_us": at_us}), [])
-            for name, at_us in self._seen.items()
+            for name, at_us in self._noted.items()
             if at_us - self._written.get(name, 0) >= _PERIOD_US
         ]
 
     def at_us(self, name: str, since_us: int) -> int | None:
         """The last use, to a minute; None: there was none since the given time, when the name was given."""
-        newest = max(self._seen.get(name, 0), self._written.get(name, 0))
+        newest = max(self._noted.get(name, 0), self._written.get(name, 0))
         return newest if newest >= since_us else None
 
     async def run(self, write: Callable[[Sequence[Record]], Awaitable[None]]) -> None:

@@ -102,8 +102,8 @@ class _LeadershipListener(ConsumerRebalanceListener):  # type: ignore[misc]
             self._election.gain()
         self._election.decided.set()
 
-    async def on_partitions_revoked(self, taken: Iterable[TopicPartition]) -> None:
-        if list(taken):
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        if list(revoked):
             self._election.lose()
             # The next leader must not start its query before this one has stopped.
             with contextlib.suppress(TimeoutError):

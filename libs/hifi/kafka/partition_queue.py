@@ -92,15 +92,15 @@ class PartitionQueue:
         self.at_once &= bool(self.queued)
 
     def unsent(self) -> list[Sending]:
-        """What of the batch in flight was not abandoned and is to be sent, now or again."""
+        """The records of the batch in flight that were not abandoned and are to be sent, now or again."""
         return [sending for sending in self.in_flight if not sending.acknowledged.cancelled()]
 
     def complete(self, error: BaseException | None = None) -> int:
         """End the batch in flight, acknowledged or with an error; returns its size, bytes."""
-        ended, self.in_flight = self.in_flight, []
+        sendings, self.in_flight = self.in_flight, []
         self.client = None
         size = records = 0
-        for sending in ended:
+        for sending in sendings:
             size += sending.size_bytes
             if sending.acknowledged.done():
                 records += sending.handed_over and len(sending.records)

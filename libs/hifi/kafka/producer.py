@@ -22,10 +22,9 @@ from aiokafka.errors import KafkaError
 
 from aiokafka_cooperative import IncompatibleAiokafkaError
 from hifi.kafka.batches import abort, append_batch, build_batches, check_accumulator
-from hifi.kafka.clients import close, connect
+from hifi.kafka.clients import MAX_REQUEST_BYTES, close, connect, plain_producer
 from hifi.kafka.fetch_interval import FETCH_INTERVAL
 from hifi.kafka.partition_queue import MAX_BATCH_BYTES, PartitionQueue, Sending
-from hifi.kafka.security import client_options
 from hifi.kafka.topics import MAX_RECORD_BYTES
 from hifi.record.record import Record, sizes_bytes
 from hifi.runtime import log, metrics
@@ -35,14 +34,13 @@ from hifi.runtime.health import Health
 
 __all__ = ["MAX_BATCH_BYTES", "Producer", "Sending"]
 
-MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
 _FRAMING_BYTES: Final = 32
 """Approximate overhead of a record, in memory and in Kafka's format."""
 _LARGEST_RECORD_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
 _GATHER_S: Final = 0.001
 """Least wait before a send round: handlers mostly produce to several partitions at the same time."""
 _ATTEMPT: Final = 1.5
-"""A client that has not acknowledged a batch after so many acknowledgement time-outs is replaced."""
+"""Acknowledgement time-outs after which a client that has not acknowledged a batch is replaced."""
 _CONDITION: Final = "producer"
 _CLOSE_S: Final = 1
 
@@ -83,10 +81,8 @@ class Producer:
             raise Misconfigured(str(error)) from None
         self.bootstrap: Final = bootstrap
         """`HOST:PORT,…`."""
+        self._client_id = client_id
         self._options: dict[str, Any] = {
-            "client_id": client_id,
-            "acks": "all",
-            "enable_idempotence": True,
             "max_batch_size": MAX_BATCH_BYTES,
             "max_request_size": MAX_REQUEST_BYTES,
             "request_timeout_ms": int(ack_timeout_s * 1000),
@@ -407,7 +403,7 @@ class Producer:
         return task
 
     async def _new_client(self) -> AIOKafkaProducer:
-        client = AIOKafkaProducer(**client_options(self.bootstrap), **self._options)
+        client = plain_producer(self.bootstrap, self._client_id, **self._options)
         try:
             await client.start()
         except BaseException:

@@ -38,7 +38,7 @@ class StreamLog:
         self._raw = topics.raw
         self._health = health
         self._identity: str | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self._reading_task: asyncio.Task[None] | None = None
         health.block(_CONDITION, "the identity of the stream's log has not been read yet")
 
     async def start(self) -> None:
@@ -55,13 +55,13 @@ class StreamLog:
 
     async def stop(self) -> None:
         """Stop reading."""
-        await cancel(self._reading)
+        await cancel(self._reading_task)
 
     def read_anew(self) -> None:
         """Forget the identity and read it again: events came whose offsets in `raw` begin anew."""
         self._identity = None
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self.start())
+        if self._reading_task is None or self._reading_task.done():
+            self._reading_task = asyncio.create_task(self.start())
 
     def identity(self) -> str:
         """The identity, 32 hex digits.

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from hifi.kafka.clients import close, connect
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import assigned_consumer, close, connect
 from hifi.kafka.topic_reader import read_assigned
 from hifi.runtime import log, metrics
 
@@ -23,7 +22,7 @@ TakeRecord: TypeAlias = Callable[[ConsumerRecord], None]
 Take: TypeAlias = Callable[[bytes | None, bytes | None, int], None]
 """Gets key, value and offset of a record; one for which it raises is skipped."""
 
-_Place: TypeAlias = tuple[TopicPartition, bytes | None]
+_RecordKey: TypeAlias = tuple[TopicPartition, bytes | None]
 
 _POLL_MS: Final = 1000
 _BATCH_RECORDS: Final = 2000
@@ -45,7 +44,7 @@ class UnreadableRecord(NamedTuple):
     """Name of the error's class; its text may quote the record."""
 
 
-_unreadable: Final[dict[_Place, UnreadableRecord]] = {}
+_unreadable: Final[dict[_RecordKey, UnreadableRecord]] = {}
 
 
 def unreadable_records() -> Sequence[UnreadableRecord]:
@@ -59,7 +58,7 @@ class PartitionFollower:
     Args:
         bootstrap: their Kafka, `HOST:PORT,…`.
         client_id: name in the broker's logs.
-        takes: partition to what gets its records; all new ones of a topic come before those of the next.
+        handlers: partition to what gets its records; all new ones of a topic come before those of the next.
         wait_ms: for which Kafka holds a fetch back while there are fewer than `gather_bytes`.
         gather_bytes: 1: a new record ends the wait.
     """
@@ -68,20 +67,20 @@ class PartitionFollower:
         self,
         bootstrap: str,
         client_id: str,
-        takes: Mapping[TopicPartition, TakeRecord],
+        handlers: Mapping[TopicPartition, TakeRecord],
         *,
         wait_ms: int = 50,
         gather_bytes: int = 1,
     ) -> None:
         self._bootstrap = bootstrap
         self._client_id = client_id
-        self._takes = dict(takes)
+        self._handlers = dict(handlers)
         self._wait_ms = wait_ms
         self._gather_bytes = gather_bytes
-        self._next: dict[TopicPartition, int] = {}
+        self._next_offsets: dict[TopicPartition, int] = {}
         """Partition to the offset that is read next."""
         self._consumer: AIOKafkaConsumer | None = None
-        self._reading = asyncio.Lock()
+        self._reading_lock = asyncio.Lock()
 
     async def start(self, on_failure: Callable[[Exception], None] = lambda _: None) -> None:
         """Connect and read everything; retries until Kafka answers and the topics exist.
@@ -116,16 +115,16 @@ class PartitionFollower:
         Raises:
             aiokafka.errors.KafkaError: Kafka did not answer.
         """
-        async with self._reading:
+        async with self._reading_lock:
             consumer = self._consumer
             assert consumer is not None
             await self._find_first(consumer)
-            ends = await consumer.end_offsets(list(self._takes))
-            for topic in dict.fromkeys(tp.topic for tp in self._takes):
+            end_offsets = await consumer.end_offsets(list(self._handlers))
+            for topic in dict.fromkeys(tp.topic for tp in self._handlers):
                 unread = {
-                    tp: range(self._next[tp], ends[tp])
-                    for tp in self._takes
-                    if tp.topic == topic and ends[tp] > self._next[tp]
+                    tp: range(self._next_offsets[tp], end_offsets[tp])
+                    for tp in self._handlers
+                    if tp.topic == topic and end_offsets[tp] > self._next_offsets[tp]
                 }
                 if unread:
                     await self._read(consumer, unread)
@@ -161,7 +160,7 @@ class PartitionFollower:
         """
         while True:
             try:
-                async with self._reading:
+                async with self._reading_lock:
                     await self._read_on(on_records)
             except (KafkaError, OSError) as error:
                 self._log_failure(error)
@@ -170,10 +169,9 @@ class PartitionFollower:
 
     async def _open(self) -> None:
         await self.stop()
-        consumer = AIOKafkaConsumer(
-            **client_options(self._bootstrap),
-            client_id=self._client_id,
-            enable_auto_commit=False,
+        consumer = assigned_consumer(
+            self._bootstrap,
+            self._client_id,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
             fetch_max_wait_ms=self._wait_ms,
@@ -186,13 +184,13 @@ class PartitionFollower:
             raise
         # Assigned once, and paused while nothing is read: a change of the assignment asks Kafka for its metadata, and
         # a partition that is not paused is fetched all the time.
-        consumer.assign(list(self._takes))
-        consumer.pause(*self._takes)
+        consumer.assign(list(self._handlers))
+        consumer.pause(*self._handlers)
         self._consumer = consumer
 
     async def _find_first(self, consumer: AIOKafkaConsumer) -> None:
-        if not self._next:
-            self._next = dict(await consumer.beginning_offsets(list(self._takes)))
+        if not self._next_offsets:
+            self._next_offsets = dict(await consumer.beginning_offsets(list(self._handlers)))
 
     async def _read(self, consumer: AIOKafkaConsumer, unread: Mapping[TopicPartition, range]) -> None:
         consumer.resume(*unread)
@@ -203,7 +201,7 @@ class PartitionFollower:
         finally:
             consumer.pause(*unread)
         for tp, offsets in unread.items():
-            self._next[tp] = offsets.stop
+            self._next_offsets[tp] = offsets.stop
 
     async def _read_on(self, on_records: Callable[[], Awaitable[None]]) -> None:
         if self._consumer is None:
@@ -211,9 +209,9 @@ class PartitionFollower:
         consumer = self._consumer
         assert consumer is not None
         await self._find_first(consumer)
-        for tp, offset in self._next.items():
+        for tp, offset in self._next_offsets.items():
             consumer.seek(tp, offset)
-        consumer.resume(*self._takes)
+        consumer.resume(*self._handlers)
         while True:
             fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_BATCH_RECORDS)
             for records in fetched.values():
@@ -225,9 +223,9 @@ class PartitionFollower:
     def _take(self, records: Iterable[ConsumerRecord]) -> None:
         for record in records:
             tp = TopicPartition(record.topic, record.partition)
-            self._next[tp] = record.offset + 1
+            self._next_offsets[tp] = record.offset + 1
             try:
-                self._takes[tp](record)
+                self._handlers[tp](record)
                 if _unreadable:
                     _unreadable.pop((tp, record.key), None)
             except Exception as error:  # noqa: BLE001 - whatever the record is, those after it must be read
@@ -245,7 +243,7 @@ class PartitionFollower:
                 )
 
     def _log_failure(self, error: Exception) -> None:
-        topics = sorted({tp.topic for tp in self._takes})
+        topics = sorted({tp.topic for tp in self._handlers})
         logger.warning("topics-unreadable", topics=topics, error=repr(error))
 
 
@@ -255,16 +253,16 @@ class TopicFollower(PartitionFollower):
     Args:
         bootstrap: their Kafka, `HOST:PORT,…`.
         client_id: name in the broker's logs.
-        takes: topic to what gets its records; all new ones of a topic come before those of the next.
+        handlers: topic to what gets its records; all new ones of a topic come before those of the next.
     """
 
-    def __init__(self, bootstrap: str, client_id: str, takes: Mapping[str, Take]) -> None:
+    def __init__(self, bootstrap: str, client_id: str, handlers: Mapping[str, Take]) -> None:
         super().__init__(
             bootstrap,
             client_id,
-            {TopicPartition(topic, 0): partial(_unpack, take) for topic, take in takes.items()},
+            {TopicPartition(topic, 0): partial(_unpack, handler) for topic, handler in handlers.items()},
         )
 
 
-def _unpack(take: Take, record: ConsumerRecord) -> None:
-    take(record.key, record.value, record.offset)
+def _unpack(handler: Take, record: ConsumerRecord) -> None:
+    handler(record.key, record.value, record.offset)

@@ -7,7 +7,6 @@ module has one of version 12, which Kafka knows since 3.1.
 from io import BytesIO
 from typing import Final, NamedTuple
 
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import for_code
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
@@ -21,7 +20,8 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from hifi.kafka.security import KafkaSecurity, client_options
+from hifi.kafka.clients import started_admin
+from hifi.kafka.security import KafkaSecurity
 
 _UUID_BYTES: Final = 16
 _NO_ID: Final = bytes(_UUID_BYTES)
@@ -124,15 +124,11 @@ async def topic_identity(
     Raises:
         aiokafka.errors.KafkaError, OSError: no broker answers, there is no such topic, or it may not be read.
     """
-    admin = AIOKafkaAdminClient(**client_options(bootstrap, security, pipe))
-    try:
-        await admin.start()
+    async with started_admin(bootstrap, security=security, pipe=pipe) as admin:
         try:
             answer = await admin._send_request(_MetadataRequest(topic))  # noqa: SLF001 - it has no public way
         except NotImplementedError:  # no broker speaks this version
             return TopicIdentity(str((await admin.describe_cluster())["cluster_id"]), "")
-    finally:
-        await admin.close()
     [metadata] = answer.to_object()["topics"]
     if metadata["error_code"]:
         raise for_code(metadata["error_code"])(f"the topic {topic}")

@@ -22,12 +22,14 @@ async def offset_ranges(
         aiokafka.errors.KafkaError: Kafka did not answer.
     """
     tps = list(partitions)
-    starts: Mapping[TopicPartition, int] = await consumer.beginning_offsets(tps)
-    ends: Mapping[TopicPartition, int] = await consumer.end_offsets(tps)
+    start_offsets: Mapping[TopicPartition, int] = await consumer.beginning_offsets(tps)
+    end_offsets: Mapping[TopicPartition, int] = await consumer.end_offsets(tps)
     if since_ms is not None:
         first_offsets = await consumer.offsets_for_times(dict.fromkeys(tps, max(0, since_ms)))
-        starts = {tp: ends[tp] if first_offsets[tp] is None else first_offsets[tp].offset for tp in tps}
-    return {tp: range(starts[tp], ends[tp]) for tp in tps}
+        start_offsets = {
+            tp: end_offsets[tp] if first_offsets[tp] is None else first_offsets[tp].offset for tp in tps
+        }
+    return {tp: range(start_offsets[tp], end_offsets[tp]) for tp in tps}
 
 
 async def read_ranges(

@@ -86,7 +86,7 @@ class Topic:
 
     name: str
     key: str = ""
-    """What the keys of its records are, for people; empty: they have none."""
+    """The keys of its records, for people; empty: they have none."""
     partitions: int | None = None
     compacted: bool = False
     retention_ms: int = EVENT_RETENTION_MS
@@ -284,7 +284,7 @@ class Topics:
 
     @property
     def retry_in_prefix(self) -> str:
-        """What the names of all retry topics begin with."""
+        """The prefix of the names of all retry topics."""
         return f"{self.stream}.retry-in."
 
     def tier_of(self, topic: str) -> Tier | None:
@@ -316,7 +316,7 @@ class Topics:
 
     @property
     def spark_group_prefix(self) -> str:
-        """What the group ids begin with that Spark's Kafka sources make up. They commit nothing to them."""
+        """The prefix of the group ids that Spark's Kafka sources make up. They commit nothing to them."""
         return f"{self.stream}.enrich-spark"
 
     def all(self) -> list[Topic]:
@@ -410,7 +410,7 @@ class PrincipalTopics:
 
 
 def principal_topics(stream: str) -> PrincipalTopics:
-    """The topics of a stream's principals and audit, unless its services are told another control plane."""
+    """The topics of a stream's principals and audit, unless the settings of its services name another control plane."""
     return PrincipalTopics(f"{stream}-control")
 
 

@@ -23,17 +23,17 @@ class NotUnpacked(Exception):
 class UnpacksTooFar(NotUnpacked):
     """They unpack to more than is allowed."""
 
-    def __init__(self, most_bytes: int) -> None:
-        super().__init__(f"unpacks to more than {most_bytes} bytes")
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(f"unpacks to more than {max_bytes} bytes")
 
 
-def unpack(codec: int, packed: bytes, most_bytes: int) -> bytes | memoryview:
-    """Unpacked bytes; never more memory than `most_bytes` is used for them.
+def unpack(codec: int, packed: bytes, max_bytes: int) -> bytes | memoryview:
+    """Unpacked bytes; never more memory than `max_bytes` is used for them.
 
     Args:
         codec: 1 to 4, as in the attributes of a batch: gzip, snappy, lz4, zstd.
         packed: the compressed bytes.
-        most_bytes: largest result.
+        max_bytes: largest result.
 
     Raises:
         NotUnpacked: they cannot be unpacked; UnpacksTooFar: to more than that.
@@ -42,64 +42,64 @@ def unpack(codec: int, packed: bytes, most_bytes: int) -> bytes | memoryview:
     if unpack_with is None:
         raise NotUnpacked(f"has the unknown compression {codec}")
     try:
-        return unpack_with(packed, most_bytes)
+        return unpack_with(packed, max_bytes)
     except NotUnpacked:
         raise
     except (zlib.error, struct.error, cramjam.DecompressionError, ValueError, OSError) as error:
         raise NotUnpacked(f"cannot be unpacked ({error})") from error
 
 
-def _gzip(packed: bytes, most_bytes: int) -> bytes:
-    parts: list[bytes] = []
-    left = most_bytes
+def _gzip(packed: bytes, max_bytes: int) -> bytes:
+    chunks: list[bytes] = []
+    remaining_bytes = max_bytes
     while packed:
         member = zlib.decompressobj(_GZIP)
-        part = member.decompress(packed, left + 1)
-        left -= len(part)
-        if left < 0:
-            raise UnpacksTooFar(most_bytes)
+        chunk = member.decompress(packed, remaining_bytes + 1)
+        remaining_bytes -= len(chunk)
+        if remaining_bytes < 0:
+            raise UnpacksTooFar(max_bytes)
         if not member.eof:
             raise NotUnpacked("cannot be unpacked (it ends too early)")
-        parts.append(part)
+        chunks.append(chunk)
         packed = member.unused_data
-    return b"".join(parts)
+    return b"".join(chunks)
 
 
-def _snappy(packed: bytes, most_bytes: int) -> bytes:
+def _snappy(packed: bytes, max_bytes: int) -> bytes:
     if not _detect_xerial_stream(packed):
-        return _snappy_block(packed, most_bytes, most_bytes)
-    parts: list[bytes] = []
-    at, left = _XERIAL_HEADER_BYTES, most_bytes
-    while at < len(packed):
-        [size] = struct.unpack_from("!I", packed, at)
-        part = _snappy_block(packed[at + 4 : at + 4 + size], left, most_bytes)
-        left -= len(part)
-        parts.append(part)
-        at += 4 + size
-    return b"".join(parts)
+        return _snappy_block(packed, max_bytes, max_bytes)
+    chunks: list[bytes] = []
+    position, remaining_bytes = _XERIAL_HEADER_BYTES, max_bytes
+    while position < len(packed):
+        [size] = struct.unpack_from("!I", packed, position)
+        chunk = _snappy_block(packed[position + 4 : position + 4 + size], remaining_bytes, max_bytes)
+        remaining_bytes -= len(chunk)
+        chunks.append(chunk)
+        position += 4 + size
+    return b"".join(chunks)
 
 
-def _snappy_block(packed: bytes, left: int, most_bytes: int) -> bytes:
-    if cramjam.snappy.decompress_raw_len(packed) > left:
-        raise UnpacksTooFar(most_bytes)
+def _snappy_block(packed: bytes, remaining_bytes: int, max_bytes: int) -> bytes:
+    if cramjam.snappy.decompress_raw_len(packed) > remaining_bytes:
+        raise UnpacksTooFar(max_bytes)
     return bytes(cramjam.snappy.decompress_raw(packed))
 
 
 def _into_buffer(decompress_into: Callable[[bytes, bytearray], int]) -> Callable[[bytes, int], memoryview]:
     """A function that unpacks into buffers of rising sizes: the formats need not tell the size of their content."""
 
-    def unpack_with(packed: bytes, most_bytes: int) -> memoryview:
+    def unpack_with(packed: bytes, max_bytes: int) -> memoryview:
         size = max(_FIRST_RATIO * len(packed), _LEAST_BYTES)
         while True:
-            size = min(size, most_bytes)
+            size = min(size, max_bytes)
             buffer = bytearray(size)
             try:
                 return memoryview(buffer)[: decompress_into(packed, buffer)]
             except cramjam.DecompressionError as error:
-                if size < most_bytes:
+                if size < max_bytes:
                     size *= _FIRST_RATIO
                 elif "whole buffer" in str(error):
-                    raise UnpacksTooFar(most_bytes) from error
+                    raise UnpacksTooFar(max_bytes) from error
                 else:
                     raise
 

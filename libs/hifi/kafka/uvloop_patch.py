@@ -6,7 +6,7 @@ metadata then ends silently, and the client waits for metadata for ever: a servi
 its broker.
 
 uvloop waits 30 s for the broker's answer to the end of a TLS connection, and a broker that is about to answer a fetch
-sometimes gives none; asyncio closes the socket. Whoever stops a client then waits for these 30 s.
+sometimes gives none; asyncio closes the socket. The caller that stops a client then waits for these 30 s.
 """
 
 import functools

@@ -33,15 +33,15 @@ async def answering(message: str, error: type[Misconfigured | Retryable] = Retry
         raise error(f"{message} ({cause!r})") from cause
 
 
-async def read_topics(bootstrap: str, client_id: str, takes: Mapping[str, Take]) -> None:
+async def read_topics(bootstrap: str, client_id: str, handlers: Mapping[str, Take]) -> None:
     """Pass all records of topics with one partition on; waits while Kafka does not answer.
 
     Args:
         bootstrap: their Kafka, `HOST:PORT,…`.
         client_id: name in the broker's logs.
-        takes: topic to what gets its records.
+        handlers: topic to what gets its records.
     """
-    follower = TopicFollower(bootstrap, client_id, takes)
+    follower = TopicFollower(bootstrap, client_id, handlers)
     try:
         await follower.start()
     finally:

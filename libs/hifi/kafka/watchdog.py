@@ -52,13 +52,13 @@ class ProgressWatchdog:
             return []
         try:
             async with asyncio.timeout(_ANSWER_S):
-                ends = await member.end_offsets(idle)
+                end_offsets = await member.end_offsets(idle)
                 positions = {tp: await asyncio.wait_for(member.position(tp), 5) for tp in idle}
         except (KafkaError, OSError, TimeoutError) as error:
             return await self._silent(idle, error)
         self._silent_checks = 0
         before, self._positions = self._positions, positions
-        return [tp for tp in idle if positions[tp] < ends[tp] and before.get(tp) == positions[tp]]
+        return [tp for tp in idle if positions[tp] < end_offsets[tp] and before.get(tp) == positions[tp]]
 
     async def _silent(self, idle: list[TopicPartition], error: Exception) -> list[TopicPartition]:
         """The member got no answer. If a new client gets one, Kafka is there and the member is stuck."""

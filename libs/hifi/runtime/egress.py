@@ -193,7 +193,7 @@ def read_allowed(text: str) -> Iterator[Allowed]:
 
 
 class Egress:
-    """Judges addresses for a pipe. Pure."""
+    """Judges addresses for a pipe, and connects to those that are allowed."""
 
     def __init__(self, entries: Sequence[Allowed] = (), pipe: str | None = None) -> None:
         """Judge by the entries that are for the pipe.

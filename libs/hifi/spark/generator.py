@@ -1,4 +1,4 @@
-"""Generates the Spark SQL of a pipe's `enrich` section and routing conditions. Pure: it does not use Spark.
+"""Generates the Spark SQL of a pipe's `enrich` section and routing conditions, without Spark.
 
 The user's SQL is never rewritten: it stands in a query whose columns are the declared fields, so backticks and nested
 access work as in any Spark SQL. Each query reads one row of `INPUT_COLUMNS`.

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, Final
 
 from aiokafka import ConsumerRecord, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from hifi.delivery.dead_letters.record import dead_letter
@@ -28,10 +27,9 @@ from hifi.delivery.destination_state import (
 )
 from hifi.kafka.admin import retention_ms
 from hifi.kafka.assigned_partition import AssignedPartition
-from hifi.kafka.clients import topic_consumer
+from hifi.kafka.clients import admin_client, topic_consumer
 from hifi.kafka.dispatcher import Batch
 from hifi.kafka.producer import Producer
-from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import PARKED_RETENTION_MS, Topics
 from hifi.record.fields import fields, number, with_fields
@@ -393,7 +391,7 @@ class ParkedDeliveries:
     async def _started_admin(self) -> Any:
         async with self._connect_lock:
             if self._admin is None:
-                admin = AIOKafkaAdminClient(**client_options(self._bootstrap))
+                admin = admin_client(self._bootstrap)
                 await admin.start()
                 self._admin = admin
             return self._admin

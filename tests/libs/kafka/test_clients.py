@@ -1,4 +1,4 @@
-"""Clients are connected with patience and closed within a bound."""
+"""Clients have the settings on which delivery depends, are connected with patience and closed within a bound."""
 
 import asyncio
 import contextlib
@@ -16,6 +16,35 @@ from hifi.runtime.errors import Misconfigured
 class StoppableClient:
     def __init__(self, stop: Callable[[], Awaitable[None]]) -> None:
         self.stop = stop
+
+
+async def test_each_producer_waits_for_all_replicas_and_is_idempotent() -> None:
+    for producer in (
+        clients.plain_producer("localhost:1", compression_type="lz4"),
+        clients.transactional_producer("localhost:1", "writer", timeout_s=60),
+    ):
+        assert producer._sender._acks == -1
+        assert producer._txn_manager is not None
+        await clients.close(producer)
+
+
+async def test_a_transaction_that_is_open_for_too_long_is_aborted() -> None:
+    producer = clients.transactional_producer("localhost:1", "writer", timeout_s=30)
+    assert producer._txn_manager.transactional_id == "writer"
+    assert producer._txn_manager.transaction_timeout_ms == 30_000
+    await clients.close(producer)
+
+
+async def test_no_consumer_commits_by_itself() -> None:
+    settings = ServiceSettings()
+    for consumer in (
+        clients.assigned_consumer("localhost:1"),
+        clients.assigned_consumer("localhost:1", group_id="g"),
+        clients.adaptive_consumer(settings),
+        clients.group_consumer(settings, "g"),
+    ):
+        assert not consumer._enable_auto_commit
+        await clients.close(consumer)
 
 
 async def test_a_client_that_hangs_is_left_after_the_bound() -> None:

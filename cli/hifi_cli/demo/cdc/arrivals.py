@@ -9,10 +9,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 
 from hifi.kafka.admin import partition_counts
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import assigned_consumer
 from hifi.kafka.topics import Topics
 from hifi.record.fields import fields, number
 from hifi.record.headers import AMBIGUOUS, ANSWERED, DESTINATION, OUTCOME, SEQ
@@ -97,7 +97,7 @@ class Receipts(NamedTuple):
 
 async def read_receipts(bootstrap: str, topics: Topics) -> Receipts:
     """Read all receipts of the stream."""
-    consumer = AIOKafkaConsumer(**client_options(bootstrap), enable_auto_commit=False)
+    consumer = assigned_consumer(bootstrap)
     ids: dict[bytes, str] = {}
     receipts: list[dict[str, bytes]] = []
     await consumer.start()

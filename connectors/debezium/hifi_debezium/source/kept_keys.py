@@ -13,12 +13,11 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeAlias
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 
 from hifi.kafka.admin import create_topic, known_partitions
-from hifi.kafka.clients import close, connect, topic_consumer
-from hifi.kafka.security import KafkaSecurity, client_options
+from hifi.kafka.clients import close, connect, plain_producer, started_admin, topic_consumer
+from hifi.kafka.security import KafkaSecurity
 from hifi.kafka.topic_identity import topic_identity
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.runtime import exact_json
@@ -70,19 +69,16 @@ class KeptKeys:
         Raises:
             Retryable: Kafka does not answer, or refuses.
         """
-        admin = AIOKafkaAdminClient(**client_options(self._bootstrap, self._security, self._pipe))
         try:
-            await admin.start()
-            if self.topic not in await admin.list_topics():
-                await create_topic(admin, self.topic, _PARTITIONS + 1, {"cleanup.policy": "compact"})
-            await known_partitions(admin, self.topic)
-            return await self.topic_id()
+            async with started_admin(self._bootstrap, security=self._security, pipe=self._pipe) as admin:
+                if self.topic not in await admin.list_topics():
+                    await create_topic(admin, self.topic, _PARTITIONS + 1, {"cleanup.policy": "compact"})
+                await known_partitions(admin, self.topic)
+                return await self.topic_id()
         except (KafkaError, OSError) as error:
             raise Retryable(
                 f"the topic {self.topic} with the keys of rows cannot be created: {error!r}"
             ) from error
-        finally:
-            await admin.close()
 
     async def topic_id(self) -> str:
         """The id of the topic; empty: it is missing.
@@ -190,11 +186,8 @@ class KeptKeys:
 
     async def _started(self) -> AIOKafkaProducer:
         if self._producer is None:
-            producer = AIOKafkaProducer(
-                **client_options(self._bootstrap, self._security, self._pipe),
-                acks="all",
-                enable_idempotence=True,
-                max_batch_size=_BATCH_BYTES,
+            producer = plain_producer(
+                self._bootstrap, security=self._security, pipe=self._pipe, max_batch_size=_BATCH_BYTES
             )
             await connect(producer.start)
             self._producer = producer

@@ -5,13 +5,13 @@ from typing import Any
 
 import orjson
 
-from hifi.avro.ambiguity import ambiguous_unions
 from hifi.avro.derive import derive
 from hifi.avro.schema import AvroSchema, InvalidSchema, read_schema
-from hifi.avro.schema_fit import disagreements
 from hifi.pipe.avro_data import changes_after_check, described_data
 from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.runtime.errors import Misconfigured
+from hifi_kafka.avro.ambiguity import ambiguous_unions
+from hifi_kafka.avro.schema_fit import disagreements
 from hifi_kafka.declaration import AvroSettings, KafkaDestinationSettings
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import orjson
 
-from hifi.avro.encode import Encoder
 from hifi.avro.registry_client import AVRO, RegistryAccess, RegistryClient, RegistryRefused
 from hifi.avro.schema import AvroSchema, InvalidSchema, read_schema
-from hifi.avro.wire_format import header
 from hifi.runtime.errors import Misconfigured
+from hifi_kafka.avro.encode import Encoder
+from hifi_kafka.avro.wire_format import header
 from hifi_kafka.declaration import AvroSettings
 from hifi_kafka.destination.avro_schema import declared_schema
 

@@ -3,15 +3,14 @@
 import asyncio
 import zlib
 from collections.abc import Container
-from typing import Final, NamedTuple
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 
 from hifi.delivery.written_offsets import WrittenOffsets
 from hifi.kafka.admin import create_topic, known_partitions
-from hifi.kafka.clients import close
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import assigned_consumer, close, started_admin
 from hifi.kafka.topic_reader import read_ranges
 from hifi.runtime import log
 from hifi.runtime.errors import Missing
@@ -122,15 +121,7 @@ class PositionReader:
 
     async def _connect(self) -> None:
         partitions = await self._partitions_of_topic()
-        bootstrap, security = self._settings.bootstrap, self._settings.security
-        clients = (
-            AIOKafkaConsumer(
-                **client_options(bootstrap, security, self._pipe),
-                isolation_level="read_committed",
-                enable_auto_commit=False,
-            ),
-            AIOKafkaConsumer(**client_options(bootstrap, security, self._pipe), enable_auto_commit=False),
-        )
+        clients = (self._consumer("read_committed"), self._consumer("read_uncommitted"))
         try:
             for client in clients:
                 await client.start()
@@ -140,20 +131,25 @@ class PositionReader:
             raise
         self._clients, self.partitions = clients, partitions
 
+    def _consumer(self, isolation_level: str) -> AIOKafkaConsumer:
+        return assigned_consumer(
+            self._settings.bootstrap,
+            security=self._settings.security,
+            pipe=self._pipe,
+            isolation_level=isolation_level,
+        )
+
+    def _admin(self) -> AbstractAsyncContextManager[Any]:
+        return started_admin(self._settings.bootstrap, security=self._settings.security, pipe=self._pipe)
+
     async def require_topic(self) -> None:
         """Ask the cluster for the topic that gets the events.
 
         Raises:
             Missing: it is not there.
         """
-        admin = AIOKafkaAdminClient(
-            **client_options(self._settings.bootstrap, self._settings.security, self._pipe)
-        )
-        await admin.start()
-        try:
+        async with self._admin() as admin:
             self._require_topic(await admin.list_topics())
-        finally:
-            await admin.close()
 
     def _require_topic(self, topics: Container[str]) -> None:
         if self._events_topic not in topics:
@@ -164,11 +160,7 @@ class PositionReader:
 
     async def _partitions_of_topic(self) -> int:
         """The number of partitions; creates the topic if it is missing."""
-        admin = AIOKafkaAdminClient(
-            **client_options(self._settings.bootstrap, self._settings.security, self._pipe)
-        )
-        await admin.start()
-        try:
+        async with self._admin() as admin:
             topics = await admin.list_topics()
             self._require_topic(topics)
             if self._topic not in topics:
@@ -176,5 +168,3 @@ class PositionReader:
                 configs = {"cleanup.policy": "compact,delete", "retention.ms": str(RETENTION_DAYS * _DAY_MS)}
                 await create_topic(admin, self._topic, PARTITIONS, configs)
             return await known_partitions(admin, self._topic)  # the write has a time-out
-        finally:
-            await admin.close()

@@ -2,11 +2,10 @@
 
 from typing import Final
 
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import started_admin
 from hifi_kafka.declaration import KafkaDestinationSettings
 
 MAX_BATCH_BYTES: Final = 128 * 1024
@@ -47,19 +46,18 @@ class TopicLimit:
         return smaller_bytes < used_bytes
 
     async def _topic_bytes(self) -> int | None:
-        admin = AIOKafkaAdminClient(
-            **client_options(self._settings.bootstrap, self._settings.security, self._pipe)
-        )
+        settings = self._settings
+        resource = ConfigResource(ConfigResourceType.TOPIC, settings.topic)
         try:
-            await admin.start()
-            resource = ConfigResource(ConfigResourceType.TOPIC, self._settings.topic)
-            for answer in await admin.describe_configs([resource]):
-                for code, _, _, _, entries in answer.resources:
-                    values = {configuration[0]: configuration[1] for configuration in entries}
-                    if not code and values.get(_CONFIG):
-                        return int(values[_CONFIG])
+            async with started_admin(
+                settings.bootstrap, security=settings.security, pipe=self._pipe
+            ) as admin:
+                answers = await admin.describe_configs([resource])
         except KafkaError:
             return None
-        finally:
-            await admin.close()
+        for answer in answers:
+            for code, _, _, _, entries in answer.resources:
+                values = {configuration[0]: configuration[1] for configuration in entries}
+                if not code and values.get(_CONFIG):
+                    return int(values[_CONFIG])
         return None

@@ -19,8 +19,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from hifi.delivery.kind import OutboundEvent
 from hifi.delivery.written_offsets import WrittenOffsets
 from hifi.kafka.batches import begin_transaction, build_batches, forget_errors
-from hifi.kafka.clients import close
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import MAX_REQUEST_BYTES, close, transactional_producer
 from hifi.record.partitioner import partition_of
 from hifi.runtime.errors import Rejected, Retryable, Unacknowledged
 from hifi_kafka.declaration import KafkaDestinationSettings
@@ -28,7 +27,6 @@ from hifi_kafka.destination.positions import Position, PositionReader
 from hifi_kafka.destination.records import DestinationRecord
 
 RETRIED: Final = b"retried"
-MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
 _TRANSACTION_S: Final = 30
 
 
@@ -110,10 +108,12 @@ class TransactionalPartition:
             if self._failed:
                 await self._reader.require_topic()
             self._batch_bytes = self._reader.topic_limit.batch_bytes
-            producer = AIOKafkaProducer(
-                **client_options(self._settings.bootstrap, self._settings.security, self._pipe),
-                transactional_id=(b"hifi;" + self._position.owner + self._position.line).decode(),
-                transaction_timeout_ms=_TRANSACTION_S * 1000,
+            producer = transactional_producer(
+                self._settings.bootstrap,
+                (b"hifi;" + self._position.owner + self._position.line).decode(),
+                timeout_s=_TRANSACTION_S,
+                security=self._settings.security,
+                pipe=self._pipe,
                 max_request_size=MAX_REQUEST_BYTES,
                 max_batch_size=self._batch_bytes,
             )

@@ -6,12 +6,12 @@ from typing import Final
 
 from aiokafka import ConsumerRecord
 
-from hifi.avro import wire_format
-from hifi.avro.decode import decode
 from hifi.avro.registry_client import RegistryAccess, RegistryClient
-from hifi.avro.schemas_by_id import SchemasById
 from hifi.record.cloudevents.decode import KAFKA_CONTENT_TYPE
 from hifi.runtime.errors import Rejected
+from hifi_kafka.avro import wire_format
+from hifi_kafka.avro.decode import decode
+from hifi_kafka.avro.schemas_by_id import SchemasById
 from hifi_kafka.declaration import KafkaSource
 
 _JSON: Final = b"application/json"

@@ -1,8 +1,8 @@
-"""What each service may do in Kafka: its topics and groups, and the access control entries (ACLs) that allow it.
+"""The access of each service to Kafka: its topics and groups, and the access control entries (ACLs) that allow it.
 
 The table `access` is the only source of `hifi acl show`, `hifi acl apply` and the users of `hifi up --secure`. Kafka
-allows DESCRIBE to whoever may READ or WRITE, and idempotent writes to whoever may write. Transactions are used by the
-actors of a control plane, by manage and by collect: they give one instance at a time the right to take a step, to
+allows DESCRIBE to users that may READ or WRITE, and idempotent writes to those that may write. Transactions are used by
+the actors of a control plane, by manage and by collect: they give one instance at a time the right to take a step, to
 change the schema registry, or to read a source.
 """
 
@@ -48,7 +48,7 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What one principal needs. A name that ends with `*` stands for every name that begins with the rest."""
+    """The access of one principal. A name that ends with `*` stands for every name that begins with the rest."""
 
     reads: Sequence[str] = ()
     writes: Sequence[str] = ()
@@ -85,20 +85,20 @@ class Access:
 
 def access(topics: Topics, control: ControlTopics | None = None) -> Mapping[str, Access]:
     """Service, `publisher` or `operator` to what it needs on a stream, and on its control plane if there is one."""
-    by_user = _stream_access(topics)
-    by_user |= _principals_access(control or principal_topics(topics.stream), by_user)
+    accesses = _stream_access(topics)
+    accesses |= _principals_access(control or principal_topics(topics.stream), accesses)
     if control is not None:
-        by_user |= _control_access(topics, control, by_user)
+        accesses |= _control_access(topics, control, accesses)
     # Each service tells when its certificates expire.
-    return by_user | {
-        name: replace(needs, writes=[*needs.writes, topics.certificates])
-        for name, needs in by_user.items()
+    return accesses | {
+        name: replace(service_access, writes=[*service_access.writes, topics.certificates])
+        for name, service_access in accesses.items()
         if name not in (PUBLISHER, OPERATOR)
     }
 
 
 def connect_access(topics: Topics) -> Mapping[str, Access]:
-    """What a worker of Kafka Connect beside the stream needs, and the user with whom collect reads what it writes.
+    """The access of a worker of Kafka Connect beside the stream, and of the user as whom collect reads its topics.
 
     Their topics begin with `<stream>-connect.`, and those of the stream are not theirs. collect keeps the keys of rows
     in topics beside them (`hifi_debezium.source.kept_keys`).
@@ -121,13 +121,13 @@ def connect_access(topics: Topics) -> Mapping[str, Access]:
 
 
 def colours_access(topics: Topics, control: ControlTopics | None) -> Mapping[str, Access]:
-    """What `hifi colour` and the service colours need: on the Kafka of a colour, and on the control plane's.
+    """The access of `hifi colour` and of the service colours: on the Kafka of a colour, and on the control plane's.
 
     Args:
         topics: of the stream.
         control: topics of the control plane, or those of one colour on its Kafka; None: on the Kafka of a colour.
     """
-    everything = f"{topics.stream}.{ANY}"
+    stream_pattern = f"{topics.stream}.{ANY}"
     if control is None:
         # Backlogs are read from the newest records and the positions of groups, rollouts from the pipes. A colour that
         # wakes gets the write keys of the other one.
@@ -135,8 +135,8 @@ def colours_access(topics: Topics, control: ControlTopics | None) -> Mapping[str
             COLOURS: Access(
                 reads=[topics.pipes, topics.normalized, topics.enriched, topics.write_keys],
                 writes=[topics.write_keys],
-                describes=[everything],
-                describes_groups=[everything],
+                describes=[stream_pattern],
+                describes_groups=[stream_pattern],
             )
         }
     return {
@@ -153,8 +153,8 @@ def connect_group(topics: Topics) -> str:
     return f"{topics.stream}-connect"
 
 
-def _principals_access(topics: PrincipalTopics, without: Mapping[str, Access]) -> Mapping[str, Access]:
-    observe, publisher, operator = without["observe"], without[PUBLISHER], without[OPERATOR]
+def _principals_access(topics: PrincipalTopics, accesses: Mapping[str, Access]) -> Mapping[str, Access]:
+    observe, publisher, operator = accesses["observe"], accesses[PUBLISHER], accesses[OPERATOR]
     changed = [topics.principals, topics.audit]
     created = [*changed, topics.last_used]
     return {
@@ -176,23 +176,23 @@ def _principals_access(topics: PrincipalTopics, without: Mapping[str, Access]) -
 
 
 def _control_access(
-    topics: Topics, control: ControlTopics, without: Mapping[str, Access]
+    topics: Topics, control: ControlTopics, accesses: Mapping[str, Access]
 ) -> Mapping[str, Access]:
-    everything = f"{topics.stream}.{ANY}"
-    observe, publisher = without["observe"], without[PUBLISHER]
+    stream_pattern = f"{topics.stream}.{ANY}"
+    observe, publisher = accesses["observe"], accesses[PUBLISHER]
     return {
         "observe": replace(
             observe,
             reads=[*observe.reads, control.actions, control.colours, control.certificates],
             writes=[*observe.writes, control.health],
         ),
-        "collect": replace(without["collect"], reads=[*without["collect"].reads, control.colours]),
+        "collect": replace(accesses["collect"], reads=[*accesses["collect"].reads, control.colours]),
         "scale": Access(
             # Backlogs are read from the newest records of the one and the positions of records in the other.
             reads=[control.health, control.actions, topics.normalized, topics.enriched],
             writes=[control.actions],
-            describes=[everything],
-            describes_groups=[everything],
+            describes=[stream_pattern],
+            describes_groups=[stream_pattern],
             transactional_ids=[control.actor],
         ),
         "deploy": Access(
@@ -205,8 +205,8 @@ def _control_access(
                 control.deployments,
             ],
             writes=[control.actions, control.deployments],
-            describes=[everything],
-            describes_groups=[everything],
+            describes=[stream_pattern],
+            describes_groups=[stream_pattern],
             transactional_ids=[control.actor, control.deployer],
         ),
         "rollout": Access(
@@ -262,7 +262,7 @@ def _control_access(
 
 def _stream_access(topics: Topics) -> dict[str, Access]:
     retries = topics.retry_in_prefix + ANY
-    everything = f"{topics.stream}.{ANY}"
+    stream_pattern = f"{topics.stream}.{ANY}"
     replayed = (topics.raw, topics.normalized, topics.retry_out, topics.replays)
     return {
         "ingest": Access(
@@ -350,18 +350,18 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
             describes_groups=[topics.group("normalize"), topics.group("enrich")],
         ),
         "observe": Access(
-            reads=[everything],
+            reads=[stream_pattern],
             writes=[topics.minutes, topics.watermarks, topics.alarms, *replayed],
             groups=[topics.group("observe")],
-            describes_groups=[everything],
+            describes_groups=[stream_pattern],
         ),
         PUBLISHER: Access(
             reads=[topics.pipes, topics.write_keys, topics.key_uses],
             writes=[topics.pipes, topics.write_keys],
-            creates=[everything],
+            creates=[stream_pattern],
         ),
         OPERATOR: Access(
-            reads=[everything], writes=[*replayed, topics.destinations], describes_groups=[everything]
+            reads=[stream_pattern], writes=[*replayed, topics.destinations], describes_groups=[stream_pattern]
         ),
     }
 

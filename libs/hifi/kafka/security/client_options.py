@@ -61,17 +61,17 @@ def client_options(
     Raises:
         Misconfigured: a setting is wrong, or a file cannot be used.
     """
-    of_pipe = security is not None
+    from_pipe = security is not None
     security = security or security_of(bootstrap)
     options: dict[str, Any] = {"bootstrap_servers": bootstrap}
-    if of_pipe:
+    if from_pipe:
         options["security_protocol"] = JudgedProtocol(security.protocol, pipe)
     elif security.protocol != "PLAINTEXT":
         options["security_protocol"] = security.protocol
     if security.protocol == "PLAINTEXT":
         return options
     if security.tls:
-        if not of_pipe:
+        if not from_pipe:
             _note_files(security)
         options["ssl_context"] = newest_credentials.context(functools.partial(_ssl_context, security))
     if security.sasl:
@@ -82,7 +82,7 @@ def client_options(
                 security.user,
                 _secret(security),
                 security.token_scope,
-                judged=of_pipe,
+                from_pipe=from_pipe,
                 pipe=pipe,
             )
         else:
@@ -127,7 +127,7 @@ def java_client_options(bootstrap: str, security: KafkaSecurity | None = None) -
 
 
 def _note_files(security: KafkaSecurity) -> None:
-    """Note the certificates of the mesh's own Kafka, so that their expiry is told."""
+    """Note the certificates of the mesh's own Kafka, so that their expiry is reported."""
     if security.ca_file is not None:
         IN_USE.use_authorities(KAFKA_AUTHORITIES, security.ca_file)
     if security.certificate_file is not None:

@@ -29,9 +29,9 @@ class JudgedProtocol(str):
             protocol: name, as Kafka has it.
             pipe: for which the servers are judged; None: only entries for all pipes hold.
         """
-        judged = super().__new__(cls, protocol)
-        judged.pipe = pipe
-        return judged
+        judged_protocol = super().__new__(cls, protocol)
+        judged_protocol.pipe = pipe
+        return judged_protocol
 
 
 class _JudgedLoop:
@@ -77,10 +77,10 @@ async def open_stream(
 def apply() -> None:
     """Patch all aiokafka connections of this process; calling it again does nothing."""
     if not hasattr(AIOKafkaConnection.connect, "judges"):
-        AIOKafkaConnection.connect = _judged(AIOKafkaConnection.connect)
+        AIOKafkaConnection.connect = _with_judged_loop(AIOKafkaConnection.connect)
 
 
-def _judged(connect: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
+def _with_judged_loop(connect: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
     @functools.wraps(connect)
     async def patched(self: Any) -> Any:
         if not isinstance(self._security_protocol, JudgedProtocol):

@@ -61,9 +61,9 @@ def _with_newest(connect: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Aw
 
 
 def _note_broker(connection: Any) -> None:
-    """Note the certificate of a broker of the mesh's own Kafka, so that its expiry is told."""
-    of_pipe = isinstance(connection._security_protocol, JudgedProtocol)  # noqa: SLF001
+    """Note the certificate of a broker of the mesh's own Kafka, so that its expiry is reported."""
+    from_pipe = isinstance(connection._security_protocol, JudgedProtocol)  # noqa: SLF001
     writer = connection._writer  # noqa: SLF001
-    certificate = None if of_pipe or writer is None else writer.get_extra_info("peercert")
+    certificate = None if from_pipe or writer is None else writer.get_extra_info("peercert")
     if certificate:
         IN_USE.note_peer(BROKER, f"{connection.host}:{connection.port}", certificate["notAfter"])

@@ -31,7 +31,7 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
         client_secret: str,
         scope: str = "",
         *,
-        judged: bool = False,
+        from_pipe: bool = False,
         pipe: str | None = None,
     ) -> None:
         """Fetch nothing yet.
@@ -41,11 +41,11 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
             client_id: of the client.
             client_secret: of the client.
             scope: to request; empty: none.
-            judged: a pipe names the endpoint, so its address must be allowed.
+            from_pipe: a pipe names the endpoint, so its address must be allowed.
             pipe: for which it is judged; None: only entries for all pipes hold.
         """
         self._url = url
-        self._judged, self._pipe = judged, pipe
+        self._from_pipe, self._pipe = from_pipe, pipe
         pair = f"{urllib.parse.quote_plus(client_id)}:{urllib.parse.quote_plus(client_secret)}"
         self._authorization = "Basic " + base64.b64encode(pair.encode()).decode()
         self._scope = scope
@@ -64,22 +64,22 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
         return self._token
 
     def _fetch(self) -> tuple[str, float]:
-        form = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
+        fields = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
         headers = {
             "Authorization": self._authorization,
             "Accept": "application/json",
             "Content-Type": "application/x-www-form-urlencoded",
         }
-        parts = urllib.parse.urlsplit(self._url)
-        connection = self._connection(parts)
+        url = urllib.parse.urlsplit(self._url)
+        connection = self._connection(url)
         try:
-            target = urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
-            connection.request("POST", target, urllib.parse.urlencode(form), headers)
+            target = urllib.parse.urlunsplit(("", "", url.path or "/", url.query, ""))
+            connection.request("POST", target, urllib.parse.urlencode(fields), headers)
             answer = connection.getresponse()
             if answer.status != http.HTTPStatus.OK:
                 raise ValueError(f"HTTP {answer.status}")
-            granted = json.loads(answer.read(_ANSWER_BYTES))
-            return str(granted["access_token"]), float(granted.get("expires_in", 60))
+            grant = json.loads(answer.read(_ANSWER_BYTES))
+            return str(grant["access_token"]), float(grant.get("expires_in", 60))
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
             raise KafkaConnectionError(
                 f"the token endpoint {self._url} gave no access token: {error!r}"
@@ -87,12 +87,12 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
         finally:
             connection.close()
 
-    def _connection(self, parts: urllib.parse.SplitResult) -> http.client.HTTPConnection:
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=_ANSWER_S)
-        if self._judged:
-            judged = functools.partial(_judged_connection, self._pipe)
-            connection._create_connection = judged  # type: ignore[attr-defined]  # noqa: SLF001
+    def _connection(self, url: urllib.parse.SplitResult) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+        connection = kind(url.hostname or "", url.port, timeout=_ANSWER_S)
+        if self._from_pipe:
+            create_connection = functools.partial(_judged_connection, self._pipe)
+            connection._create_connection = create_connection  # type: ignore[attr-defined]  # noqa: SLF001
         return connection
 
 

@@ -77,7 +77,7 @@ async def _cause(client: Any, host: str, port: int) -> str | None:
 
 
 async def _sasl_cause(client: Any, host: str, port: int) -> str | None:
-    at, cause = f"{host}:{port}", None
+    address, cause = f"{host}:{port}", None
     mechanism, user = client._sasl_mechanism, client._sasl_plain_username  # noqa: SLF001
     try:
         connection = await create_conn(
@@ -93,13 +93,16 @@ async def _sasl_cause(client: Any, host: str, port: int) -> str | None:
             sasl_oauth_token_provider=client._sasl_oauth_token_provider,  # noqa: SLF001
         )
     except (SaslAuthenticationFailed, AuthenticationFailedError) as error:
-        who = f"the user {user}" if user else "the access token"
+        identity = f"the user {user}" if user else "the access token"
         cause = (
-            f"Kafka at {at} refuses {who} ({mechanism}): {_text(error)}; check HIFI_KAFKA_SECURITY_USER and "
+            f"Kafka at {address} refuses {identity} ({mechanism}): {_text(error)}; check HIFI_KAFKA_SECURITY_USER and "
             "HIFI_KAFKA_SECURITY_PASSWORD_FILE"
         )
     except UnsupportedSaslMechanismError:
-        cause = f"Kafka at {at} does not enable HIFI_KAFKA_SECURITY_MECHANISM={mechanism}; name one that it enables"
+        cause = (
+            f"Kafka at {address} does not enable HIFI_KAFKA_SECURITY_MECHANISM={mechanism}; "
+            "name one that it enables"
+        )
     except KafkaConnectionError as error:
         cause = _text(error) if "token endpoint" in _text(error) else None
     except (KafkaError, OSError, TimeoutError):

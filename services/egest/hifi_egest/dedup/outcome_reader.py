@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import assigned_consumer
 from hifi.kafka.topic_reader import read_ranges
 from hifi.kafka.topics import Topics
 from hifi.record.fields import fields
@@ -158,11 +158,8 @@ class OutcomeReader:
     async def _connect(self) -> None:
         if self._consumer is not None:
             return
-        self._consumer = AIOKafkaConsumer(
-            **client_options(self._bootstrap),
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            fetch_max_wait_ms=50,
+        self._consumer = assigned_consumer(
+            self._bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=50
         )
         await self._consumer.start()
         # The result is not used: the call makes the client look up the leaders of all topics before they are needed.

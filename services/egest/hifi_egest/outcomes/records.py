@@ -1,4 +1,4 @@
-"""The records that egest writes for an outcome: retry, dead letter and receipt. Pure."""
+"""The records that egest writes for an outcome: retry, dead letter, which is counted, and receipt."""
 
 from collections.abc import Sequence
 

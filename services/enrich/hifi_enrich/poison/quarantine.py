@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from hifi.delivery.dead_letters.record import dead_letter
+from hifi.kafka.clients import assigned_consumer
 from hifi.kafka.group_offsets import GroupOffsets, StartOffsets
 from hifi.kafka.producer import Producer
-from hifi.kafka.security import client_options
 from hifi.kafka.topics import Topics
 from hifi.record.fields import fields
 from hifi.record.headers import PIPE
@@ -149,7 +149,7 @@ class PoisonQuarantine:
 
     async def _quarantine(self, offset_range: OffsetRange) -> None:
         topic_partition = TopicPartition(self._topics.normalized, offset_range.partition)
-        consumer = AIOKafkaConsumer(**client_options(self._settings.kafka), enable_auto_commit=False)
+        consumer = assigned_consumer(self._settings.kafka)
         producer = Producer(self._settings.kafka, f"{self._settings.instance}-quarantine")
         try:
             await consumer.start()

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
-from hifi.avro.compatibility import incompatibilities
 from hifi.avro.schema import AvroSchema
+from hifi_manage.schemas.compatibility import incompatibilities
 
 
 class Level(StrEnum):

@@ -7,11 +7,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import admin_client, assigned_consumer
 from hifi.kafka.topics import Topics
 from hifi.runtime.clock import monotonic_s, now_us
 from hifi_observe.settings import ObserveSettings
@@ -63,11 +62,10 @@ class ChainReader:
         while not self._pipes():
             await asyncio.sleep(_IDLE_S)
         bootstrap = self._settings.kafka
-        admin = AIOKafkaAdminClient(**client_options(bootstrap))
-        end_consumer = AIOKafkaConsumer(**client_options(bootstrap), enable_auto_commit=False)
-        marker_consumer = AIOKafkaConsumer(
-            **client_options(bootstrap),
-            enable_auto_commit=False,
+        admin = admin_client(bootstrap)
+        end_consumer = assigned_consumer(bootstrap)
+        marker_consumer = assigned_consumer(
+            bootstrap,
             isolation_level="read_committed",
             auto_offset_reset="none",
             max_partition_fetch_bytes=_FETCH_BYTES,

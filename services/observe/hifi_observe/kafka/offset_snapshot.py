@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import admin_client
 from hifi.kafka.topics import Topics
 from hifi.pipe.lookup_problems import problems_of
 from hifi.runtime.clock import now_us
@@ -27,7 +26,7 @@ class OffsetSnapshotReader:
     """Reads snapshots of many partition numbers at once."""
 
     def __init__(self, bootstrap: str, topics: Topics) -> None:
-        self._admin = AIOKafkaAdminClient(**client_options(bootstrap))
+        self._admin = admin_client(bootstrap)
         self._topics = topics
         self._names = read_topics(topics)
         self.lookup_problems: dict[str, str] = {}

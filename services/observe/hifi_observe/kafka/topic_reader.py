@@ -6,9 +6,7 @@ from typing import Any, Final
 
 from aiokafka.errors import IllegalStateError, KafkaError
 
-from hifi.kafka.adaptive_fetcher import AdaptiveConsumer
-from hifi.kafka.clients import close
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import adaptive_consumer, close
 from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topics import Topics
 from hifi.runtime import log
@@ -37,11 +35,8 @@ logger = log.get(__name__)
 
 def bare_consumer(settings: ServiceSettings) -> Any:
     """A consumer without a group. It fetches large batches: a record may wait half a second, which saves CPU time."""
-    return AdaptiveConsumer(
-        **client_options(settings.kafka),
-        client_id=settings.instance,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
+    return adaptive_consumer(
+        settings,
         fetch_max_wait_ms=_WAIT_MS,
         fetch_max_bytes=4 * 1024 * 1024,
         max_partition_fetch_bytes=_FETCH_BYTES,

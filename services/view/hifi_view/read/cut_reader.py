@@ -5,11 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from hifi.kafka.clients import topic_consumer
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import started_admin, topic_consumer
 from hifi.kafka.topics import Topics
 from hifi.pipe.view import ViewedTopic
 from hifi.runtime import log
@@ -73,23 +71,16 @@ class CutReader:
     async def _read(self) -> None:
         kafka = self._settings.kafka
         cuts = Cuts(len(self._services))
-        admin = AIOKafkaAdminClient(**client_options(kafka))
-        try:
-            await admin.start()
-            async with topic_consumer(kafka, self._settings.instance) as consumer:
-                while True:
-                    time_us = now_us()
-                    cuts.begin(time_us, await self._end_offsets(consumer, self._raw))
-                    for index, service in enumerate(self._services):
-                        committed_offsets = await self._committed_offsets(admin, service)
-                        cuts.advance(
-                            index, committed_offsets, await self._end_offsets(consumer, service.writes)
-                        )
-                    for cut in cuts.take():
-                        self._on_cut(cut)
-                    await asyncio.sleep(self._settings.view_complete_interval_s)
-        finally:
-            await admin.close()
+        async with started_admin(kafka) as admin, topic_consumer(kafka, self._settings.instance) as consumer:
+            while True:
+                time_us = now_us()
+                cuts.begin(time_us, await self._end_offsets(consumer, self._raw))
+                for index, service in enumerate(self._services):
+                    committed_offsets = await self._committed_offsets(admin, service)
+                    cuts.advance(index, committed_offsets, await self._end_offsets(consumer, service.writes))
+                for cut in cuts.take():
+                    self._on_cut(cut)
+                await asyncio.sleep(self._settings.view_complete_interval_s)
 
     async def _end_offsets(self, consumer: Any, topic: str) -> Offsets:
         topic_partitions = [TopicPartition(topic, partition) for partition in range(self._partitions)]
@@ -97,7 +88,7 @@ class CutReader:
         return {topic_partition.partition: offset for topic_partition, offset in end_offsets.items()}
 
     @staticmethod
-    async def _committed_offsets(admin: AIOKafkaAdminClient, service: _Service) -> Offsets:
+    async def _committed_offsets(admin: Any, service: _Service) -> Offsets:
         offsets = await admin.list_consumer_group_offsets(service.group)
         return {
             topic_partition.partition: max(0, committed.offset)

@@ -11,9 +11,7 @@ from typing import Any, Final, TypeVar
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from hifi.kafka.adaptive_fetcher import AdaptiveConsumer
-from hifi.kafka.clients import close
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import adaptive_consumer, close
 from hifi.kafka.topic_identity import topic_identity
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.registry import PipeRegistry
@@ -175,13 +173,8 @@ class FollowedView:
         raw_identity = await topic_identity(self._settings.kafka, self._settings.topics.raw)
         read_identity = await topic_identity(self._settings.kafka, topic)
         await self._open(Logs(raw_identity.topic, read_identity.topic))
-        consumer = AdaptiveConsumer(
-            **client_options(self._settings.kafka),
-            client_id=self._settings.instance,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            fetch_max_wait_ms=_FETCH_WAIT_MS,
-            max_partition_fetch_bytes=_FETCH_BYTES,
+        consumer = adaptive_consumer(
+            self._settings, fetch_max_wait_ms=_FETCH_WAIT_MS, max_partition_fetch_bytes=_FETCH_BYTES
         )
         try:
             await consumer.start()

@@ -11,9 +11,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from tests.support.kafka.secured_kafka import SecuredKafka
 from typer.testing import CliRunner
 
+from hifi.kafka.acl_admin import create_acls
 from hifi.kafka.security import use
 from hifi.kafka.security.access import access, user
-from hifi.kafka.security.acl_admin import create_acls
 from hifi.kafka.topic_check import TopicCheck
 from hifi.kafka.topics import Topics
 from hifi.pipe.registry import publish, read_registry, stream_record

@@ -31,5 +31,5 @@ def payload(message: bytes) -> bytes:
 
 
 def header(schema: int) -> bytes:
-    """What comes before a value with the schema of this id."""
+    """The bytes before a value with the schema of this id."""
     return _HEADER.pack(_MAGIC, schema)

@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.admin import CreateAclsRequest_v1, DescribeAclsRequest
 from aiokafka.protocol.api import Request
 
+from hifi.kafka.clients import started_admin
 from hifi.kafka.security.access import Acl, Operation, Resource
-from hifi.kafka.security.client_options import client_options
 from hifi.runtime.errors import Misconfigured, Retryable
 
 _ANSWER_S: Final = 20.0
@@ -69,10 +68,8 @@ async def create_acls(bootstrap: str, declared: Mapping[str, Iterable[Acl]]) -> 
         Misconfigured: Kafka has no authorizer, or does not allow it.
         Retryable: Kafka does not answer.
     """
-    admin = AIOKafkaAdminClient(**client_options(bootstrap))
     try:
-        async with asyncio.timeout(_ANSWER_S):
-            await admin.start()
+        async with asyncio.timeout(_ANSWER_S), started_admin(bootstrap) as admin:
             missing = await _missing(admin, declared)
             if missing:
                 answer = await admin._send_request(_CreateAcls(missing))  # noqa: SLF001
@@ -83,8 +80,6 @@ async def create_acls(bootstrap: str, declared: Mapping[str, Iterable[Acl]]) -> 
             return len(missing)
     except (KafkaError, OSError, TimeoutError) as error:
         raise Retryable(f"Kafka at {bootstrap} did not create the ACLs: {error!r}") from error
-    finally:
-        await admin.close()
 
 
 async def missing_acls(bootstrap: str, declared: Mapping[str, Iterable[Acl]]) -> list[tuple[str, Acl]] | None:
@@ -94,17 +89,13 @@ async def missing_acls(bootstrap: str, declared: Mapping[str, Iterable[Acl]]) ->
         Misconfigured: Kafka does not allow it.
         Retryable: Kafka does not answer.
     """
-    admin = AIOKafkaAdminClient(**client_options(bootstrap))
     try:
-        async with asyncio.timeout(_ANSWER_S):
-            await admin.start()
+        async with asyncio.timeout(_ANSWER_S), started_admin(bootstrap) as admin:
             return await _missing(admin, declared)
     except NoAuthorizer:
         return None
     except (KafkaError, OSError, TimeoutError) as error:
         raise Retryable(f"Kafka at {bootstrap} did not list the ACLs: {error!r}") from error
-    finally:
-        await admin.close()
 
 
 async def _missing(admin: Any, declared: Mapping[str, Iterable[Acl]]) -> list[tuple[str, Acl]]:

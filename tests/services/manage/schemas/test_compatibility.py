@@ -11,8 +11,8 @@ from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibi
 from avro.schema import parse
 from fastavro.utils import generate_many
 
-from hifi.avro.compatibility import incompatibilities
 from hifi.avro.schema import AvroSchema, read_schema
+from hifi_manage.schemas.compatibility import incompatibilities
 
 
 def schema(tree: Any) -> AvroSchema:

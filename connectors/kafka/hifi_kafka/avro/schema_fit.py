@@ -20,7 +20,7 @@ _NUMBERS: Final = {
 
 
 def disagreements(json_schema: Any, name: str, declared: AvroSchema, *, drop_unknown: bool) -> list[str]:
-    """What the JSON Schema allows and the Avro schema does not take, each with the field; empty: they agree.
+    """Values that the JSON Schema allows and the Avro schema does not take, each with the field; empty: they agree.
 
     Constraints on texts are not compared: whether a text is a date or a symbol of an enum shows with each event.
 
@@ -51,7 +51,7 @@ class _Comparison:
         self._pairs = 0
 
     def problems(self, derived: Any, declared: Any, path: str) -> Iterator[str]:
-        """What is wrong at a path."""
+        """The disagreements at a path."""
         self._pairs += 1
         if self._pairs > _MOST_PAIRS:
             raise Misconfigured(f"the schemas have more than {_MOST_PAIRS:,} pairs of types to compare")
@@ -102,7 +102,7 @@ class _Comparison:
     ) -> Iterator[str]:
         declared_fields = {field["name"]: field for field in declared}
         for field in derived:
-            where, declared_field = f"{path}/{field['name']}", declared_fields.pop(field["name"], None)
+            field_path, declared_field = f"{path}/{field['name']}", declared_fields.pop(field["name"], None)
             if declared_field is not None:
                 optional = "default" in field and (
                     "default" in declared_field or _takes_null(declared_field["type"])
@@ -112,9 +112,9 @@ class _Comparison:
                     types = [
                         branch for branch in types if branch != "null"
                     ]  # it may be missing, but the default is there
-                yield from self.problems(types, declared_field["type"], where)
+                yield from self.problems(types, declared_field["type"], field_path)
             elif not self._drop_unknown:
-                yield f"{where}: the JSON Schema has the field, and the Avro schema does not"
+                yield f"{field_path}: the JSON Schema has the field, and the Avro schema does not"
         for name, field in declared_fields.items():
             if "default" not in field and not _takes_null(field["type"]):
                 yield f"{path}/{name}: the Avro schema needs the field, and the JSON Schema does not have it"

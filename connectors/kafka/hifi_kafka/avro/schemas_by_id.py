@@ -15,7 +15,7 @@ _NOT_FOUND: Final = 404
 _UNKNOWN_S: Final = 10.0
 """A registry is asked again for an id that it does not know after this time, seconds."""
 
-_Found: TypeAlias = AvroSchema | Rejected
+_Answer: TypeAlias = AvroSchema | Rejected
 
 
 class SchemasById:
@@ -30,7 +30,7 @@ class SchemasById:
         """
         self._client = client
         self._clock = clock
-        self._answers: OrderedDict[int, tuple[_Found, float]] = OrderedDict()
+        self._answers: OrderedDict[int, tuple[_Answer, float]] = OrderedDict()
 
     async def load(self, ids: Iterable[int]) -> None:
         """Ask for the ids that are not known.
@@ -62,7 +62,7 @@ class SchemasById:
         answer_until = self._answers.get(schema)
         return answer_until is not None and self._clock() < answer_until[1]
 
-    async def _ask(self, schema: int) -> tuple[_Found, float]:
+    async def _ask(self, schema: int) -> tuple[_Answer, float]:
         try:
             schema_text = await self._client.schema(schema)
         except RegistryRefused as error:

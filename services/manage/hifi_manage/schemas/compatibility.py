@@ -44,7 +44,7 @@ class _Resolution:
         self._pairs = 0
 
     def problems(self, reader: Any, writer: Any, path: str) -> Iterator[str]:
-        """What is wrong at a path."""
+        """The incompatibilities at a path."""
         self._pairs += 1
         if self._pairs > _MOST_PAIRS:
             raise _TooManyPairs
@@ -55,7 +55,7 @@ class _Resolution:
         elif isinstance(reader, list):
             if all(any(True for _ in self.problems(branch, writer, path)) for branch in reader):
                 names = ", ".join(branch_name(branch) for branch in reader)
-                yield f"{_at(path)}: {branch_name(writer)} is none of the reader's types {names}"
+                yield f"{_location(path)}: {branch_name(writer)} is none of the reader's types {names}"
         else:
             yield from self._single(reader, writer, path)
 
@@ -64,9 +64,9 @@ class _Resolution:
         kind, writer_type = reader["type"], writer["type"]
         if kind != writer_type and {kind, writer_type} != {"record", "error"}:
             if kind not in _PROMOTIONS.get(writer_type, ()):
-                yield f"{_at(path)}: the writer's type {writer_type} cannot be read as {kind}"
+                yield f"{_location(path)}: the writer's type {writer_type} cannot be read as {kind}"
         elif kind in _NAMED and not _same_name(reader, writer):
-            yield f"{_at(path)}: the writer's {writer['name']} and the reader's {reader['name']} differ in name"
+            yield f"{_location(path)}: the writer's {writer['name']} and the reader's {reader['name']} differ in name"
         elif kind in {"record", "error"}:
             pair = (reader["name"], writer["name"])
             if pair not in self._comparing:  # else whoever compares them sees to it
@@ -89,8 +89,8 @@ class _Resolution:
                 yield from self.problems(field["type"], writer_field["type"], f"{path}/{field['name']}")
             elif "default" not in field:
                 yield (
-                    f"{_at(path + '/' + field['name'])}: the writer does not have the field, and the reader's has no"
-                    " default"
+                    f"{_location(path + '/' + field['name'])}: the writer does not have the field, and the reader's has"
+                    " no default"
                 )
 
 
@@ -98,12 +98,12 @@ def _simple(reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> 
     """Compare two types of the same kind that have no types within."""
     if reader["type"] == "enum" and "default" not in reader:
         if missing := sorted(set(writer["symbols"]) - set(reader["symbols"])):
-            yield f"{_at(path)}: the reader has no symbol {', '.join(missing)}, and no default symbol"
+            yield f"{_location(path)}: the reader has no symbol {', '.join(missing)}, and no default symbol"
     elif reader["type"] == "fixed" and reader["size"] != writer["size"]:
-        yield f"{_at(path)}: the writer's size is {writer['size']} and the reader's {reader['size']}"
+        yield f"{_location(path)}: the writer's size is {writer['size']} and the reader's {reader['size']}"
     decimals = _decimal(reader), _decimal(writer)
     if None not in decimals and decimals[0] != decimals[1]:
-        yield f"{_at(path)}: the decimals differ in precision or scale"
+        yield f"{_location(path)}: the decimals differ in precision or scale"
 
 
 def _same_name(reader: Mapping[str, Any], writer: Mapping[str, Any]) -> bool:
@@ -111,9 +111,9 @@ def _same_name(reader: Mapping[str, Any], writer: Mapping[str, Any]) -> bool:
     return _unqualified(reader["name"]) == _unqualified(name) or name in _aliases(reader)
 
 
-def _aliases(named: Mapping[str, Any]) -> Iterator[str]:
-    namespace = named["name"].rpartition(".")[0]
-    for alias in named.get("aliases", ()):
+def _aliases(named_type: Mapping[str, Any]) -> Iterator[str]:
+    namespace = named_type["name"].rpartition(".")[0]
+    for alias in named_type.get("aliases", ()):
         yield alias if "." in alias or not namespace else f"{namespace}.{alias}"
 
 
@@ -125,5 +125,5 @@ def _decimal(node: Mapping[str, Any]) -> tuple[int, int] | None:
     return (node["precision"], node.get("scale", 0)) if node.get("logicalType") == "decimal" else None
 
 
-def _at(path: str) -> str:
+def _location(path: str) -> str:
     return path or "the schema"

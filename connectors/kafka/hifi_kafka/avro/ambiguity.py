@@ -19,27 +19,29 @@ class _UnionSearch:
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
 
-    def ambiguous(self, node: Any, path: str, within: tuple[str, ...]) -> Iterator[str]:
+    def ambiguous(self, node: Any, path: str, enclosing: tuple[str, ...]) -> Iterator[str]:
         node = definition(node, self._names)
         if isinstance(node, list):
-            yield from self._of_branches(node, path)
+            yield from self._ambiguous_pairs(node, path)
             for branch in node:
-                yield from self.ambiguous(branch, path, within)
-        elif node["type"] in {"record", "error"} and node["name"] not in within:
+                yield from self.ambiguous(branch, path, enclosing)
+        elif node["type"] in {"record", "error"} and node["name"] not in enclosing:
             for field in node["fields"]:
-                yield from self.ambiguous(field["type"], f"{path}/{field['name']}", (*within, node["name"]))
+                yield from self.ambiguous(
+                    field["type"], f"{path}/{field['name']}", (*enclosing, node["name"])
+                )
         elif node["type"] == "array":
-            yield from self.ambiguous(node["items"], f"{path}/0", within)
+            yield from self.ambiguous(node["items"], f"{path}/0", enclosing)
         elif node["type"] == "map":
-            yield from self.ambiguous(node["values"], f"{path}/*", within)
+            yield from self.ambiguous(node["values"], f"{path}/*", enclosing)
 
-    def _of_branches(self, branches: Sequence[Any], path: str) -> Iterator[str]:
+    def _ambiguous_pairs(self, branches: Sequence[Any], path: str) -> Iterator[str]:
         for first, second in combinations(branches, 2):
-            if self._alike(definition(first, self._names), definition(second, self._names)):
+            if self._overlap(definition(first, self._names), definition(second, self._names)):
                 names = f"{branch_name(first)} and {branch_name(second)}"
                 yield f"{path or 'the data'}: a JSON value may be either of {names}; keep one, or put them into fields"
 
-    def _alike(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    def _overlap(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
         kinds = {str(first["type"]), str(second["type"])}
         if kinds <= _TEXT:
             return bool(kinds & _BASE64)

@@ -14,12 +14,12 @@ from fastavro.utils import generate_many
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi.avro.ambiguity import ambiguous_unions
-from hifi.avro.decode import decode
-from hifi.avro.encode import Encoder
 from hifi.avro.schema import InvalidSchema, read_schema
 from hifi.runtime import exact_json
 from hifi.runtime.errors import Rejected
+from hifi_kafka.avro.ambiguity import ambiguous_unions
+from hifi_kafka.avro.decode import decode
+from hifi_kafka.avro.encode import Encoder
 
 
 def of(base: str, logical: str, **more: Any) -> dict[str, Any]:

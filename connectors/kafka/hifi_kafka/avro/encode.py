@@ -39,7 +39,7 @@ class _Unfit(Exception):
         self.reason = reason
         self.path = path
 
-    def within(self, name: str) -> "_Unfit":
+    def nested_in(self, name: str) -> "_Unfit":
         return _Unfit(self.reason, (name, *self.path))
 
 
@@ -68,9 +68,9 @@ class Encoder:
         self._compiler.losses = 0
         try:
             converted = self._convert(value)
-        except _Unfit as why:
-            pointer = json_pointer(why.path)
-            detail = f"{pointer or 'the value'} does not fit the Avro schema: {why.reason}"
+        except _Unfit as unfit:
+            pointer = json_pointer(unfit.path)
+            detail = f"{pointer or 'the value'} does not fit the Avro schema: {unfit.reason}"
             raise Rejected("avro-schema", detail, pointer) from None
         except RecursionError:
             raise Rejected("avro-schema", "the value is nested too deeply for Avro") from None
@@ -90,15 +90,15 @@ class _Compiler:
     def __init__(self, names: Mapping[str, Any], *, drop: bool) -> None:
         self._names = names
         self._drop = drop
-        self._of_names: dict[str, Convert] = {}
+        self._conversions: dict[str, Convert] = {}
         self.losses = 0
         """Parts of the current value that were left out or rounded so far."""
 
-    def _counted(self, of: Convert, keeps: Callable[[Any, Any], bool]) -> Convert:
+    def _counted(self, conversion: Convert, keeps: Callable[[Any, Any], bool]) -> Convert:
         """A conversion that counts a loss where a value is not kept."""
 
         def convert(value: Any) -> Any:
-            converted = of(value)
+            converted = conversion(value)
             if not keeps(value, converted):
                 self.losses += 1
             return converted
@@ -128,50 +128,50 @@ class _Compiler:
         return _map(self.convert(node["values"])) if kind == "map" else self.convert(kind)
 
     def _named(self, name: str, node: Mapping[str, Any] | None = None) -> Convert:
-        if name not in self._of_names:
-            self._of_names[name] = self._later(name)
+        if name not in self._conversions:
+            self._conversions[name] = self._recursive(name)
             named_type = self._names[name] if node is None else node
             if named_type["type"] in {"record", "error"}:
-                self._of_names[name] = self._record(named_type["fields"])
+                self._conversions[name] = self._record(named_type["fields"])
             elif named_type["type"] == "enum":
-                self._of_names[name] = _enum(named_type["symbols"])
+                self._conversions[name] = _enum(named_type["symbols"])
             else:
-                self._of_names[name] = _fixed(named_type["size"])
-        return self._of_names[name]
+                self._conversions[name] = _fixed(named_type["size"])
+        return self._conversions[name]
 
-    def _later(self, name: str) -> Convert:
+    def _recursive(self, name: str) -> Convert:
         """The conversion of a type that contains itself, which is being made."""
 
         def convert(value: Any) -> Any:
-            return self._of_names[name](value)
+            return self._conversions[name](value)
 
         return convert
 
     def _union(self, branches: Sequence[Any]) -> Convert:
-        typed = [(branch_name(branch), self.convert(branch)) for branch in branches if branch != "null"]
+        conversions = [(branch_name(branch), self.convert(branch)) for branch in branches if branch != "null"]
         names = ", ".join(branch_name(branch) for branch in branches)
 
         def convert(value: Any) -> Any:
             if value is None and "null" in branches:
                 return None
-            before, least, nearest = self.losses, -1, None
-            for tag, of in typed:
+            before, fewest_losses, best = self.losses, -1, None
+            for tag, conversion in conversions:
                 self.losses = before
                 try:
-                    converted = of(value)
+                    converted = conversion(value)
                 except _Unfit:
-                    if len(typed) == 1:
+                    if len(conversions) == 1:
                         raise  # it names the field within
                     continue
-                lost = self.losses - before
-                if least < 0 or lost < least:
-                    least, nearest = lost, (tag, converted)
-                if not lost:
+                losses = self.losses - before
+                if fewest_losses < 0 or losses < fewest_losses:
+                    fewest_losses, best = losses, (tag, converted)
+                if not losses:
                     break
-            self.losses = before + max(least, 0)
-            if nearest is None:
+            self.losses = before + max(fewest_losses, 0)
+            if best is None:
                 raise _Unfit(f"it is none of {names}")
-            return nearest
+            return best
 
         return convert
 
@@ -186,12 +186,12 @@ class _Compiler:
             if not isinstance(value, dict):
                 raise _Unfit("it is no object")
             encoded_fields = {}
-            for name, of, has_default, nullable in field_encoders:
+            for name, conversion, has_default, nullable in field_encoders:
                 if name in value:
                     try:
-                        encoded_fields[name] = of(value[name])
-                    except _Unfit as why:
-                        raise why.within(name) from None
+                        encoded_fields[name] = conversion(value[name])
+                    except _Unfit as unfit:
+                        raise unfit.nested_in(name) from None
                 elif not has_default and not nullable:
                     raise _Unfit("it is missing, and the schema has no default", (name,))
             unknown_count = len(value) - len(names.intersection(value))
@@ -266,8 +266,8 @@ def _same_number(value: Any, number: float) -> bool:
     return number == value or (isinstance(value, Decimal) and Decimal(repr(number)) == value)
 
 
-def _keeps_milliseconds(text: str, moment: datetime | time) -> bool:
-    return moment.microsecond % 1000 == 0 and _keeps_text(text, moment)
+def _keeps_milliseconds(text: str, timestamp: datetime | time) -> bool:
+    return timestamp.microsecond % 1000 == 0 and _keeps_text(text, timestamp)
 
 
 def _keeps_text(text: str, value: datetime | date | time | str) -> bool:
@@ -319,31 +319,31 @@ def _fixed(size: int) -> Convert:
     return convert
 
 
-def _array(of: Convert) -> Convert:
+def _array(conversion: Convert) -> Convert:
     def convert(value: Any) -> list[Any]:
         if not isinstance(value, list):
             raise _Unfit("it is no array")
         encoded_items = []
-        for at, item in enumerate(value):
+        for index, item in enumerate(value):
             try:
-                encoded_items.append(of(item))
-            except _Unfit as why:
-                raise why.within(str(at)) from None
+                encoded_items.append(conversion(item))
+            except _Unfit as unfit:
+                raise unfit.nested_in(str(index)) from None
         return encoded_items
 
     return convert
 
 
-def _map(of: Convert) -> Convert:
+def _map(conversion: Convert) -> Convert:
     def convert(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise _Unfit("it is no object")
         encoded_values = {}
         for name, item in value.items():
             try:
-                encoded_values[name] = of(item)
-            except _Unfit as why:
-                raise why.within(name) from None
+                encoded_values[name] = conversion(item)
+            except _Unfit as unfit:
+                raise unfit.nested_in(name) from None
         return encoded_values
 
     return convert
