@@ -18,6 +18,8 @@ ENRICHED: Final = "enriched"
 RETRY_OUT: Final = "retry-out"
 _OVERHEAD_BYTES: Final = 1024
 """Estimated memory of a delivery's headers, key and Python objects."""
+_ENVELOPE_BYTES: Final = 256
+"""Estimated size of an event's attributes in a batch."""
 NO_ATTEMPT = Attempt()
 """The outcome was decided without a request."""
 
@@ -100,11 +102,12 @@ class EventRecord:
         destinations: names of the destinations whose delivery has not been given to a lane yet; b"": none wants it.
         pending: deliveries without a recorded outcome.
         size_bytes: estimated size of one delivery in memory.
+        batch_bytes: estimated size of one delivery in a batch.
     """
 
     __slots__ = (
-        "accepted_us", "copied", "destinations", "due_us", "earlier", "fetched_us", "key", "log", "log_offset",
-        "partition", "pending", "pipe", "receipt_hop", "record", "revision_offset", "seq", "size_bytes",
+        "accepted_us", "batch_bytes", "copied", "destinations", "due_us", "earlier", "fetched_us", "key", "log",
+        "log_offset", "partition", "pending", "pipe", "receipt_hop", "record", "revision_offset", "seq", "size_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -141,7 +144,9 @@ class EventRecord:
         self.log = log
         self.log_offset = log_offset
         self.pending = len(self.destinations)
-        self.size_bytes = len(record.value or b"") + _OVERHEAD_BYTES
+        value_bytes = len(record.value or b"")
+        self.size_bytes = value_bytes + _OVERHEAD_BYTES
+        self.batch_bytes = value_bytes + _ENVELOPE_BYTES
 
     def delivery_completed(self) -> None:
         """Count a delivery whose outcome is recorded; the last one completes the record's offset."""

@@ -7,8 +7,6 @@ from hifi.pipe.model import BatchPolicy
 from hifi_egest.delivery.delivery import Delivery, DeliveryState, OutboundRequest, SourcePartition
 from hifi_egest.delivery.lease import PartitionLease
 
-_ENVELOPE_BYTES: Final = 256
-"""Estimated size of an event's attributes in a batch."""
 RETRIED_EVERY: Final = 4
 """While both kinds wait, one of this many deliveries is a retried one, so that neither kind starves."""
 
@@ -32,12 +30,12 @@ class _Followers:
     def add(self, delivery: Delivery) -> None:
         self.deliveries.append(delivery)
         self.count += 1
-        self.size_bytes += _batch_bytes(delivery)
+        self.size_bytes += delivery.event.batch_bytes
 
     def subtract(self, delivery: Delivery) -> None:
         """Count a delivery that is not queued here any more."""
         self.count -= 1
-        self.size_bytes -= _batch_bytes(delivery)
+        self.size_bytes -= delivery.event.batch_bytes
 
     def next_queued(self) -> Delivery | None:
         while self.deliveries:
@@ -81,7 +79,7 @@ class DeliveryQueue:
         delivery.queued_s = now_s
         delivery.first_of_key = False
         self._length += 1
-        self._size_bytes += _batch_bytes(delivery)
+        self._size_bytes += delivery.event.batch_bytes
         self.retried += delivery.passes > 0
         self._arrivals.append(delivery)
         key = delivery.key
@@ -124,7 +122,7 @@ class DeliveryQueue:
         delivery = followers.next_queued() if followers is not None else None
         if delivery is not None:
             self._held_count -= 1
-            self._held_bytes -= _batch_bytes(delivery)
+            self._held_bytes -= delivery.event.batch_bytes
         else:
             ready = self._ready()
             if ready is None:
@@ -135,7 +133,7 @@ class DeliveryQueue:
                 self._hold_followers(delivery.key)
         delivery.state = DeliveryState.TAKEN
         self._length -= 1
-        self._size_bytes -= _batch_bytes(delivery)
+        self._size_bytes -= delivery.event.batch_bytes
         self.retried -= delivery.passes > 0
         arrivals = self._arrivals
         while arrivals and arrivals[0].state is not DeliveryState.QUEUED:
@@ -164,7 +162,7 @@ class DeliveryQueue:
                 keys.append(delivery.key)
                 followers = self._keys.get(delivery.key) if self._ordered else None
             deliveries.append(delivery)
-            size_bytes += _batch_bytes(delivery)
+            size_bytes += delivery.event.batch_bytes
         return deliveries, keys
 
     def release(self, key: bytes | None) -> None:
@@ -240,7 +238,7 @@ class DeliveryQueue:
         followers.add(delivery)
         if key in self._in_flight:
             self._held_count += 1
-            self._held_bytes += _batch_bytes(delivery)
+            self._held_bytes += delivery.event.batch_bytes
 
     def _hold_followers(self, key: bytes) -> None:
         """Count what follows a delivery that is in flight now."""
@@ -253,7 +251,7 @@ class DeliveryQueue:
     def _removed(self, deliveries: list[Delivery]) -> list[Delivery]:
         for delivery in deliveries:
             delivery.state = DeliveryState.REMOVED
-            self._size_bytes -= _batch_bytes(delivery)
+            self._size_bytes -= delivery.event.batch_bytes
             if not delivery.first_of_key:
                 self._subtract_follower(delivery)
         self._length -= len(deliveries)
@@ -270,7 +268,7 @@ class DeliveryQueue:
         followers.subtract(delivery)
         if delivery.key in self._in_flight:
             self._held_count -= 1
-            self._held_bytes -= _batch_bytes(delivery)
+            self._held_bytes -= delivery.event.batch_bytes
 
 
 class RequestQueue(DeliveryQueue):
@@ -348,7 +346,3 @@ class RequestQueue(DeliveryQueue):
             for key in last.keys:
                 self.release(key)
         return waiting
-
-
-def _batch_bytes(delivery: Delivery) -> int:
-    return len(delivery.event.record.value or b"") + _ENVELOPE_BYTES

@@ -208,7 +208,8 @@ class Outbox:
         pending, self._pending = self._pending, {}
         for topic_partition, entries in pending.items():
             try:
-                sending = self._producer.send(*topic_partition, _records(entries))
+                records = [record for entry_records, _ in entries for record in entry_records]
+                sending = self._producer.send(*topic_partition, records)
             except Overloaded:
                 self._send_with_retries(topic_partition, entries)
             except Exception as error:  # noqa: BLE001 - this is a callback of the loop: no caller handles the error
@@ -235,9 +236,10 @@ class Outbox:
 
     async def _send_chunks(self, topic_partition: _TopicPartition, entries: list[Entry]) -> None:
         for chunk in _chunks(entries):
+            records = [record for entry_records, _ in chunk for record in entry_records]
             for attempt in range(1, _TRIES + 1):
                 try:
-                    await self._producer.send_and_wait(*topic_partition, _records(chunk))
+                    await self._producer.send_and_wait(*topic_partition, records)
                     break
                 except Overloaded:
                     return  # the producer has stopped: the next owner repeats it
@@ -258,12 +260,6 @@ class Outbox:
     def _fail(self, error: Exception) -> None:
         if not self.failed.done():
             self.failed.set_exception(error)
-
-
-def _records(entries: Sequence[Entry]) -> Sequence[Record]:
-    if len(entries) == 1:
-        return entries[0][0]
-    return [record for records, _ in entries for record in records]
 
 
 def _chunks(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
