@@ -151,7 +151,7 @@ class DeliveryIntake:
             event = undelivered[0]
             if self._budget.exceeded or event.revision_offset > self._registry.offset:
                 return self._wait_and_offer(owned, last)
-            if self._offer(owned, event, self._deferral(event)) is not None:
+            if self._offer(owned, event) is not None:
                 return self._wait_and_offer(owned, last)
             undelivered.popleft()
         return None
@@ -236,17 +236,21 @@ class DeliveryIntake:
 
     # Lanes
 
-    def _offer(self, owned: _OwnedPartition, event: EventRecord, deferral: Deferral | None) -> Lane | None:
+    def _offer(
+        self, owned: _OwnedPartition, event: EventRecord, deferral: Deferral | None = None
+    ) -> Lane | None:
         """Offer the deliveries of an event to the lanes of its destinations, in order.
 
         Args:
             owned: the partition.
             event: of it.
-            deferral: why no lane may have its deliveries now; None: they may.
+            deferral: why its deliveries go to the retrier; None: they do so only if its pipe is held, or it is not due.
 
         Returns:
             The lane that is full, so that its delivery and those after it were not taken; None: all were.
         """
+        if event.due_us or self._registry.holds_pipes:
+            deferral = deferral or self._deferral(event)
         recorded = owned.recorded
         while event.destinations:
             name = event.destinations[0]
@@ -314,14 +318,14 @@ class DeliveryIntake:
         """Wait for room in the in-flight budget and for the event's revision of its pipe.
 
         Returns:
-            Why its deliveries go to the retrier nevertheless; None: they go to their lanes.
+            Why its deliveries go to the retrier nevertheless; None: the revision has arrived.
         """
         assigned = event.partition.assigned
         while self._budget.exceeded:
             await self._budget.wait_for_release(_RECHECK_S)
             assigned.ensure_active()
         if event.revision_offset <= self._registry.offset or await self._wait_for_revision(event):
-            return self._deferral(event)
+            return None
         return PIPES_BEHIND
 
     def _deferral(self, event: EventRecord) -> Deferral | None:
