@@ -147,7 +147,7 @@ class WatermarkPosts:
 
     async def _send(self, key: _Key, lane: Lane, record: ConsumerRecord) -> None:
         # Only kinds that send by themselves have destinations that ask.
-        sender = cast("Sender[SendableRequest]", lane.senders.current)
+        sender = cast("Sender[SendableRequest]", lane.sender)
         began_s = monotonic_s()
         try:
             result = await sender.send(_WatermarkRequest(record, self._lease))

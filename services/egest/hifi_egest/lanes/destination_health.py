@@ -81,7 +81,8 @@ class DestinationHealth:
         self._policy = destination.retry
         self._tiers = tiers
         self._longest_pause_s = longest_pause_s
-        self._breaker = CircuitBreaker(destination.breaker.failures, destination.breaker.probe)
+        self.breaker = CircuitBreaker(destination.breaker.failures, destination.breaker.probe)
+        """Asked for a permit before each request."""
         self._streak: RefusalStreak[tuple[OutboundRequest, Attempt]] = RefusalStreak(
             destination.breaker.failures
         )
@@ -98,7 +99,7 @@ class DestinationHealth:
 
     def deferral(self, now_s: float) -> Deferral | None:
         """Why a delivery should go to the retrier without a request; None: queue it."""
-        if self._breaker.state is not BreakerState.CLOSED and self._breaker.refuses(now_s):
+        if self.breaker.state is not BreakerState.CLOSED and self.breaker.refuses(now_s):
             return Deferral("breaker-open", "the destination keeps failing; its circuit breaker is open")
         if self.paused_until_s > now_s and self.paused_until_s - now_s > self._longest_pause_s:
             return Deferral("paused", "the destination asked for a pause", self.paused_until_s - now_s)
@@ -106,20 +107,7 @@ class DestinationHealth:
 
     def is_paused(self, now_s: float) -> bool:
         """Whether the destination asked for no requests now."""
-        return self.paused_until_s > now_s and self._breaker.state is BreakerState.CLOSED
-
-    @property
-    def breaker(self) -> BreakerState:
-        """Current state of the circuit breaker."""
-        return self._breaker.state
-
-    def permit(self, now_s: float) -> Permit:
-        """Ask the circuit breaker for permission to send a request."""
-        return self._breaker.permit(now_s)
-
-    def forgo(self, permit: Permit) -> None:
-        """Return the permit of a request that was not sent."""
-        self._breaker.forgo(permit)
+        return self.paused_until_s > now_s and self.breaker.state is BreakerState.CLOSED
 
     # After a request
 
@@ -213,7 +201,7 @@ class DestinationHealth:
         events_at_fault, destination_at_fault = self._streak.refused((request, attempt), status, now_s)
         conclusions = _events_at_fault(events_at_fault)
         if destination_at_fault:
-            self._breaker.trip(now_s)
+            self.breaker.trip(now_s)
             self._breaker_opened(f"{status} again and again")
             conclusions += self._destination_at_fault(destination_at_fault)
         return FailureDecision(conclusions, hand_over_waiting=bool(destination_at_fault))
@@ -239,14 +227,14 @@ class DestinationHealth:
 
     def _breaker_result(self, permit: Permit, *, ok: bool, now_s: float) -> bool:
         """Report a result to the circuit breaker; returns whether it opened."""
-        before = self._breaker.state
-        self._breaker.result(permit, ok=ok, now_s=now_s)
-        if before is self._breaker.state:
+        before = self.breaker.state
+        self.breaker.result(permit, ok=ok, now_s=now_s)
+        if before is self.breaker.state:
             return False
-        if self._breaker.state is BreakerState.OPEN and before is BreakerState.CLOSED:
+        if self.breaker.state is BreakerState.OPEN and before is BreakerState.CLOSED:
             self._breaker_opened("failures in a row")
             return True
-        if self._breaker.state is BreakerState.CLOSED:
+        if self.breaker.state is BreakerState.CLOSED:
             self._gauge.set(0)
             logger.info("breaker-closed", **self._log_fields)
         return False

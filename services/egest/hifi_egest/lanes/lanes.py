@@ -14,7 +14,6 @@ from hifi.runtime.clock import monotonic_s
 from hifi_egest.delivery.delivery import SourcePartition
 from hifi_egest.lanes.cpu_saturation import CpuSaturation
 from hifi_egest.lanes.lane import Lane
-from hifi_egest.lanes.lane_senders import stop_senders
 from hifi_egest.lanes.resources import LaneResources
 
 SWEEP_S: Final = 0.5
@@ -83,14 +82,16 @@ class Lanes:
     def may_wait(self, lane: Lane) -> bool:
         """Whether a delivery that does not fit in a lane waits, rather than going to the retrier."""
         now_s = monotonic_s()
-        if (
-            now_s - self._capacity_checked_s > _CAPACITY_CHECK_S
-        ):  # with thousands of lanes not for each delivery
+        # With thousands of lanes this is not done for each delivery.
+        if now_s - self._capacity_checked_s > _CAPACITY_CHECK_S:
             self._capacity_checked_s = now_s
-            recent = (other for other in self._lanes.values() if other.offered_s > now_s - _RECENT_S)
-            self._with_capacity = [other for other in recent if other.has_capacity]
-        alone = not any(other is not lane for other in self._with_capacity)
-        return lane.may_wait(alone=alone, saturated=self._cpu.saturated())
+            self._with_capacity = [
+                candidate
+                for candidate in self._lanes.values()
+                if candidate.offered_s > now_s - _RECENT_S and candidate.has_capacity
+            ]
+        delays_none = all(candidate is lane for candidate in self._with_capacity)
+        return lane.may_wait(delays_none=delays_none, saturated=self._cpu.saturated())
 
     def revoke(self, partition: SourcePartition) -> None:
         """Drop or hand over what the lanes hold of a revoked partition; requests in flight finish."""
@@ -104,7 +105,7 @@ class Lanes:
             for revision in self._registry.in_use()
             if revision.pipe.pipe == pipe and not revision.current
         }
-        return {number: other for number, other in declared.items() if other is not None}
+        return {number: declaration for number, declaration in declared.items() if declaration is not None}
 
     def _open(self, pipe: str, destination: str) -> Lane | None:
         declared = declared_destination(self._registry, pipe, destination)
@@ -114,7 +115,7 @@ class Lanes:
             self._elsewhere.add((pipe, destination.encode()))
             return None
         lane = Lane(pipe, declared, self._resources, self._rate_share())
-        lane.senders.replace_revisions(self._other_revisions(pipe, destination), declared)
+        lane.replace_revisions(self._other_revisions(pipe, destination))
         lane.hold(held=self._registry.unreadable(pipe) is not None)
         self._lanes[pipe, destination.encode()] = lane
         return lane
@@ -135,8 +136,8 @@ class Lanes:
             if declared is not None and reader(declared) == "egest":
                 await lane.replace(declared)
                 lane.hold(held=self._registry.unreadable(pipe) is not None)
-                others = self._other_revisions(pipe, name.decode())
-                await stop_senders(lane.senders.replace_revisions(others, declared))
+                for sender in lane.replace_revisions(self._other_revisions(pipe, name.decode())):
+                    await sender.stop()
             else:
                 del self._lanes[pipe, name]
                 logger.info("lane-retired", pipe=pipe, destination=name.decode())

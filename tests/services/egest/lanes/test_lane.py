@@ -82,7 +82,7 @@ async def test_a_refusal_that_comes_while_the_destination_is_declared_anew_gets_
 
     async def stop(_: Credentials) -> None:
         gate.set()
-        await until(lambda: http_lane._outcomes.health._streak.holding, 5)
+        await until(lambda: http_lane._failures.health._streak.holding, 5)
 
     async with destination(refuses) as receiver:
         http_lane = lane(receiver.url, recorder)
@@ -146,7 +146,7 @@ async def test_what_was_queued_is_sent_once_though_the_lane_failed_when_it_was_o
 
     async with destination(takes) as receiver:
         http_lane = lane(receiver.url, recorder)
-        await until(lambda: http_lane.senders.current.ready, 5)
+        await until(lambda: http_lane.sender.ready, 5)
         with monkeypatch.context() as broken:
             broken.setattr(Lane, "_next_request", fails)
             assert http_lane.offer(offered(), b"d")
@@ -203,6 +203,6 @@ async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status:
         assert await offer(7) == said("closed")
         # Mended by a new declaration: the word that it is closed is still owed.
         await http_lane.replace(pipe(receiver.url, breaker=breaker, concurrency=3).destinations[0])
-        assert http_lane._outcomes.health.ever_open
+        assert http_lane._failures.health.ever_open
         statuses.append(200)
         assert await offer(8) == said("closed")
