@@ -40,8 +40,8 @@ class FailureHandling:
             destination: as declared.
             resources: shared by all lanes.
             queue: of the lane.
-            hand_over_waiting: hands over everything that waits in the lane, if the destination accepts nothing; its
-                argument is the monotonic time, seconds.
+            hand_over_waiting: hands over all waiting deliveries, if there is a reason not to send them; its argument is
+                the current time, monotonic seconds.
             dispatch: starts the requests that may be sent.
         """
         self._resources = resources
@@ -50,7 +50,7 @@ class FailureHandling:
         self._hand_over_waiting = hand_over_waiting
         self._dispatch = dispatch
         self._loop = asyncio.get_running_loop()
-        self._pipe, self._name = pipe, destination.name
+        self._pipe, self._destination_name = pipe, destination.name
         self._log_fields = {"pipe": pipe, "destination": destination.name}
         self._local_retries = LocalRetries(self._resend)
         self._refusals_check: asyncio.TimerHandle | None = None
@@ -59,7 +59,7 @@ class FailureHandling:
         self._paused_text = f"paused:{instance}".encode()
         self._parking = LaneParking(pipe, destination.name, resources)
         self.health = self._make_health(destination, ever_open=False)
-        """Of the destination as it is declared."""
+        """The health of the destination as it is declared."""
 
     def _make_health(self, destination: Destination, *, ever_open: bool) -> DestinationHealth:
         longest_pause_s = self._resources.settings.egest_send_within_s
@@ -73,9 +73,9 @@ class FailureHandling:
         self.health = self._make_health(destination, ever_open=self.health.ever_open)
 
     def retire(self) -> None:
-        """Make dead letters of all that waits for a deleted destination."""
+        """Make dead letters of all deliveries that wait for a deleted destination."""
         self.record(self.health.retire())
-        outcome = deleted(self._pipe, self._name)
+        outcome = deleted(self._pipe, self._destination_name)
         self.record(Conclusion(delivery, outcome, NO_ATTEMPT) for delivery in self._queue.remove_waiting())
 
     def refresh_parking(self, now_s: float) -> None:
@@ -85,7 +85,7 @@ class FailureHandling:
             self._hand_over_waiting(now_s)
 
     def deferral(self, now_s: float) -> Deferral | None:
-        """Why the destination accepts no delivery now; None: it may accept them."""
+        """The reason why the destination accepts no delivery now; None: it may accept them."""
         return self._parking.deferral or self.health.deferral(now_s)
 
     def breaker_text(self) -> bytes:
@@ -100,18 +100,18 @@ class FailureHandling:
 
     def succeeded(self, permit: Permit, now_s: float) -> None:
         """Learn from a request that the destination accepted; `now_s`: monotonic, seconds."""
-        clarified = self.health.succeeded(permit, now_s)
-        if clarified:
-            self.record(clarified)
+        clarified_conclusions = self.health.succeeded(permit, now_s)
+        if clarified_conclusions:
+            self.record(clarified_conclusions)
         if self._parking.failing:
             self._parking.succeeded()
 
     def failed(self, request: OutboundRequest, sent: SentRequest) -> None:
-        """Apply what follows from a failed request."""
+        """Take the steps that follow a failed request."""
         if isinstance(sent.result, NoResponse) and sent.result.ambiguous:
             self._count_ambiguous(request, sent.result)
         decision = self.health.failed(request, sent.result, sent.attempt, sent.ended_s)
-        self._apply(request, decision, sent.ended_s)
+        self._apply_decision(request, decision, sent.ended_s)
 
     def _count_ambiguous(self, request: OutboundRequest, response: NoResponse) -> None:
         request.count_ambiguous()
@@ -119,7 +119,7 @@ class FailureHandling:
         seqs = [delivery.event.seq for delivery in request.deliveries]
         logger.info("attempt-ambiguous", reason=response.reason, seqs=seqs, **self._log_fields)
 
-    def _apply(self, request: OutboundRequest, decision: FailureDecision, now_s: float) -> None:
+    def _apply_decision(self, request: OutboundRequest, decision: FailureDecision, now_s: float) -> None:
         self.record(decision.conclusions)
         if decision.hand_over_waiting:
             self._hand_over_waiting(now_s)
@@ -137,7 +137,7 @@ class FailureHandling:
         self._hand_over_waiting(monotonic_s())
         self._dispatch()
 
-    # Refused deliveries whose outcome waits until it is clear what is at fault
+    # Refused deliveries that are held until it is clear whether event or destination is at fault
 
     def retry_refusals(self) -> None:
         """Record outcomes of refused deliveries that are still unclear: they are retried later."""
@@ -229,6 +229,6 @@ class FailureHandling:
 
     def record(self, conclusions: Iterable[Conclusion]) -> None:
         """Record retries, which become parked deliveries if the destination is parked, and dead letters."""
-        for delivery, decided, attempt in conclusions:
-            outcome = self._parking.outcome(decided, delivery.event.size_bytes)
+        for delivery, decision, attempt in conclusions:
+            outcome = self._parking.outcome(decision, delivery.event.size_bytes)
             self._recorder.record([delivery], outcome, attempt, self.breaker_text())

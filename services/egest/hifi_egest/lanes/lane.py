@@ -68,17 +68,17 @@ class Lane:
         self._wake = WakeTimer(self.dispatch)
         self._dispatch_scheduled = False
         self.offered_s = monotonic_s()
-        """When a delivery was last offered, monotonic seconds."""
+        """Time at which a delivery was last offered, monotonic seconds."""
         labels = pipe, destination.name
         self._delivery_seconds = metrics.DELIVERY_LAG_SECONDS.labels(*labels)
         self._delivered_count = metrics.OUTCOMES.labels(*labels, "delivered")
         self._gauges = LaneGauges(*labels)
         self._log_fields = {"pipe": pipe, "destination": destination.name}
-        self._retired = self._held = False
+        self._retired = self._pipe_held = False
         self.sender = self._make_sender(destination)
-        """Of the declaration in force."""
+        """The sender of the declaration in force."""
         self._revision_senders: dict[int, _RevisionSender] = {}
-        """By revision; only while a rollout is under way, or has just ended."""
+        """Senders by revision; there are some only while a rollout is under way, or has just ended."""
         self._failures = FailureHandling(
             pipe, destination, resources, self._queue, self._hand_over_waiting, self.dispatch
         )
@@ -90,8 +90,8 @@ class Lane:
         settings = self._resources.settings
         self.destination = destination
         # A lane that holds few batches would wait for each of them.
-        size = destination.batch.size if destination.batch else 0
-        self._room.max_events = max(settings.egest_lane_events, _BATCHES * size)
+        batch_size = destination.batch.size if destination.batch else 0
+        self._room.max_events = max(settings.egest_lane_events, _BATCHES * batch_size)
         max_in_flight = destination.concurrency * (destination.batch.size if destination.batch else 1)
         self._admission = AdmissionControl(monotonic_s(), max_in_flight, destination.rate or math.inf)
         self.rate_limit = RateLimit(destination.rate, rate_share)
@@ -100,14 +100,14 @@ class Lane:
         return make_sender(self.pipe, destination, self._resources, missing_changed=self._missing_changed)
 
     async def replace(self, destination: Destination) -> None:
-        """Apply a new declaration of the destination, also to what is queued."""
+        """Apply a new declaration of the destination, also to queued deliveries."""
         if destination == self.destination:
             return
         await self.sender.stop()
         ordered = destination.ordered == "key"
         if ordered != (self.destination.ordered == "key"):
             self._queue.reorder(monotonic_s(), ordered=ordered)
-        # No await from here on: what the old health holds must have its outcome before the new one takes its place.
+        # No await from here on: deliveries that the old health holds must get outcomes before the new one replaces it.
         self._failures.replace_health(destination)
         self._declare(destination, self.rate_limit.share)
         self.sender = self._make_sender(destination)
@@ -137,15 +137,15 @@ class Lane:
                 self._revision_senders[revision] = _RevisionSender(destination, sender)
         return stopped
 
-    def hold(self, *, held: bool) -> None:
-        """Hand over all that waits while the pipe is held; requests in flight finish."""
-        self._held = held
-        if held:
+    def hold(self, *, pipe_held: bool) -> None:
+        """Hand over all waiting deliveries while the pipe is held; requests in flight finish."""
+        self._pipe_held = pipe_held
+        if pipe_held:
             self._failures.retry_refusals()
             self._hand_over_waiting(monotonic_s())
 
     async def retire(self) -> None:
-        """Close the lane of a deleted destination: what waits becomes dead letters, requests in flight finish."""
+        """Close a deleted destination's lane: waiting deliveries become dead letters, requests in flight finish."""
         self._retired = True
         self._failures.retire()
         self._gauges.show(0, 0, 0)
@@ -166,10 +166,10 @@ class Lane:
             self._room.events, now_s, delays_none=delays_none, saturated=saturated
         )
 
-    async def wait_for_room(self, within_s: float) -> None:
-        """Wait until a delivery leaves the lane, at most `within_s` seconds."""
+    async def wait_for_room(self, timeout_s: float) -> None:
+        """Wait until a delivery leaves the lane, at most `timeout_s` seconds."""
         started_s = monotonic_s()
-        await self._room.wait_for_release(within_s)
+        await self._room.wait_for_release(timeout_s)
         now_s = monotonic_s()
         self._admission.waited(now_s - started_s, now_s)
 
@@ -177,8 +177,8 @@ class Lane:
     def accepts(self) -> bool:
         """Whether the destination accepted the last request, and nothing keeps deliveries from it now."""
         health, now_s = self._failures.health, monotonic_s()
-        works = health.breaker.state is BreakerState.CLOSED and now_s >= health.paused_until_s
-        return works and self.sender.ready and self._deferral(now_s) is None
+        healthy = health.breaker.state is BreakerState.CLOSED and now_s >= health.paused_until_s
+        return healthy and self.sender.ready and self._deferral(now_s) is None
 
     @property
     def has_capacity(self) -> bool:
@@ -223,17 +223,17 @@ class Lane:
             raise
 
     def _deferral(self, now_s: float) -> Deferral | None:
-        """Why no delivery is queued or sent now; None: they are."""
+        """The reason why no delivery is queued or sent now; None: there is none."""
         if self._retired:
             return Deferral("pipe-deleted", "the destination was deleted")
-        if self._held:
+        if self._pipe_held:
             return HELD
         if self.sender.missing:
             return Deferral("unusable", self.sender.missing)
         return self._failures.deferral(now_s)
 
     def _hand_over_waiting(self, now_s: float) -> None:
-        """Hand over everything that waits, if the destination accepts nothing."""
+        """Hand over all waiting deliveries, if there is a reason not to send them."""
         deferral = self._deferral(now_s)
         if deferral is not None:
             self._failures.defer(self._queue.remove_waiting(), deferral, now_s)
@@ -247,9 +247,9 @@ class Lane:
     def sweep(self) -> None:
         """Run periodically: hand over late deliveries, close idle connections, update the metric."""
         now_s = monotonic_s()
-        within_s = self._resources.settings.egest_send_within_s
-        late = Deferral("not-in-time", f"the lane did not start to send it within {within_s:g} s")
-        self._failures.defer(self._queue.remove_late(now_s - within_s), late, now_s)
+        max_wait_s = self._resources.settings.egest_send_within_s
+        deferral = Deferral("not-in-time", f"the lane did not start to send it within {max_wait_s:g} s")
+        self._failures.defer(self._queue.remove_late(now_s - max_wait_s), deferral, now_s)
         self._failures.refresh_parking(now_s)
         for sender in self._senders():
             sender.sweep()
@@ -270,7 +270,7 @@ class Lane:
                 task = self._loop.create_task(self._send_requests(request))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-        except Exception:  # what is queued stays there: the next sweep sends it
+        except Exception:  # queued deliveries stay queued: the next sweep sends them
             logger.exception("dispatch-failed", **self._log_fields)
 
     async def _send_requests(self, request: OutboundRequest | None) -> None:

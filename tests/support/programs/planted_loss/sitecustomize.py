@@ -12,12 +12,12 @@ def _plant_in_egest() -> None:
 
     offer = DeliveryIntake._offer
 
-    def forget(self: Any, owned: Any, event: Any, *deferral: Any) -> Any:
+    def forget(self: Any, owned: Any, event: Any, deferral: Any) -> Any:
         for name in list(event.destinations):
             if b'"lost-%b"' % name in (event.record.value or b""):
                 event.destinations.remove(name)
                 event.delivery_completed()
-        return offer(self, owned, event, *deferral)
+        return offer(self, owned, event, deferral)
 
     DeliveryIntake._offer = forget  # type: ignore[method-assign]
 
