@@ -28,9 +28,9 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     """Deliver events until the service stops."""
     topics, health = settings.topics, service.health
     registry = PipeRegistry(settings.kafka, topics, health, ("destinations",))
-    outcomes = [topics.receipts, topics.dead_letter, topics.parked, *map(topics.retry_in, topics.tiers)]
-    used = [topics.enriched, topics.retry_out, *outcomes]
-    check = TopicCheck(settings.kafka, used, registry.partition_count, health)
+    outcome_topics = [topics.receipts, topics.dead_letter, topics.parked, *map(topics.retry_in, topics.tiers)]
+    required_topics = [topics.enriched, topics.retry_out, *outcome_topics]
+    check = TopicCheck(settings.kafka, required_topics, registry.partition_count, health)
     stream_log = StreamLog(settings.kafka, topics, health)
     destinations = DestinationFollower(settings.kafka, topics, settings.instance)
     producer = Producer(settings.kafka, settings.instance, health=health)
@@ -46,23 +46,25 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     )
     lanes = Lanes(registry, resources, lambda: len(consumer.assigned) / (2 * (registry.partitions or 1)))
     # Records: read, checked for copies, given to the lanes.
-    reader = OutcomeReader(settings.kafka, topics)
-    wait_s, replaced = settings.egest_pipes_wait_s, stream_log.read_anew
-    intake = DeliveryIntake(topics, registry, lanes, recorder, reader, budget, health, wait_s, replaced)
+    outcome_reader = OutcomeReader(settings.kafka, topics)
+    pipes_wait_s, raw_replaced = settings.egest_pipes_wait_s, stream_log.read_anew
+    intake = DeliveryIntake(
+        topics, registry, lanes, recorder, outcome_reader, budget, health, pipes_wait_s, raw_replaced
+    )
     consumer = Consumer(service, settings, consumer_options(settings), intake.handle, intake.poisoned)
     # Beside the events: the watermark, for destinations that ask for it.
     watermarks = PublishedWatermarks(settings.kafka, settings.instance, topics)
-    first = TopicPartition(topics.enriched, 0)
+    first_partition = TopicPartition(topics.enriched, 0)
     posts = WatermarkPosts(
         settings.stream,
         lanes,
         watermarks,
         lease,
-        lambda: first in consumer.assigned,
+        lambda: first_partition in consumer.assigned,
         stream_log.identity,
         health,
     )
-    clients = registry, check, stream_log, destinations, lanes, reader, producer, watermarks, posts
+    clients = registry, check, stream_log, destinations, lanes, outcome_reader, producer, watermarks, posts
     async with running(service, *clients):
         health.state = "running"
         await consumer.run()

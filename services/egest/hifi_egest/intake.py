@@ -61,7 +61,7 @@ class _OwnedPartition:
     Attributes:
         source: the partition.
         deduplicator: of its records.
-        recorded: outcomes that the last owner wrote.
+        earlier_outcomes: that the last owner wrote.
         parsed_through: offset up to which all records were parsed and checked for copies.
         undelivered: events up to there whose deliveries are not all offered to lanes. When a batch fails, its
             repetition continues with these.
@@ -69,7 +69,7 @@ class _OwnedPartition:
 
     source: SourcePartition
     deduplicator: Deduplicator
-    recorded: RecordedOutcomes
+    earlier_outcomes: RecordedOutcomes
     parsed_through: int = -1
     undelivered: deque[EventRecord] = field(default_factory=deque)
 
@@ -83,7 +83,7 @@ class _OwnedPartition:
 
 
 def consumer_options(settings: EgestSettings) -> ConsumerOptions:
-    """How the consumer reads the topics of deliveries."""
+    """Topics, group and sizes of the consumer of deliveries."""
     topics = settings.topics
     return ConsumerOptions(
         [topics.enriched, topics.retry_out],
@@ -132,27 +132,27 @@ class DeliveryIntake:
         self._pipes_wait_s = pipes_wait_s
         self._raw_replaced = raw_replaced
         self._unreachable_offset = -1
-        self._owned: dict[AssignedPartition, _OwnedPartition] = {}
-        self._endings: set[asyncio.Task[None]] = set()
+        self._partitions: dict[AssignedPartition, _OwnedPartition] = {}
+        self._release_tasks: set[asyncio.Task[None]] = set()
 
     def handle(self, assigned: AssignedPartition, records: Batch) -> Awaitable[None] | None:
         """Offer the events of records to the lanes of their destinations. Implements `BatchHandler`."""
-        owned = self._owned.get(assigned)
-        if owned is None:
+        partition = self._partitions.get(assigned)
+        if partition is None:
             return self._take_over(assigned, records)
         assigned.ensure_active()
-        first, last = records[0].offset, records[-1].offset
-        if first <= owned.parsed_through:
-            records = [record for record in records if record.offset > owned.parsed_through]
+        first_offset, last_offset = records[0].offset, records[-1].offset
+        if first_offset <= partition.parsed_through:
+            records = [record for record in records if record.offset > partition.parsed_through]
         if records:
-            self._drop_copies(owned, records)
-        undelivered = owned.undelivered
-        while undelivered and undelivered[0].record.offset <= last:
+            self._drop_copies(partition, records)
+        undelivered = partition.undelivered
+        while undelivered and undelivered[0].record.offset <= last_offset:
             event = undelivered[0]
             if self._budget.exceeded or event.revision_offset > self._registry.offset:
-                return self._wait_and_offer(owned, last)
-            if self._offer(owned, event, self._deferral(event)) is not None:
-                return self._wait_and_offer(owned, last)
+                return self._wait_and_offer(partition, last_offset)
+            if self._offer(partition, event, None) is not None:
+                return self._wait_and_offer(partition, last_offset)
             undelivered.popleft()
         return None
 
@@ -162,18 +162,18 @@ class DeliveryIntake:
         Deliveries that are in their lanes already continue: the offset is complete when they have their outcome, too.
         Implements `PoisonHandler`.
         """
-        why = Rejected("poisoned", f"egest fails on it ({type(error).__name__}); see its log")
-        owned = self._owned.get(assigned)
-        event = owned.take(record.offset) if owned is not None else None
+        rejection = Rejected("poisoned", f"egest fails on it ({type(error).__name__}); see its log")
+        partition = self._partitions.get(assigned)
+        event = partition.take(record.offset) if partition is not None else None
         if event is not None:
-            names, event.destinations = event.destinations, []
+            destinations, event.destinations = event.destinations, []
         else:
             field_name = TO if assigned.topic == self._topics.enriched else DESTINATION
-            names = fields(record.headers).get(field_name, b"").split(b",")
-        written = [asyncio.Event() for _ in names]
-        for name, acknowledged in zip(names, written, strict=True):
-            self._recorder.reject(assigned, record, why, now_us(), acknowledged.set, name)
-        for acknowledged in written:
+            destinations = fields(record.headers).get(field_name, b"").split(b",")
+        acknowledgements = [asyncio.Event() for _ in destinations]
+        for destination, acknowledged in zip(destinations, acknowledgements, strict=True):
+            self._recorder.reject(assigned, record, rejection, now_us(), acknowledged.set, destination)
+        for acknowledged in acknowledgements:
             await acknowledged.wait()
             if event is not None:
                 event.delivery_completed()
@@ -185,35 +185,36 @@ class DeliveryIntake:
     async def _take_over(self, assigned: AssignedPartition, records: Batch) -> None:
         """Continue where the last owner of a partition stopped, with the first records of an assignment."""
         source = ENRICHED if assigned.topic == self._topics.enriched else RETRY_OUT
-        for earlier in [owned for owned in self._owned.values() if owned.source.assigned.tp == assigned.tp]:
-            # It was lost and is assigned again: its requests must end first, so that their receipts are found.
-            await earlier.source.wait_idle()
-        deduplicator, recorded = await take_over(self._reader, source, assigned, records[0])
-        partition = SourcePartition(assigned, source, self._budget)
-        self._owned[assigned] = _OwnedPartition(partition, deduplicator, recorded)
-        task = asyncio.create_task(self._end(partition))
-        self._endings.add(task)
-        task.add_done_callback(self._endings.discard)
-        waiting = self.handle(assigned, records)
-        if waiting is not None:
-            await waiting
+        for partition in list(self._partitions.values()):
+            if partition.source.assigned.tp == assigned.tp:
+                # It was lost and is assigned again: its requests must end first, so that their receipts are found.
+                await partition.source.wait_idle()
+        deduplicator, outcomes = await take_over(self._reader, source, assigned, records[0])
+        source_partition = SourcePartition(assigned, source, self._budget)
+        self._partitions[assigned] = _OwnedPartition(source_partition, deduplicator, outcomes)
+        task = asyncio.create_task(self._release_when_revoked(source_partition))
+        self._release_tasks.add(task)
+        task.add_done_callback(self._release_tasks.discard)
+        remaining_work = self.handle(assigned, records)
+        if remaining_work is not None:
+            await remaining_work
 
-    async def _end(self, partition: SourcePartition) -> None:
-        """When the partition is revoked: drop what was not sent, wait for requests in flight, leave the rest."""
+    async def _release_when_revoked(self, partition: SourcePartition) -> None:
+        """After a partition's revocation drop unsent deliveries, wait for requests in flight, and leave the others."""
         await partition.assigned.revoked.wait()
         self._lanes.revoke(partition)
         await partition.wait_idle()
-        del self._owned[partition.assigned]
+        del self._partitions[partition.assigned]
         partition.assigned.abandon()
 
     # Copies
 
-    def _drop_copies(self, owned: _OwnedPartition, records: Sequence[ConsumerRecord]) -> None:
+    def _drop_copies(self, partition: _OwnedPartition, records: Sequence[ConsumerRecord]) -> None:
         """Keep the events of records that are first copies. Copies are complete, invalid records get dead letters."""
-        assigned, deduplicator = owned.source.assigned, owned.deduplicator
+        assigned, deduplicator = partition.source.assigned, partition.deduplicator
         deduplicator.begin_batch(records[0].offset, self._reader.floors(assigned.partition))
         fetched_us = now_us()
-        for event in parse(owned.source, records, fetched_us):
+        for event in parse(partition.source, records, fetched_us):
             offset = event.record.offset
             if isinstance(event, InvalidRecord):
                 self._recorder.reject(
@@ -225,33 +226,37 @@ class DeliveryIntake:
                     metrics.COPIES.labels(assigned.topic).inc()
                     assigned.complete(offset)
                 else:
-                    owned.undelivered.append(event)
+                    partition.undelivered.append(event)
                 if copy is CopyCheck.RESET:
                     if event.log == RAW_LOG:
                         self._raw_replaced()
                     logger.error(
                         "raw-offsets-reset", topic=assigned.topic, partition=assigned.partition, offset=offset
                     )
-            owned.parsed_through = offset
+            partition.parsed_through = offset
 
     # Lanes
 
-    def _offer(self, owned: _OwnedPartition, event: EventRecord, deferral: Deferral | None) -> Lane | None:
+    def _offer(
+        self, partition: _OwnedPartition, event: EventRecord, deferral: Deferral | None
+    ) -> Lane | None:
         """Offer the deliveries of an event to the lanes of its destinations, in order.
 
         Args:
-            owned: the partition.
-            event: of it.
-            deferral: why no lane may have its deliveries now; None: they may.
+            partition: of the event.
+            event: with the deliveries that are still to be offered.
+            deferral: reason to hand them to the retrier; None: there is none but a held pipe or a due time.
 
         Returns:
             The lane that is full, so that its delivery and those after it were not taken; None: all were.
         """
-        recorded = owned.recorded
+        if event.due_us or self._registry.holds_pipes:
+            deferral = deferral or self._deferral(event)
+        offset, outcome_index = event.record.offset, partition.earlier_outcomes.index
         while event.destinations:
             name = event.destinations[0]
-            if event.record.offset <= recorded.index.last and recorded.index.has(event.record.offset, name):
-                self._complete_earlier(recorded, event, name)
+            if offset <= outcome_index.last and outcome_index.has(offset, name):
+                self._complete_earlier(partition.earlier_outcomes, event, name)
             elif not name:
                 self._record(event, name, Filtered())
             elif (lane := self._lanes.get(event.pipe, name)) is None:
@@ -273,14 +278,14 @@ class DeliveryIntake:
                 event, name, retry_later(deferral.reason, deferral.detail, passes, self._topics.tiers)
             )
         else:
-            elsewhere = self._lanes.read_elsewhere(event.pipe, name)
+            read_elsewhere = self._lanes.read_elsewhere(event.pipe, name)
             self._record(
-                event, name, deleted(event.pipe, name.decode("utf-8", "replace"), elsewhere=elsewhere)
+                event, name, deleted(event.pipe, name.decode("utf-8", "replace"), elsewhere=read_elsewhere)
             )
 
-    def _complete_earlier(self, recorded: RecordedOutcomes, event: EventRecord, name: bytes) -> None:
+    def _complete_earlier(self, earlier_outcomes: RecordedOutcomes, event: EventRecord, name: bytes) -> None:
         """Complete a delivery whose outcome the last owner wrote; write its receipt if that one is missing."""
-        outcome = recorded.without_receipt.pop((event.record.offset, name), None)
+        outcome = earlier_outcomes.without_receipt.pop((event.record.offset, name), None)
         if outcome is None:
             event.delivery_completed()
         else:
@@ -295,18 +300,18 @@ class DeliveryIntake:
             delivery.leave()  # nothing is written: the repetition of the batch makes a new one
             raise
 
-    async def _wait_and_offer(self, owned: _OwnedPartition, last: int) -> None:
+    async def _wait_and_offer(self, partition: _OwnedPartition, last_offset: int) -> None:
         """Offer events up to an offset to the lanes, with waits where a limit is reached."""
-        undelivered = owned.undelivered
-        while undelivered and undelivered[0].record.offset <= last:
+        undelivered = partition.undelivered
+        while undelivered and undelivered[0].record.offset <= last_offset:
             event = undelivered[0]
             deferral = await self._wait_until_admitted(event)
-            while (full := self._offer(owned, event, deferral)) is not None:
-                if self._lanes.may_wait(full):
-                    await full.wait_for_room(_RECHECK_S)
-                    owned.source.assigned.ensure_active()
+            while (full_lane := self._offer(partition, event, deferral)) is not None:
+                if self._lanes.may_wait(full_lane):
+                    await full_lane.wait_for_room(_RECHECK_S)
+                    partition.source.assigned.ensure_active()
                 else:
-                    full.defer(event, event.destinations[0], LANE_FULL)
+                    full_lane.defer(event, event.destinations[0], LANE_FULL)
                     del event.destinations[0]
             undelivered.popleft()
 
@@ -314,18 +319,18 @@ class DeliveryIntake:
         """Wait for room in the in-flight budget and for the event's revision of its pipe.
 
         Returns:
-            Why its deliveries go to the retrier nevertheless; None: they go to their lanes.
+            The reason why its deliveries go to the retrier; None: the revision has arrived.
         """
         assigned = event.partition.assigned
         while self._budget.exceeded:
             await self._budget.wait_for_release(_RECHECK_S)
             assigned.ensure_active()
         if event.revision_offset <= self._registry.offset or await self._wait_for_revision(event):
-            return self._deferral(event)
+            return None
         return PIPES_BEHIND
 
     def _deferral(self, event: EventRecord) -> Deferral | None:
-        """Why the deliveries of an event go to the retrier although its revision was read; None: they do not."""
+        """The reason to defer an event whose revision was read: a held pipe or a due time; None: there is neither."""
         registry = self._registry
         if registry.holds_pipes and registry.unreadable(event.pipe, identity(event.record.headers).revision):
             return HELD
@@ -336,17 +341,17 @@ class DeliveryIntake:
         offset, assigned = event.revision_offset, event.partition.assigned
         if offset <= self._unreachable_offset:
             return False
-        until_s = monotonic_s() + self._pipes_wait_s
+        deadline_s = monotonic_s() + self._pipes_wait_s
         while not await self._registry.wait_for_offset(offset, min(_RECHECK_S, self._pipes_wait_s)):
             assigned.ensure_active()
-            if monotonic_s() >= until_s:
+            if monotonic_s() >= deadline_s:
                 self._unreachable_offset = offset
-                read_to = self._registry.offset
+                read_offset = self._registry.offset
                 self._health.warn(
                     "pipes",
-                    f"offset {offset} of the topic pipes has not arrived; {read_to} is the last one read",
+                    f"offset {offset} of the topic pipes has not arrived; {read_offset} is the last one read",
                 )
-                logger.error("pipes-behind", offset=offset, read_to=read_to, waited_s=self._pipes_wait_s)
+                logger.error("pipes-behind", offset=offset, read_to=read_offset, waited_s=self._pipes_wait_s)
                 return False
         assigned.ensure_active()
         return True

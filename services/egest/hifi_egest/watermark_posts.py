@@ -46,7 +46,7 @@ class _WatermarkRequest:
         return [self._record]
 
     def count_attempt(self, started_s: float, started_us: int) -> None:
-        """Nothing counts them."""
+        """Do nothing: watermarks are not counted."""
 
 
 class WatermarkPosts:
@@ -76,13 +76,13 @@ class WatermarkPosts:
         self._lanes = lanes
         self._watermarks = watermarks
         self._lease = lease
-        self._leads = leads
+        self._is_leader = leads
         self._read_log = read_log
         self._health = health
         self._sent_s: dict[_Key, float] = {}
-        """When the last one was sent, monotonic seconds; before the first one: when the destination first asked."""
-        self._unstated_s: dict[_Key, float] = {}
-        """Since when there is no valid one, monotonic seconds."""
+        """Time at which the last one was sent, monotonic seconds."""
+        self._missing_since_s: dict[_Key, float] = {}
+        """Time from which on there is no valid one, monotonic seconds."""
         self._sending: dict[_Key, asyncio.Task[None]] = {}
         self.task: asyncio.Task[None] | None = None
 
@@ -97,23 +97,23 @@ class WatermarkPosts:
             await cancel(task)
 
     async def _run(self) -> None:
-        warned = set[_Key]()
+        asked_keys = set[_Key]()
         while True:
             await asyncio.sleep(_CHECK_S)
-            asking = self._asking()
-            for key in warned - asking.keys():
+            asking_lanes = self._asking_lanes()
+            for key in asked_keys - asking_lanes.keys():
                 self._forget(key)
-            warned = set(asking)
-            for key, lane in asking.items():
+            asked_keys = set(asking_lanes)
+            for key, lane in asking_lanes.items():
                 try:
                     self._send_if_due(key, lane)
                 except Exception as error:
                     logger.exception("watermark-failed", pipe=lane.pipe, destination=lane.destination.name)
                     self._health.warn(_subject(key), f"no watermark can be sent: {error}")
 
-    def _asking(self) -> dict[_Key, Lane]:
+    def _asking_lanes(self) -> dict[_Key, Lane]:
         """The lanes whose destinations ask for watermarks, while this instance sends them."""
-        if not self._leads():
+        if not self._is_leader():
             return {}
         return {
             (lane.pipe, lane.destination.name): lane
@@ -122,9 +122,9 @@ class WatermarkPosts:
         }
 
     def _forget(self, key: _Key) -> None:
-        """Another instance sends it now, or it is asked for no more."""
+        """Forget a watermark that another instance sends now, or that is asked for no more."""
         self._sent_s.pop(key, None)
-        self._unstated_s.pop(key, None)
+        self._missing_since_s.pop(key, None)
         self._health.warn(_subject(key), None)
 
     def _send_if_due(self, key: _Key, lane: Lane) -> None:
@@ -135,10 +135,10 @@ class WatermarkPosts:
             return
         statement = self._watermarks.statement(*key)
         if statement is None or not _is_valid(statement):
-            if now_s - self._unstated_s.setdefault(key, now_s) > _UNSTATED_S:
+            if now_s - self._missing_since_s.setdefault(key, now_s) > _UNSTATED_S:
                 self._health.warn(_subject(key), _UNSTATED)
             return
-        self._unstated_s.pop(key, None)
+        self._missing_since_s.pop(key, None)
         if not lane.accepts:
             return
         record = watermark_event(self._stream, self._read_log(), statement)
@@ -147,8 +147,8 @@ class WatermarkPosts:
 
     async def _send(self, key: _Key, lane: Lane, record: ConsumerRecord) -> None:
         # Only kinds that send by themselves have destinations that ask.
-        sender = cast("Sender[SendableRequest]", lane.senders.current)
-        began_s = monotonic_s()
+        sender = cast("Sender[SendableRequest]", lane.sender)
+        started_s = monotonic_s()
         try:
             result = await sender.send(_WatermarkRequest(record, self._lease))
         except Exception:
@@ -158,7 +158,7 @@ class WatermarkPosts:
             if result is None:
                 return  # this instance has lost its partitions
             problem = _problem(result)
-        self._sent_s[key] = began_s
+        self._sent_s[key] = started_s
         outcome = "failed" if problem else "sent"
         metrics.WATERMARKS_SENT.labels(lane.pipe, lane.destination.name, outcome).inc()
         reason = f"the last watermark was not accepted: {problem}" if problem else None
@@ -174,7 +174,7 @@ def _is_valid(statement: Mapping[str, Any]) -> bool:
 
 
 def _problem(result: SendResult) -> str:
-    """Why a watermark was not accepted; empty: it was."""
+    """The reason why a watermark was not accepted; empty: it was."""
     if not isinstance(result, SentRequest):
         return "it cannot be sent"
     if isinstance(result.result, Answer):

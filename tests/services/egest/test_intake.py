@@ -86,7 +86,7 @@ class AcknowledgingOutbox:
     def __init__(self) -> None:
         self.written: list[Record] = []
 
-    def put(self, _: str, __: int, records: Sequence[Record], acknowledged: Callable[[], None]) -> None:
+    def send(self, _: str, __: int, records: Sequence[Record], acknowledged: Callable[[], None]) -> None:
         self.written += records
         asyncio.get_running_loop().call_soon(acknowledged)
 

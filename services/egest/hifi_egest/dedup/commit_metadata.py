@@ -1,4 +1,4 @@
-"""What egest stores in the metadata of its offset commits for the partition's next owner."""
+"""The metadata of egest's offset commits, for the partition's next owner."""
 
 from dataclasses import dataclass, field
 
@@ -32,6 +32,6 @@ class CommitMetadata:
             return None
 
     def serialize(self) -> str:
-        """As the metadata of a commit."""
+        """The text that a commit carries."""
         fields = {"tops": self.highest_offsets, "newest": self.newest_us, "floors": self.floors}
         return orjson.dumps(fields).decode()

@@ -1,4 +1,4 @@
-"""What identifies the copies of a record: its key, and its offset in the log that it comes from. Pure.
+"""The identity that copies of a record share: its key, and its offset in the log that it comes from. Pure.
 
 The key is that of the work that the record asks for. The log is `raw` or a retry topic. Without a log the key alone
 identifies copies.

@@ -46,21 +46,21 @@ class Deduplicator:
         self._highest_offsets = dict(metadata.highest_offsets)
         self._newest_us = metadata.newest_us
         self._window = window
-        self._seen: set[bytes] = set()
-        self._seen_before: set[bytes] = set()
+        self._newest_keys: set[bytes] = set()
+        self._older_keys: set[bytes] = set()
         self._changes: deque[tuple[int, str, int, int]] = deque()
         self._batches: deque[tuple[int, Mapping[str, int]]] = deque()
-        self._inherited = metadata.floors
-        self._last = -1, CopyCheck.FIRST
+        self._inherited_floors = metadata.floors
+        self._last_check = -1, CopyCheck.FIRST
 
-    def begin_batch(self, first: int, floors: Mapping[str, int]) -> None:
+    def begin_batch(self, first_offset: int, floors: Mapping[str, int]) -> None:
         """Call before the records of a batch are checked.
 
         Args:
-            first: offset of the first one.
+            first_offset: offset of the first one.
             floors: ends of the topics of outcomes, taken before this member could write any outcome of the batch.
         """
-        self._batches.append((first, floors))
+        self._batches.append((first_offset, floors))
 
     def remember(self, key: bytes) -> None:
         """Add the key of a record below the committed offset, to recognize a copy with another offset in its log."""
@@ -79,8 +79,8 @@ class Deduplicator:
         Returns:
             The same result if the last offset is checked again, so that a failed step can be repeated.
         """
-        if offset == self._last[0]:
-            return self._last[1]
+        if offset == self._last_check[0]:
+            return self._last_check[1]
         copy = CopyCheck.FIRST
         if log is not None:
             if log_offset <= self._highest_offsets.get(log, -1):
@@ -91,11 +91,11 @@ class Deduplicator:
                 self._newest_us = max(self._newest_us, accepted_us)
                 self._changes.append((offset, log, log_offset, self._newest_us))
         if copy is not CopyCheck.COPY:
-            if key in self._seen or key in self._seen_before:
+            if key in self._newest_keys or key in self._older_keys:
                 copy = CopyCheck.COPY
             else:
                 self._add(key)
-        self._last = offset, copy
+        self._last_check = offset, copy
         return copy
 
     def metadata_at(self, offset: int) -> str:
@@ -107,12 +107,12 @@ class Deduplicator:
         while len(batches) > 1 and batches[1][0] <= offset:
             batches.popleft()
         if offset <= self._outcomes.last:
-            metadata.floors = dict(self._inherited)
+            metadata.floors = dict(self._inherited_floors)
         elif batches:
             metadata.floors = dict(batches[0][1])
         return metadata.serialize()
 
     def _add(self, key: bytes) -> None:
-        self._seen.add(key)
-        if len(self._seen) > self._window:
-            self._seen, self._seen_before = set(), self._seen
+        self._newest_keys.add(key)
+        if len(self._newest_keys) > self._window:
+            self._newest_keys, self._older_keys = set(), self._newest_keys

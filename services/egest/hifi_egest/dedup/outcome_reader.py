@@ -142,14 +142,16 @@ class OutcomeReader:
         if not partitions:
             return
         await self._connect()
-        tps = [TopicPartition(topic, partition) for topic in self._topics for partition in partitions]
-        ends = await self._consumer.end_offsets(tps)
+        topic_partitions = [
+            TopicPartition(topic, partition) for topic in self._topics for partition in partitions
+        ]
+        end_offsets = await self._consumer.end_offsets(topic_partitions)
         for request in requests:
             request.outcomes = RecordedOutcomes()
-        await self._read_records(requests, ends)
+        await self._read_records(requests, end_offsets)
         for partition in partitions:
             self._floors[partition] = {
-                topic: ends[TopicPartition(topic, partition)] for topic in self._topics
+                topic: end_offsets[TopicPartition(topic, partition)] for topic in self._topics
             }
         for request in requests:
             if not request.answer.done():
@@ -165,21 +167,27 @@ class OutcomeReader:
         # The result is not used: the call makes the client look up the leaders of all topics before they are needed.
         await self._consumer.end_offsets([TopicPartition(topic, 0) for topic in self._topics])
 
-    async def _read_records(self, requests: list[_ReadRequest], ends: Mapping[TopicPartition, int]) -> None:
-        starts = await self._starts(requests, ends)
-        ranges = {tp: range(start, ends[tp]) for tp, start in starts.items() if start < ends[tp]}
+    async def _read_records(
+        self, requests: list[_ReadRequest], end_offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        start_offsets = await self._start_offsets(requests, end_offsets)
+        ranges = {
+            tp: range(start, end_offsets[tp])
+            for tp, start in start_offsets.items()
+            if start < end_offsets[tp]
+        }
         if not ranges:
             return
-        count = 0
+        record_count = 0
         async for records in read_ranges(self._consumer, ranges):
-            count += len(records)
+            record_count += len(records)
             for record in records:
-                self._add(requests, record)
+                self._add_outcome(requests, record)
         self._consumer.unsubscribe()
-        logger.info("outcomes-read", records=count, partitions=len({tp.partition for tp in ranges}))
+        logger.info("outcomes-read", records=record_count, partitions=len({tp.partition for tp in ranges}))
 
-    async def _starts(
-        self, requests: list[_ReadRequest], ends: Mapping[TopicPartition, int]
+    async def _start_offsets(
+        self, requests: list[_ReadRequest], end_offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
         """Start offset of each topic's partition, never below its first offset, which could not be reached."""
         floors: dict[TopicPartition, int] = {}
@@ -192,20 +200,24 @@ class OutcomeReader:
                     since_ms[tp] = min(request.since_ms - SKEW_MS, since_ms.get(tp, request.since_ms))
         if not floors:
             return {}
-        beginnings = await self._consumer.beginning_offsets(list(floors))
-        times = await self._consumer.offsets_for_times({tp: max(0, ms) for tp, ms in since_ms.items()})
-        starts = {}
+        beginning_offsets = await self._consumer.beginning_offsets(list(floors))
+        offsets_by_time = await self._consumer.offsets_for_times(
+            {tp: max(0, ms) for tp, ms in since_ms.items()}
+        )
+        start_offsets = {}
         for tp, floor in floors.items():
-            start = max(floor, times[tp].offset if times.get(tp) is not None else ends[tp])
-            starts[tp] = max(start - (EXTRA_RECEIPTS if tp.topic == self._receipts else 0), beginnings[tp])
-        return starts
+            position = offsets_by_time.get(tp)
+            offset = max(floor, position.offset if position is not None else end_offsets[tp])
+            extra_count = EXTRA_RECEIPTS if tp.topic == self._receipts else 0
+            start_offsets[tp] = max(offset - extra_count, beginning_offsets[tp])
+        return start_offsets
 
-    def _add(self, requests: list[_ReadRequest], record: ConsumerRecord) -> None:
+    def _add_outcome(self, requests: list[_ReadRequest], record: ConsumerRecord) -> None:
         record_fields = fields(record.headers)
-        delivered = parse_source(record_fields.get(SOURCE, b""))
-        if delivered is None or SEQ not in record_fields:
+        source_position = parse_source(record_fields.get(SOURCE, b""))
+        if source_position is None or SEQ not in record_fields:
             return
-        source, offset = delivered
+        source, offset = source_position
         destination = record_fields.get(DESTINATION, b"")
         for request in requests:
             if request.partition != record.partition or request.source != source or request.floors is None:

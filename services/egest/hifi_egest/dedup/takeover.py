@@ -11,7 +11,7 @@ from hifi_egest.dedup.outcome_reader import OutcomeReader, RecordedOutcomes
 
 
 async def take_over(
-    reader: OutcomeReader, source: str, assigned: AssignedPartition, first: ConsumerRecord
+    reader: OutcomeReader, source: str, assigned: AssignedPartition, first_record: ConsumerRecord
 ) -> tuple[Deduplicator, RecordedOutcomes]:
     """Continue where the last owner of a partition stopped.
 
@@ -19,7 +19,7 @@ async def take_over(
         reader: of the outcome topics, started.
         source: `enriched` or `retry-out`.
         assigned: the partition; its commits carry the metadata of the deduplicator from now on.
-        first: the first record read.
+        first_record: the first record read.
 
     Returns:
         The deduplicator, and the outcomes that are already written for records that are read again.
@@ -31,13 +31,13 @@ async def take_over(
     floors: Mapping[str, int] | None = metadata.floors if metadata is not None else {}
     if metadata is None and assigned.committed is not None:
         floors = None  # an operator moved the offset: what is read again is to be delivered again
-    committed = assigned.committed if assigned.committed is not None else first.offset
-    recorded = await reader.read(source, assigned.partition, committed, first.timestamp, floors)
+    committed = assigned.committed if assigned.committed is not None else first_record.offset
+    outcomes = await reader.read(source, assigned.partition, committed, first_record.timestamp, floors)
     if not assigned.active:
         assigned.abandon()
         assigned.ensure_active()
-    deduplicator = Deduplicator(metadata or CommitMetadata(), recorded.index)
-    for key in recorded.keys:
+    deduplicator = Deduplicator(metadata or CommitMetadata(), outcomes.index)
+    for key in outcomes.keys:
         deduplicator.remember(key)
     assigned.metadata_at = deduplicator.metadata_at
-    return deduplicator, recorded
+    return deduplicator, outcomes

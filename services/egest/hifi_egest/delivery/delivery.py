@@ -1,4 +1,4 @@
-"""What egest delivers: a source partition, its events, their deliveries, and the requests that carry these."""
+"""The data of egest: a source partition, its events, their deliveries, and the requests that carry these."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,6 +18,8 @@ ENRICHED: Final = "enriched"
 RETRY_OUT: Final = "retry-out"
 _OVERHEAD_BYTES: Final = 1024
 """Estimated memory of a delivery's headers, key and Python objects."""
+_ENVELOPE_BYTES: Final = 256
+"""Estimated size of an event's attributes in a batch."""
 NO_ATTEMPT = Attempt()
 """The outcome was decided without a request."""
 
@@ -62,7 +64,7 @@ class SourcePartition:
 
 
 class EarlierAttempts(NamedTuple):
-    """What a record of `retry-out` says of the earlier passes of its delivery.
+    """The earlier passes of a delivery, as its record on `retry-out` states them.
 
     Attributes:
         attempts: requests so far.
@@ -96,15 +98,16 @@ class EventRecord:
         revision_offset: offset in the topic `pipes` that egest must have read before it delivers the event.
         due_us: the destination accepts no request before this time, microseconds since 1970 UTC; 0: at any time.
         earlier: attempts of earlier passes.
-        key, log, log_offset: what identifies its copies; see hifi_egest.dedup.copy_key.
+        key, log, log_offset: its identity, which its copies share; see hifi_egest.dedup.copy_key.
         destinations: names of the destinations whose delivery has not been given to a lane yet; b"": none wants it.
         pending: deliveries without a recorded outcome.
         size_bytes: estimated size of one delivery in memory.
+        batch_bytes: estimated size of one delivery in a batch.
     """
 
     __slots__ = (
-        "accepted_us", "copied", "destinations", "due_us", "earlier", "fetched_us", "key", "log", "log_offset",
-        "partition", "pending", "pipe", "receipt_hop", "record", "revision_offset", "seq", "size_bytes",
+        "accepted_us", "batch_bytes", "copied", "destinations", "due_us", "earlier", "fetched_us", "key", "log",
+        "log_offset", "partition", "pending", "pipe", "receipt_hop", "record", "revision_offset", "seq", "size_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -141,7 +144,9 @@ class EventRecord:
         self.log = log
         self.log_offset = log_offset
         self.pending = len(self.destinations)
-        self.size_bytes = len(record.value or b"") + _OVERHEAD_BYTES
+        value_bytes = len(record.value or b"")
+        self.size_bytes = value_bytes + _OVERHEAD_BYTES
+        self.batch_bytes = value_bytes + _ENVELOPE_BYTES
 
     def delivery_completed(self) -> None:
         """Count a delivery whose outcome is recorded; the last one completes the record's offset."""
@@ -151,7 +156,7 @@ class EventRecord:
 
 
 class DeliveryState(IntEnum):
-    """Where a delivery is in egest."""
+    """The stage of a delivery in egest."""
 
     QUEUED = 0
     TAKEN = 1
@@ -227,7 +232,7 @@ def decide_all(deliveries: Sequence[Delivery]) -> None:
 def complete_all(deliveries: Sequence[Delivery]) -> None:
     """Release deliveries of one partition after Kafka acknowledged their outcomes."""
     size_bytes = 0
-    complete: list[int] = []
+    complete_offsets: list[int] = []
     for delivery in deliveries:
         event = delivery.event
         size_bytes += event.size_bytes
@@ -235,9 +240,9 @@ def complete_all(deliveries: Sequence[Delivery]) -> None:
             delivery.room.unrecorded -= 1
         event.pending -= 1
         if not event.pending:
-            complete.append(event.record.offset)
+            complete_offsets.append(event.record.offset)
     partition = deliveries[0].event.partition
-    partition.assigned.complete_all(complete)
+    partition.assigned.complete_all(complete_offsets)
     partition.end(len(deliveries), size_bytes)
 
 
@@ -302,12 +307,14 @@ class OutboundRequest:
         for delivery in self.deliveries:
             delivery.ambiguous += 1
 
-    def split(self, middle: int | None = None) -> "OutboundRequest":
+    def split(self, first_count: int | None = None) -> "OutboundRequest":
         """The same deliveries as two requests, one after the other; returns the first.
 
         Args:
-            middle: number of deliveries of the first one; None: half of them.
+            first_count: number of deliveries of the first one; None: half of them.
         """
-        middle = len(self.deliveries) // 2 if middle is None else middle
-        second = OutboundRequest(self.deliveries[middle:], self.keys, self._lease, self.followed_by)
-        return OutboundRequest(self.deliveries[:middle], (), self._lease, second)
+        first_count = len(self.deliveries) // 2 if first_count is None else first_count
+        second_request = OutboundRequest(
+            self.deliveries[first_count:], self.keys, self._lease, self.followed_by
+        )
+        return OutboundRequest(self.deliveries[:first_count], (), self._lease, second_request)

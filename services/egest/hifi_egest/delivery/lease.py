@@ -15,11 +15,11 @@ MARGIN_S: Final = 2.0
 
 
 class GroupMember(Protocol):
-    """What the lease needs of a member of a consumer group."""
+    """A member of a consumer group, as the lease needs it."""
 
     @property
     def last_heartbeat_monotonic_s(self) -> float:
-        """When the last successful heartbeat was sent, monotonic seconds."""
+        """Time at which the last successful heartbeat was sent, monotonic seconds."""
 
 
 class PartitionLease:

@@ -45,9 +45,9 @@ class InFlightBudget:
         self.size_bytes -= size_bytes
         self._released.set()
 
-    async def wait_for_release(self, within_s: float) -> None:
-        """Wait until a delivery is released, at most `within_s` seconds."""
-        await _wait(self._released, within_s)
+    async def wait_for_release(self, timeout_s: float) -> None:
+        """Wait until a delivery is released, at most `timeout_s` seconds."""
+        await _wait_until_set(self._released, timeout_s)
 
 
 class LaneRoom:
@@ -100,14 +100,14 @@ class LaneRoom:
         self.size_bytes -= size_bytes
         self._released.set()
 
-    async def wait_for_release(self, within_s: float) -> None:
-        """Wait until a delivery leaves the lane, at most `within_s` seconds."""
-        await _wait(self._released, within_s)
+    async def wait_for_release(self, timeout_s: float) -> None:
+        """Wait until a delivery leaves the lane, at most `timeout_s` seconds."""
+        await _wait_until_set(self._released, timeout_s)
 
 
-async def _wait(released: asyncio.Event, within_s: float) -> None:
-    """Wait until it is set anew, at most `within_s` seconds."""
+async def _wait_until_set(released: asyncio.Event, timeout_s: float) -> None:
+    """Wait until an event is set anew, at most `timeout_s` seconds."""
     released.clear()
-    timer = asyncio.get_running_loop().call_later(within_s, released.set)
+    timer = asyncio.get_running_loop().call_later(timeout_s, released.set)
     await released.wait()
     timer.cancel()

@@ -66,40 +66,40 @@ def parse(
     Returns:
         One result for each record, in their order.
     """
-    read = _enriched if partition.source == ENRICHED else _retried
-    parsed: list[ParsedRecord] = []
+    parse_record = _parse_enriched if partition.source == ENRICHED else _parse_retried
+    parsed_records: list[ParsedRecord] = []
     for record in records:
         try:
-            parsed.append(read(partition, record, fetched_us))
+            parsed_records.append(parse_record(partition, record, fetched_us))
         except NotAnEvent as error:
-            parsed.append(InvalidRecord(record, error))
-    return parsed
+            parsed_records.append(InvalidRecord(record, error))
+    return parsed_records
 
 
-def _enriched(partition: SourcePartition, record: ConsumerRecord, fetched_us: int) -> EventRecord:
+def _parse_enriched(partition: SourcePartition, record: ConsumerRecord, fetched_us: int) -> EventRecord:
     headers = record.headers
     identity_texts, hop_texts = split_identity(identity_header(headers)), split_hop(hop_header(headers))
     if len(hop_texts) <= TO_AT:
         raise NotAnEvent(f"the field {TO} is missing")
-    seq, raw, destinations = identity_texts[SEQ_AT], hop_texts[RAW_AT], hop_texts[TO_AT]
-    log_offset = int(raw) if raw else -1
-    copied = [header for header in headers if header[0] in _COPIED]
-    if len(copied) > 1 or (copied and copied[0][0] != TIME):
-        by_name = dict(headers)
-        key, log = replay_key(seq, log_offset, by_name.get(REPLAY), by_name.get(SERVICE))
+    seq, raw_text, destinations_text = identity_texts[SEQ_AT], hop_texts[RAW_AT], hop_texts[TO_AT]
+    log_offset = int(raw_text) if raw_text else -1
+    copied_headers = [header for header in headers if header[0] in _COPIED]
+    if len(copied_headers) > 1 or (copied_headers and copied_headers[0][0] != TIME):
+        headers_by_name = dict(headers)
+        key, log = replay_key(seq, log_offset, headers_by_name.get(REPLAY), headers_by_name.get(SERVICE))
     else:
         key, log = seq, RAW_LOG if log_offset >= 0 else None
-    names = destinations.split(b",")
+    destination_names = destinations_text.split(b",")
     return EventRecord(
         record,
         partition,
         hop_text(fetched_us, log_offset),
-        copied,
+        copied_headers,
         identity_texts[PIPE_AT].decode("ascii"),
         seq,
         int(identity_texts[ACCEPTED_AT]),
         fetched_us,
-        names if len(names) == 1 else list(dict.fromkeys(names)),
+        destination_names if len(destination_names) == 1 else list(dict.fromkeys(destination_names)),
         int(identity_texts[REVISION_OFFSET_AT]),
         0,
         NO_EARLIER_ATTEMPTS,
@@ -109,14 +109,14 @@ def _enriched(partition: SourcePartition, record: ConsumerRecord, fetched_us: in
     )
 
 
-def _retried(partition: SourcePartition, record: ConsumerRecord, fetched_us: int) -> EventRecord:
+def _parse_retried(partition: SourcePartition, record: ConsumerRecord, fetched_us: int) -> EventRecord:
     headers = record.headers
-    event_identity, event_hop, values = identity(headers), hop(headers), fields(headers)
-    destination = values.get(DESTINATION, b"")
+    event_identity, event_hop, header_fields = identity(headers), hop(headers), fields(headers)
+    destination = header_fields.get(DESTINATION, b"")
     if not destination or b";" in destination:
         raise NotAnEvent(f"the header {DESTINATION} is missing, or has a semicolon")
-    due = values.get(DUE)
-    log, log_offset = retry_log(values)
+    due_text = header_fields.get(DUE)
+    log, log_offset = retry_log(header_fields)
     return EventRecord(
         record,
         partition,
@@ -128,14 +128,14 @@ def _retried(partition: SourcePartition, record: ConsumerRecord, fetched_us: int
         fetched_us,
         [destination],
         event_identity.revision_offset,
-        int(due) if due is not None and due.isdigit() else 0,
+        int(due_text) if due_text is not None and due_text.isdigit() else 0,
         EarlierAttempts(
-            attempts=number(values, ATTEMPT, 0),
-            started_us=number(values, STARTED, 0),
-            passes=number(values, PASS, 0),
-            ambiguous=number(values, AMBIGUOUS, 0),
+            attempts=number(header_fields, ATTEMPT, 0),
+            started_us=number(header_fields, STARTED, 0),
+            passes=number(header_fields, PASS, 0),
+            ambiguous=number(header_fields, AMBIGUOUS, 0),
         ),
-        work_key(partition.source, values),
+        work_key(partition.source, header_fields),
         log,
         log_offset,
     )

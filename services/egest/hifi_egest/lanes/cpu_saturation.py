@@ -15,17 +15,17 @@ class CpuSaturation:
     """CPU saturation of the calling thread."""
 
     def __init__(self) -> None:
-        self._at_s = monotonic_s()
+        self._window_start_s = monotonic_s()
         self._busy_s = _busy_s()
         self._saturated = False
 
     def saturated(self) -> bool:
         """Whether the thread was saturated in the last window of at least 250 ms."""
         now_s = monotonic_s()
-        if now_s - self._at_s >= _WINDOW_S:
+        if now_s - self._window_start_s >= _WINDOW_S:
             busy_s = _busy_s()
-            self._saturated = busy_s - self._busy_s > SATURATED * (now_s - self._at_s)
-            self._at_s, self._busy_s = now_s, busy_s
+            self._saturated = busy_s - self._busy_s > SATURATED * (now_s - self._window_start_s)
+            self._window_start_s, self._busy_s = now_s, busy_s
         return self._saturated
 
 

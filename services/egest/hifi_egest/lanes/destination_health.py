@@ -1,6 +1,6 @@
 """The health of a destination, from its answers: circuit breaker, pause, refusals. Decides what each request leads to.
 
-Methods return what is to be done; the lane does it.
+Methods return the steps that follow; `FailureHandling` takes them.
 """
 
 import random
@@ -42,7 +42,7 @@ class Conclusion(NamedTuple):
 
 
 class FailureDecision(NamedTuple):
-    """What to do after a failed request, in this order.
+    """The steps after a failed request, in this order.
 
     Attributes:
         conclusions: outcomes to record.
@@ -81,12 +81,13 @@ class DestinationHealth:
         self._policy = destination.retry
         self._tiers = tiers
         self._longest_pause_s = longest_pause_s
-        self._breaker = CircuitBreaker(destination.breaker.failures, destination.breaker.probe)
+        self.breaker = CircuitBreaker(destination.breaker.failures, destination.breaker.probe)
+        """Asked for a permit before each request."""
         self._streak: RefusalStreak[tuple[OutboundRequest, Attempt]] = RefusalStreak(
             destination.breaker.failures
         )
         self.paused_until_s = 0.0
-        """Until when the destination asked for no requests, monotonic seconds."""
+        """End of the pause that the destination asked for, monotonic seconds."""
         self.ever_open = ever_open
         """The circuit breaker has been open, or the destination paused: receipts report the state from then on."""
         self._log_fields = {"pipe": pipe, "destination": destination.name}
@@ -97,8 +98,8 @@ class DestinationHealth:
     # Before a request
 
     def deferral(self, now_s: float) -> Deferral | None:
-        """Why a delivery should go to the retrier without a request; None: queue it."""
-        if self._breaker.state is not BreakerState.CLOSED and self._breaker.refuses(now_s):
+        """The reason why a delivery should go to the retrier without a request; None: queue it."""
+        if self.breaker.state is not BreakerState.CLOSED and self.breaker.refuses(now_s):
             return Deferral("breaker-open", "the destination keeps failing; its circuit breaker is open")
         if self.paused_until_s > now_s and self.paused_until_s - now_s > self._longest_pause_s:
             return Deferral("paused", "the destination asked for a pause", self.paused_until_s - now_s)
@@ -106,26 +107,13 @@ class DestinationHealth:
 
     def is_paused(self, now_s: float) -> bool:
         """Whether the destination asked for no requests now."""
-        return self.paused_until_s > now_s and self._breaker.state is BreakerState.CLOSED
-
-    @property
-    def breaker(self) -> BreakerState:
-        """Current state of the circuit breaker."""
-        return self._breaker.state
-
-    def permit(self, now_s: float) -> Permit:
-        """Ask the circuit breaker for permission to send a request."""
-        return self._breaker.permit(now_s)
-
-    def forgo(self, permit: Permit) -> None:
-        """Return the permit of a request that was not sent."""
-        self._breaker.forgo(permit)
+        return self.paused_until_s > now_s and self.breaker.state is BreakerState.CLOSED
 
     # After a request
 
     def succeeded(self, permit: Permit, now_s: float) -> Sequence[Conclusion]:
         """Report a successful request; returns outcomes of earlier deliveries that it clarifies."""
-        self._breaker_result(permit, ok=True, now_s=now_s)
+        self._report_to_breaker(permit, ok=True, now_s=now_s)
         return self._end_streak() if self._streak.status else ()
 
     def failed(
@@ -138,37 +126,39 @@ class DestinationHealth:
         """Decide what happens after a failed request."""
         deliveries = request.deliveries
         counts = [attempt_counts(delivery, now_s) for delivery in deliveries]
-        largest = AttemptCounts(
+        largest_counts = AttemptCounts(
             max(count.attempts for count in counts),
             max(count.local for count in counts),
             max(count.age_s for count in counts),
             max(count.pass_age_s for count in counts),
             max(count.passes for count in counts),
         )
-        step = outcome.decide(
+        next_step = outcome.decide(
             result,
             self._policy,
-            largest,
+            largest_counts,
             self._tiers,
             jitter=random.random(),  # noqa: S311 - spreads retries
             batch=len(deliveries),
             local=request.active,
         )
-        if isinstance(step, Unclear):
-            return self._unclear(request, step.status, attempt, now_s)
+        if isinstance(next_step, Unclear):
+            return self._after_unclear_answer(request, next_step.status, attempt, now_s)
         conclusions = self._end_streak() if isinstance(result, Answer) and self._streak.status else []
         recoverable = outcome.recoverable(result, self._policy)
-        opened = self._breaker_result(request.permit, ok=not recoverable, now_s=now_s)
-        paused = recoverable and isinstance(result, Answer) and self._pause(result, now_s)
+        opened = self._report_to_breaker(request.permit, ok=not recoverable, now_s=now_s)
+        paused = recoverable and isinstance(result, Answer) and self._apply_pause(result, now_s)
         hand_over_waiting = opened or paused
-        if isinstance(step, RetryLocally) and self.deferral(now_s) is None:
-            return FailureDecision(conclusions, hand_over_waiting, request, step.after_s)
-        if isinstance(step, SplitBatch):
+        if isinstance(next_step, RetryLocally) and self.deferral(now_s) is None:
+            return FailureDecision(conclusions, hand_over_waiting, request, next_step.after_s)
+        if isinstance(next_step, SplitBatch):
             return FailureDecision(conclusions, hand_over_waiting, request.split())
         for delivery, count in zip(deliveries, counts, strict=True):
-            final = outcome.decide(result, self._policy, count, self._tiers, jitter=0.0, local=False)
-            assert isinstance(final, RetryLater | DeadLettered)
-            conclusions.append(Conclusion(delivery, final, attempt))
+            delivery_outcome = outcome.decide(
+                result, self._policy, count, self._tiers, jitter=0.0, local=False
+            )
+            assert isinstance(delivery_outcome, RetryLater | DeadLettered)
+            conclusions.append(Conclusion(delivery, delivery_outcome, attempt))
         return FailureDecision(conclusions, hand_over_waiting)
 
     @property
@@ -204,17 +194,17 @@ class DestinationHealth:
             self._policy.max_age - age_s,
         )
 
-    def _unclear(
+    def _after_unclear_answer(
         self, request: OutboundRequest, status: int, attempt: Attempt, now_s: float
     ) -> FailureDecision:
         if request.permit is Permit.PROBE:
-            self._breaker_result(request.permit, ok=False, now_s=now_s)
+            self._report_to_breaker(request.permit, ok=False, now_s=now_s)
             return FailureDecision(self._destination_at_fault([(request, attempt)]))
         events_at_fault, destination_at_fault = self._streak.refused((request, attempt), status, now_s)
         conclusions = _events_at_fault(events_at_fault)
         if destination_at_fault:
-            self._breaker.trip(now_s)
-            self._breaker_opened(f"{status} again and again")
+            self.breaker.trip(now_s)
+            self._show_breaker_open(f"{status} again and again")
             conclusions += self._destination_at_fault(destination_at_fault)
         return FailureDecision(conclusions, hand_over_waiting=bool(destination_at_fault))
 
@@ -237,26 +227,26 @@ class DestinationHealth:
             for delivery in request.deliveries
         ]
 
-    def _breaker_result(self, permit: Permit, *, ok: bool, now_s: float) -> bool:
+    def _report_to_breaker(self, permit: Permit, *, ok: bool, now_s: float) -> bool:
         """Report a result to the circuit breaker; returns whether it opened."""
-        before = self._breaker.state
-        self._breaker.result(permit, ok=ok, now_s=now_s)
-        if before is self._breaker.state:
+        earlier_state = self.breaker.state
+        self.breaker.result(permit, ok=ok, now_s=now_s)
+        if earlier_state is self.breaker.state:
             return False
-        if self._breaker.state is BreakerState.OPEN and before is BreakerState.CLOSED:
-            self._breaker_opened("failures in a row")
+        if self.breaker.state is BreakerState.OPEN and earlier_state is BreakerState.CLOSED:
+            self._show_breaker_open("failures in a row")
             return True
-        if self._breaker.state is BreakerState.CLOSED:
+        if self.breaker.state is BreakerState.CLOSED:
             self._gauge.set(0)
             logger.info("breaker-closed", **self._log_fields)
         return False
 
-    def _breaker_opened(self, why: str) -> None:
+    def _show_breaker_open(self, reason: str) -> None:
         self.ever_open = True
         self._gauge.set(1)
-        logger.warning("breaker-opened", why=why, **self._log_fields)
+        logger.warning("breaker-opened", why=reason, **self._log_fields)
 
-    def _pause(self, answer: Answer, now_s: float) -> bool:
+    def _apply_pause(self, answer: Answer, now_s: float) -> bool:
         """Remember the pause that an answer asks for; returns whether it is too long to wait for."""
         if answer.status not in PAUSING or not answer.retry_after_s:
             return False

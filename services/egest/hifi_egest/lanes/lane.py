@@ -6,34 +6,25 @@ destination affects only its own deliveries. Deliveries that cannot be sent soon
 
 import asyncio
 import math
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from hifi.delivery.sender import Sender, SentRequest, SplitBatch, Unsendable
 from hifi.pipe.model import Destination
+from hifi.record.identity import identity
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s
-from hifi_egest.delivery.delivery import (
-    NO_ATTEMPT,
-    RETRY_OUT,
-    Delivery,
-    DeliveryState,
-    EventRecord,
-    OutboundRequest,
-    SourcePartition,
-)
+from hifi_egest.delivery.delivery import RETRY_OUT, Delivery, EventRecord, OutboundRequest, SourcePartition
 from hifi_egest.delivery.memory_bounds import LaneRoom
-from hifi_egest.lanes.destination_health import Conclusion
+from hifi_egest.lanes.failure_handling import FailureHandling
 from hifi_egest.lanes.lane_gauges import LaneGauges
-from hifi_egest.lanes.lane_senders import LaneSenders
-from hifi_egest.lanes.outcomes import LaneOutcomes
 from hifi_egest.lanes.queue import RequestQueue
 from hifi_egest.lanes.rate_limit import RateLimit
 from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.lanes.wake_timer import WakeTimer
 from hifi_egest.policy.admission import AdmissionControl
 from hifi_egest.policy.breaker import BreakerState, Permit
-from hifi_egest.policy.outcome import DELIVERED, FAILED, DeadLettered, Deferral
+from hifi_egest.policy.outcome import DELIVERED, HELD, Deferral
 from hifi_egest.senders.make_sender import make_sender
 
 _RECHECK_S: Final = 0.1
@@ -42,6 +33,13 @@ _BATCHES: Final = 4
 """Batches of its destination for which a lane has room at least."""
 
 logger = log.get(__name__)
+
+
+class _RevisionSender(NamedTuple):
+    """The sender of a revision that declares the destination in another way, and that declaration."""
+
+    destination: Destination
+    sender: Sender[OutboundRequest]
 
 
 class Lane:
@@ -70,14 +68,20 @@ class Lane:
         self._wake = WakeTimer(self.dispatch)
         self._dispatch_scheduled = False
         self.offered_s = monotonic_s()
-        """When a delivery was last offered, monotonic seconds."""
+        """Time at which a delivery was last offered, monotonic seconds."""
         labels = pipe, destination.name
         self._delivery_seconds = metrics.DELIVERY_LAG_SECONDS.labels(*labels)
         self._delivered_count = metrics.OUTCOMES.labels(*labels, "delivered")
         self._gauges = LaneGauges(*labels)
         self._log_fields = {"pipe": pipe, "destination": destination.name}
-        self.senders = LaneSenders(self._make_sender, destination)
-        self._outcomes = LaneOutcomes(pipe, destination, resources, self._queue, self.senders, self.dispatch)
+        self._retired = self._pipe_held = False
+        self.sender = self._make_sender(destination)
+        """The sender of the declaration in force."""
+        self._revision_senders: dict[int, _RevisionSender] = {}
+        """Senders by revision; there are some only while a rollout is under way, or has just ended."""
+        self._failures = FailureHandling(
+            pipe, destination, resources, self._queue, self._hand_over_waiting, self.dispatch
+        )
         self._declare(destination, rate_share)
 
     # Declaration
@@ -86,8 +90,8 @@ class Lane:
         settings = self._resources.settings
         self.destination = destination
         # A lane that holds few batches would wait for each of them.
-        size = destination.batch.size if destination.batch else 0
-        self._room.max_events = max(settings.egest_lane_events, _BATCHES * size)
+        batch_size = destination.batch.size if destination.batch else 0
+        self._room.max_events = max(settings.egest_lane_events, _BATCHES * batch_size)
         max_in_flight = destination.concurrency * (destination.batch.size if destination.batch else 1)
         self._admission = AdmissionControl(monotonic_s(), max_in_flight, destination.rate or math.inf)
         self.rate_limit = RateLimit(destination.rate, rate_share)
@@ -96,51 +100,85 @@ class Lane:
         return make_sender(self.pipe, destination, self._resources, missing_changed=self._missing_changed)
 
     async def replace(self, destination: Destination) -> None:
-        """Apply a new declaration of the destination, also to what is queued."""
+        """Apply a new declaration of the destination, also to queued deliveries."""
         if destination == self.destination:
             return
-        await self.senders.stop_current()
+        await self.sender.stop()
         ordered = destination.ordered == "key"
         if ordered != (self.destination.ordered == "key"):
             self._queue.reorder(monotonic_s(), ordered=ordered)
-        # No await from here on: what the old health holds must have its outcome before the new one takes its place.
-        self._outcomes.replace_health(destination)
+        # No await from here on: deliveries that the old health holds must get outcomes before the new one replaces it.
+        self._failures.replace_health(destination)
         self._declare(destination, self.rate_limit.share)
-        self.senders.replace_current(destination)
+        self.sender = self._make_sender(destination)
         self.dispatch()
 
-    def hold(self, *, held: bool) -> None:
-        """Hand over all that waits while the pipe is held; requests in flight finish."""
-        self._outcomes.hold(held=held)
+    def replace_revisions(self, declared: Mapping[int, Destination]) -> list[Sender[OutboundRequest]]:
+        """Make the senders of revisions that declare the destination otherwise; returns obsolete ones, to be stopped.
+
+        Args:
+            declared: revision to the destination as it declares it; revisions that declare the same as the declaration
+                in force need no sender of their own.
+        """
+        different = {
+            revision: destination
+            for revision, destination in declared.items()
+            if destination != self.destination
+        }
+        obsolete = [
+            revision
+            for revision, earlier in self._revision_senders.items()
+            if different.get(revision) != earlier.destination
+        ]
+        stopped = [self._revision_senders.pop(revision).sender for revision in obsolete]
+        for revision, destination in different.items():
+            if revision not in self._revision_senders:
+                sender = self._make_sender(destination)
+                self._revision_senders[revision] = _RevisionSender(destination, sender)
+        return stopped
+
+    def hold(self, *, pipe_held: bool) -> None:
+        """Hand over all waiting deliveries while the pipe is held; requests in flight finish."""
+        self._pipe_held = pipe_held
+        if pipe_held:
+            self._failures.retry_refusals()
+            self._hand_over_waiting(monotonic_s())
 
     async def retire(self) -> None:
-        """Close the lane of a deleted destination: what waits becomes dead letters, requests in flight finish."""
-        self._outcomes.retire()
+        """Close a deleted destination's lane: waiting deliveries become dead letters, requests in flight finish."""
+        self._retired = True
+        self._failures.retire()
         self._gauges.show(0, 0, 0)
-        await self.senders.stop()
+        for sender in self._senders():
+            await sender.stop()
+
+    def _senders(self) -> list[Sender[OutboundRequest]]:
+        return [self.sender, *(sender for _, sender in self._revision_senders.values())]
 
     # Admission
 
-    def may_wait(self, *, alone: bool, saturated: bool) -> bool:
+    def may_wait(self, *, delays_none: bool, saturated: bool) -> bool:
         """Whether a delivery that does not fit waits, rather than going to the retrier; see `AdmissionControl`."""
         now_s = monotonic_s()
-        if self._outcomes.deferral(now_s) is not None:
+        if self._deferral(now_s) is not None:
             return False
-        return self._admission.may_wait(self._room.events, now_s, alone=alone, saturated=saturated)
+        return self._admission.may_wait(
+            self._room.events, now_s, delays_none=delays_none, saturated=saturated
+        )
 
-    async def wait_for_room(self, within_s: float) -> None:
-        """Wait until a delivery leaves the lane, at most `within_s` seconds."""
+    async def wait_for_room(self, timeout_s: float) -> None:
+        """Wait until a delivery leaves the lane, at most `timeout_s` seconds."""
         started_s = monotonic_s()
-        await self._room.wait_for_release(within_s)
+        await self._room.wait_for_release(timeout_s)
         now_s = monotonic_s()
         self._admission.waited(now_s - started_s, now_s)
 
     @property
     def accepts(self) -> bool:
         """Whether the destination accepted the last request, and nothing keeps deliveries from it now."""
-        health, now_s = self._outcomes.health, monotonic_s()
-        works = health.breaker is BreakerState.CLOSED and now_s >= health.paused_until_s
-        return works and self.senders.current.ready and self._outcomes.deferral(now_s) is None
+        health, now_s = self._failures.health, monotonic_s()
+        healthy = health.breaker.state is BreakerState.CLOSED and now_s >= health.paused_until_s
+        return healthy and self.sender.ready and self._deferral(now_s) is None
 
     @property
     def has_capacity(self) -> bool:
@@ -161,7 +199,7 @@ class Lane:
         if not self._room.fits(event.size_bytes, queued_retries):
             return False
         now_s = self.offered_s = monotonic_s()
-        deferral = self._outcomes.deferral(now_s)
+        deferral = self._deferral(now_s)
         if deferral is not None:
             self.defer(event, name, deferral)
             return True
@@ -179,25 +217,42 @@ class Lane:
         now_s = self.offered_s = monotonic_s()
         delivery = Delivery(event, name, event.earlier, self._room)
         try:
-            self._outcomes.defer([delivery], deferral, now_s)
+            self._failures.defer([delivery], deferral, now_s)
         except BaseException:
             delivery.leave()  # nothing is written: the repetition of the batch makes a new one
             raise
+
+    def _deferral(self, now_s: float) -> Deferral | None:
+        """The reason why no delivery is queued or sent now; None: there is none."""
+        if self._retired:
+            return Deferral("pipe-deleted", "the destination was deleted")
+        if self._pipe_held:
+            return HELD
+        if self.sender.missing:
+            return Deferral("unusable", self.sender.missing)
+        return self._failures.deferral(now_s)
+
+    def _hand_over_waiting(self, now_s: float) -> None:
+        """Hand over all waiting deliveries, if there is a reason not to send them."""
+        deferral = self._deferral(now_s)
+        if deferral is not None:
+            self._failures.defer(self._queue.remove_waiting(), deferral, now_s)
 
     def revoke(self, partition: SourcePartition) -> None:
         """Drop the queued deliveries of a revoked partition, and hand over those that wait for a local retry."""
         for delivery in self._queue.remove_partition(partition):
             delivery.leave()
-        self._outcomes.revoke()
+        self._failures.revoke()
 
     def sweep(self) -> None:
         """Run periodically: hand over late deliveries, close idle connections, update the metric."""
         now_s = monotonic_s()
-        within_s = self._resources.settings.egest_send_within_s
-        late = Deferral("not-in-time", f"the lane did not start to send it within {within_s:g} s")
-        self._outcomes.defer(self._queue.remove_late(now_s - within_s), late, now_s)
-        self._outcomes.refresh_parking(now_s)
-        self.senders.sweep()
+        max_wait_s = self._resources.settings.egest_send_within_s
+        deferral = Deferral("not-in-time", f"the lane did not start to send it within {max_wait_s:g} s")
+        self._failures.defer(self._queue.remove_late(now_s - max_wait_s), deferral, now_s)
+        self._failures.refresh_parking(now_s)
+        for sender in self._senders():
+            sender.sweep()
         self._gauges.show(self._room.events, self._running, self.destination.concurrency)
         self.dispatch()
 
@@ -215,7 +270,7 @@ class Lane:
                 task = self._loop.create_task(self._send_requests(request))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-        except Exception:  # what is queued stays there: the next sweep sends it
+        except Exception:  # queued deliveries stay queued: the next sweep sends them
             logger.exception("dispatch-failed", **self._log_fields)
 
     async def _send_requests(self, request: OutboundRequest | None) -> None:
@@ -225,13 +280,7 @@ class Lane:
                 await self._send(request)
             except Exception:
                 logger.exception("attempt-failed", **self._log_fields)
-                self._outcomes.health.forgo(request.permit)
-                self._outcomes.record(
-                    Conclusion(delivery, FAILED, NO_ATTEMPT)
-                    for delivery in request.deliveries
-                    if delivery.state is DeliveryState.TAKEN
-                )
-                self._queue.finish(request)
+                self._failures.dead_letter_undecided(request)
             request = self._next_request()
         # Here rather than when the task is done: an offer in between would find no free slot and start no request.
         self._running -= 1
@@ -244,9 +293,9 @@ class Lane:
         if wait_s > 0:
             self._wake.wake_in(wait_s)
             return None
-        permit = self._outcomes.health.permit(now_s)
+        permit = self._failures.health.breaker.permit(now_s)
         if permit is Permit.NO:
-            self._outcomes.hand_over_waiting(now_s)
+            self._hand_over_waiting(now_s)
             return None
         request = self._queue.next_request(self.destination.batch)
         request.permit = permit
@@ -256,12 +305,12 @@ class Lane:
 
     def _wait_before_sending_s(self, now_s: float) -> float:
         """Seconds until the next request may be sent, as far as is known; 0: now."""
-        if not self.senders.current.ready or not self._resources.lease.held():
+        if not self.sender.ready or not self._resources.lease.held():
             return _RECHECK_S
         if self._room.unrecorded >= self._resources.settings.egest_unacknowledged_receipts:
             return _RECHECK_S
-        if now_s < self._outcomes.health.paused_until_s:
-            return self._outcomes.health.paused_until_s - now_s
+        if now_s < self._failures.health.paused_until_s:
+            return self._failures.health.paused_until_s - now_s
         if self.destination.batch is not None:
             wait_s = self._queue.batch_wait_s(self.destination.batch, now_s)
             if wait_s > 0:
@@ -270,67 +319,54 @@ class Lane:
 
     async def _send(self, request: OutboundRequest) -> None:
         """Send one request and apply its result."""
-        sender, same = self.senders.current, len(request.deliveries)
-        if self.senders.several:
-            sender, same = self.senders.choose(request)
-        if same < len(request.deliveries) or not sender.ready:
-            self._outcomes.health.forgo(request.permit)
-            self._take_apart(request, same, sender.missing)
+        sender = self.sender
+        if self._revision_senders:
+            sender, same_count = self._choose_sender(request)
+            if same_count < len(request.deliveries):
+                self._failures.split(request, same_count)
+                return
+        if not sender.ready:
+            self._failures.hand_over_unusable(request, sender.missing)
             return
         sent = await sender.send(request)
-        while isinstance(sent, Unsendable) and self._dead_letter_unsendable(request, sent):
+        while isinstance(sent, Unsendable) and self._failures.dead_letter_unsendable(request, sent):
             sent = await sender.send(request)
-        if not isinstance(sent, SentRequest):
-            self._not_sent(request, split=isinstance(sent, SplitBatch))
+        if isinstance(sent, SplitBatch):
+            self._failures.split(request)
+        elif not isinstance(sent, SentRequest):
+            self._failures.postpone(request)
         elif 200 <= sent.attempt.status < 300:
-            self._outcomes.succeeded(request.permit, sent.ended_s)
-            self._measure(request.deliveries, sent)
-            breaker = self._outcomes.breaker_text()
-            self._recorder.record(request.deliveries, DELIVERED, sent.attempt, breaker)
-            self._queue.finish(request)
+            self._succeeded(request, sent)
         else:
-            self._outcomes.failed(request, sent)
+            self._failures.failed(request, sent)
 
-    def _not_sent(self, request: OutboundRequest, *, split: bool) -> None:
-        """Send a request later that was too large, or that had no lease."""
-        self._outcomes.health.forgo(request.permit)
-        if split:
-            self._queue.send_first(request.split())
-        elif not request.deliveries:
-            self._queue.finish(request)
-        elif request.active:
-            self._queue.send_first(request)  # once the lease is held again
-        else:
-            self._outcomes.drop_revoked(request)
+    def _choose_sender(self, request: OutboundRequest) -> tuple[Sender[OutboundRequest], int]:
+        """The sender of a request's first delivery, and how many deliveries from the first on have the same one."""
+        senders: list[Sender[OutboundRequest]] = []
+        for record in request.records():
+            revision_sender = self._revision_senders.get(identity(record.headers).revision)
+            senders.append(revision_sender.sender if revision_sender is not None else self.sender)
+        same_count = next(
+            (index for index, sender in enumerate(senders) if sender is not senders[0]), len(senders)
+        )
+        return (senders[0] if senders else self.sender), same_count
 
-    def _take_apart(self, request: OutboundRequest, same: int, missing: str) -> None:
-        """Send deliveries of several revisions as several requests; hand over those whose secret is missing."""
-        if same < len(request.deliveries):
-            self._queue.send_first(request.split(same))
-            return
-        self._outcomes.defer(request.deliveries, Deferral("unusable", missing), monotonic_s())
-        request.deliveries = []
-        self._queue.finish(request)
-
-    def _dead_letter_unsendable(self, request: OutboundRequest, unsendable: Unsendable) -> bool:
-        """Take deliveries that cannot be sent out of a request; returns whether any are left."""
-        rejected = [(request.deliveries[index], why) for index, why in unsendable.rejected]
-        for delivery, why in rejected:
-            request.deliveries.remove(delivery)
-            outcome = DeadLettered(why.reason, why.detail)
-            self._outcomes.record([Conclusion(delivery, outcome, NO_ATTEMPT)])
-        return bool(request.deliveries)
-
-    def _measure(self, deliveries: Sequence[Delivery], sent: SentRequest) -> None:
-        """Measure a successful request, for admission and metrics."""
+    def _succeeded(self, request: OutboundRequest, sent: SentRequest) -> None:
+        """Record the deliveries of a request that the destination accepted, and measure it."""
+        deliveries, attempt = request.deliveries, sent.attempt
+        self._failures.succeeded(request.permit, sent.ended_s)
         self._admission.delivered(len(deliveries), sent.took_s, sent.ended_s)
         self._delivered_count.inc(len(deliveries))
-        answered_us = sent.attempt.answered_us
         self._delivery_seconds.observe_all(
-            [max(0, answered_us - delivery.event.accepted_us) / MICROSECONDS for delivery in deliveries]
+            [
+                max(0, attempt.answered_us - delivery.event.accepted_us) / MICROSECONDS
+                for delivery in deliveries
+            ]
         )
+        self._recorder.record(deliveries, DELIVERED, attempt, self._failures.breaker_text())
+        self._queue.finish(request)
 
     def _missing_changed(self) -> None:
-        if self.senders.current.missing:
-            self._outcomes.hand_over_waiting(monotonic_s())
+        if self.sender.missing:
+            self._hand_over_waiting(monotonic_s())
         self.dispatch()

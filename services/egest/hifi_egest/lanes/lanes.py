@@ -14,7 +14,6 @@ from hifi.runtime.clock import monotonic_s
 from hifi_egest.delivery.delivery import SourcePartition
 from hifi_egest.lanes.cpu_saturation import CpuSaturation
 from hifi_egest.lanes.lane import Lane
-from hifi_egest.lanes.lane_senders import stop_senders
 from hifi_egest.lanes.resources import LaneResources
 
 SWEEP_S: Final = 0.5
@@ -42,7 +41,7 @@ class Lanes:
         self._resources = resources
         self._rate_share = rate_share
         self._lanes: dict[tuple[str, bytes], Lane] = {}
-        self._elsewhere: set[tuple[str, bytes]] = set()
+        self._read_elsewhere: set[tuple[str, bytes]] = set()
         """Pipe and destination of deliveries that another service reads."""
         self._cpu = CpuSaturation()
         self._with_capacity: list[Lane] = []
@@ -54,7 +53,7 @@ class Lanes:
         """Open a lane for every declared destination, and follow the changes of pipes."""
         self._registry.on_change(self._pipes_changed.set)
         await self._reconcile()
-        self._tasks = [asyncio.create_task(self._follow_pipes()), asyncio.create_task(self._sweep())]
+        self._tasks = [asyncio.create_task(self._follow_pipes()), asyncio.create_task(self._sweep_lanes())]
 
     async def stop(self) -> None:
         """Close all lanes, which are empty by now."""
@@ -68,8 +67,8 @@ class Lanes:
     def get(self, pipe: str, destination: bytes) -> Lane | None:
         """The lane of a destination; None if the pipe or the destination was deleted."""
         lane = self._lanes.get((pipe, destination))
-        if lane is None and (pipe, destination) not in self._elsewhere:
-            lane = self._open(pipe, destination.decode("utf-8", "replace"))
+        if lane is None and (pipe, destination) not in self._read_elsewhere:
+            lane = self._open_lane(pipe, destination.decode("utf-8", "replace"))
         return lane
 
     def opened(self) -> Collection[Lane]:
@@ -78,44 +77,46 @@ class Lanes:
 
     def read_elsewhere(self, pipe: str, destination: bytes) -> bool:
         """Whether another service delivers to a destination for which `get` just found no lane."""
-        return (pipe, destination) in self._elsewhere
+        return (pipe, destination) in self._read_elsewhere
 
     def may_wait(self, lane: Lane) -> bool:
         """Whether a delivery that does not fit in a lane waits, rather than going to the retrier."""
         now_s = monotonic_s()
-        if (
-            now_s - self._capacity_checked_s > _CAPACITY_CHECK_S
-        ):  # with thousands of lanes not for each delivery
+        # With thousands of lanes this is not done for each delivery.
+        if now_s - self._capacity_checked_s > _CAPACITY_CHECK_S:
             self._capacity_checked_s = now_s
-            recent = (other for other in self._lanes.values() if other.offered_s > now_s - _RECENT_S)
-            self._with_capacity = [other for other in recent if other.has_capacity]
-        alone = not any(other is not lane for other in self._with_capacity)
-        return lane.may_wait(alone=alone, saturated=self._cpu.saturated())
+            self._with_capacity = [
+                candidate
+                for candidate in self._lanes.values()
+                if candidate.offered_s > now_s - _RECENT_S and candidate.has_capacity
+            ]
+        delays_none = all(candidate is lane for candidate in self._with_capacity)
+        return lane.may_wait(delays_none=delays_none, saturated=self._cpu.saturated())
 
     def revoke(self, partition: SourcePartition) -> None:
-        """Drop or hand over what the lanes hold of a revoked partition; requests in flight finish."""
+        """Drop or hand over the deliveries of a revoked partition in all lanes; requests in flight finish."""
         for lane in self._lanes.values():
             lane.revoke(partition)
 
     def _other_revisions(self, pipe: str, destination: str) -> dict[int, Destination]:
         """Revision to the destination as other revisions than the current one declare it."""
-        declared = {
+        declarations = {
             revision.number: revision.pipe.destination(destination)
             for revision in self._registry.in_use()
             if revision.pipe.pipe == pipe and not revision.current
         }
-        return {number: other for number, other in declared.items() if other is not None}
+        return {number: declared for number, declared in declarations.items() if declared is not None}
 
-    def _open(self, pipe: str, destination: str) -> Lane | None:
-        declared = declared_destination(self._registry, pipe, destination)
-        if declared is None:
+    def _open_lane(self, pipe: str, destination: str) -> Lane | None:
+        declaration = declared_destination(self._registry, pipe, destination)
+        if declaration is None:
             return None
-        if reader(declared) != "egest":
-            self._elsewhere.add((pipe, destination.encode()))
+        if reader(declaration) != "egest":
+            self._read_elsewhere.add((pipe, destination.encode()))
             return None
-        lane = Lane(pipe, declared, self._resources, self._rate_share())
-        lane.senders.replace_revisions(self._other_revisions(pipe, destination), declared)
-        lane.hold(held=self._registry.unreadable(pipe) is not None)
+        lane = Lane(pipe, declaration, self._resources, self._rate_share())
+        lane.replace_revisions(self._other_revisions(pipe, destination))
+        lane.hold(pipe_held=self._registry.unreadable(pipe) is not None)
         self._lanes[pipe, destination.encode()] = lane
         return lane
 
@@ -129,14 +130,14 @@ class Lanes:
                 logger.exception("lanes-update-failed")
 
     async def _reconcile(self) -> None:
-        self._elsewhere.clear()
+        self._read_elsewhere.clear()
         for (pipe, name), lane in list(self._lanes.items()):
-            declared = declared_destination(self._registry, pipe, name.decode())
-            if declared is not None and reader(declared) == "egest":
-                await lane.replace(declared)
-                lane.hold(held=self._registry.unreadable(pipe) is not None)
-                others = self._other_revisions(pipe, name.decode())
-                await stop_senders(lane.senders.replace_revisions(others, declared))
+            declaration = declared_destination(self._registry, pipe, name.decode())
+            if declaration is not None and reader(declaration) == "egest":
+                await lane.replace(declaration)
+                lane.hold(pipe_held=self._registry.unreadable(pipe) is not None)
+                for sender in lane.replace_revisions(self._other_revisions(pipe, name.decode())):
+                    await sender.stop()
             else:
                 del self._lanes[pipe, name]
                 logger.info("lane-retired", pipe=pipe, destination=name.decode())
@@ -145,9 +146,9 @@ class Lanes:
             pipe = revision.pipe.pipe
             for destination in revision.pipe.destinations:
                 if (pipe, destination.name.encode()) not in self._lanes:
-                    self._open(pipe, destination.name)
+                    self._open_lane(pipe, destination.name)
 
-    async def _sweep(self) -> None:
+    async def _sweep_lanes(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
             rate_share = self._rate_share()

@@ -21,10 +21,10 @@ class LocalRetries:
 
     def remove_revoked(self) -> list[OutboundRequest]:
         """Remove and return the requests with deliveries of a revoked partition."""
-        revoked = [request for request in self._timers if not request.active]
-        for request in revoked:
+        revoked_requests = [request for request in self._timers if not request.active]
+        for request in revoked_requests:
             self._timers.pop(request).cancel()
-        return revoked
+        return revoked_requests
 
     def _expired(self, request: OutboundRequest) -> None:
         del self._timers[request]

@@ -31,63 +31,66 @@ class LaneParking:
         self._name = DestinationName(pipe, destination)
         self._states = resources.states
         self._budget_bytes = resources.settings.egest_park_bytes
-        self._after_s = resources.settings.egest_park_after_s
+        self._park_after_s = resources.settings.egest_park_after_s
         self._publish = resources.publish_state
         self._gauge = metrics.PARKED.labels(pipe, destination)
         self._handed_over_bytes = 0
-        self._since_s: float | None = None
-        """When something was first handed over since the last success, monotonic seconds."""
-        self._asked_s = 0.0
+        self._failing_since_s: float | None = None
+        """Time of the first hand-over since the last success, monotonic seconds."""
+        self._requested_s = 0.0
         self.failing = False
-        """The next success has to be noted: it ends an outage, or the parking of the destination."""
+        """The next success has to be reported: it ends an outage, or the parking of the destination."""
         self.parked = False
-        """What would be retried is parked."""
+        """Deliveries that would be retried are parked."""
         self.deferral: Deferral | None = None
-        """An operator parked the destination: nothing is sent, for this reason."""
+        """The reason why nothing is sent after an operator parked the destination; None: none did."""
         self.refresh()
 
     def refresh(self) -> None:
         """Apply the state of the destination. Called periodically."""
         change = self._states.get(self._name)
         if self.parked and change.state is not DestinationState.PARKED:
-            self._since_s = None
+            self._failing_since_s = None
         self.parked = change.state is DestinationState.PARKED
         self._gauge.set(int(self.parked))
-        self.failing = self.parked or self._since_s is not None
+        self.failing = self.parked or self._failing_since_s is not None
         self.deferral = _BY_OPERATOR if self.parked and change.by != EGEST else None
 
     def outcome(
-        self, decided: RetryLater | DeadLettered, size_bytes: int
+        self, decision: RetryLater | DeadLettered, size_bytes: int
     ) -> RetryLater | DeadLettered | Parked:
-        """What becomes of a delivery instead of a retry, if the destination is parked."""
-        if not isinstance(decided, RetryLater):
-            return decided
+        """The outcome of a delivery: a retry becomes a parked delivery if the destination is parked."""
+        if not isinstance(decision, RetryLater):
+            return decision
         if self.parked:
-            return Parked(decided.reason, decided.detail)
+            return Parked(decision.reason, decision.detail)
         now_s = monotonic_s()
-        if self._since_s is None:
-            self.failing, self._since_s, self._handed_over_bytes = True, now_s, 0
+        if self._failing_since_s is None:
+            self.failing, self._failing_since_s, self._handed_over_bytes = True, now_s, 0
         self._handed_over_bytes += size_bytes
         if self._handed_over_bytes >= self._budget_bytes:
-            self._set(
+            self._request_state(
                 DestinationState.PARKED,
                 f"{self._handed_over_bytes} bytes went to the retrier, none succeeded",
             )
-        elif now_s - self._since_s >= self._after_s:
-            self._set(DestinationState.PARKED, f"no delivery has succeeded for {now_s - self._since_s:.0f} s")
-        return decided
+        elif now_s - self._failing_since_s >= self._park_after_s:
+            self._request_state(
+                DestinationState.PARKED,
+                f"no delivery has succeeded for {now_s - self._failing_since_s:.0f} s",
+            )
+        return decision
 
     def succeeded(self) -> None:
-        """A delivery succeeded after failures: what is parked may come back."""
-        self.failing, self._since_s = False, None
+        """End an outage after a delivery succeeded: parked deliveries may come back."""
+        self.failing, self._failing_since_s = False, None
         if self.parked and self.deferral is None:
-            self._set(DestinationState.ACTIVE, "a delivery succeeded")
+            self._request_state(DestinationState.ACTIVE, "a delivery succeeded")
 
-    def _set(self, state: DestinationState, reason: str) -> None:
+    def _request_state(self, state: DestinationState, reason: str) -> None:
         """Publish a state, and again after a second until it was read back."""
         now_s = monotonic_s()
-        if now_s - self._asked_s < 1.0:
+        if now_s - self._requested_s < 1.0:
             return
-        self._asked_s = now_s
+        self._requested_s = now_s
         logger.warning("destination-state", state=state, reason=reason, **self._name._asdict())
         self._publish(self._name, StateChange(state, EGEST, reason, now_us()))

@@ -7,8 +7,6 @@ from hifi.pipe.model import BatchPolicy
 from hifi_egest.delivery.delivery import Delivery, DeliveryState, OutboundRequest, SourcePartition
 from hifi_egest.delivery.lease import PartitionLease
 
-_ENVELOPE_BYTES: Final = 256
-"""Estimated size of an event's attributes in a batch."""
 RETRIED_EVERY: Final = 4
 """While both kinds wait, one of this many deliveries is a retried one, so that neither kind starves."""
 
@@ -32,12 +30,12 @@ class _Followers:
     def add(self, delivery: Delivery) -> None:
         self.deliveries.append(delivery)
         self.count += 1
-        self.size_bytes += _batch_bytes(delivery)
+        self.size_bytes += delivery.event.batch_bytes
 
     def subtract(self, delivery: Delivery) -> None:
         """Count a delivery that is not queued here any more."""
         self.count -= 1
-        self.size_bytes -= _batch_bytes(delivery)
+        self.size_bytes -= delivery.event.batch_bytes
 
     def next_queued(self) -> Delivery | None:
         while self.deliveries:
@@ -58,14 +56,14 @@ class DeliveryQueue:
             ordered: keep the order within a key; otherwise every delivery is ready at once.
         """
         self._ordered = ordered
-        self._fresh: deque[Delivery] = deque()
-        self._retried: deque[Delivery] = deque()
+        self._fresh_deliveries: deque[Delivery] = deque()
+        self._retried_deliveries: deque[Delivery] = deque()
         self._keys: dict[bytes, _Followers | None] = {}
         """Keys of which a delivery is ready or in flight, with the deliveries that wait for it."""
         self._in_flight: set[bytes] = set()
-        """Keys of which a delivery is in flight. What follows it cannot be sent before `release`."""
-        self._held_count = 0
-        self._held_bytes = 0
+        """Keys of which a delivery is in flight. Its followers cannot be sent before `release`."""
+        self._blocked_count = 0
+        self._blocked_bytes = 0
         self._size_bytes = 0
         self._arrivals: deque[Delivery] = deque()
         self._taken_count = 0
@@ -81,7 +79,7 @@ class DeliveryQueue:
         delivery.queued_s = now_s
         delivery.first_of_key = False
         self._length += 1
-        self._size_bytes += _batch_bytes(delivery)
+        self._size_bytes += delivery.event.batch_bytes
         self.retried += delivery.passes > 0
         self._arrivals.append(delivery)
         key = delivery.key
@@ -91,29 +89,29 @@ class DeliveryQueue:
                 return
             self._keys[key] = None
         delivery.first_of_key = True
-        (self._retried if delivery.passes else self._fresh).append(delivery)
+        (self._retried_deliveries if delivery.passes else self._fresh_deliveries).append(delivery)
 
     @property
     def ready(self) -> bool:
         """Whether a delivery may be sent."""
-        return self._ready() is not None
+        return self._ready_deliveries() is not None
 
     @property
     def waiting_since_s(self) -> float:
-        """When the next delivery was queued, monotonic seconds; only while one is ready."""
-        ready = self._ready()
-        assert ready is not None
-        return ready[0].queued_s
+        """Time at which the next delivery was queued, monotonic seconds; only while one is ready."""
+        ready_deliveries = self._ready_deliveries()
+        assert ready_deliveries is not None
+        return ready_deliveries[0].queued_s
 
     @property
     def ready_count(self) -> int:
         """Number of deliveries that batches could take now: all but those that follow one in flight."""
-        return self._length - self._held_count
+        return self._length - self._blocked_count
 
     @property
     def ready_bytes(self) -> int:
         """Their estimated size in a batch."""
-        return self._size_bytes - self._held_bytes
+        return self._size_bytes - self._blocked_bytes
 
     def take(self, followers: _Followers | None = None) -> Delivery | None:
         """Take the next delivery; no other one of its key is ready until `release`.
@@ -123,30 +121,30 @@ class DeliveryQueue:
         """
         delivery = followers.next_queued() if followers is not None else None
         if delivery is not None:
-            self._held_count -= 1
-            self._held_bytes -= _batch_bytes(delivery)
+            self._blocked_count -= 1
+            self._blocked_bytes -= delivery.event.batch_bytes
         else:
-            ready = self._ready()
-            if ready is None:
+            ready_deliveries = self._ready_deliveries()
+            if ready_deliveries is None:
                 return None
             self._taken_count += 1
-            delivery = ready.popleft()
+            delivery = ready_deliveries.popleft()
             if delivery.key is not None and self._ordered:
-                self._hold_followers(delivery.key)
+                self._block_followers(delivery.key)
         delivery.state = DeliveryState.TAKEN
         self._length -= 1
-        self._size_bytes -= _batch_bytes(delivery)
+        self._size_bytes -= delivery.event.batch_bytes
         self.retried -= delivery.passes > 0
         arrivals = self._arrivals
         while arrivals and arrivals[0].state is not DeliveryState.QUEUED:
             arrivals.popleft()
         return delivery
 
-    def take_batch(self, size: int, max_bytes: int) -> tuple[list[Delivery], list[bytes]]:
+    def take_batch(self, max_deliveries: int, max_bytes: int) -> tuple[list[Delivery], list[bytes]]:
         """Take the deliveries of one request: those of the first one's key follow it, then those of other keys.
 
         Args:
-            size: maximum number of deliveries.
+            max_deliveries: maximum number of deliveries.
             max_bytes: number of bytes, estimated, from which on none is added.
 
         Returns:
@@ -156,7 +154,7 @@ class DeliveryQueue:
         keys: list[bytes] = []
         size_bytes = 0
         followers: _Followers | None = None
-        while len(deliveries) < size and size_bytes < max_bytes:
+        while len(deliveries) < max_deliveries and size_bytes < max_bytes:
             delivery = self.take(followers)
             if delivery is None:
                 break
@@ -164,7 +162,7 @@ class DeliveryQueue:
                 keys.append(delivery.key)
                 followers = self._keys.get(delivery.key) if self._ordered else None
             deliveries.append(delivery)
-            size_bytes += _batch_bytes(delivery)
+            size_bytes += delivery.event.batch_bytes
         return deliveries, keys
 
     def release(self, key: bytes | None) -> None:
@@ -175,28 +173,30 @@ class DeliveryQueue:
         if key in self._in_flight:
             self._in_flight.remove(key)
             if followers is not None:
-                self._held_count -= followers.count
-                self._held_bytes -= followers.size_bytes
+                self._blocked_count -= followers.count
+                self._blocked_bytes -= followers.size_bytes
         delivery = followers.next_queued() if followers is not None else None
         if delivery is None:
             del self._keys[key]
             return
         delivery.first_of_key = True
-        (self._retried if delivery.passes else self._fresh).append(delivery)
+        (self._retried_deliveries if delivery.passes else self._fresh_deliveries).append(delivery)
 
-    def remove_late(self, before_s: float) -> list[Delivery]:
+    def remove_late(self, queued_before_s: float) -> list[Delivery]:
         """Remove and return the deliveries queued before a time, monotonic seconds."""
-        late = []
+        late_deliveries = []
         arrivals = self._arrivals
-        while arrivals and (arrivals[0].state is not DeliveryState.QUEUED or arrivals[0].queued_s < before_s):
+        while arrivals and (
+            arrivals[0].state is not DeliveryState.QUEUED or arrivals[0].queued_s < queued_before_s
+        ):
             delivery = arrivals.popleft()
             if delivery.state is DeliveryState.QUEUED:
-                late.append(delivery)
-        return self._removed(late)
+                late_deliveries.append(delivery)
+        return self._mark_removed(late_deliveries)
 
     def remove_partition(self, partition: SourcePartition) -> list[Delivery]:
         """Remove and return the deliveries of a partition."""
-        return self._removed(
+        return self._mark_removed(
             [
                 delivery
                 for delivery in self._arrivals
@@ -206,31 +206,33 @@ class DeliveryQueue:
 
     def remove_all(self) -> list[Delivery]:
         """Remove and return all deliveries."""
-        queued = [delivery for delivery in self._arrivals if delivery.state is DeliveryState.QUEUED]
+        queued_deliveries = [
+            delivery for delivery in self._arrivals if delivery.state is DeliveryState.QUEUED
+        ]
         self._arrivals.clear()
-        return self._removed(queued)
+        return self._mark_removed(queued_deliveries)
 
     def reorder(self, now_s: float, *, ordered: bool) -> None:
         """Queue all deliveries anew after the declared order changed; `now_s`: monotonic, seconds."""
-        queued = self.remove_all()
-        self._fresh.clear()
-        self._retried.clear()
+        queued_deliveries = self.remove_all()
+        self._fresh_deliveries.clear()
+        self._retried_deliveries.clear()
         self._keys.clear()
         self._in_flight.clear()
-        self._held_count = self._held_bytes = 0
+        self._blocked_count = self._blocked_bytes = 0
         self._ordered = ordered
-        for delivery in queued:
+        for delivery in queued_deliveries:
             delivery.state = DeliveryState.QUEUED
             self.add(delivery, now_s)
 
-    def _ready(self) -> deque[Delivery] | None:
+    def _ready_deliveries(self) -> deque[Delivery] | None:
         """The fresh or the retried deliveries that may be sent, whichever are next."""
-        for deliveries in (self._fresh, self._retried):
+        for deliveries in (self._fresh_deliveries, self._retried_deliveries):
             while deliveries and deliveries[0].state is not DeliveryState.QUEUED:
                 deliveries.popleft()
-        if self._fresh and (self._taken_count % RETRIED_EVERY or not self._retried):
-            return self._fresh
-        return self._retried or self._fresh or None
+        if self._fresh_deliveries and (self._taken_count % RETRIED_EVERY or not self._retried_deliveries):
+            return self._fresh_deliveries
+        return self._retried_deliveries or self._fresh_deliveries or None
 
     def _follow(self, key: bytes, delivery: Delivery) -> None:
         """Queue a delivery behind another one of its key."""
@@ -239,21 +241,21 @@ class DeliveryQueue:
             followers = self._keys[key] = _Followers()
         followers.add(delivery)
         if key in self._in_flight:
-            self._held_count += 1
-            self._held_bytes += _batch_bytes(delivery)
+            self._blocked_count += 1
+            self._blocked_bytes += delivery.event.batch_bytes
 
-    def _hold_followers(self, key: bytes) -> None:
-        """Count what follows a delivery that is in flight now."""
+    def _block_followers(self, key: bytes) -> None:
+        """Count the followers of a delivery that is in flight now."""
         self._in_flight.add(key)
         followers = self._keys[key]
         if followers is not None:
-            self._held_count += followers.count
-            self._held_bytes += followers.size_bytes
+            self._blocked_count += followers.count
+            self._blocked_bytes += followers.size_bytes
 
-    def _removed(self, deliveries: list[Delivery]) -> list[Delivery]:
+    def _mark_removed(self, deliveries: list[Delivery]) -> list[Delivery]:
         for delivery in deliveries:
             delivery.state = DeliveryState.REMOVED
-            self._size_bytes -= _batch_bytes(delivery)
+            self._size_bytes -= delivery.event.batch_bytes
             if not delivery.first_of_key:
                 self._subtract_follower(delivery)
         self._length -= len(deliveries)
@@ -269,8 +271,8 @@ class DeliveryQueue:
         assert followers is not None
         followers.subtract(delivery)
         if delivery.key in self._in_flight:
-            self._held_count -= 1
-            self._held_bytes -= _batch_bytes(delivery)
+            self._blocked_count -= 1
+            self._blocked_bytes -= delivery.event.batch_bytes
 
 
 class RequestQueue(DeliveryQueue):
@@ -285,17 +287,17 @@ class RequestQueue(DeliveryQueue):
         """
         super().__init__(ordered=ordered)
         self._lease = lease
-        self._again: deque[OutboundRequest] = deque()
+        self._resends: deque[OutboundRequest] = deque()
 
     @property
     def has_request(self) -> bool:
         """Whether there is anything that may be sent."""
-        return bool(self._again) or self.ready
+        return bool(self._resends) or self.ready
 
     def next_request(self, batch: BatchPolicy | None) -> OutboundRequest:
         """Take the next request, or make one of queued deliveries. Only while there is one."""
-        if self._again:
-            return self._again.popleft()
+        if self._resends:
+            return self._resends.popleft()
         if batch is not None:
             deliveries, keys = self.take_batch(batch.size, batch.bytes)
             return OutboundRequest(deliveries, keys, self._lease)
@@ -305,50 +307,46 @@ class RequestQueue(DeliveryQueue):
 
     def batch_wait_s(self, batch: BatchPolicy, now_s: float) -> float:
         """Seconds that an incomplete batch still waits for more deliveries; 0 or less: send it. Only while ready."""
-        if self._again or self.ready_count >= batch.size or self.ready_bytes >= batch.bytes:
+        if self._resends or self.ready_count >= batch.size or self.ready_bytes >= batch.bytes:
             return 0.0
         return self.waiting_since_s + batch.wait - now_s
 
     def send_first(self, request: OutboundRequest) -> None:
         """Send a request before all others."""
-        self._again.appendleft(request)
+        self._resends.appendleft(request)
 
     def send_next(self, request: OutboundRequest) -> None:
         """Send a request after the other ones that are sent again, and before queued deliveries."""
-        self._again.append(request)
+        self._resends.append(request)
 
     def finish(self, request: OutboundRequest) -> None:
         """Release the keys of a request whose deliveries are decided, and send the request that follows it."""
         if request.followed_by is not None:
-            self._again.appendleft(request.followed_by)
+            self._resends.appendleft(request.followed_by)
         for key in request.keys:
             self.release(key)
 
     def remove_revoked_requests(self) -> list[OutboundRequest]:
         """Remove and return the requests with deliveries of a revoked partition."""
-        revoked = [request for request in self._again if not request.active]
-        for request in revoked:
-            self._again.remove(request)
-        return revoked
+        revoked_requests = [request for request in self._resends if not request.active]
+        for request in revoked_requests:
+            self._resends.remove(request)
+        return revoked_requests
 
     def remove_waiting(self) -> list[Delivery]:
-        """Remove and return everything that waits and is not in flight.
+        """Remove and return all deliveries that wait and are not in flight.
 
         Queued deliveries are removed then; those of requests stay taken until their outcome is decided.
         """
-        waiting = self.remove_all()
-        requests = list(self._again)
-        self._again.clear()
-        for request in requests:
-            last = request
-            while last.followed_by is not None:
-                waiting += last.deliveries
-                last = last.followed_by
-            waiting += last.deliveries
-            for key in last.keys:
+        waiting_deliveries = self.remove_all()
+        resends = list(self._resends)
+        self._resends.clear()
+        for request in resends:
+            split_request = request
+            while split_request.followed_by is not None:
+                waiting_deliveries += split_request.deliveries
+                split_request = split_request.followed_by
+            waiting_deliveries += split_request.deliveries
+            for key in split_request.keys:
                 self.release(key)
-        return waiting
-
-
-def _batch_bytes(delivery: Delivery) -> int:
-    return len(delivery.event.record.value or b"") + _ENVELOPE_BYTES
+        return waiting_deliveries

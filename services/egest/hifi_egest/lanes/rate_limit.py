@@ -20,7 +20,7 @@ class RateLimit:
         self._rate = rate
         self._bucket = TokenBucket(1.0) if rate is not None else None
         self.limited = rate is not None
-        """Whether there is a limit; without one, nothing else needs to be asked for each request."""
+        """Whether there is a limit; without one, no request needs to ask."""
         self.share = share
         self.set_share(share)
 

@@ -1,4 +1,4 @@
-"""What all lanes share."""
+"""Services and settings that all lanes share."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class LaneResources:
         budget: InFlightBudget,
         health: Health,
     ) -> "LaneResources":
-        """Those of the stream that egest delivers."""
+        """Make the resources of the stream that egest delivers."""
         return cls(
             settings,
             settings.topics.tiers,

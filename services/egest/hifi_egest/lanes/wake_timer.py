@@ -16,19 +16,19 @@ class WakeTimer:
         self._loop = asyncio.get_running_loop()
         self._callback = callback
         self._handle: asyncio.Handle | None = None
-        self._at_s = math.inf
+        self._call_at_s = math.inf
         """Time of the pending call, on the loop's clock."""
 
-    def wake_in(self, seconds: float) -> None:
-        """Call back after `seconds`, or earlier if an earlier call is pending."""
-        at_s = self._loop.time() + max(seconds, _LEAST_S)
+    def wake_in(self, after_s: float) -> None:
+        """Call back after `after_s` seconds, or earlier if an earlier call is pending."""
+        at_s = self._loop.time() + max(after_s, _LEAST_S)
         if self._handle is not None:
             # The time is kept here: uvloop returns a handle without a time if the moment has already come.
-            if self._at_s <= at_s:
+            if self._call_at_s <= at_s:
                 return
             self._handle.cancel()
-        self._handle, self._at_s = self._loop.call_at(at_s, self._expired), at_s
+        self._handle, self._call_at_s = self._loop.call_at(at_s, self._expired), at_s
 
     def _expired(self) -> None:
-        self._handle, self._at_s = None, math.inf
+        self._handle, self._call_at_s = None, math.inf
         self._callback()

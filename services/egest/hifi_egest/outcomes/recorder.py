@@ -43,7 +43,7 @@ logger = log.get(__name__)
 
 
 class _HandOver(NamedTuple):
-    """A delivery with an outcome that has a record of its own, and what its receipt says."""
+    """A delivery whose outcome has a record of its own, and the contents of its receipt."""
 
     record: Record
     delivery: Delivery
@@ -90,24 +90,24 @@ class OutcomeRecorder:
         decide_all(deliveries)
         if isinstance(outcome, HandedOver):
             for delivery in deliveries:
-                record = records.handed_over(delivery, outcome, now_us())
+                record = records.hand_over_record(delivery, outcome, now_us())
                 self._write_before_receipt(_HandOver(record, delivery, outcome, attempt, breaker))
             return
         if isinstance(outcome, Filtered):
             metrics.OUTCOMES.labels(deliveries[0].event.pipe, "", "filtered").inc(len(deliveries))
-        first = deliveries[0].event.partition
-        by_partition: _ByPartition = ((first, deliveries),)
-        if any(delivery.event.partition is not first for delivery in deliveries[1:]):
+        first_partition = deliveries[0].event.partition
+        by_partition: _ByPartition = ((first_partition, deliveries),)
+        if any(delivery.event.partition is not first_partition for delivery in deliveries[1:]):
             by_partition = _by_partition(deliveries)
-        for partition, of_partition in by_partition:
-            receipts = records.receipts(of_partition, outcome, attempt, breaker)
-            self._outbox.put(self._receipts, partition.number, receipts, partial(complete_all, of_partition))
+        for partition, group in by_partition:
+            receipts = records.receipts(group, outcome, attempt, breaker)
+            self._outbox.send(self._receipts, partition.number, receipts, partial(complete_all, group))
 
     def reject(
         self,
         assigned: AssignedPartition,
         record: ConsumerRecord,
-        why: Rejected,
+        error: Rejected,
         fetched_us: int,
         acknowledged: Callable[[], None],
         destination: bytes = b"",
@@ -117,7 +117,7 @@ class OutcomeRecorder:
         Args:
             assigned: partition of the record.
             record: as read.
-            why: reason and detail.
+            error: reason and detail.
             fetched_us: when the record was fetched, microseconds since 1970 UTC.
             acknowledged: called when Kafka has acknowledged the dead letter.
             destination: name of the one that does not get the event; empty: it is not known.
@@ -127,15 +127,15 @@ class OutcomeRecorder:
             topic=assigned.topic,
             partition=assigned.partition,
             offset=record.offset,
-            reason=why.reason,
+            reason=error.reason,
         )
         headers = with_fields(record.headers, {DESTINATION: destination} if destination else {})
-        letter = dead_letter(record.key, record.value, headers, SERVICE, why, fetched_us)
-        self._outbox.put(self._topics.dead_letter, assigned.partition, [letter], acknowledged)
+        dead_letter_record = dead_letter(record.key, record.value, headers, SERVICE, error, fetched_us)
+        self._outbox.send(self._topics.dead_letter, assigned.partition, [dead_letter_record], acknowledged)
 
     def record_state(self, name: DestinationName, change: StateChange) -> None:
         """Write the new state of a destination's circuit breaker or parking for observe."""
-        self._outbox.put(self._topics.destinations, 0, [state_record(name, change)], lambda: None)
+        self._outbox.send(self._topics.destinations, 0, [state_record(name, change)], lambda: None)
 
     def _write_before_receipt(self, hand_over: _HandOver) -> None:
         """Write the record of an outcome while the lease is held, then its receipt."""
@@ -143,21 +143,21 @@ class OutcomeRecorder:
         if partition.assigned.fenced:
             hand_over.delivery.leave()  # the next owner reads the event again and hands it over itself
         elif self._lease.held():
-            topic = self._topic(hand_over.outcome)
-            acknowledged = partial(self._handed_over, hand_over)
-            self._outbox.put(topic, partition.number, [hand_over.record], acknowledged)
+            topic = self._topic_of(hand_over.outcome)
+            acknowledged = partial(self._write_receipt, hand_over)
+            self._outbox.send(topic, partition.number, [hand_over.record], acknowledged)
         else:
             self._wait_for_lease(hand_over)
 
-    def _handed_over(self, hand_over: _HandOver) -> None:
-        """Kafka acknowledged the retry, the parked delivery or the dead letter."""
+    def _write_receipt(self, hand_over: _HandOver) -> None:
+        """Write the receipt of a retry, a parked delivery or a dead letter, once Kafka has acknowledged that."""
         _, delivery, outcome, attempt, breaker = hand_over
         event = delivery.event
         metrics.OUTCOMES.labels(event.pipe, delivery.destination.decode(), outcome.name.decode()).inc()
         receipts = records.receipts([delivery], outcome, attempt, breaker)
-        self._outbox.put(self._receipts, event.partition.number, receipts, partial(complete_all, [delivery]))
+        self._outbox.send(self._receipts, event.partition.number, receipts, partial(complete_all, [delivery]))
 
-    def _topic(self, outcome: HandedOver) -> str:
+    def _topic_of(self, outcome: HandedOver) -> str:
         if isinstance(outcome, RetryLater):
             return self._topics.retry_in(outcome.tier)
         return self._topics.parked if isinstance(outcome, Parked) else self._topics.dead_letter
@@ -171,9 +171,9 @@ class OutcomeRecorder:
 
     def _check_lease(self) -> None:
         self._lease_check = None
-        waiting, self._without_lease = self._without_lease, []
+        hand_overs, self._without_lease = self._without_lease, []
         has_lease = self._lease.held()
-        for hand_over in waiting:
+        for hand_over in hand_overs:
             if has_lease or hand_over.delivery.event.partition.assigned.fenced:
                 self._write_before_receipt(hand_over)
             else:
@@ -192,10 +192,10 @@ class Outbox:
         self._pending: dict[_TopicPartition, list[Entry]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def put(
+    def send(
         self, topic: str, partition: int, records: Sequence[Record], acknowledged: Callable[[], None]
     ) -> None:
-        """Write records, at least one; `acknowledged` is called once, when Kafka has acknowledged all of them."""
+        """Send records, at least one; `acknowledged` is called once, when Kafka has acknowledged all of them."""
         if not self._pending:
             self._loop.call_soon(self._flush)
         topic_partition = topic, partition
@@ -208,20 +208,21 @@ class Outbox:
         pending, self._pending = self._pending, {}
         for topic_partition, entries in pending.items():
             try:
-                sending = self._producer.send(*topic_partition, _records(entries))
+                records = [record for entry_records, _ in entries for record in entry_records]
+                sending = self._producer.send(*topic_partition, records)
             except Overloaded:
                 self._send_with_retries(topic_partition, entries)
             except Exception as error:  # noqa: BLE001 - this is a callback of the loop: no caller handles the error
                 self._fail(error)
             else:
-                sending.acknowledged.add_done_callback(partial(self._acknowledged, topic_partition, entries))
+                sending.acknowledged.add_done_callback(partial(self._call_back, topic_partition, entries))
 
-    def _acknowledged(
-        self, topic_partition: _TopicPartition, entries: list[Entry], future: asyncio.Future[None]
+    def _call_back(
+        self, topic_partition: _TopicPartition, entries: list[Entry], acknowledgement: asyncio.Future[None]
     ) -> None:
-        if future.cancelled():
+        if acknowledgement.cancelled():
             return
-        if future.exception() is not None:
+        if acknowledgement.exception() is not None:
             self._send_with_retries(topic_partition, entries)
             return
         for _, acknowledged in entries:
@@ -235,9 +236,10 @@ class Outbox:
 
     async def _send_chunks(self, topic_partition: _TopicPartition, entries: list[Entry]) -> None:
         for chunk in _chunks(entries):
+            records = [record for entry_records, _ in chunk for record in entry_records]
             for attempt in range(1, _TRIES + 1):
                 try:
-                    await self._producer.send_and_wait(*topic_partition, _records(chunk))
+                    await self._producer.send_and_wait(*topic_partition, records)
                     break
                 except Overloaded:
                     return  # the producer has stopped: the next owner repeats it
@@ -258,12 +260,6 @@ class Outbox:
     def _fail(self, error: Exception) -> None:
         if not self.failed.done():
             self.failed.set_exception(error)
-
-
-def _records(entries: Sequence[Entry]) -> Sequence[Record]:
-    if len(entries) == 1:
-        return entries[0][0]
-    return [record for records, _ in entries for record in records]
 
 
 def _chunks(entries: Sequence[Entry]) -> Iterator[list[Entry]]:

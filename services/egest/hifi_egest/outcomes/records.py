@@ -32,11 +32,11 @@ from hifi_egest.policy.outcome import DeadLettered, Filtered, HandedOver, Outcom
 SERVICE = "egest"
 
 
-def handed_over(delivery: Delivery, outcome: HandedOver, now_us: int) -> Record:
+def hand_over_record(delivery: Delivery, outcome: HandedOver, now_us: int) -> Record:
     """The record of an outcome that has one beside its receipt; `now_us`: microseconds since 1970 UTC."""
     if isinstance(outcome, DeadLettered):
         return _dead_letter(delivery, outcome)
-    return _waiting(delivery, outcome, now_us)
+    return _retry_or_parked(delivery, outcome, now_us)
 
 
 def receipts(
@@ -53,8 +53,8 @@ def receipts(
     if isinstance(outcome, Filtered):
         return [_filtered(delivery.event) for delivery in deliveries]
     name, reason = outcome.name, outcome.reason.encode()
-    request = request_text(attempt.status, attempt.sent_us, attempt.answered_us)
-    written: list[Record] = []
+    request_fields = request_text(attempt.status, attempt.sent_us, attempt.answered_us)
+    receipt_records: list[Record] = []
     for delivery in deliveries:
         event = delivery.event
         record = event.record
@@ -65,17 +65,17 @@ def receipts(
             record.offset,
             delivery.passes,
             delivery.attempts,
-            request,
+            request_fields,
             delivery.ambiguous,
             breaker,
             reason,
         )
         headers = [record.headers[0], (HOP, event.receipt_hop), (RECEIPT, text), *event.copied]
-        written.append(Record(record.key, None, headers))
-    return written
+        receipt_records.append(Record(record.key, None, headers))
+    return receipt_records
 
 
-def _waiting(delivery: Delivery, outcome: RetryLater | Parked, now_us: int) -> Record:
+def _retry_or_parked(delivery: Delivery, outcome: RetryLater | Parked, now_us: int) -> Record:
     wait_s = outcome.wait_s if isinstance(outcome, RetryLater) else None
     due_us = now_us + int(wait_s * MICROSECONDS) if wait_s is not None else None
     record = delivery.event.record
@@ -93,8 +93,8 @@ def _waiting(delivery: Delivery, outcome: RetryLater | Parked, now_us: int) -> R
 def _dead_letter(delivery: Delivery, outcome: DeadLettered) -> Record:
     event = delivery.event
     headers = with_fields(event.record.headers, _progress(delivery) | {RETRY: None, DUE: None})
-    why = Rejected(outcome.reason, outcome.detail)
-    return dead_letter(event.record.key, event.record.value, headers, SERVICE, why, event.fetched_us)
+    rejection = Rejected(outcome.reason, outcome.detail)
+    return dead_letter(event.record.key, event.record.value, headers, SERVICE, rejection, event.fetched_us)
 
 
 def _filtered(event: EventRecord) -> Record:

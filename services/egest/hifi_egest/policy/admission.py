@@ -35,20 +35,20 @@ class AdmissionControl:
         self._max_in_flight = max_in_flight
         self._max_per_second = max_per_second
         self._shortest_s = self._previous_shortest_s = math.inf
-        self._window_s = now_s
-        self._count = 0
+        self._window_start_s = now_s
+        self._window_count = 0
         self._per_second: float | None = None
-        self._last_s = now_s
+        self._last_delivered_s = now_s
         self._waited_s = 0.0
-        self._counted_s = now_s
+        self._waited_at_s = now_s
 
     def lane_started(self, now_s: float) -> None:
         """Forget an old measurement when an empty lane receives its first delivery."""
-        if now_s - self._window_s > 2 * _WINDOW_S:
+        if now_s - self._window_start_s > 2 * _WINDOW_S:
             self._per_second = None
             self._shortest_s = self._previous_shortest_s = math.inf
-            self._count = 0
-            self._window_s = self._last_s = now_s
+            self._window_count = 0
+            self._window_start_s = self._last_delivered_s = now_s
 
     def delivered(self, count: int, took_s: float, now_s: float) -> None:
         """Count the deliveries of one successful request.
@@ -58,51 +58,53 @@ class AdmissionControl:
             took_s: duration of the request, seconds.
             now_s: monotonic, seconds.
         """
-        self._roll(now_s)
-        self._count += count
-        self._last_s = now_s
+        self._roll_window(now_s)
+        self._window_count += count
+        self._last_delivered_s = now_s
         self._shortest_s = min(self._shortest_s, took_s)
 
-    def may_wait(self, lane_events: int, now_s: float, *, alone: bool, saturated: bool) -> bool:
+    def may_wait(self, lane_events: int, now_s: float, *, delays_none: bool, saturated: bool) -> bool:
         """Whether a delivery that does not fit waits for the lane.
 
         Args:
             lane_events: deliveries in the lane.
             now_s: monotonic, seconds.
-            alone: no other recently used lane has free capacity, so waiting delays none.
+            delays_none: no other recently used lane has free capacity, so waiting delays none.
             saturated: the event loop has more work than the machine's CPU permits.
         """
-        self._roll(now_s)
-        if alone:
-            return now_s - self._last_s < MOVING_S
+        self._roll_window(now_s)
+        if delays_none:
+            return now_s - self._last_delivered_s < MOVING_S
         if self._per_second is None:  # the lane has just started
             if self._shortest_s < math.inf:
                 return lane_events <= self._destination_per_second() * QUICK_S
-            return now_s - self._window_s < BEGINNING_S
+            return now_s - self._window_start_s < BEGINNING_S
         if lane_events <= self._per_second * QUICK_S and self._waited_until(now_s) < PATIENCE_S:
             return True
         # The lane is slow, or others have waited for long. If CPU is the cause, the retrier would only use more of it.
         return saturated and lane_events <= self._destination_per_second() * SHORT_OF_CPU_S
 
-    def waited(self, seconds: float, now_s: float) -> None:
+    def waited(self, waited_s: float, now_s: float) -> None:
         """Add time that other lanes waited for this one, seconds."""
-        self._waited_s = self._waited_until(now_s) + seconds
-        self._counted_s = now_s
+        self._waited_s = self._waited_until(now_s) + waited_s
+        self._waited_at_s = now_s
 
     def _destination_per_second(self) -> float:
-        """What the destination could take (Little's law), from the answer that this process delayed least."""
+        """Rate that the destination could take (Little's law), from the answer that this process delayed least."""
         shortest_s = min(self._shortest_s, self._previous_shortest_s)
         if not 0 < shortest_s < math.inf:
             return 0.0
         return min(self._max_in_flight / shortest_s, self._max_per_second)
 
     def _waited_until(self, now_s: float) -> float:
-        return max(0.0, self._waited_s - (now_s - self._counted_s) / 2)
+        return max(0.0, self._waited_s - (now_s - self._waited_at_s) / 2)
 
-    def _roll(self, now_s: float) -> None:
-        passed_s = now_s - self._window_s
-        if passed_s >= _WINDOW_S and (self._count or self._per_second is not None or passed_s >= QUICK_S):
-            self._per_second = self._count / passed_s
-            self._count = 0
-            self._window_s = now_s
+    def _roll_window(self, now_s: float) -> None:
+        window_age_s = now_s - self._window_start_s
+        if window_age_s >= _WINDOW_S and (
+            self._window_count or self._per_second is not None or window_age_s >= QUICK_S
+        ):
+            self._per_second = self._window_count / window_age_s
+            self._window_count = 0
+            self._window_start_s = now_s
             self._previous_shortest_s, self._shortest_s = self._shortest_s, math.inf

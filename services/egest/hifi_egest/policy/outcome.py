@@ -128,12 +128,18 @@ class Unclear:
 HandedOver: TypeAlias = RetryLater | Parked | DeadLettered
 """Outcomes with a record of their own, which Kafka acknowledges before the receipt is written."""
 Outcome: TypeAlias = Delivered | Filtered | HandedOver | WrittenBefore
-"""What becomes of a delivery in this pass."""
+"""Outcome of a delivery in this pass."""
 NextStep: TypeAlias = Delivered | RetryLocally | RetryLater | DeadLettered | SplitBatch | Unclear
 
 
 class Deferral(NamedTuple):
-    """Why a delivery is handed to the retrier without a request. `wait_s`: what the destination asked for, seconds."""
+    """The reason to hand a delivery to the retrier without a request.
+
+    Attributes:
+        reason: stable code.
+        detail: one sentence for a person.
+        wait_s: wait that the destination asked for, seconds.
+    """
 
     reason: str
     detail: str
@@ -188,7 +194,7 @@ def decide(
         return DELIVERED
     if isinstance(result, RefusedWrite) or (isinstance(result, Answer) and not recoverable(result, policy)):
         return _after_refusal(result, policy, batch)
-    reason, detail = _describe(result)
+    reason, detail = _reason_and_detail(result)
     if counts.attempts >= policy.max_attempts:
         return DeadLettered("gave-up", f"{counts.attempts} requests were sent; the last one: {detail}")
     if counts.age_s >= policy.max_age:
@@ -211,7 +217,7 @@ def retry_later(
     passes: int,
     tiers: Sequence[Tier],
     wait_s: float | None = None,
-    left_s: float = math.inf,
+    remaining_s: float = math.inf,
 ) -> RetryLater:
     """Hand over to the tier of this pass, or to the tier for the wait that the destination asked for.
 
@@ -220,13 +226,15 @@ def retry_later(
         detail: one sentence for a person.
         passes: completed retry passes.
         tiers: ascending.
-        wait_s: what the destination asked for, seconds.
-        left_s: time until the delivery reaches `max_age`, after which it must not wait, seconds.
+        wait_s: wait that the destination asked for, seconds.
+        remaining_s: time until the delivery reaches `max_age`, after which it must not wait, seconds.
     """
     if wait_s is None:
         tier = tier_of.by_pass(passes, tiers)
-        return RetryLater(tier if tier.delay_s <= left_s else tier_of.within(left_s, tiers), reason, detail)
-    wait_s = min(wait_s, left_s)
+        if tier.delay_s > remaining_s:
+            tier = tier_of.within(remaining_s, tiers)
+        return RetryLater(tier, reason, detail)
+    wait_s = min(wait_s, remaining_s)
     tier = tier_of.within(wait_s, tiers)
     return RetryLater(tier, reason, detail, wait_s if wait_s > tier.delay_s else None)
 
@@ -241,8 +249,8 @@ def too_old(policy: RetryPolicy, age_s: float, attempts: int) -> DeadLettered | 
     """
     if age_s < policy.max_age:
         return None
-    sent = f"{attempts} requests were sent" if attempts else "no request could be sent"
-    return DeadLettered("gave-up", f"the delivery began {age_s:.0f} s ago; {sent}")
+    requests_text = f"{attempts} requests were sent" if attempts else "no request could be sent"
+    return DeadLettered("gave-up", f"the delivery began {age_s:.0f} s ago; {requests_text}")
 
 
 def deleted(pipe: str, destination: str, *, elsewhere: bool = False) -> DeadLettered:
@@ -262,8 +270,8 @@ def deleted(pipe: str, destination: str, *, elsewhere: bool = False) -> DeadLett
 
 def refused(status: int) -> DeadLettered:
     """The dead letter of an event that the destination refuses."""
-    answer = "redirects, which are not followed" if 300 <= status < 400 else f"answers {status}"
-    return DeadLettered(f"status-{status}", f"the destination {answer}")
+    answer_text = "redirects, which are not followed" if 300 <= status < 400 else f"answers {status}"
+    return DeadLettered(f"status-{status}", f"the destination {answer_text}")
 
 
 def _after_refusal(result: Answer | RefusedWrite, policy: RetryPolicy, batch: int) -> NextStep:
@@ -277,7 +285,7 @@ def _after_refusal(result: Answer | RefusedWrite, policy: RetryPolicy, batch: in
     return refused(status)
 
 
-def _describe(result: Answer | NoResponse) -> tuple[str, str]:
+def _reason_and_detail(result: Answer | NoResponse) -> tuple[str, str]:
     if isinstance(result, Answer):
         return result.reason, f"the destination answers {result.status}"
     return result.reason, result.detail

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class RefusalStreak(Generic[T]):
-    """Equal refusals in a row, with the refused items that are held until the fault is known."""
+    """Equal refusals in a row, held until the fault is known."""
 
     def __init__(self, limit: int) -> None:
         """Start without refusals.
@@ -28,48 +28,48 @@ class RefusalStreak(Generic[T]):
         self._count = 0
         self.status = 0
         """HTTP status of the current streak; 0: there is none."""
-        self._held: deque[tuple[float, T]] = deque()
+        self._undecided: deque[tuple[float, T]] = deque()
 
-    def refused(self, item: T, status: int, now_s: float) -> tuple[list[T], list[T]]:
+    def refused(self, refusal: T, status: int, now_s: float) -> tuple[list[T], list[T]]:
         """Add a refusal.
 
         Args:
-            item: what was refused.
+            refusal: the refused request, with all that its caller needs later.
             status: of the answer.
             now_s: monotonic, seconds.
 
         Returns:
-            Items that are at fault themselves, and items for which the destination is at fault. If the second list is
-            not empty, the destination should receive nothing for now.
+            Refusals whose events are at fault, and refusals for which the destination is. If the second list is not
+            empty, the destination should receive nothing for now.
         """
-        items_at_fault = self.end() if status != self.status else []
+        events_at_fault = self.end() if status != self.status else []
         self.status = status
         self._count += 1
-        self._held.append((now_s, item))
+        self._undecided.append((now_s, refusal))
         if self._count < self._limit:
-            return items_at_fault, []
-        return items_at_fault, self.release()
+            return events_at_fault, []
+        return events_at_fault, self.release()
 
     def end(self) -> list[T]:
-        """End the streak after a different answer; returns the items that are at fault themselves."""
+        """End the streak after a different answer; returns refusals whose events are at fault."""
         self._count = 0
         self.status = 0
         return self.release()
 
     def overdue(self, now_s: float) -> list[T]:
-        """Take out the items held for `HOLD_S`; they are at fault themselves. The streak continues."""
-        items: list[T] = []
-        while self._held and self._held[0][0] + HOLD_S <= now_s:
-            items.append(self._held.popleft()[1])
-        return items
+        """Take out the refusals held for `HOLD_S`: their events are at fault. The streak continues."""
+        refusals: list[T] = []
+        while self._undecided and self._undecided[0][0] + HOLD_S <= now_s:
+            refusals.append(self._undecided.popleft()[1])
+        return refusals
 
     def release(self) -> list[T]:
-        """Take out all held items, undecided. The streak continues."""
-        items = [item for _, item in self._held]
-        self._held.clear()
-        return items
+        """Take out all held refusals, undecided. The streak continues."""
+        refusals = [refusal for _, refusal in self._undecided]
+        self._undecided.clear()
+        return refusals
 
     @property
     def holding(self) -> bool:
-        """Whether items are held."""
-        return bool(self._held)
+        """Whether refusals are held."""
+        return bool(self._undecided)

@@ -104,7 +104,7 @@ class ConnectorSender:
         self._closing: set[asyncio.Task[None]] = set()
         self._transform: Transform | None = None
         try:
-            self._open()
+            self._open_writer()
         except Misconfigured as error:
             self._report_missing(error)
         self._task = asyncio.create_task(self._refresh())
@@ -114,12 +114,12 @@ class ConnectorSender:
         writer = self._writer
         assert writer is not None
         try:
-            log = self._read_log()
+            log_identity = self._read_log()
         except Misconfigured as error:
             return SentRequest(
                 NoResponse("unavailable", str(error), ambiguous=False), Attempt(now_us()), 0, monotonic_s()
             )
-        events, rejected = outbound_events(request.deliveries, self._transform, log)
+        events, rejected = outbound_events(request.deliveries, self._transform, log_identity)
         if rejected:
             return Unsendable(rejected)
         size_bytes = sum(len(event.data) for event in events)
@@ -129,19 +129,19 @@ class ConnectorSender:
             return None
         started_s, sent_us = monotonic_s(), now_us()
         try:
-            written = await self._write(writer, events)
-        except RejectedEvents as why:
+            write_result = await self._write(writer, events)
+        except RejectedEvents as error:
             # The last one of a batch without others is refused alone, with its attempt.
-            refused_events = list(why.events.items())[: len(events) - 1]
+            refused_events = list(error.events.items())[: len(events) - 1]
             return Unsendable(refused_events)
         request.count_attempt(started_s, sent_us)
         ended_s, ended_us = monotonic_s(), now_us()
-        if isinstance(written, Answer):
+        if isinstance(write_result, Answer):
             self._answer_seconds.observe(max(0, ended_us - sent_us) / MICROSECONDS)
             attempt = Attempt(sent_us, WRITTEN, ended_us)
         else:
             attempt = Attempt(sent_us)
-        return SentRequest(written, attempt, ended_s - started_s, ended_s)
+        return SentRequest(write_result, attempt, ended_s - started_s, ended_s)
 
     def sweep(self) -> None:
         """Do nothing: writers keep their own connections."""
@@ -159,12 +159,12 @@ class ConnectorSender:
     ) -> Answer | NoResponse | RefusedWrite:
         try:
             await writer.write(events, self._destination.timeout)
-        except RejectedEvents as why:
+        except RejectedEvents as error:
             if len(events) > 1:
                 raise
-            return RefusedWrite(why.reason, why.detail)
-        except Rejected as why:
-            return RefusedWrite(why.reason, why.detail)
+            return RefusedWrite(error.reason, error.detail)
+        except Rejected as error:
+            return RefusedWrite(error.reason, error.detail)
         except Missing as error:
             return NoResponse(f"missing {error.what}", str(error), ambiguous=False)
         except (HifiError, OSError) as error:
@@ -175,45 +175,45 @@ class ConnectorSender:
         except Exception as error:
             # An error in the kind's code: the batch is split like a rejected one, so the others are written.
             logger.exception("write-failed", **self._log_fields)
-            name = type(error).__name__
+            error_name = type(error).__name__
             return RefusedWrite(
-                "write-failed", f"the kind {self._destination.kind} fails with {name}; see the log"
+                "write-failed", f"the kind {self._destination.kind} fails with {error_name}; see the log"
             )
         return Answer(WRITTEN)
 
     # The writer
 
-    def _open(self) -> None:
+    def _open_writer(self) -> None:
         """Open the writer, unless it is open with the current secrets. Raises `Misconfigured`."""
         require_usable(self._destination, coloured=self._coloured())
         require_none(destination_refusals(self._context.pipe, self._destination, pipe_limits()))
         self._read_log()  # where Kafka does not say it, no event may be written
         kind, settings = read_settings(self._destination)
-        current = _read_secrets(settings)
-        if self._writer is not None and current == self._secrets:
+        current_secrets = _read_secrets(settings)
+        if self._writer is not None and current_secrets == self._secrets:
             return
         expression = self._destination.transform
         self._transform = compile_transform(expression) if expression is not None else None
         try:
-            opened = _OpenWriter(kind.open(settings, self._context))
+            new_writer = _OpenWriter(kind.open(settings, self._context))
         except Misconfigured:
             raise
         except Exception as error:
             logger.exception("open-failed", **self._log_fields)
-            name = type(error).__name__
+            error_name = type(error).__name__
             raise Misconfigured(
-                f"the kind {self._destination.kind} cannot be opened: {name}; see the log"
+                f"the kind {self._destination.kind} cannot be opened: {error_name}; see the log"
             ) from error
         self._close_writer()
-        self._writer, self._secrets, self.ready = opened, current, True
+        self._writer, self._secrets, self.ready = new_writer, current_secrets, True
 
     def _close_writer(self) -> None:
         if self._writer is not None:
-            task = asyncio.create_task(self._close(self._writer))
+            task = asyncio.create_task(self._close_idle(self._writer))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    async def _close(self, writer: _OpenWriter) -> None:
+    async def _close_idle(self, writer: _OpenWriter) -> None:
         try:
             await writer.close()
         except Exception:
@@ -223,7 +223,7 @@ class ConnectorSender:
         while True:
             await asyncio.sleep(self._refresh_s if self.ready else RETRY_S)
             try:
-                self._open()
+                self._open_writer()
             except Misconfigured as error:
                 if self.ready:  # the writer stays in use with the secrets that it has
                     logger.warning("refresh-failed", error=str(error), **self._log_fields)

@@ -1,4 +1,4 @@
-"""What senders use of the resources of all lanes."""
+"""The resources of lanes that senders use."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -8,7 +8,7 @@ from hifi_egest.settings import EgestSettings
 
 
 class SenderResources(Protocol):
-    """What senders use of the resources of all lanes."""
+    """The resources of lanes that senders use."""
 
     @property
     def settings(self) -> EgestSettings:

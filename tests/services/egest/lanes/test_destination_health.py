@@ -74,7 +74,7 @@ def test_the_failure_that_opens_the_breaker_hands_over_what_waits() -> None:
     assert not fails(destination_health, Answer(500)).hand_over_waiting
     decision = fails(destination_health, Answer(500))
     assert decision.hand_over_waiting
-    assert destination_health.breaker is BreakerState.OPEN
+    assert destination_health.breaker.state is BreakerState.OPEN
     assert destination_health.ever_open
     assert kinds(decision.conclusions) == [RetryLater]
 
@@ -140,7 +140,7 @@ def test_a_delivery_does_not_wait_beyond_its_age_for_a_pause() -> None:
 def test_a_refused_probe_blames_the_destination() -> None:
     destination_health = health(breaker={"failures": 1, "probe": "1s"})
     fails(destination_health, NoResponse("timeout", "no answer", ambiguous=True))
-    assert destination_health.permit(2.5) is Permit.PROBE
+    assert destination_health.breaker.permit(2.5) is Permit.PROBE
     decision = fails(destination_health, Answer(403), now_s=2.5, permit=Permit.PROBE)
     assert kinds(decision.conclusions) == [RetryLater]
-    assert destination_health.breaker is BreakerState.OPEN
+    assert destination_health.breaker.state is BreakerState.OPEN

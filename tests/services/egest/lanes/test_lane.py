@@ -13,6 +13,9 @@ from hifi.delivery.attempt import Attempt
 from hifi.delivery.destination_state import DestinationStates
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.topics import Topics
+from hifi.record.fields import packed
+from hifi.record.headers import ACCEPTED, IN, MINUTE, PIPE, RAW, REVISION, REVISION_OFFSET, SEQ, TO
+from hifi.record.identity import seq_text
 from hifi.runtime import metrics
 from hifi.runtime.health import Health
 from hifi_egest.delivery.delivery import Delivery, EventRecord, SourcePartition
@@ -82,7 +85,7 @@ async def test_a_refusal_that_comes_while_the_destination_is_declared_anew_gets_
 
     async def stop(_: Credentials) -> None:
         gate.set()
-        await until(lambda: http_lane._outcomes.health._streak.holding, 5)
+        await until(lambda: http_lane._failures.health._streak.holding, 5)
 
     async with destination(refuses) as receiver:
         http_lane = lane(receiver.url, recorder)
@@ -146,7 +149,7 @@ async def test_what_was_queued_is_sent_once_though_the_lane_failed_when_it_was_o
 
     async with destination(takes) as receiver:
         http_lane = lane(receiver.url, recorder)
-        await until(lambda: http_lane.senders.current.ready, 5)
+        await until(lambda: http_lane.sender.ready, 5)
         with monkeypatch.context() as broken:
             broken.setattr(Lane, "_next_request", fails)
             assert http_lane.offer(offered(), b"d")
@@ -155,6 +158,34 @@ async def test_what_was_queued_is_sent_once_though_the_lane_failed_when_it_was_o
         await until(lambda: recorder.outcomes, 5)
     assert recorder.outcomes == [DELIVERED]
     assert len(receiver.requests) == 1
+
+
+def of_revision(offset: int, revision: int) -> EventRecord:
+    """An event of a revision; its id is its offset."""
+    event = offered(offset)
+    numbers = dict.fromkeys((REVISION, REVISION_OFFSET), b"%d" % revision)
+    texts = {PIPE: b"flights", SEQ: seq_text(1, offset), TO: b"d"} | numbers
+    identity_fields = texts | dict.fromkeys((ACCEPTED, MINUTE, IN, RAW), b"1")
+    event.record.headers = tuple(packed(dict(attributes(offset)) | identity_fields))
+    return event
+
+
+async def test_each_delivery_is_sent_as_its_revision_declares_it(recorder: FakeRecorder) -> None:
+    async with destination() as current, destination() as canary:
+        http_lane = lane(current.url, recorder, batch={"size": 10})
+        next_destination = pipe(canary.url, batch={"size": 10}).destinations[0]
+        assert not http_lane.replace_revisions({1: http_lane.destination, 2: next_destination})
+        for offset, revision in enumerate((1, 2, 2, 1)):
+            assert http_lane.offer(of_revision(offset, revision), b"d")
+        await until(lambda: len(recorder.outcomes) == 4, 5)
+        assert [request.ids for request in current.requests] == [["0"], ["3"]]
+        assert [request.ids for request in canary.requests] == [["1", "2"]]
+        (obsolete_sender,) = http_lane.replace_revisions({1: http_lane.destination})
+        await obsolete_sender.stop()
+        assert http_lane.offer(of_revision(4, 2), b"d")
+        await until(lambda: len(recorder.outcomes) == 5, 5)
+        assert current.requests[-1].ids == ["4"]
+    assert set(recorder.outcomes) == {DELIVERED}
 
 
 class BreakerRecorder(FakeRecorder):
@@ -203,6 +234,6 @@ async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status:
         assert await offer(7) == said("closed")
         # Mended by a new declaration: the word that it is closed is still owed.
         await http_lane.replace(pipe(receiver.url, breaker=breaker, concurrency=3).destinations[0])
-        assert http_lane._outcomes.health.ever_open
+        assert http_lane._failures.health.ever_open
         statuses.append(200)
         assert await offer(8) == said("closed")

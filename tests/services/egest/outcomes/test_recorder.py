@@ -73,7 +73,7 @@ class FakeOutbox:
     def __init__(self) -> None:
         self.waiting: list[tuple[str, int, Sequence[Record], Callable[[], None]]] = []
 
-    def put(
+    def send(
         self, topic: str, partition: int, records: Sequence[Record], acknowledged: Callable[[], None]
     ) -> None:
         self.waiting.append((topic, partition, records, acknowledged))
