@@ -77,11 +77,13 @@ async def test_the_other_colour_repeats_three_batches_of_a_partition_at_most_whe
         await stream.publish(stream.pipe())
         await stream.read(stream.topics.raw, lambda records: len(records) > BACKLOG // 10)
         await stream.kill(processes["blue"])
-        begun = len(ids_of(await stream.all(stream.topics.raw)))
+        events_before_kill = len(ids_of(await stream.all(stream.topics.raw)))
         await write(stream, control, 0)
         raw = await stream.read(stream.topics.raw, lambda records: len(ids_of(records)) == BACKLOG)
         counts = Counter(fields(record)["ce_id"] for record in raw)
-        repeated = Counter(name.rsplit(b"/", 1)[0] for name, count in counts.items() if count > 1)
-        print(f"{repeated.total()} of {begun} events were read again: {sorted(repeated.values())}")
+        repeat_counts = Counter(name.rsplit(b"/", 1)[0] for name, count in counts.items() if count > 1)
+        print(
+            f"{repeat_counts.total()} of {events_before_kill} events were read again: {sorted(repeat_counts.values())}"
+        )
         assert max(counts.values()) <= 2
-        assert all(count <= MOST_REPEATED for count in repeated.values())
+        assert all(count <= MOST_REPEATED for count in repeat_counts.values())

@@ -133,7 +133,7 @@ async def test_after_a_shift_the_other_colour_goes_on_and_after_a_kill_it_repeat
         ports = {
             name: await colours.collect(stream, name) for name, stream in (("blue", blue), ("green", green))
         }
-        killed = green.processes[0]
+        killed_process = green.processes[0]
         for stream in (blue, green):
             await stream.start("normalize")
         await until(lambda: "not read here but by blue" in str(readyz(ports["green"])[1]))
@@ -144,23 +144,29 @@ async def test_after_a_shift_the_other_colour_goes_on_and_after_a_kill_it_repeat
             await colours.shift("green")
             await green_end.reached(1)
             await colours.until_passed(range(ROWS))
-            passed = await colours.passed()
-            assert set((passed["blue"] + passed["green"]).values()) == {1}, "a shift repeats nothing"
+            pass_counts = await colours.passed()
+            assert set((pass_counts["blue"] + pass_counts["green"]).values()) == {1}, (
+                "a shift repeats nothing"
+            )
 
             await colours.shift("blue")
             await until(lambda: "not read here but by blue" in str(readyz(ports["green"])[1]))
             add(table, folder, range(ROWS, 2 * ROWS))
             await blue_end.reached(await blue_end.count() + ROWS // 3)
-            await blue.kill(killed)
+            await blue.kill(killed_process)
             await colours.shift("green")
             await colours.until_passed(range(2 * ROWS))
 
-        passed = await colours.passed()
-        assert all(set(passes.values()) == {1} for passes in passed.values()), "a colour passes nothing twice"
-        repeated = passed["blue"] & passed["green"]
-        assert len(passed["blue"] + passed["green"]) == 4 * ROWS, "nothing else was read"
+        pass_counts = await colours.passed()
+        assert all(set(counts.values()) == {1} for counts in pass_counts.values()), (
+            "a colour passes nothing twice"
+        )
+        repeated_names = pass_counts["blue"] & pass_counts["green"]
+        assert len(pass_counts["blue"] + pass_counts["green"]) == 4 * ROWS, "nothing else was read"
         for source in ("table", "folder"):
-            repeated_here = [name for name in repeated if (table.name in name) == (source == "table")]
-            assert len(repeated_here) <= MOST_EVENTS, f"more than one batch of the {source} was repeated"
+            repeated_of_source = [
+                name for name in repeated_names if (table.name in name) == (source == "table")
+            ]
+            assert len(repeated_of_source) <= MOST_EVENTS, f"more than one batch of the {source} was repeated"
         log_text = log.read_text()
         assert log_text.count("source-taken-over") == 2 * 4
