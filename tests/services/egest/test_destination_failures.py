@@ -35,8 +35,8 @@ async def resets(_: ReceivedRequest) -> bytes | None:
     raise Reset
 
 
-async def first_receipt(stream: EgestStream, reply: Any, **declared: Any) -> dict[str, str]:
-    async with destination(reply) as receiver, running_egest(stream, pipe(receiver.url, **declared)):
+async def first_receipt(stream: EgestStream, reply: Any, **options: Any) -> dict[str, str]:
+    async with destination(reply) as receiver, running_egest(stream, pipe(receiver.url, **options)):
         await stream.send(1)
         return (await stream.receipts(1))[0]
 
@@ -79,8 +79,8 @@ async def test_what_may_pass_by_itself_goes_to_the_retrier(
 
 
 async def test_no_connection_goes_to_the_retrier_and_is_not_ambiguous(stream: EgestStream) -> None:
-    async with destination() as gone:
-        url = gone.url
+    async with destination() as closed_receiver:
+        url = closed_receiver.url
     async with running_egest(stream, pipe(url, retry=ONCE)):
         await stream.send(1)
         (receipt,) = await stream.receipts(1)
@@ -214,9 +214,9 @@ async def test_the_limits_count_requests_that_were_sent(stream: EgestStream) -> 
         running_egest(stream, pipe(receiver.url, retry=retry)),
     ):
         record = stream.record()
-        again = [*record.headers, (DESTINATION, b"d"), (PASS, b"1"), (ATTEMPT, b"1")]
+        retry_headers = [*record.headers, (DESTINATION, b"d"), (PASS, b"1"), (ATTEMPT, b"1")]
         await stream.producer.send_and_wait(
-            stream.topics.retry_out, 0, [type(record)(record.key, record.value, again)]
+            stream.topics.retry_out, 0, [type(record)(record.key, record.value, retry_headers)]
         )
         (receipt,) = await stream.receipts(1)
         (letter,) = await stream.read(stream.topics.dead_letter)
@@ -247,10 +247,10 @@ async def test_a_breaker_opens_and_what_comes_then_is_handed_over_without_a_requ
 
 
 async def test_a_probe_closes_the_breaker(stream: EgestStream) -> None:
-    declared: dict[str, Any] = {"breaker": {"failures": 2, "probe": "200ms"}, "retry": ONCE, "concurrency": 1}
+    options: dict[str, Any] = {"breaker": {"failures": 2, "probe": "200ms"}, "retry": ONCE, "concurrency": 1}
     async with (
         destination(says(answer(500))) as receiver,
-        running_egest(stream, pipe(receiver.url, **declared)),
+        running_egest(stream, pipe(receiver.url, **options)),
     ):
         await stream.send(2)
         await stream.receipts(2)
@@ -301,6 +301,8 @@ async def test_a_refused_batch_is_halved_down_to_the_one_event(stream: EgestStre
         letters = await stream.read(stream.topics.dead_letter)
     assert sorted(outcomes(receipts)) == ["dead-letter"] + ["delivered"] * 15
     assert [texts(letter)["ce_id"] for letter in letters] == ["7"]
-    taken = [event_id for request in receiver.requests if "7" not in request.ids for event_id in request.ids]
-    assert sorted(taken, key=int) == [str(n) for n in range(16) if n != 7]
+    accepted_ids = [
+        event_id for request in receiver.requests if "7" not in request.ids for event_id in request.ids
+    ]
+    assert sorted(accepted_ids, key=int) == [str(n) for n in range(16) if n != 7]
     assert len(receiver.requests) <= 10
