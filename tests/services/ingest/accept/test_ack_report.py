@@ -12,10 +12,10 @@ def test_ranges_are_dense_and_restored_ones_are_reported_later() -> None:
     acks = PartitionAcks(1)
     for first, last, minute in ((0, 4, 1), (5, 5, 1), (6, 6, 2), (7, 9, 1)):
         acks.add("a", minute, first, last)
-    taken = acks.take()
-    assert taken == {"a": {1: [[0, 5], [7, 9]], 2: [[6, 6]]}}
+    report = acks.take()
+    assert report == {"a": {1: [[0, 5], [7, 9]], 2: [[6, 6]]}}
     acks.add("a", 1, 10, 11)
-    acks.restore(taken)
+    acks.restore(report)
     assert acks.take() == {"a": {1: [[0, 5], [7, 11]], 2: [[6, 6]]}}
     assert acks.take() == {}
 

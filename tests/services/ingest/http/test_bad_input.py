@@ -141,7 +141,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
 async def test_bad_input_is_refused_with_a_reason(case: Any, running: Ingest) -> None:
-    name, path, content_type, body, status, part = case
+    name, path, content_type, body, status, detail = case
     headers = BEARER | ({"content-type": content_type} if content_type else {})
     headers |= {"not gzip": {"content-encoding": "gzip"}, "unknown coding": {"content-encoding": "br"}}.get(
         name, {}
@@ -152,7 +152,7 @@ async def test_bad_input_is_refused_with_a_reason(case: Any, running: Ingest) ->
     ):
         text = await answer.text()
         assert (answer.status, answer.content_type) == (status, "application/problem+json"), text
-        assert part in text
+        assert detail in text
         assert orjson.loads(text)["status"] == status
 
 
@@ -169,9 +169,9 @@ BAD_HEADERS = [
 ]
 
 
-@pytest.mark.parametrize(("headers", "part"), BAD_HEADERS, ids=[part for _, part in BAD_HEADERS])
+@pytest.mark.parametrize(("headers", "detail"), BAD_HEADERS, ids=[detail for _, detail in BAD_HEADERS])
 async def test_bad_attributes_in_headers_are_refused(
-    headers: dict[str, str], part: str, running: Ingest
+    headers: dict[str, str], detail: str, running: Ingest
 ) -> None:
     headers = BEARER | {"content-type": "text/plain"} | headers
     async with (
@@ -179,7 +179,7 @@ async def test_bad_attributes_in_headers_are_refused(
         client.post("/v1/events", data=b"x", headers=headers) as answer,
     ):
         assert answer.status == 400
-        assert part in await answer.text()
+        assert detail in await answer.text()
 
 
 async def test_invalid_json_is_refused_in_binary_mode_too(running: Ingest) -> None:

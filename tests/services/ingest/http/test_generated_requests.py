@@ -12,9 +12,9 @@ from hifi_ingest.http.openapi import DOCUMENT
 async def test_each_answer_is_described_and_none_is_an_error_of_the_server(
     running: Ingest, examples: int
 ) -> None:
-    sent = Requests(
+    requests = Requests(
         running.url, orjson.loads(DOCUMENT), {"authorization": f"Bearer {KEY}"}, {"pipe": "flights"}
     )
-    assert "\n".join(await sent.problems(examples)) == ""
-    accepted = {operation for operation, status in sent.statuses if status == 202}
-    assert accepted == {"POST /v1/events", "POST /v1/pipes/{pipe}/events"}
+    assert "\n".join(await requests.problems(examples)) == ""
+    accepted_operations = {operation for operation, status in requests.statuses if status == 202}
+    assert accepted_operations == {"POST /v1/events", "POST /v1/pipes/{pipe}/events"}
