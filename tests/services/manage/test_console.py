@@ -90,9 +90,9 @@ async def test_a_pipe_is_declared_corrected_published_rolled_back_and_deleted_in
     await expect(page.locator("#versions tbody tr")).to_have_count(2)
 
     # Somebody else publishes meanwhile: nothing of theirs is overwritten.
-    theirs = await managed.until(0, "GET", "/pipes/flights", 200)
-    changed = await managed.call(0, "PUT", "/pipes/flights", body("theirs"), theirs.etag)
-    assert changed.status == 200
+    current = await managed.until(0, "GET", "/pipes/flights", 200)
+    change = await managed.call(0, "PUT", "/pipes/flights", body("theirs"), current.etag)
+    assert change.status == 200
     await rename(page, "erp", "mine")
     await expect(page.locator("#editor-state")).to_contain_text("ann changed flights")
     await page.get_by_role("button", name="Show their version").click()
@@ -124,11 +124,11 @@ async def test_a_pipe_is_declared_corrected_published_rolled_back_and_deleted_in
     await page.get_by_role("link", name="Declarations").click()
     await check_page(page, "pipes")
     await page.get_by_role("link", name="flights").click()
-    for typed, left in (("other", True), ("flights", False)):
+    for typed_name, remains in (("other", True), ("flights", False)):
         await page.get_by_role("button", name="Delete this pipe").click()
-        await page.get_by_label("Name of the pipe").fill(typed)
+        await page.get_by_label("Name of the pipe").fill(typed_name)
         await page.get_by_role("button", name="Delete", exact=True).click()
-        if left:
+        if remains:
             await expect(page.locator("#editor-state")).to_contain_text("Not deleted")
     await expect(page).to_have_url(url + "/")
     await expect(page.locator("#declarations tbody tr")).to_have_count(0)

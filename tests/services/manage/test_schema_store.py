@@ -24,19 +24,19 @@ async def test_an_instance_that_was_overtaken_after_it_had_read_gives_the_next_i
     await first.start()
     await two.start()
     try:
-        between: list[str] = []
-        read = first.catch_up
+        pending_writes: list[str] = []
+        original_catch_up = first.catch_up
 
         async def read_and_let_the_other_write() -> None:
-            await read()
-            if between:
-                await register(two, between.pop())
+            await original_catch_up()
+            if pending_writes:
+                await register(two, pending_writes.pop())
 
         monkeypatch.setattr(first, "catch_up", read_and_let_the_other_write)
         ids = []
-        for mine, others in (("string", "int"), ("long", "float"), ("bytes", "double")):
-            between.append(others)
-            ids.append(await register(first, mine))
+        for own_type, other_type in (("string", "int"), ("long", "float"), ("bytes", "double")):
+            pending_writes.append(other_type)
+            ids.append(await register(first, own_type))
         assert await register(first, "int") == 1
         await two.catch_up()
         assert ids == [2, 4, 6]
