@@ -23,7 +23,7 @@ HASH, OTHER_HASH = {"hash": {"env": "A"}}, {"hash": {"env": "B"}}
 
 
 @pytest.mark.parametrize(
-    ("kept", "published", "usable"),
+    ("kept_mask", "published_mask", "usable"),
     [
         ({"a": "drop"}, {"a": "drop"}, True),
         ({"a": "drop"}, {"a": "redact"}, True),
@@ -40,6 +40,6 @@ HASH, OTHER_HASH = {"hash": {"env": "A"}}, {"hash": {"env": "B"}}
     ],
 )
 def test_a_weaker_mask_is_not_kept_in_use(
-    kept: dict[str, Any], published: dict[str, Any], usable: bool
+    kept_mask: dict[str, Any], published_mask: dict[str, Any], usable: bool
 ) -> None:
-    assert _masks_as_much(_revision(kept), _revision(published)) == usable
+    assert _masks_as_much(_revision(kept_mask), _revision(published_mask)) == usable
