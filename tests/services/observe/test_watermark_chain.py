@@ -39,13 +39,13 @@ async def deliver(collected: CollectedStream, double: Stream, count: int) -> Non
 
 
 async def settle(collected: CollectedStream, double: Stream, count: int) -> None:
-    """The events of `orders` get their outcome, once collect has written so many in all."""
+    """The events of `orders` get their outcome, once collect has written `count` of them in all."""
 
-    def of_orders(records: list[Any]) -> list[Any]:
+    def orders_records(records: list[Any]) -> list[Any]:
         return [record for record in records if fields(record.headers)["hifi_pipe"] == b"orders"]
 
-    raw = await collected.read(collected.topics.raw, lambda records: len(of_orders(records)) == count)
-    for record in of_orders(raw):
+    raw = await collected.read(collected.topics.raw, lambda records: len(orders_records(records)) == count)
+    for record in orders_records(raw):
         receipt = fields(record.headers) | added(b"%d" % now_us())["receipts"] | {"hifi_destination": b"d"}
         headers = packed({name: receipt[name] for name in receipt if name != "hifi_position"})
         await double.producer.send_and_wait(
@@ -53,14 +53,14 @@ async def settle(collected: CollectedStream, double: Stream, count: int) -> None
         )
 
 
-async def statements(url: str, good: Any) -> dict[str, Watermark]:
-    """Pipe to its statement, once they are as a test wants them."""
+async def statements(url: str, condition: Any) -> dict[str, Watermark]:
+    """Pipe to its statement, once all meet the condition."""
 
     def by_pipe(body: Any) -> dict[str, Watermark]:
         return {row["pipe"]: row for row in body["watermarks"]}
 
     body = await until(
-        url, "/api/v1/watermarks", lambda body: len(by_pipe(body)) == 2 and good(by_pipe(body))
+        url, "/api/v1/watermarks", lambda body: len(by_pipe(body)) == 2 and condition(by_pipe(body))
     )
     return by_pipe(body)
 
@@ -133,10 +133,10 @@ async def test_a_chain_waits_for_what_its_topic_holds_and_names_it(kafka: str, t
 
 async def test_a_topic_that_observe_does_not_read_is_named(kafka: str, tmp_path: Path) -> None:
     async with collected_stream(kafka, tmp_path / "log") as collected:
-        elsewhere = {"bootstrap": "127.0.0.1:9", "topic": "legs"}
-        away = pipe(destinations=[{"name": "crm", "kind": "kafka", "settings": elsewhere}])
-        await collected.publish(away)
-        await collected.publish(collected.pipe(**elsewhere))
+        other_kafka = {"bootstrap": "127.0.0.1:9", "topic": "legs"}
+        flights_pipe = pipe(destinations=[{"name": "crm", "kind": "kafka", "settings": other_kafka}])
+        await collected.publish(flights_pipe)
+        await collected.publish(collected.pipe(**other_kafka))
         await create_principals(kafka, collected.topics.stream)
         producer = Producer(kafka, "double")
         await producer.start()

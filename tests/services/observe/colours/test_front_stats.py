@@ -1,4 +1,4 @@
-"""What the front refused: its counters, read from a real HAProxy, and their sum by minute."""
+"""Requests that the front refused: its counters, read from a real HAProxy, and their sum by minute."""
 
 import asyncio
 import shutil
@@ -28,7 +28,7 @@ async def test_only_what_haproxy_answers_itself_is_counted_as_refused(tmp_path: 
     await runner.setup()
     server = web.TCPSite(runner, "127.0.0.1", 0)
     await server.start()
-    served = server.name.rpartition(":")[2]
+    served_port = server.name.rpartition(":")[2]
     port, stats = free_port(), tmp_path / "stats"
     config = tmp_path / "haproxy.cfg"
     config.write_text(
@@ -36,7 +36,7 @@ async def test_only_what_haproxy_answers_itself_is_counted_as_refused(tmp_path: 
         "defaults\n  mode http\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n"
         f"frontend front\n  bind 127.0.0.1:{port}\n  use_backend away if {{ path /away }}\n"
         "  default_backend ingest\n"
-        f"backend ingest\n  server blue 127.0.0.1:{served}\n"
+        f"backend ingest\n  server blue 127.0.0.1:{served_port}\n"
         f"backend away\n  retries 0\n  server green 127.0.0.1:{free_port()}\n"
     )
     process = subprocess.Popen([str(HAPROXY), "-f", config])
@@ -98,19 +98,19 @@ def test_two_fronts_are_counted_together_and_silent_only_when_both_are() -> None
         second.take(FrontCounters(now_s, 3, 2, 1), now_s)
     for now_s in range(612, 640):
         second.miss(now_s)
-    before, other = first.of(10), second.of(10)
-    assert before is not None
-    assert other is not None
-    assert (before["gap_s"], other["gap_s"]) == (49, 49)
-    total = sum_of_fronts([before, {**other, "gap_s": 3}])
+    first_counts, second_counts = first.of(10), second.of(10)
+    assert first_counts is not None
+    assert second_counts is not None
+    assert (first_counts["gap_s"], second_counts["gap_s"]) == (49, 49)
+    total = sum_of_fronts([first_counts, {**second_counts, "gap_s": 3}])
     assert total == {
-        "answered": before["answered"] + other["answered"],
-        "failed": before["failed"],
+        "answered": first_counts["answered"] + second_counts["answered"],
+        "failed": first_counts["failed"],
         "rejected": 0,
         "connection_errors": 0,
         "gap_s": 3,
     }
-    assert sum_of_fronts([before]) == before
+    assert sum_of_fronts([first_counts]) == first_counts
     assert sum_of_fronts([]) is None
 
 

@@ -18,7 +18,7 @@ ANN, BOB = principal("ann", Role.VIEWER), principal("bob", Role.VIEWER)
 
 
 class Follower:
-    """Reads what the class has, or fails as it says."""
+    """Reads the records of the class, or fails with its failures."""
 
     failures: ClassVar[list[BaseException]] = []
     records: ClassVar[list[tuple[bytes, bytes | None]]] = []

@@ -1,4 +1,4 @@
-"""Which pipes a report has, and whose they were: as of the month, not as of now."""
+"""The pipes of a report and their owners: as of the month, not as of now."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ UP = MinuteState("up")
 
 
 class Observed:
-    """What is declared of a stream, and what is recorded of its months."""
+    """The declarations of a stream, and the records of its months."""
 
     def __init__(self) -> None:
         self.store = MinuteStore()
@@ -156,9 +156,9 @@ def test_a_pipe_that_existed_is_reported_although_nothing_of_the_month_is_record
 def test_of_months_that_are_no_longer_kept_it_is_not_said_that_a_pipe_did_not_exist() -> None:
     observed = Observed()
     observed.declare("flights", NOW - 5, None)
-    oldest = (NOW // DAY_MINUTES - KEPT_DAYS) * DAY_MINUTES
-    observed.record("flights", oldest, oldest + DAY_MINUTES)
-    month = month_of(month_before(oldest), NOW)
+    oldest_minute = (NOW // DAY_MINUTES - KEPT_DAYS) * DAY_MINUTES
+    observed.record("flights", oldest_minute, oldest_minute + DAY_MINUTES)
+    month = month_of(month_before(oldest_minute), NOW)
     row = observed.report(month)["flights"]
     assert [span["reasons"] for span in row["unknown"]] == [["no-longer-kept"]]
 

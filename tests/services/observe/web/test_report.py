@@ -37,8 +37,8 @@ async def get(url: str, path: str, headers: dict[str, str] = VIEWER) -> tuple[in
 
 
 async def run(*arguments: object) -> tuple[int, str]:
-    done = await asyncio.to_thread(CliRunner().invoke, command_line(), ["report", *map(str, arguments)])
-    return done.exit_code, done.output
+    result = await asyncio.to_thread(CliRunner().invoke, command_line(), ["report", *map(str, arguments)])
+    return result.exit_code, result.output
 
 
 async def test_a_report_has_what_observe_stored_after_a_restart_and_is_signed(
@@ -115,9 +115,13 @@ def check_figures(answer: dict[str, Any], minute: int) -> None:
         "minutes": 1,
         "reasons": ["loss"],
     } in flights["down"]
-    [lost] = flights["lost"]
-    assert (lost["minute"], lost["lost_at"], lost["partition"]) == (minute_text(minute), "normalize", 0)
-    assert lost["id"]
+    [lost_event] = flights["lost"]
+    assert (lost_event["minute"], lost_event["lost_at"], lost_event["partition"]) == (
+        minute_text(minute),
+        "normalize",
+        0,
+    )
+    assert lost_event["id"]
     assert len(flights["late"]) == 2
     assert all(event["id"] for event in flights["late"])
     assert (orders["ids_hidden"], [event["id"] for event in orders["lost"]]) == (True, [None])
