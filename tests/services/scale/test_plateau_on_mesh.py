@@ -86,26 +86,25 @@ async def test_egest_grows_by_its_lanes_while_cpu_stays_low_and_shrinks_drained(
             log = ActionLog(mesh.bootstrap, plan.control_topics.actions, "test")
             await log.start()
             load = SteadyLoad(session, mesh.plan.url, EVENTS_PER_S, lambda number: {"n": number})
-            sending = asyncio.create_task(load.run())
+            load_task = asyncio.create_task(load.run())
             async with asyncio.timeout(WITHIN_S):
-                while not (grown := await steps(log, ActionKind.SCALE_OUT)):
+                while not (scale_out_steps := await steps(log, ActionKind.SCALE_OUT)):
                     await asyncio.sleep(0.5)
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            load_task.cancel()
+            await asyncio.gather(load_task, return_exceptions=True)
             async with asyncio.timeout(WITHIN_S):
                 while len(mesh.instances["egest"]) > 1 or load.accepted - received.keys():
                     await asyncio.sleep(0.5)
-                while not (shrunk := await steps(log, ActionKind.SCALE_IN)):
+                while not (scale_in_steps := await steps(log, ActionKind.SCALE_IN)):
                     await asyncio.sleep(0.5)
             await log.stop()
         finally:
             await mesh.stop()
-    policy, figures = Policy(), FIGURES.search(grown[0].reason)
-    assert figures is not None, grown[0].reason
+    policy, figures = Policy(), FIGURES.search(scale_out_steps[0].reason)
+    assert figures is not None, scale_out_steps[0].reason
     cpu, backlog, lanes = (float(figure) for figure in figures.groups())
-    print(
-        f"{grown[0].step}: {grown[0].reason}; then {len(shrunk)} steps in, {len(load.accepted):,} delivered"
-    )
+    print(f"{scale_out_steps[0].step}: {scale_out_steps[0].reason}")
+    print(f"then {len(scale_in_steps)} steps in, {len(load.accepted):,} delivered")
     assert cpu < policy.cpu_high, "CPU alone would have grown it"
     assert backlog < policy.backlog_high, "the backlog alone would have grown it"
     assert lanes >= 100 * policy.occupancy_high
