@@ -1,4 +1,4 @@
-"""What view says when it cannot start: what is wrong, where, and how to correct it."""
+"""Errors of a view that cannot start: what is wrong, where, and how to correct it."""
 
 from pathlib import Path
 
@@ -41,6 +41,6 @@ async def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
     await second.start()
     await second.stop()
     (tmp_path / "file").write_text("")
-    in_file = Views(ViewSettings(view_data=tmp_path / "file" / "views"), [], registry, health)
+    views_in_file = Views(ViewSettings(view_data=tmp_path / "file" / "views"), [], registry, health)
     with pytest.raises(Misconfigured, match="cannot be written"):
-        await in_file.start()
+        await views_in_file.start()
