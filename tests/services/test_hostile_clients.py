@@ -45,7 +45,7 @@ class Target:
     """A server, and what good clients ask."""
 
     port: int
-    good: bytes
+    good_request: bytes
     status: bytes
     idle: int
     trusted: ssl.SSLContext | None = None
@@ -59,7 +59,7 @@ Attack = Callable[[Target, asyncio.Event], Awaitable[None]]
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
-    """Read an answer; its head."""
+    """Read an answer; returns its head."""
     head = await reader.readuntil(b"\r\n\r\n")
     lines = (line.partition(b":") for line in head.lower().split(b"\r\n"))
     await reader.readexactly(next(int(value) for name, _, value in lines if name == b"content-length"))
@@ -67,15 +67,15 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
 
 
 async def p95_ms(target: Target) -> float:
-    """That of single requests, one after the other, over one connection; each must be answered."""
+    """The 95th percentile of single requests, one after the other, over one connection; each must be answered."""
     reader, writer = await target.connect()
     took_ms = []
     for _ in range(REQUESTS):
-        began = time.perf_counter()
-        writer.write(target.good)
+        start_s = time.perf_counter()
+        writer.write(target.good_request)
         head = await answer(reader)
         assert head.split(b" ")[1] == target.status, head
-        took_ms.append((time.perf_counter() - began) * 1000)
+        took_ms.append((time.perf_counter() - start_s) * 1000)
     writer.close()
     return sorted(took_ms)[int(len(took_ms) * 0.95)]
 
@@ -100,14 +100,14 @@ async def idle(target: Target, under_way: asyncio.Event) -> None:
             writer.transport.abort()
 
 
-async def dribble(target: Target, under_way: asyncio.Event, head: bytes, part: bytes) -> None:
-    """Send the head, then a part every 200 ms, until the server closes; then again."""
+async def dribble(target: Target, under_way: asyncio.Event, head: bytes, repeated_bytes: bytes) -> None:
+    """Send the head, then `repeated_bytes` every 200 ms, until the server closes; then again."""
     while True:
         with contextlib.suppress(OSError):
             _, writer = await target.connect()
             writer.write(head)
             while not writer.is_closing():
-                writer.write(part)
+                writer.write(repeated_bytes)
                 await writer.drain()
                 under_way.set()
                 await asyncio.sleep(PAUSE_S)
@@ -154,7 +154,7 @@ class Servers:
 
     Args:
         kafka: bootstrap servers.
-        folder: for their files.
+        folder: the folder of their files.
         tls: whether they take TLS only.
     """
 
@@ -232,10 +232,10 @@ class Servers:
 @pytest.fixture
 def many_files() -> Iterator[None]:
     """This process and those that it starts may open as many files as it is allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 2 * IDLE), hard))
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard_limit, 2 * IDLE), hard_limit))
     yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft_limit, hard_limit))
 
 
 @pytest.mark.more  # a comparison of times; the limits themselves: tests/libs/runtime/http/test_limits.py
@@ -251,11 +251,13 @@ async def test_a_good_sender_is_answered_as_fast_as_before(
     kafka: str, tmp_path: Path, server: str, tls: bool, attack: Attack, count: int
 ) -> None:
     servers = Servers(kafka, tmp_path, tls=tls)
-    starting = {"ingest": servers.ingest, "front": servers.front}.get(server)
-    async with starting() if starting else servers.console(server) as target:
+    start_server = {"ingest": servers.ingest, "front": servers.front}.get(server)
+    async with start_server() if start_server else servers.console(server) as target:
         await p95_ms(target)  # warm
-        before = await p95_ms(target)
+        before_ms = await p95_ms(target)
         async with attacked(target, attack, count):
-            during = sorted([await p95_ms(target) for _ in range(3)])[1]
-        after = await p95_ms(target)
-    assert during <= LIMIT * max(before, after), f"p95 {before:.1f} ms before, {during:.1f} ms during"
+            during_ms = sorted([await p95_ms(target) for _ in range(3)])[1]
+        after_ms = await p95_ms(target)
+    assert during_ms <= LIMIT * max(before_ms, after_ms), (
+        f"p95 {before_ms:.1f} ms before, {during_ms:.1f} ms during"
+    )
