@@ -131,11 +131,11 @@ async def header_floods(target: Target, under_way: asyncio.Event) -> None:
 @contextlib.asynccontextmanager
 async def attacked(target: Target, attack: Attack, count: int) -> AsyncIterator[None]:
     """Run attackers while the block runs, which begins when all are under way; one that ends is a failure."""
-    started = [asyncio.Event() for _ in range(count)]
-    attackers = [asyncio.ensure_future(attack(target, under_way)) for under_way in started]
+    start_events = [asyncio.Event() for _ in range(count)]
+    attackers = [asyncio.ensure_future(attack(target, under_way)) for under_way in start_events]
     try:
         async with asyncio.timeout(WITHIN_S):
-            await asyncio.gather(*(under_way.wait() for under_way in started))
+            await asyncio.gather(*(under_way.wait() for under_way in start_events))
         yield
         assert not any(attacker.done() for attacker in attackers)
     finally:
@@ -231,7 +231,7 @@ class Servers:
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """This process and those that it starts may open as many files as it is allowed."""
+    """Raise the limit of open files of this process and of those that it starts."""
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard_limit, 2 * IDLE), hard_limit))
     yield

@@ -48,7 +48,7 @@ async def body_when(port: int, path: str, accept: Any) -> dict[str, Any]:
 def most_in_a_second(append_ms: list[int]) -> int:
     """The largest number of records that were appended within one second."""
     append_ms = sorted(append_ms)
-    return max(sum(first <= other_ms < first + 1000 for other_ms in append_ms) for first in append_ms)
+    return max(sum(start_ms <= time_ms < start_ms + 1000 for time_ms in append_ms) for start_ms in append_ms)
 
 
 # Faster: tests/services/collect/pace and the test below; tests/services/observe/ledger/test_backfill.py

@@ -16,12 +16,12 @@ ACCEPTED_US = 29_400_000 * MINUTE_US
 
 def revision() -> PipeRevision:
     source = {"kind": "kafka", "bootstrap": "b:9092", "topic": "t"}
-    declared = {
+    declaration = {
         "pipe": "orders",
         "source": source,
         "destinations": [{"name": "d", "url": "http://127.0.0.1:9/"}],
     }
-    return PipeRevision(Pipe.model_validate(declared), 3, 4)
+    return PipeRevision(Pipe.model_validate(declaration), 3, 4)
 
 
 def test_events_get_successive_sequences_of_their_partition_and_each_its_own_minute_and_position() -> None:

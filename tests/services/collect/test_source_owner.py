@@ -46,8 +46,8 @@ async def test_only_the_colour_with_the_larger_share_reads_and_the_other_one_goe
             _, ports[name] = await stream.start(
                 "collect", colours=control.control, colour=name, instance=f"collect-{name}"
             )
-        warned = "sources are not read here but by blue"
-        await until(lambda: warned in str(readyz(ports["green"])[1]))
+        warning_text = "sources are not read here but by blue"
+        await until(lambda: warning_text in str(readyz(ports["green"])[1]))
         await stream.put(range(RECORDS))
         await stream.read(stream.topics.raw, lambda records: len(ids_of(records)) == RECORDS)
         await write(stream, control, 0)
@@ -63,7 +63,7 @@ async def test_only_the_colour_with_the_larger_share_reads_and_the_other_one_goe
 async def test_the_other_colour_repeats_three_batches_of_a_partition_at_most_when_the_reading_one_is_killed(
     kafka: str, log: Path
 ) -> None:
-    """As many on any machine, in a topic without a pause: of Kafka as of Debezium, which has one partition."""
+    """The number is the same on any machine, for topics of Kafka and for the one partition of Debezium."""
     async with collected_stream(kafka, log) as stream:
         control = ControlTopics(f"{stream.topics.stream}-control")
         await create_topics(kafka, control, partitions=1, replication=1)

@@ -68,9 +68,9 @@ class DeployedMesh:
         await producer.start()
         try:
             while True:
-                now = now_us()
+                time_us = now_us()
                 records = [
-                    Record(scope.encode(), Verdict(scope, self.condition, now, now).encode(), [])
+                    Record(scope.encode(), Verdict(scope, self.condition, time_us, time_us).encode(), [])
                     for scope in ("stream", "service/egest")
                 ]
                 await producer.send_and_wait(self.control.topics.health, 0, records)

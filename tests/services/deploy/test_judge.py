@@ -14,7 +14,7 @@ RULES = JudgeRules(stable_s=20, events=200, ready_s=30, lag_s=5, error=0.02)
 
 @dataclass(frozen=True)
 class Behaviour:
-    """How an instance of a release behaves."""
+    """The behaviour of an instance of a release."""
 
     events_per_s: float = 50
     cpu_an_event_s: float = 0.002

@@ -122,10 +122,10 @@ async def loaded(tmp_path: Path) -> AsyncIterator[LoadedMesh]:
     mesh = Mesh(plan)
     mesh.prepare()
     assert plan.control_topics is not None
-    received: Counter[int] = Counter()
+    received_counts: Counter[int] = Counter()
 
     async def take(request: ReceivedRequest) -> bytes:
-        received[orjson.loads(request.body)["n"]] += 1
+        received_counts[orjson.loads(request.body)["n"]] += 1
         return OK
 
     async with destination(take) as receiver, aiohttp.ClientSession() as session:
@@ -138,7 +138,7 @@ async def loaded(tmp_path: Path) -> AsyncIterator[LoadedMesh]:
         try:
             await mesh.wait_ready(180)
             loaded_mesh = LoadedMesh(
-                mesh, ControlPlane(mesh.bootstrap, plan.control_topics), received=received
+                mesh, ControlPlane(mesh.bootstrap, plan.control_topics), received=received_counts
             )
             loaded_mesh.load_task = asyncio.create_task(loaded_mesh.send(session))
             try:

@@ -74,9 +74,9 @@ async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> N
     stream = EgestStream(kafka, 3)
     await stream.create()
     async with destination() as receiver, running_egest(stream, pipe(receiver.url)):
-        traced: dict[str, Any] = {TRACEPARENT: TRACE}
+        trace_fields: dict[str, Any] = {TRACEPARENT: TRACE}
         for partition in range(3):
-            await stream.send(1, key=f"k{partition}", partition=partition, **traced)
+            await stream.send(1, key=f"k{partition}", partition=partition, **trace_fields)
         await stream.receipts(3)
         records = await stream.read(stream.topics.receipts)
     assert [(record.partition, record.key, record.value) for record in records] == [
@@ -178,8 +178,8 @@ async def test_after_a_failure_the_key_goes_on(stream: EgestStream) -> None:
     async def not_the_first(request: ReceivedRequest) -> bytes:
         return answer(500) if request.ids == ["0"] else OK
 
-    declared: dict[str, Any] = {"retry": {"local_attempts": 1}}
-    async with destination(not_the_first) as receiver, running_egest(stream, pipe(receiver.url, **declared)):
+    options: dict[str, Any] = {"retry": {"local_attempts": 1}}
+    async with destination(not_the_first) as receiver, running_egest(stream, pipe(receiver.url, **options)):
         await stream.send(3, key="k")
         receipts = await stream.receipts(3)
     assert outcomes(sorted(receipts, key=lambda receipt: receipt[SEQ])) == ["retry", "delivered", "delivered"]
@@ -224,12 +224,12 @@ async def test_batches_fill_up_and_do_not_wait_long(stream: EgestStream) -> None
 
 
 async def test_batches_keep_within_their_bytes(stream: EgestStream) -> None:
-    declared: dict[str, Any] = {
+    options: dict[str, Any] = {
         "batch": {"size": 50, "bytes": 4000},
         "transform": "{long: join('', [pad, pad, pad])}",
         "format": "json",
     }
-    async with destination() as receiver, running_egest(stream, pipe(receiver.url, **declared)):
+    async with destination() as receiver, running_egest(stream, pipe(receiver.url, **options)):
         records = [stream.record(data={"pad": "x" * 300}) for _ in range(40)]
         await stream.enriched(*records)
         await stream.receipts(40)
@@ -242,12 +242,12 @@ async def test_signatures_are_verified_by_the_library(
 ) -> None:
     monkeypatch.setenv("SIGNING", SECRET)
     monkeypatch.setenv("SIGNING_BEFORE", SECRET_BEFORE)
-    declared: dict[str, Any] = {
+    options: dict[str, Any] = {
         "signing": {"env": "SIGNING"},
         "signing_also": [{"env": "SIGNING_BEFORE"}],
         "headers": {"Authorization": {"env": "SIGNING", "prefix": "Bearer "}},
     }
-    async with destination() as receiver, running_egest(stream, pipe(receiver.url, **declared)):
+    async with destination() as receiver, running_egest(stream, pipe(receiver.url, **options)):
         await stream.send(2)
         await stream.receipts(2)
     for request in receiver.requests:
@@ -285,10 +285,10 @@ async def test_a_missing_secret_is_shown_and_loses_nothing(
 async def test_a_changed_secret_is_picked_up(stream: EgestStream, tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("old")
-    declared: dict[str, Any] = {"headers": {"X-Key": {"file": str(file)}}}
+    options: dict[str, Any] = {"headers": {"X-Key": {"file": str(file)}}}
     async with (
         destination() as receiver,
-        running_egest(stream, pipe(receiver.url, **declared), egest_secrets_refresh_s=0.05),
+        running_egest(stream, pipe(receiver.url, **options), egest_secrets_refresh_s=0.05),
     ):
         await stream.send(1)
         await until(lambda: receiver.requests)
@@ -357,11 +357,11 @@ async def test_a_version_that_does_not_come_is_told_and_holds_nothing_up_for_eve
         destination() as receiver,
         running_egest(stream, pipe(receiver.url), egest_pipes_wait_s=0.3) as service,
     ):
-        began_s = time.monotonic()
+        start_s = time.monotonic()
         await stream.send(20, version=999)
         await stream.send(1)
         receipts = await stream.receipts(21)
-        assert time.monotonic() - began_s < 10, "the wait is once, not for each event"
+        assert time.monotonic() - start_s < 10, "the wait is once, not for each event"
         assert "999" in service.service.health.warnings["pipes"]
     assert sorted(outcomes(receipts)) == ["delivered"] + ["retry"] * 20
     assert {receipt.get(REASON) for receipt in receipts} == {None, "pipes-behind"}

@@ -164,10 +164,10 @@ async def test_a_destination_that_asks_for_a_pause_gets_it(stream: EgestStream) 
         calls.append(request)
         return answer(503, "Retry-After: 1") if len(calls) == 1 else OK
 
-    declared = pipe("http://127.0.0.1:9/", concurrency=1)
+    flights_pipe = pipe("http://127.0.0.1:9/", concurrency=1)
     async with destination(pause_at_first) as receiver:
-        declared = pipe(receiver.url, concurrency=1)
-        async with running_egest(stream, declared):
+        flights_pipe = pipe(receiver.url, concurrency=1)
+        async with running_egest(stream, flights_pipe):
             await stream.send(3)
             receipts = await stream.receipts(3)
     assert sorted(outcomes(receipts)) == ["delivered", "delivered", "retry"]
@@ -231,10 +231,10 @@ async def test_the_limits_count_requests_that_were_sent(stream: EgestStream) -> 
 async def test_a_breaker_opens_and_what_comes_then_is_handed_over_without_a_request(
     stream: EgestStream,
 ) -> None:
-    declared: dict[str, Any] = {"breaker": {"failures": 3, "probe": "60s"}, "retry": ONCE, "concurrency": 1}
+    options: dict[str, Any] = {"breaker": {"failures": 3, "probe": "60s"}, "retry": ONCE, "concurrency": 1}
     async with (
         destination(says(answer(500))) as receiver,
-        running_egest(stream, pipe(receiver.url, **declared)),
+        running_egest(stream, pipe(receiver.url, **options)),
     ):
         await stream.send(20)
         receipts = await stream.receipts(20)
@@ -266,10 +266,10 @@ async def test_a_probe_closes_the_breaker(stream: EgestStream) -> None:
 
 
 async def test_credentials_that_ran_out_make_no_dead_letters(stream: EgestStream) -> None:
-    declared: dict[str, Any] = {"breaker": {"failures": 4, "probe": "60s"}, "concurrency": 2}
+    options: dict[str, Any] = {"breaker": {"failures": 4, "probe": "60s"}, "concurrency": 2}
     async with (
         destination(says(answer(401))) as receiver,
-        running_egest(stream, pipe(receiver.url, **declared)),
+        running_egest(stream, pipe(receiver.url, **options)),
     ):
         await stream.send(30)
         receipts = await stream.receipts(30)

@@ -86,9 +86,9 @@ class AcknowledgingOutbox:
     def __init__(self) -> None:
         self.records: list[Record] = []
 
-    def put(self, _: str, __: int, records: Sequence[Record], acknowledged: Callable[[], None]) -> None:
+    def put(self, _: str, __: int, records: Sequence[Record], on_acknowledged: Callable[[], None]) -> None:
         self.records += records
-        asyncio.get_running_loop().call_soon(acknowledged)
+        asyncio.get_running_loop().call_soon(on_acknowledged)
 
 
 class Beating:
@@ -180,7 +180,7 @@ def nothing(*_: Any) -> None:
 
 
 async def handle(bench: IntakeBench, assigned: AssignedPartition, records: Sequence[ConsumerRecord]) -> None:
-    """As the consumer does."""
+    """Handle records as the consumer does."""
     pending = bench.intake.handle(assigned, records)
     if pending is not None:
         await pending

@@ -26,7 +26,7 @@ async def crawls(_: ReceivedRequest) -> bytes:
 
 
 def p95(receipts: list[dict[str, str]], name: str) -> float:
-    """Of accepted to answered, seconds."""
+    """95th percentile of the time from acceptance to answer, seconds."""
     lags = [
         (int(receipt[ANSWERED]) - int(receipt[ACCEPTED])) / 1e6
         for receipt in receipts

@@ -167,17 +167,17 @@ async def test_one_instance_sends_them_and_another_goes_on_when_it_stops(kafka: 
 async def test_none_is_sent_while_the_secret_of_the_destination_is_missing(
     stream: EgestStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = failures()
+    failures_before = failures()
     async with destination() as receiver:
-        declared = pipe(receiver.url, watermark="1s", signing={"env": "KEY_OF_D"})
-        async with running_egest(stream, declared, egest_secrets_refresh_s=0.2) as service:
+        flights_pipe = pipe(receiver.url, watermark="1s", signing={"env": "KEY_OF_D"})
+        async with running_egest(stream, flights_pipe, egest_secrets_refresh_s=0.2) as service:
             await state(stream)
             await stream.send(1)
             await stream.at_least(stream.topics.receipts, 1)  # its secret is missing: it waits for a retry
             monkeypatch.setenv("KEY_OF_D", SECRET)
             await until(lambda: watermarks(receiver))
             assert not any(name.startswith("watermark") for name in service.service.health.warnings)
-    assert failures() == before
+    assert failures() == failures_before
 
 
 async def test_none_is_sent_while_the_circuit_breaker_is_open(stream: EgestStream) -> None:

@@ -182,10 +182,10 @@ async def test_a_batch_that_does_not_end_is_stopped_and_started_again(
     stream = await LiveStream(kafka).create(make_pipe("p", fields={"n": "int", "folder": "string"}, udf=udf))
     async with running_enrich(stream, spark, tmp_path, enrich_stall_s=10) as instance:
         await instance.until_state("running")
-        before = restarts("stalled")
+        restarts_before = restarts("stalled")
         [number] = await stream.send(json.dumps({"n": 4, "folder": str(tmp_path)}).encode())
         outcomes = await stream.outcomes([number])
-    assert restarts("stalled") == before + 1
+    assert restarts("stalled") == restarts_before + 1
     assert (tmp_path / "called").is_dir()
     assert [json.loads(record.value)["twice"] for record in outcomes[number]] == [8]
 

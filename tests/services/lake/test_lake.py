@@ -94,7 +94,7 @@ async def test_a_killed_service_leaves_each_event_as_one_row_with_one_receipt(
 async def test_two_logs_with_equal_partitions_and_offsets_write_one_table_each_event_once(
     kafka: str, tmp_path: Path
 ) -> None:
-    """As two colours do; the service of one is killed between its commit and its receipts."""
+    """The logs are those of two colours; the service of one is killed between its commit and its receipts."""
     folders = [tmp_path / "blue", tmp_path / "green"]
     for folder in folders:
         folder.mkdir()

@@ -38,10 +38,10 @@ def stored_values(spark: SparkSession, kind: SqlType, texts: list[str]) -> list[
 
 
 def test_a_value_is_stored_as_the_table_of_types_says(spark: SparkSession) -> None:
-    for declared in ICEBERG:
-        texts = [text for text, _ in declared.writes]
-        expected = [value for _, value in declared.writes]
-        assert stored_values(spark, SqlType(declared.declared), texts) == expected, declared.types
+    for type_row in ICEBERG:
+        texts = [text for text, _ in type_row.writes]
+        expected = [value for _, value in type_row.writes]
+        assert stored_values(spark, SqlType(type_row.declared), texts) == expected, type_row.types
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`hifi apply` and `hifi diff` by the real management API: by file, and never over a change of somebody else."""
+"""`hifi apply` and `hifi diff` by the real management API: by file, and never over a change of another author."""
 
 import asyncio
 import json

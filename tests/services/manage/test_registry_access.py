@@ -1,4 +1,4 @@
-"""Who may change which subjects of the schema registry."""
+"""Subjects of the schema registry that a principal may change."""
 
 import pytest
 

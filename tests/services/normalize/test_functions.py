@@ -153,10 +153,10 @@ async def test_a_module_that_cannot_be_imported_holds_nothing_up_again(
 
 async def test_a_worker_that_is_not_needed_any_more_ends_after_its_answer(runner: FunctionRunner) -> None:
     function = PipeFunction("p", 1, "own_functions:slow")
-    calling = asyncio.create_task(runner.call(function, [b"{}"] * 5))
+    call_task = asyncio.create_task(runner.call(function, [b"{}"] * 5))
     await asyncio.sleep(0)
     runner.keep([])
-    assert await calling == [b"{}"] * 5
+    assert await call_task == [b"{}"] * 5
 
 
 async def test_a_function_that_hangs_delays_no_other_pipe_of_its_partition_for_long_and_keeps_the_order(

@@ -10,13 +10,13 @@ from hifi_normalize.compiled_pipes import _masks_as_much
 
 
 def _revision(mask: dict[str, Any]) -> PipeRevision:
-    declared = {
+    declaration = {
         "pipe": "people",
         "source": {"keys": [{"env": "KEY"}]},
         "normalize": {"mask": mask},
         "destinations": [{"name": "d", "url": "https://shop.example/"}],
     }
-    return PipeRevision(Pipe.model_validate(declared), 1)
+    return PipeRevision(Pipe.model_validate(declaration), 1)
 
 
 HASH, OTHER_HASH = {"hash": {"env": "A"}}, {"hash": {"env": "B"}}

@@ -74,7 +74,7 @@ class ConnectorMesh:
             await processes(self.mesh)[name].kill()
 
     async def written_ids(self, pipe: str, destination: str) -> Counter[int]:
-        """How often each event is in a destination."""
+        """Number of copies of each event in a destination."""
         reader: Callable[[str], Awaitable[Counter[int]]] = getattr(self, f"_in_{destination}")
         return await reader(pipe)
 

@@ -56,10 +56,10 @@ class Running:
             assert response.status == 202, await response.text()
         self.accepted[name] = int(sent_s) // 60
 
-    async def steadily(self, prefix: str, until: Callable[[], bool], per_s: float = 20) -> list[str]:
+    async def steadily(self, prefix: str, condition: Callable[[], bool], per_s: float = 20) -> list[str]:
         """Send until a condition holds; returns the ids."""
         names: list[str] = []
-        while not until():
+        while not condition():
             names.append(f"{prefix}-{len(names)}")
             await self.send(names[-1])
             await asyncio.sleep(1 / per_s)
@@ -106,7 +106,7 @@ class Running:
         )
 
     def count(self, names: list[str], prefix: str = "") -> int:
-        """Of all that was accepted and is called so: how many are of the minutes of these."""
+        """Number of accepted events with the prefix in the minutes of these events."""
         minutes = {self.accepted[name] for name in names}
         return sum(name.startswith(prefix) and minute in minutes for name, minute in self.accepted.items())
 

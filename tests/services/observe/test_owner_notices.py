@@ -1,4 +1,4 @@
-"""The owner of a pipe is told once of what only they can repair: on a real Kafka, by real SMTP and a real webhook."""
+"""The owner of a pipe gets one notice of each problem that only they can repair: real Kafka, SMTP and webhook."""
 
 import asyncio
 from collections.abc import Callable

@@ -36,7 +36,7 @@ SETTINGS = {
 WATCHED = ("score", "amount", "airline")
 
 
-def orders(crm: str, expired: str, owner: str) -> Pipe:
+def orders(crm: str, expired_url: str, owner: str) -> Pipe:
     """A pipe that watches a field with declared bounds, one with learned ones, and one that does not change."""
     return Pipe.model_validate(
         {
@@ -51,7 +51,7 @@ def orders(crm: str, expired: str, owner: str) -> Pipe:
             ],
             "destinations": [
                 {"name": "crm", "url": crm},
-                {"name": "expired", "url": expired, "when": "airline = 'LH'"},
+                {"name": "expired", "url": expired_url, "when": "airline = 'LH'"},
             ],
         }
     )
@@ -65,12 +65,12 @@ async def ask(plan: Plan, path: str) -> Any:
         return await response.json()
 
 
-async def until(read: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]) -> Any:
+async def until(fetch: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]) -> Any:
     """The value that is read, once the condition holds for it."""
     value: Any = None
     try:
         async with asyncio.timeout(WITHIN_S):
-            while not holds(value := await read()):
+            while not holds(value := await fetch()):
                 await asyncio.sleep(0.5)
     except TimeoutError:
         raise AssertionError(f"not within {WITHIN_S} s; last seen: {value}") from None
@@ -95,8 +95,8 @@ async def watched_mesh(tmp_path: Path, smtp: Mapping[str, Any], owner: str) -> A
     async def refuse(_: ReceivedRequest) -> bytes:
         return answer(401)
 
-    async with destination() as crm, destination(refuse) as expired:
-        await mesh.start([orders(crm.url, expired.url, owner)])
+    async with destination() as crm, destination(refuse) as expired_receiver:
+        await mesh.start([orders(crm.url, expired_receiver.url, owner)])
         try:
             await mesh.wait_ready(180)
             yield mesh

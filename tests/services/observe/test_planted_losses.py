@@ -85,8 +85,8 @@ async def test_an_event_that_a_writer_forgets_is_named_for_each_kind_of_destinat
     mesh.prepare()
     try:
         with psycopg.connect(database.url, autocommit=True) as connection:
-            unique = "UNIQUE (hifi_log, hifi_partition, hifi_offset)"
-            connection.execute(f"CREATE TABLE appended (id text, {POSITION}, {unique})".encode())
+            unique_constraint = "UNIQUE (hifi_log, hifi_partition, hifi_offset)"
+            connection.execute(f"CREATE TABLE appended (id text, {POSITION}, {unique_constraint})".encode())
             connection.execute(
                 f"CREATE TABLE newest (id text PRIMARY KEY, {POSITION}, hifi_accepted timestamptz)".encode()
             )
@@ -132,7 +132,8 @@ async def test_an_event_that_a_writer_forgets_is_named_for_each_kind_of_destinat
                 url = f"{plan.console}/api/v1/pipes/orders/minutes/{minute['minute']}/lost"
                 async with client.get(url) as answer:
                     lost_ids |= {
-                        (lost["destination"], lost["ce_id"]) for lost in (await answer.json())["lost"]
+                        (lost_event["destination"], lost_event["ce_id"])
+                        for lost_event in (await answer.json())["lost"]
                     }
         assert lost_ids == PLANTED
     finally:

@@ -224,7 +224,7 @@ async def test_an_alarm_is_posted_signed_and_ends_up_in_the_api(stream: Stream) 
         body = await until(
             url, "/api/v1/alarms", lambda body: any(alarm["kind"] == "loss" for alarm in body["active"])
         )
-        (alarm,) = [active for active in body["active"] if active["kind"] == "loss"]
+        (alarm,) = [entry for entry in body["active"] if entry["kind"] == "loss"]
         assert "lost 1 events at normalize" in alarm["cause"]
         assert alarm["runbook"] == "/runbooks#loss"
         async with asyncio.timeout(60):
@@ -302,13 +302,13 @@ async def test_a_silence_needs_an_operator_and_is_in_the_audit(stream: Stream) -
                 assert answer.status == status
         document = await ask(url, "/openapi.json")
         operator = OPERATOR
-        invalid: tuple[Any, ...] = (
+        invalid_bodies: tuple[Any, ...] = (
             {},
             {"reason": "x", "seconds": 0},
             {"reason": "x", "seconds": 1, "kind": "none"},
             [],
         )
-        for invalid_body in invalid:
+        for invalid_body in invalid_bodies:
             async with session.post(url + "/api/v1/silences", json=invalid_body, headers=operator) as answer:
                 assert answer.status == 400
         async with session.post(url + "/api/v1/silences", json=body, headers=operator) as answer:
@@ -352,8 +352,8 @@ async def test_a_replay_needs_an_operator_and_repeating_it_is_harmless(stream: S
             assert (await order({}, token))[0] == 401
         for name in ("viewer", "data-viewer", "other"):
             assert (await order({}, f"token-of-{name}"))[0] == 403
-        invalid: tuple[Any, ...] = ({"reasons": "x"}, {"ids": []}, {"ids": ["x"]}, {"limit": 0}, [])
-        for invalid_body in invalid:
+        invalid_bodies: tuple[Any, ...] = ({"reasons": "x"}, {"ids": []}, {"ids": ["x"]}, {"limit": 0}, [])
+        for invalid_body in invalid_bodies:
             assert (await order(invalid_body))[0] == 400
         assert (await order({}, path="/api/v1/pipes/nothing/dead/replay"))[0] == 404
         assert await retried_count() == 0
@@ -453,9 +453,9 @@ async def test_the_commands_print_what_the_api_says(stream: Stream) -> None:
 
 
 async def test_a_parked_destination_is_an_alarm_until_it_is_active_again(stream: Stream) -> None:
-    crm, unknown = DestinationName("flights", "crm"), DestinationName("flights", "removed")
+    crm, removed = DestinationName("flights", "crm"), DestinationName("flights", "removed")
     parked_change = StateChange(DestinationState.PARKED, EGEST, "it failed for an hour", now_us())
-    for name in (crm, unknown):
+    for name in (crm, removed):
         await stream.producer.send_and_wait(
             stream.topics.destinations, 0, [state_record(name, parked_change)]
         )
@@ -466,7 +466,7 @@ async def test_a_parked_destination_is_an_alarm_until_it_is_active_again(stream:
     async with stream.observing() as (_, url):
         body = await until(url, "/api/v1/alarms", subjects)
         assert subjects(body) == ["crm"], "one that no pipe declares any more is not"
-        [alarm] = [active for active in body["active"] if active["kind"] == "parked"]
+        [alarm] = [entry for entry in body["active"] if entry["kind"] == "parked"]
         assert "it failed for an hour" in alarm["cause"]
         active_change = StateChange(DestinationState.ACTIVE, EGEST, "a delivery succeeded", now_us())
         await stream.producer.send_and_wait(stream.topics.destinations, 0, [state_record(crm, active_change)])
@@ -490,8 +490,8 @@ async def test_a_control_record_that_cannot_be_read_is_an_alarm_until_its_key_is
         [cause] = causes(body)
         assert "'flights/crm'" in cause
         assert stream.topics.destinations in cause
-        active = StateChange(DestinationState.ACTIVE, EGEST, "a delivery succeeded", now_us())
-        await stream.producer.send_and_wait(stream.topics.destinations, 0, [state_record(crm, active)])
+        active_change = StateChange(DestinationState.ACTIVE, EGEST, "a delivery succeeded", now_us())
+        await stream.producer.send_and_wait(stream.topics.destinations, 0, [state_record(crm, active_change)])
         await until(url, "/api/v1/alarms", lambda body: not causes(body))
 
 

@@ -35,12 +35,12 @@ async def test_each_tier_comes_back_after_its_own_delay(stream: EgestStream) -> 
     async with retrying(stream):
         slow_times_ms = await put(stream, 1, 3)
         fast_times_ms = await put(stream, 0, 3)
-        returned = await read_returned(stream, 6)
-    assert [texts(record)[RETRY] for record in returned] == [
+        returned_records = await read_returned(stream, 6)
+    assert [texts(record)[RETRY] for record in returned_records] == [
         f"{tier}:{n}" for tier in ("200ms", "1s") for n in range(3)
     ]
     for record, appended_ms, delay_ms in zip(
-        returned, fast_times_ms + slow_times_ms, [200] * 3 + [1000] * 3, strict=True
+        returned_records, fast_times_ms + slow_times_ms, [200] * 3 + [1000] * 3, strict=True
     ):
         waited_ms = record.timestamp - appended_ms
         assert delay_ms - 2 <= waited_ms < delay_ms + 1500
@@ -49,20 +49,24 @@ async def test_each_tier_comes_back_after_its_own_delay(stream: EgestStream) -> 
 async def test_what_waits_in_a_tier_that_is_removed_comes_back_after_its_delay(stream: EgestStream) -> None:
     (appended_ms,) = await put(stream, 1, 1)
     async with retrying(stream, tiers=stream.topics.tiers[:1]):
-        (returned,) = await read_returned(stream, 1)
-    assert texts(returned)[RETRY] == "1s:0"
-    assert returned.timestamp - appended_ms >= 1000 - 2
+        (returned_record,) = await read_returned(stream, 1)
+    assert texts(returned_record)[RETRY] == "1s:0"
+    assert returned_record.timestamp - appended_ms >= 1000 - 2
 
 
 async def test_it_comes_back_as_it_was_with_one_more_trip(stream: EgestStream) -> None:
     async with retrying(stream):
         await put(stream, 0, 1, partition=1, **{PASS: b"4", DUE: b"99"})
-        (returned,) = await read_returned(stream, 1)
+        (returned_record,) = await read_returned(stream, 1)
         (waiting_record,) = await stream.read(stream.topics.retry_in(stream.topics.tiers[0]))
-    assert (returned.partition, returned.key, returned.value) == (1, waiting_record.key, waiting_record.value)
-    headers_before, headers_after = texts(waiting_record), texts(returned)
+    assert (returned_record.partition, returned_record.key, returned_record.value) == (
+        1,
+        waiting_record.key,
+        waiting_record.value,
+    )
+    headers_before, headers_after = texts(waiting_record), texts(returned_record)
     assert headers_after[PASS] == "5"
-    assert int(headers_after[IN]) >= returned.timestamp * 1000 - 60_000_000
+    assert int(headers_after[IN]) >= returned_record.timestamp * 1000 - 60_000_000
     unchanged_names = set(headers_before) - {PASS, IN}
     assert {name: headers_after[name] for name in unchanged_names} == {
         name: headers_before[name] for name in unchanged_names
@@ -73,10 +77,12 @@ async def test_the_order_of_a_partition_is_kept(stream: EgestStream) -> None:
     async with retrying(stream):
         await put(stream, 0, 300)
         await put(stream, 0, 300, partition=1)
-        returned = await read_returned(stream, 600)
+        returned_records = await read_returned(stream, 600)
     for partition in range(2):
         offsets = [
-            int(texts(record)[RETRY].split(":")[1]) for record in returned if record.partition == partition
+            int(texts(record)[RETRY].split(":")[1])
+            for record in returned_records
+            if record.partition == partition
         ]
         assert offsets == list(range(300))
 
@@ -89,10 +95,10 @@ async def test_what_waits_at_a_stop_comes_back_once_after_the_start(stream: Eges
     start_s = time.monotonic()
     assert len(await read_returned(stream, 50)) == 50, "5 s are not over"
     async with retrying(stream):
-        returned = await read_returned(stream, 70)
+        returned_records = await read_returned(stream, 70)
     assert time.monotonic() - start_s < 60
-    assert Counter(texts(record)["ce_id"] for record in returned).most_common(1)[0][1] == 1
-    assert returned[-1].timestamp - append_times_ms[-1] >= 4998
+    assert Counter(texts(record)["ce_id"] for record in returned_records).most_common(1)[0][1] == 1
+    assert returned_records[-1].timestamp - append_times_ms[-1] >= 4998
 
 
 async def test_a_stop_does_not_wait_for_what_waits(stream: EgestStream) -> None:
@@ -121,8 +127,8 @@ async def test_two_instances_share_the_work_and_hand_it_over(stream: EgestStream
             await put(stream, 0, 100, partition=1)
             await read_returned(stream, 200)
         await put(stream, 0, 50, partition=1)
-        returned = await read_returned(stream, 250)
-    assert Counter(texts(record)["ce_id"] for record in returned).most_common(1)[0][1] == 1
+        returned_records = await read_returned(stream, 250)
+    assert Counter(texts(record)["ce_id"] for record in returned_records).most_common(1)[0][1] == 1
 
 
 async def test_a_delivery_goes_round_until_the_destination_takes_it(stream: EgestStream) -> None:
@@ -133,11 +139,11 @@ async def test_a_delivery_goes_round_until_the_destination_takes_it(stream: Eges
         calls.append(request)
         return answer(503) if len(calls) < 4 else OK
 
-    declared: dict[str, Any] = {"retry": {"local_attempts": 2}}
+    options: dict[str, Any] = {"retry": {"local_attempts": 2}}
     async with (
         destination(at_last) as receiver,
         retrying(stream),
-        running_egest(stream, pipe(receiver.url, **declared)),
+        running_egest(stream, pipe(receiver.url, **options)),
     ):
         await stream.send(1)
         receipts = await stream.receipts(2)
@@ -206,11 +212,11 @@ async def test_limits_end_it(stream: EgestStream) -> None:
     async def never(_: ReceivedRequest) -> bytes:
         return answer(500)
 
-    declared: dict[str, Any] = {"retry": {"local_attempts": 1, "max_attempts": 3}}
+    options: dict[str, Any] = {"retry": {"local_attempts": 1, "max_attempts": 3}}
     async with (
         destination(never) as receiver,
         retrying(stream),
-        running_egest(stream, pipe(receiver.url, **declared)),
+        running_egest(stream, pipe(receiver.url, **options)),
     ):
         await stream.send(1)
         receipts = await stream.receipts(3)

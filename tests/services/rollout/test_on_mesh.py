@@ -37,10 +37,10 @@ def pipe(url: str, shape: str, *required: str) -> Pipe:
 
 
 async def test_good_revisions_are_promoted_and_bad_ones_go_back_on_a_mesh_under_load(tmp_path) -> None:
-    received: Counter[int] = Counter()
+    received_counts: Counter[int] = Counter()
 
     async def take(request: ReceivedRequest) -> bytes:
-        received[orjson.loads(request.body)["n"]] += 1
+        received_counts[orjson.loads(request.body)["n"]] += 1
         return OK
 
     settings = {
@@ -95,7 +95,7 @@ async def test_good_revisions_are_promoted_and_bad_ones_go_back_on_a_mesh_under_
             registry = await read_registry(mesh.bootstrap, mesh.topics)
             assert registry.pipes["orders"].number == 2
             end = time.monotonic() + WITHIN_S
-            while missing_numbers := load.accepted - received.keys():
+            while missing_numbers := load.accepted - received_counts.keys():
                 if (
                     all(number % 10 < MISSING_OF_10 for number in missing_numbers)
                     and len(missing_numbers) < 500
@@ -104,7 +104,7 @@ async def test_good_revisions_are_promoted_and_bad_ones_go_back_on_a_mesh_under_
                 assert time.monotonic() < end, f"{len(missing_numbers)} did not arrive"
                 await asyncio.sleep(0.2)
             assert missing_numbers, "no event became a dead letter"
-            assert set(received.values()) == {1}, "an event arrived twice"
+            assert set(received_counts.values()) == {1}, "an event arrived twice"
             print(
                 f"{len(load.accepted):,} accepted, {len(missing_numbers)} dead letters; {good_status}; {bad_status}"
             )

@@ -54,7 +54,7 @@ async def hifi(stream: ControlledStream, *arguments: str, fails: bool = False) -
 
 
 async def write_position(stream: ControlledStream) -> None:
-    """As normalize does."""
+    """Write a position as normalize does."""
     producer = Producer(stream.kafka, "test")
     await producer.start()
     figures = {"highest": 41, "through": 900, "runs": [[880, "r", 40]]}
@@ -65,7 +65,7 @@ async def write_position(stream: ControlledStream) -> None:
 
 
 async def registered_id(stream: ControlledStream, text: str) -> int:
-    """As manage registers a schema."""
+    """Register a schema as manage does; returns its id."""
     store = SchemaStore(stream.kafka, stream.control.schemas, stream.control.registrar, "test")
     await store.start()
     try:

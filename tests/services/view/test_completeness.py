@@ -103,10 +103,10 @@ def test_nothing_is_missing_before_the_time_and_the_time_comes(
             flow.tick()
         elif service < services:
             getattr(flow, step)(service, partition)
-        until = flow.complete.time_us or 0
-        assert until >= last_until, "it goes back"
-        last_until = until
-        assert not {time for time in flow.missing() if time < until}
+        until_us = flow.complete.time_us or 0
+        assert until_us >= last_until, "it goes back"
+        last_until = until_us
+        assert not {time for time in flow.missing() if time < until_us}
     last_time = flow.time
     for _ in range(20 * (services + 1)):
         for service in range(services):

@@ -410,8 +410,8 @@ async def test_changes_are_sent_and_go_on_where_they_ended(stream: ViewStream, t
             await stream.events({"flight": "UA1", "delay": 3})
             assert await changes.rows(1) == {"UA1": 3}
             last_id = changes.last_id
-            complete = await changes.complete()
-            assert complete.startswith("20")
+            complete_until = await changes.complete()
+            assert complete_until.startswith("20")
         await stream.events({"flight": "UA2", "delay": 4})
         async with Changes(client, last_id) as changes, Changes(client, "000000000000:99") as reset_changes:
             assert await changes.rows(1) == {"UA2": 4}
@@ -427,11 +427,11 @@ async def test_fifty_readers_see_the_same_rows(stream: ViewStream, tmp_path: Pat
         await client.rows()
         async with contextlib.AsyncExitStack() as stack:
             readers = [await stack.enter_async_context(Changes(client)) for _ in range(50)]
-            before = await asyncio.gather(*(reader.rows(200) for reader in readers))
-            assert before == [{f"UA{number:03}": number for number in range(200)}] * 50
+            first_rows = await asyncio.gather(*(reader.rows(200) for reader in readers))
+            assert first_rows == [{f"UA{number:03}": number for number in range(200)}] * 50
             await stream.events(*({"flight": f"UA{number:03}", "delay": 1000} for number in range(20)))
-            after = await asyncio.gather(*(reader.rows(20) for reader in readers))
-            assert after == [{f"UA{number:03}": 1000 for number in range(20)}] * 50
+            changed_rows = await asyncio.gather(*(reader.rows(20) for reader in readers))
+            assert changed_rows == [{f"UA{number:03}": 1000 for number in range(20)}] * 50
             assert (await client.ask(f"{NAME}/rows/UA001"))[1]["delay"] == 1000
 
 

@@ -130,8 +130,8 @@ async def test_a_file_that_is_lost_while_it_is_served_is_made_anew(
     async with viewing(stream, tmp_path) as (client, _):
         rows_before = await client.rows()
         if damage == "removed":
-            for ending in ("", "-wal", "-shm"):
-                file.with_name(file.name + ending).unlink(missing_ok=True)
+            for suffix in ("", "-wal", "-shm"):
+                file.with_name(file.name + suffix).unlink(missing_ok=True)
             await until(file.exists)  # also where no event comes
         else:
             with sqlite3.connect(file) as database:

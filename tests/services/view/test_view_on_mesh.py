@@ -108,19 +108,19 @@ async def _send_and_compare(mesh: Mesh, pipes: list[Pipe]) -> None:
                 await view.process.kill()
         at_least = format_us(now_us()).decode()
         client = ViewClient(mesh.plan.view_port, session)
-        for at, expected in (
+        for stage, expected in (
             ("raw", newest_delays),
             ("normalized", newest_delays),
             ("enriched", enriched_delays),
         ):
-            rows = await _rows(client, f"flights-{at}", at_least)
+            rows = await _rows(client, f"flights-{stage}", at_least)
             assert {row["flight"]: row["delay"] for row in rows} == expected
             text = str(rows)
-            assert all((secret in text) == (at == "raw") for secret in SECRETS), at
-            assert {row["late"] for row in rows} == ({True, False} if at == "enriched" else {None})
-            _, body, _ = await client.ask(f"/v1/views/flights-{at}/accounts")
+            assert all((secret in text) == (stage == "raw") for secret in SECRETS), stage
+            assert {row["late"] for row in rows} == ({True, False} if stage == "enriched" else {None})
+            _, body, _ = await client.ask(f"/v1/views/flights-{stage}/accounts")
             totals = summed(body["ranges"])
-            filtered_count = sum(number % 50 < 5 for number in range(EVENTS)) if at == "enriched" else 0
+            filtered_count = sum(number % 50 < 5 for number in range(EVENTS)) if stage == "enriched" else 0
             assert (totals["read"], totals["no_data"]) == (EVENTS, filtered_count)
             assert totals["applied"] == EVENTS - filtered_count
 

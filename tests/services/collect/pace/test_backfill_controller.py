@@ -47,9 +47,9 @@ async def test_metrics_have_the_sources_that_are_read() -> None:
     def left_s(pipe: str) -> float | None:
         return REGISTRY.get_sample_value("hifi_collect_source_left_seconds", {"pipe": pipe})
 
-    paces = BackfillController(CollectSettings(), 4)
-    with paces.reading("metered", Backfill()):
-        assert set(paces.reports()) == {"metered"}
+    controller = BackfillController(CollectSettings(), 4)
+    with controller.reading("metered", Backfill()):
+        assert set(controller.reports()) == {"metered"}
         assert left_s("metered") == 0
-    assert paces.reports() == {}
+    assert controller.reports() == {}
     assert left_s("metered") is None

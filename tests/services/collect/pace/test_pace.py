@@ -158,7 +158,7 @@ def test_progress_tells_what_remains_and_when_it_ends_over_all_instances() -> No
     assert seconds_left(total | {"remaining": 0}) == 0
 
 
-def _report(late: str) -> SourceReport:
+def _report(late_stage: str) -> SourceReport:
     return SourceReport(
         backfill=True,
         done=2000,
@@ -166,8 +166,8 @@ def _report(late: str) -> SourceReport:
         read_per_s=200,
         arriving_per_s=50,
         limit_per_s=250,
-        late=late,
-        held_bytes=10 if late else 7,
-        held="a slot" if late else "",
-        notice="rows" if late else "",
+        late=late_stage,
+        held_bytes=10 if late_stage else 7,
+        held="a slot" if late_stage else "",
+        notice="rows" if late_stage else "",
     )

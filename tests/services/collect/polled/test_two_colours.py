@@ -70,7 +70,7 @@ class TwoColours:
         }
 
     async def numbers(self) -> set[tuple[str, int]]:
-        """Of the rows that have passed: the field by which a pipe numbers them, and the number."""
+        """The field by which a pipe numbers its rows, and the number, of the rows that have passed."""
         pairs = set()
         for stream in (self.blue, self.green):
             for record in await stream.all(stream.topics.normalized):

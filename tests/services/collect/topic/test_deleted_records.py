@@ -112,8 +112,8 @@ async def test_deleted_records_are_told_with_their_offsets_and_the_rest_is_read(
         assert f'hifi_collect_deleted_records_total{{pipe="orders"}} {lost_records}' in get(admin, "/metrics")
 
         def alarms() -> list[dict[str, Any]]:
-            active: list[dict[str, Any]] = json.loads(get(port, "/api/v1/alarms"))["active"]
-            return [alarm for alarm in active if alarm["kind"] == "source-deleted"]
+            active_alarms: list[dict[str, Any]] = json.loads(get(port, "/api/v1/alarms"))["active"]
+            return [alarm for alarm in active_alarms if alarm["kind"] == "source-deleted"]
 
         await until(lambda: len(alarms()) == SOURCE_PARTITIONS)
         assert {alarm["pipe"] for alarm in alarms()} == {"orders"}

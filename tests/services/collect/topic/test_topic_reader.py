@@ -56,8 +56,8 @@ async def test_a_record_on_which_the_reader_fails_again_is_refused_alone_with_it
     assert parse_refusal(headers[REFUSED]).reason == "collect-failed"
     assert "KeyError" in parse_refusal(headers[REFUSED]).detail
     assert source_events[500].data == b"{}"
-    too_large, *_ = await events(Reader({0: 99}))
-    assert (dict(too_large.headers)["ce_id"], too_large.data) == (b"cluster/t/1/0", None)
+    large_event, *_ = await events(Reader({0: 99}))
+    assert (dict(large_event.headers)["ce_id"], large_event.data) == (b"cluster/t/1/0", None)
 
 
 async def test_a_record_on_which_the_reader_fails_once_is_prepared_again_and_read() -> None:
@@ -84,11 +84,11 @@ class Written(KafkaTopicReader):
         self._deleted: Any = SimpleNamespace(report=lambda *_: None)
         self._readings = WeakKeyDictionary()
 
-    async def begin(self, _: Any, events: Any, at: Any, source: bytes, *__: Any, **___: Any) -> Any:
-        self.written_batches.append((source, [event.position for event in events], set(at)))
-        done = asyncio.get_running_loop().create_future()
-        done.set_result(None)
-        return done
+    async def begin(self, _: Any, events: Any, times_us: Any, source: bytes, *__: Any, **___: Any) -> Any:
+        self.written_batches.append((source, [event.position for event in events], set(times_us)))
+        written = asyncio.get_running_loop().create_future()
+        written.set_result(None)
+        return written
 
     async def _prepare(self, *_: Any) -> None:
         pass
@@ -96,9 +96,9 @@ class Written(KafkaTopicReader):
     async def _events(self, *_: Any) -> list[SourceEvent]:
         return self._source_events
 
-    async def _keep_times(self, _: Any, partition_reading: Any, batch: Any, now: int) -> None:
+    async def _keep_times(self, _: Any, partition_reading: Any, batch: Any, time_us: int) -> None:
         if partition_reading.times.at(batch[-1].offset) is None:
-            partition_reading.times.extend(batch[-1].offset + 1, now)
+            partition_reading.times.extend(batch[-1].offset + 1, time_us)
 
     def _end(self, _: Any) -> int:
         return 0

@@ -1,4 +1,4 @@
-"""Records are parsed into events with all that their deliveries need; others are told apart."""
+"""Records are parsed into events with all that their deliveries need; other records are recognised as such."""
 
 from typing import Any
 

@@ -39,9 +39,9 @@ def request(count: int = 1, permit: Permit = Permit.NORMAL) -> OutboundRequest:
     return outbound_request
 
 
-def health(**declared: Any) -> DestinationHealth:
-    declared.setdefault("retry", {"local_attempts": 1})
-    destination = pipe("http://127.0.0.1:1", **declared).destinations[0]
+def health(**options: Any) -> DestinationHealth:
+    options.setdefault("retry", {"local_attempts": 1})
+    destination = pipe("http://127.0.0.1:1", **options).destinations[0]
     return DestinationHealth("flights", destination, TOPICS.tiers, 10.0)
 
 
@@ -111,8 +111,8 @@ def test_a_long_pause_hands_over_what_waits_and_a_short_one_does_not() -> None:
 
 def test_a_pause_ends_after_the_declared_time_whatever_the_destination_asked_for() -> None:
     year_s = 31_536_000.0
-    for declared, most_s in (({}, 3600.0), ({"max_pause": "1m"}, 60.0)):
-        destination_health = health(retry={"local_attempts": 1, **declared})
+    for retry_options, most_s in (({}, 3600.0), ({"max_pause": "1m"}, 60.0)):
+        destination_health = health(retry={"local_attempts": 1, **retry_options})
         decision = fails(destination_health, Answer(503, year_s))
         assert decision.hand_over_waiting
         assert destination_health.paused_until_s == 1.0 + most_s

@@ -46,9 +46,9 @@ def recorder() -> FakeRecorder:
     return FakeRecorder()
 
 
-def lane(url: str, recorder: FakeRecorder, **declared: Any) -> Lane:
+def lane(url: str, recorder: FakeRecorder, **options: Any) -> Lane:
     settings = EgestSettings(kafka="127.0.0.1:1", stream="s")
-    tools = LaneResources(
+    resources = LaneResources(
         settings,
         TOPICS.tiers,
         recorder,  # type: ignore[arg-type]
@@ -60,7 +60,7 @@ def lane(url: str, recorder: FakeRecorder, **declared: Any) -> Lane:
         lambda: False,
         lambda: "",
     )
-    return Lane("flights", pipe(url, **declared).destinations[0], tools, 1.0)
+    return Lane("flights", pipe(url, **options).destinations[0], resources, 1.0)
 
 
 def event_record(offset: int = 0) -> EventRecord:

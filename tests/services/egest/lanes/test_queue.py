@@ -45,8 +45,8 @@ def number(delivery: Delivery) -> int:
 
 
 def test_of_a_key_the_next_one_waits_until_the_first_is_done() -> None:
-    queue, home = DeliveryQueue(ordered=True), partition()
-    first, second, other_key = delivery(home, b"a"), delivery(home, b"a"), delivery(home, b"b")
+    queue, source = DeliveryQueue(ordered=True), partition()
+    first, second, other_key = delivery(source, b"a"), delivery(source, b"a"), delivery(source, b"b")
     for queued in (first, second, other_key):
         queue.add(queued, 0.0)
     assert [queue.take(), queue.take(), queue.take()] == [first, other_key, None]
@@ -55,16 +55,16 @@ def test_of_a_key_the_next_one_waits_until_the_first_is_done() -> None:
 
 
 def test_without_order_keys_do_not_matter() -> None:
-    queue, home = DeliveryQueue(ordered=False), partition()
-    deliveries = [delivery(home, b"a"), delivery(home, b"a")]
+    queue, source = DeliveryQueue(ordered=False), partition()
+    deliveries = [delivery(source, b"a"), delivery(source, b"a")]
     for queued in deliveries:
         queue.add(queued, 0.0)
     assert [queue.take(), queue.take()] == deliveries
 
 
 def test_a_batch_takes_those_of_one_key_in_their_order() -> None:
-    queue, home = DeliveryQueue(ordered=True), partition()
-    deliveries = [delivery(home, b"a") for _ in range(3)]
+    queue, source = DeliveryQueue(ordered=True), partition()
+    deliveries = [delivery(source, b"a") for _ in range(3)]
     for queued in deliveries:
         queue.add(queued, 0.0)
     assert queue.take_batch(10, 10**6) == (deliveries, [b"a"])
@@ -73,8 +73,13 @@ def test_a_batch_takes_those_of_one_key_in_their_order() -> None:
 
 
 def test_a_batch_is_bounded_in_number_and_bytes() -> None:
-    queue, home = DeliveryQueue(ordered=True), partition()
-    deliveries = [delivery(home, b"a"), delivery(home, b"a"), delivery(home, b"b"), delivery(home, b"c")]
+    queue, source = DeliveryQueue(ordered=True), partition()
+    deliveries = [
+        delivery(source, b"a"),
+        delivery(source, b"a"),
+        delivery(source, b"b"),
+        delivery(source, b"c"),
+    ]
     for queued in deliveries:
         queue.add(queued, 0.0)
     assert queue.take_batch(3, 10**6) == (deliveries[:3], [b"a", b"b"])
@@ -83,14 +88,14 @@ def test_a_batch_is_bounded_in_number_and_bytes() -> None:
 
 
 def test_a_batch_does_not_wait_once_it_is_full_by_number_or_bytes_also_of_one_key() -> None:
-    home = partition()
+    source = partition()
     queue = RequestQueue(PartitionLease(lambda: None, 30), ordered=True)
 
     def waits(size: int, max_bytes: int) -> bool:
         return queue.batch_wait_s(BatchPolicy(size=size, bytes=max_bytes, wait=5), now_s=1.0) > 0
 
     for _ in range(4):
-        queue.add(delivery(home, b"a"), 0.0)
+        queue.add(delivery(source, b"a"), 0.0)
     assert waits(5, 10_000)
     assert not waits(4, 10_000)
     assert waits(100, 4 * EACH_BYTES + 1)
@@ -98,11 +103,11 @@ def test_a_batch_does_not_wait_once_it_is_full_by_number_or_bytes_also_of_one_ke
 
 
 def test_what_follows_a_delivery_in_flight_does_not_end_the_wait_of_a_batch() -> None:
-    queue, home = DeliveryQueue(ordered=True), partition()
+    queue, source = DeliveryQueue(ordered=True), partition()
     for key in (b"a", b"a", b"a", b"b"):
-        queue.add(delivery(home, key), 0.0)
+        queue.add(delivery(source, key), 0.0)
     assert queue.take() is not None
-    queue.add(delivery(home, b"a"), 0.0)
+    queue.add(delivery(source, b"a"), 0.0)
     assert (queue.ready_count, queue.ready_bytes) == (1, EACH_BYTES)
     queue.release(b"a")
     assert (queue.ready_count, queue.ready_bytes) == (4, 4 * EACH_BYTES)
@@ -112,12 +117,12 @@ def test_one_that_waits_for_its_key_releases_nothing_when_it_is_removed_though_i
     None
 ):
     """As after a destination's declared order changed: what was queued is added to another queue."""
-    home = partition()
-    deliveries = [delivery(home, b"a") for _ in range(3)]
-    unordered, queue = DeliveryQueue(ordered=False), DeliveryQueue(ordered=True)
+    source = partition()
+    deliveries = [delivery(source, b"a") for _ in range(3)]
+    unordered_queue, queue = DeliveryQueue(ordered=False), DeliveryQueue(ordered=True)
     for queued in deliveries:
-        unordered.add(queued, 0.0)
-    for number, queued in enumerate(unordered.remove_all()):
+        unordered_queue.add(queued, 0.0)
+    for number, queued in enumerate(unordered_queue.remove_all()):
         queued.state = DeliveryState.QUEUED
         queue.add(queued, float(number))
     assert queue.take() is deliveries[0]
@@ -128,10 +133,10 @@ def test_one_that_waits_for_its_key_releases_nothing_when_it_is_removed_though_i
 
 
 def test_fresh_ones_come_first_and_retried_ones_still_get_their_turn() -> None:
-    queue, home = DeliveryQueue(ordered=True), partition()
+    queue, source = DeliveryQueue(ordered=True), partition()
     for _ in range(40):
-        queue.add(delivery(home, passes=0), 0.0)
-        queue.add(delivery(home, passes=1), 0.0)
+        queue.add(delivery(source, passes=0), 0.0)
+        queue.add(delivery(source, passes=1), 0.0)
     taken_deliveries = [queue.take() for _ in range(40)]
     retried_count = sum(delivery.passes for delivery in taken_deliveries if delivery is not None)
     assert 8 <= retried_count <= 12
@@ -143,15 +148,19 @@ class Traffic(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.queue = DeliveryQueue(ordered=True)
-        self.homes = [partition(), partition()]
+        self.sources = [partition(), partition()]
         self.now_s = 0.0
         self.queued: list[Delivery] = []
         self.busy: list[tuple[list[Delivery], list[bytes]]] = []
 
-    @rule(key=st.sampled_from([b"a", b"b", b"c", None]), home=st.integers(0, 1), passes=st.integers(0, 1))
-    def add(self, key: bytes | None, home: int, passes: int) -> None:
+    @rule(
+        key=st.sampled_from([b"a", b"b", b"c", None]),
+        source_index=st.integers(0, 1),
+        passes=st.integers(0, 1),
+    )
+    def add(self, key: bytes | None, source_index: int, passes: int) -> None:
         self.now_s += 1
-        queued = delivery(self.homes[home], key, passes)
+        queued = delivery(self.sources[source_index], key, passes)
         self.queue.add(queued, self.now_s)
         self.queued.append(queued)
 
@@ -195,10 +204,12 @@ class Traffic(RuleBasedStateMachine):
             [delivery for delivery in self.queued if delivery.queued_s < self.now_s - age],
         )
 
-    @rule(home=st.integers(0, 1))
-    def give_up(self, home: int) -> None:
-        expected = [delivery for delivery in self.queued if delivery.event.partition is self.homes[home]]
-        self.check_removed(self.queue.remove_partition(self.homes[home]), expected)
+    @rule(source_index=st.integers(0, 1))
+    def give_up(self, source_index: int) -> None:
+        expected = [
+            delivery for delivery in self.queued if delivery.event.partition is self.sources[source_index]
+        ]
+        self.check_removed(self.queue.remove_partition(self.sources[source_index]), expected)
 
     @rule()
     def all(self) -> None:

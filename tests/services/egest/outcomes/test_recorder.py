@@ -74,14 +74,14 @@ class FakeOutbox:
         self.waiting: list[tuple[str, int, Sequence[Record], Callable[[], None]]] = []
 
     def put(
-        self, topic: str, partition: int, records: Sequence[Record], acknowledged: Callable[[], None]
+        self, topic: str, partition: int, records: Sequence[Record], on_acknowledged: Callable[[], None]
     ) -> None:
-        self.waiting.append((topic, partition, records, acknowledged))
+        self.waiting.append((topic, partition, records, on_acknowledged))
 
     def acknowledge(self) -> tuple[str, Record]:
         """Acknowledge the oldest record; returns its topic and the record."""
-        topic, _, (record,), acknowledged = self.waiting.pop(0)
-        acknowledged()
+        topic, _, (record,), on_acknowledged = self.waiting.pop(0)
+        on_acknowledged()
         return topic, record
 
 

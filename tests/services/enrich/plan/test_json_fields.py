@@ -254,8 +254,8 @@ def test_routing_tells_numbers_apart_that_are_one_double(bench: SparkBench) -> N
 
 
 def test_a_field_is_read_and_written_as_the_table_of_types_says(bench: SparkBench) -> None:
-    for declared in SPARK:
-        pipe = make_pipe(fields={"v": declared.declared}, derive={"w": "v"})
-        values = [f'{{"v":{text}}}'.encode() for text, _ in declared.reads]
-        for data, record, (_, text) in zip(values, bench.values(pipe, values), declared.reads, strict=True):
-            assert record.value == data[:-1] + f',"w":{text}}}'.encode(), declared.types
+    for type_row in SPARK:
+        pipe = make_pipe(fields={"v": type_row.declared}, derive={"w": "v"})
+        values = [f'{{"v":{text}}}'.encode() for text, _ in type_row.reads]
+        for data, record, (_, text) in zip(values, bench.values(pipe, values), type_row.reads, strict=True):
+            assert record.value == data[:-1] + f',"w":{text}}}'.encode(), type_row.types

@@ -20,8 +20,8 @@ INSERT = {"id": 1, "change": {"op": "insert"}}
 
 
 def changes(destinations: Any = (), normalize: Any = None, **enrich: Any) -> Pipe:
-    declared = make_pipe("p", destinations, fields=FIELDS, **enrich).model_dump(mode="json")
-    return Pipe.model_validate(declared | {"source": DEBEZIUM, "normalize": normalize or {}})
+    declaration = make_pipe("p", destinations, fields=FIELDS, **enrich).model_dump(mode="json")
+    return Pipe.model_validate(declaration | {"source": DEBEZIUM, "normalize": normalize or {}})
 
 
 def write(bench: SparkBench, pipe: Pipe, data: Any) -> OutputRecord:
@@ -104,9 +104,9 @@ def test_a_delete_goes_where_a_column_that_it_leaves_out_decides_though_a_functi
     ],
 )
 def test_what_a_delete_carries_still_decides(bench: SparkBench, condition: str) -> None:
-    declared = changes([("some", condition), ("all", None)]).model_dump(mode="json")
-    declared["enrich"]["fields"]["change"] = "string"
-    assert write(bench, Pipe.model_validate(declared), DELETE).to == "all"
+    declaration = changes([("some", condition), ("all", None)]).model_dump(mode="json")
+    declaration["enrich"]["fields"]["change"] = "string"
+    assert write(bench, Pipe.model_validate(declaration), DELETE).to == "all"
 
 
 def test_the_default_of_a_lookup_is_not_that_of_a_key_that_is_left_out(bench: SparkBench) -> None:

@@ -1,4 +1,4 @@
-"""Which failures of a query count as those of a record, and what a record that takes too long does."""
+"""Failures of a query that count as those of a record, and the effect of a record that takes too long."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ def test_a_failure_of_kafka_is_not_taken_for_a_poison_record() -> None:
 
 
 class _Offsets:
-    """Of one partition with eight records; remembers the notes that were committed."""
+    """Offsets of one partition with eight records; remembers the notes that were committed."""
 
     def __init__(self, *, kafka_answers: bool = True) -> None:
         self.notes: list[str] = []

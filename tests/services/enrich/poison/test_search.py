@@ -34,11 +34,11 @@ class RecordedSearch:
 
 @given(st.sets(st.integers(0, 120), max_size=6), st.integers(0, 121), st.integers(0, 130))
 async def test_only_the_bad_are_quarantined_and_nothing_is_skipped(
-    bad_offsets: set[int], end: int, known_bad: int
+    bad_offsets: set[int], end: int, hint_offset: int
 ) -> None:
     search = RecordedSearch(bad_offsets)
     bad_in_range = {offset for offset in bad_offsets if offset < end}
-    hint = known_bad if any(offset < known_bad for offset in bad_in_range) else None
+    hint = hint_offset if any(offset < hint_offset for offset in bad_in_range) else None
     assert await write_around_poison(OffsetRange(0, 0, end), search.write, search.quarantine, hint) == len(
         bad_in_range
     )

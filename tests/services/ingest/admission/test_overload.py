@@ -101,7 +101,7 @@ async def test_more_requests_than_ingest_can_answer_are_refused_and_the_accepted
         async with sender.sending(connections=150):
             await until(lambda: sender.statuses[429] > 100 and sender.statuses[202] > 100)
         assert set(sender.statuses) == {202, 429}
-        assert {after for after, _ in sender.refusals} == {"1"}
+        assert {retry_after_s for retry_after_s, _ in sender.refusals} == {"1"}
         assert "ingest is overloaded" in sender.refusals[0][1]["detail"]
         assert overloaded(instance, "queue") == sender.statuses[429]
 

@@ -95,8 +95,8 @@ def test_a_flood_is_limited_within_a_second_to_what_is_answered_within_the_bound
     simulation = Simulation(RequestLimit(BOUND_S, MOST), 1000)
     simulation.run(20_000, 1.5)
     assert simulation.limit.limited
-    *_, took = simulation.run(20_000, 20)
-    assert max(took[len(took) // 4 :]) < 1.3 * BOUND_S
+    *_, durations_s = simulation.run(20_000, 20)
+    assert max(durations_s[len(durations_s) // 4 :]) < 1.3 * BOUND_S
 
 
 def test_a_time_without_answers_changes_nothing() -> None:

@@ -42,9 +42,9 @@ EVENTS = st.lists(
 
 def general(body: bytes) -> list[DecodedEvent] | None:
     """The events that the general decoder makes of a batch; None: it refuses it."""
-    clean = cloudevents.is_clean(body)
+    is_clean = cloudevents.is_clean(body)
     try:
-        return [cloudevents.event(members, LIMITS, clean=clean) for members in cloudevents.batched(body)]
+        return [cloudevents.event(members, LIMITS, clean=is_clean) for members in cloudevents.batched(body)]
     except InvalidEvent:
         return None
 

@@ -1,4 +1,4 @@
-"""Events that differ only in what is masked are told apart, without a trace of what was masked."""
+"""Events that differ only in masked data stay different events, without a trace of the masked data."""
 
 import hashlib
 import hmac

@@ -33,8 +33,8 @@ PLAIN = "/v1/pipes/flights/events"
 
 
 @pytest.fixture
-async def client(running: Ingest) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(running.url) as session:
+async def client(running_ingest: Ingest) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(running_ingest.url) as session:
         yield session
 
 
@@ -264,9 +264,9 @@ async def test_gzip_and_zstd_bodies_are_accepted(client: aiohttp.ClientSession) 
 
 
 async def test_a_compression_bomb_is_refused_without_using_memory(
-    client: aiohttp.ClientSession, running: Ingest
+    client: aiohttp.ClientSession, running_ingest: Ingest
 ) -> None:
-    rss_before = rss(running)
+    rss_before = rss(running_ingest)
     for coding, body in (
         ("gzip", gzip.compress(b" " * 300_000_000, 9)),
         ("zstd", zstd.compress(b" " * 300_000_000)),
@@ -274,11 +274,11 @@ async def test_a_compression_bomb_is_refused_without_using_memory(
         status, answer, _ = await post(client, PLAIN, body, BEARER, JSON, {"content-encoding": coding})
         assert status == 413
         assert "expands" in answer["detail"]
-    assert rss(running) - rss_before < 60_000_000
+    assert rss(running_ingest) - rss_before < 60_000_000
 
 
-def rss(running: Ingest) -> int:
-    return int(psutil.Process(running.process.pid).memory_info().rss)
+def rss(running_ingest: Ingest) -> int:
+    return int(psutil.Process(running_ingest.process.pid).memory_info().rss)
 
 
 async def test_the_write_key_decides_and_pipe_names_do_not_leak(client: aiohttp.ClientSession) -> None:

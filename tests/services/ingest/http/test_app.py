@@ -178,8 +178,8 @@ async def test_a_client_that_disconnects_during_a_request_leaves_no_memory_reser
     ],
     ids=["nulls", "no target", "negative length", "bad chunk", "tls"],
 )
-async def test_bytes_that_are_not_http_get_problem_details_too(chunk: bytes, running: Ingest) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+async def test_bytes_that_are_not_http_get_problem_details_too(chunk: bytes, running_ingest: Ingest) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", running_ingest.port)
     writer.write(chunk)
     async with asyncio.timeout(15):
         answer = await reader.read()
@@ -189,8 +189,8 @@ async def test_bytes_that_are_not_http_get_problem_details_too(chunk: bytes, run
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-async def test_a_request_whose_body_has_no_length_is_refused(version: bytes, running: Ingest) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+async def test_a_request_whose_body_has_no_length_is_refused(version: bytes, running_ingest: Ingest) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", running_ingest.port)
     lines = [
         b"POST /v1/pipes/flights/events HTTP/" + version,
         b"host: x",

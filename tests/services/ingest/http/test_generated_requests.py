@@ -10,10 +10,10 @@ from hifi_ingest.http.openapi import DOCUMENT
 
 @pytest.mark.parametrize("examples", [SHORT, pytest.param(LONG, marks=pytest.mark.more)])
 async def test_each_answer_is_described_and_none_is_an_error_of_the_server(
-    running: Ingest, examples: int
+    running_ingest: Ingest, examples: int
 ) -> None:
     requests = Requests(
-        running.url, orjson.loads(DOCUMENT), {"authorization": f"Bearer {KEY}"}, {"pipe": "flights"}
+        running_ingest.url, orjson.loads(DOCUMENT), {"authorization": f"Bearer {KEY}"}, {"pipe": "flights"}
     )
     assert "\n".join(await requests.problems(examples)) == ""
     accepted_operations = {operation for operation, status in requests.statuses if status == 202}

@@ -47,7 +47,7 @@ class Case(NamedTuple):
     hosts: tuple[bytes, ...] = (b"Host: x",)
     key: bytes = KEY_LINE
     max_answers: int = 100
-    """Answers after which the sender leaves, where a server may wait for the rest of a body as long as it is idle."""
+    """Number of answers after which the sender leaves, as a server may wait for the rest of a body until it is idle."""
 
     def request_bytes(self, name: str) -> bytes:
         """Bytes of the whole request; its events are `NAME.outer` and `NAME.hidden`."""
@@ -314,24 +314,24 @@ async def answers(
     reader: asyncio.StreamReader, limit: int, *, is_head: bool = False
 ) -> tuple[list[Answer], bool]:
     """The answers until the connection ends or there are `limit`, and whether it was reset."""
-    received: list[Answer] = []
+    received_answers: list[Answer] = []
     unread = b""
     try:
-        while len(received) < limit:
+        while len(received_answers) < limit:
             head = await reader.readuntil(b"\r\n\r\n")
             status = int(head.split(b" ")[1])
             if status < 200:
                 continue
             lines = (line.partition(b":") for line in head.lower().split(b"\r\n"))
             size = next(int(value) for name, _, value in lines if name == b"content-length")
-            body = b"" if is_head and not received else await reader.readexactly(size)
-            received.append(Answer(status, tuple(orjson.loads(body)["ids"]) if status == 202 else ()))
+            body = b"" if is_head and not received_answers else await reader.readexactly(size)
+            received_answers.append(Answer(status, tuple(orjson.loads(body)["ids"]) if status == 202 else ()))
     except asyncio.IncompleteReadError as end:
         unread = end.partial
     except ConnectionError:
-        return received, True
+        return received_answers, True
     assert unread == b""
-    return received, False
+    return received_answers, False
 
 
 async def write(writer: asyncio.StreamWriter, data: bytes, chunk_bytes: int) -> None:
@@ -392,7 +392,7 @@ class Run:
             )
             write_task = asyncio.create_task(write(writer, request, self._chunk_bytes))
             async with asyncio.timeout(WITHIN_S):
-                received, was_reset = await answers(
+                received_answers, was_reset = await answers(
                     reader, case.max_answers, is_head=case.start.startswith(b"HEAD")
                 )
             await write_task
@@ -403,8 +403,8 @@ class Run:
             writer.close()
         if was_reset:
             self.reset_cases.add(name)
-        self.accepted_ids[name] = [event_id for answer in received for event_id in answer.ids]
-        statuses = [answer.status for answer in received]
+        self.accepted_ids[name] = [event_id for answer in received_answers for event_id in answer.ids]
+        statuses = [answer.status for answer in received_answers]
         if any(status >= 500 for status in statuses):
             self.problems.append(f"{name}: {statuses}")
 
@@ -425,7 +425,7 @@ def stream(kafka: str) -> Stream:
 
 
 @pytest.fixture(scope="module")
-def running(kafka: str, stream: Stream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingest]:
+def running_ingest(kafka: str, stream: Stream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingest]:
     log = tmp_path_factory.mktemp("ingest") / "log"
     settings: dict[str, Any] = {"ingest_body_timeout_s": 3, "ingest_head_timeout_s": 3}
     with ingest(
@@ -435,13 +435,13 @@ def running(kafka: str, stream: Stream, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture
-async def front(running: Ingest, tmp_path: Path) -> AsyncIterator[HAProxy]:
+async def front(running_ingest: Ingest, tmp_path: Path) -> AsyncIterator[HAProxy]:
     """All requests go to blue."""
     try:
         find_haproxy()
     except HifiError as error:
         pytest.skip(str(error))
-    ports = {"blue": running.port, "green": free_port(but={running.port})}
+    ports = {"blue": running_ingest.port, "green": free_port(but={running_ingest.port})}
     addresses = {name: [f"127.0.0.1:{ports[name]}"] for name in NAMES}
     haproxy = HAProxy(tmp_path, free_port(but=set(ports.values())), addresses)
     await haproxy.start({"blue": 10_000, "green": 0})
@@ -491,9 +491,9 @@ async def reused_connections(front: HAProxy) -> int:
 
 @pytest.mark.parametrize("chunk_bytes", [WHOLE, PIECE], ids=["whole", "in-pieces"])
 async def test_ingest_reads_each_request_as_one_or_refuses_it(
-    running: Ingest, stream: Stream, chunk_bytes: int
+    running_ingest: Ingest, stream: Stream, chunk_bytes: int
 ) -> None:
-    run = Run(running.port, f"i{chunk_bytes}-", chunk_bytes)
+    run = Run(running_ingest.port, f"i{chunk_bytes}-", chunk_bytes)
     await run.all()
     await judge(run, stream)
 

@@ -72,10 +72,10 @@ class Model(RuleBasedStateMachine):
     def is_swept(self) -> None:
         """Expired fingerprints are removed."""
         self.window.expire(self.now_ms)
-        recent = [
+        recent_fingerprints = [
             first for first in self.passed_fingerprints if first.at_ms >= self.now_ms - WINDOW_MS * 9 // 8
         ]
-        assert len(self.window) <= 2 * len(recent)
+        assert len(self.window) <= 2 * len(recent_fingerprints)
 
     @invariant()
     def is_whole(self) -> None:

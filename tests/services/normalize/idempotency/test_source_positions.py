@@ -1,4 +1,4 @@
-"""Events of sources that were read before are recognized, whatever readers and normalize have read again."""
+"""Events of sources that were read before are recognized, also after readers and normalize have read some again."""
 
 import random
 

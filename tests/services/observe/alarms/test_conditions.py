@@ -35,11 +35,11 @@ NOW_US = (MINUTE + 66) * MINUTE_US
 THRESHOLDS = Thresholds(15, 10)
 
 
-def merge_minute(store: MinuteStore, minute: int, at_us: int, lost: int) -> None:
-    hops = [{"hop": "egest", "destination": "crm", "lost": lost}]
-    causes = ["loss"] if lost else []
+def merge_minute(store: MinuteStore, minute: int, at_us: int, lost_count: int) -> None:
+    hops = [{"hop": "egest", "destination": "crm", "lost": lost_count}]
+    causes = ["loss"] if lost_count else []
     value = {
-        "state": "down" if lost else "up", "at_us": at_us, "lost": lost, "causes": causes, "hops": hops,
+        "state": "down" if lost_count else "up", "at_us": at_us, "lost": lost_count, "causes": causes, "hops": hops,
         **dict.fromkeys(("in", "delivered", "dead", "late"), 0),
     }  # fmt: skip
     store.take(record_keys.minute("flights", minute), orjson.dumps(value))
@@ -60,7 +60,7 @@ def closed(minute: int) -> MinuteStore:
 def test_a_certificate_that_expires_soon_raises_an_alarm_until_it_is_renewed() -> None:
     now_us = time.time_ns() // 1000
     reported, alarms = ReportedCertificates(), Alarms()
-    for days, active in ((10, ["ingest server"]), (90, [])):
+    for days, active_subjects in ((10, ["ingest server"]), (90, [])):
         used_certificates = in_use(
             "ingest", {"server": Expiry(now_us / 1e6 + days * 86_400, "/run/chain.pem")}, 14
         )
@@ -68,7 +68,7 @@ def test_a_certificate_that_expires_soon_raises_an_alarm_until_it_is_renewed() -
         reported.take(record.key, record.value, 0)
         for at_us in (now_us, now_us + MINUTE_US):
             alarms.step(certificates(reported, at_us / 1e6), at_us)
-        assert [alarm.subject for alarm in alarms.active] == active
+        assert [alarm.subject for alarm in alarms.active] == active_subjects
         assert all(
             "/run/chain.pem" in alarm.cause and "expires in 10.0 days" in alarm.cause
             for alarm in alarms.active

@@ -1,4 +1,4 @@
-"""A day over both colours keeps what is known best, in whatever order it is told."""
+"""A day over both colours keeps the best known state of each minute, whatever the order of its reports."""
 
 import itertools
 import random
@@ -21,8 +21,8 @@ def test_a_judgement_is_not_replaced_by_one_that_knows_less() -> None:
     assert fuller(DOWN, UNKNOWN) == DOWN
     assert fuller(UNKNOWN, OF_ONE) == OF_ONE
     assert fuller(None, UNKNOWN) == UNKNOWN
-    amended = ColoursMinute(MinuteState("up"), ("a", "b"))
-    assert fuller(DOWN, amended) == amended
+    amended_minute = ColoursMinute(MinuteState("up"), ("a", "b"))
+    assert fuller(DOWN, amended_minute) == amended_minute
 
 
 def test_days_of_both_colours_agree_after_they_have_joined() -> None:

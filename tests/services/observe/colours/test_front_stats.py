@@ -66,8 +66,8 @@ async def test_only_what_haproxy_answers_itself_is_counted_as_refused(tmp_path: 
 
 def test_a_minute_has_its_own_counts_also_when_the_front_starts_again() -> None:
     minutes = FrontMinutes()
-    for now_s, failed in ((599, 5), (601, 7), (630, 7), (631, 1), (659, 1), (661, 1)):
-        minutes.take(FrontCounters(failed * 10, failed, 0, 0), now_s)
+    for now_s, failed_count in ((599, 5), (601, 7), (630, 7), (631, 1), (659, 1), (661, 1)):
+        minutes.take(FrontCounters(failed_count * 10, failed_count, 0, 0), now_s)
     assert minutes.of(9) is None  # watched only from 599 s on
     assert minutes.of(10) == {
         "answered": 30,

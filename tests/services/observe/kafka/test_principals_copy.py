@@ -23,8 +23,8 @@ class Follower:
     failures: ClassVar[list[BaseException]] = []
     records: ClassVar[list[tuple[bytes, bytes | None]]] = []
 
-    def __init__(self, _: str, __: str, takes: dict[str, Any]) -> None:
-        (self._take,) = takes.values()
+    def __init__(self, _: str, __: str, handlers: dict[str, Any]) -> None:
+        (self._take,) = handlers.values()
         self._read = 0
 
     async def start(self, on_failure: Callable[[Exception], None]) -> None:

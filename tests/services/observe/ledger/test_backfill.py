@@ -34,7 +34,7 @@ def row(offset: int, **extra_fields: bytes) -> Row:
 
 
 def receipt(offset: int) -> Row:
-    """Of a delivery that took 0.1 s, or 50 s with backfill."""
+    """A receipt of a delivery that took 0.1 s, or 50 s with backfill."""
     answered_us = ACCEPTED_US + (50_000_000 if offset in BACKFILL_OFFSETS else 100_000)
     times = {"sent": b"%d" % (answered_us - 1000), "answered": b"%d" % answered_us}
     return row(offset, destination=b"crm", outcome=b"delivered", **times)

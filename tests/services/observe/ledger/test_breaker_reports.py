@@ -63,8 +63,8 @@ class Receipts:
 
     @property
     def failing(self) -> list[dict[str, Any]]:
-        failing: list[dict[str, Any]] = figures.of_pipe("flights", self.minute_store.live, {})["failing"]
-        return failing
+        reports: list[dict[str, Any]] = figures.of_pipe("flights", self.minute_store.live, {})["failing"]
+        return reports
 
 
 def test_it_is_unknown_until_a_receipt_tells() -> None:

@@ -1,4 +1,4 @@
-"""How far `raw` was read, as times."""
+"""Times up to which `raw` was read."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -29,7 +29,7 @@ def beat(partition_ledger: PartitionLedger, seconds: Iterable[int], **extra_fiel
 
 
 def close(partition_ledger: PartitionLedger, minute: int) -> dict[str, Any]:
-    """The marker after closing minutes up to this one, as it is read again."""
+    """The marker after closing minutes up to this one, as a restart reads it."""
     partition_ledger.begin(OffsetSnapshot((minute + 1) * 60_000_000, 0, {}, dict(partition_ledger.positions)))
     partition_ledger.settle()
     marker: dict[str, Any] = orjson.loads(orjson.dumps(partition_ledger.marker()))

@@ -50,13 +50,13 @@ class Truth:
     def without_outcome(self, pipe: str, destination: str, before_us: int, *, first_pass: bool) -> list[Id]:
         """Events that were acknowledged before a time and are not settled at a destination."""
         self._follow()
-        settled = self._settled_everywhere | self._settled_at[destination]
+        settled_ids = self._settled_everywhere | self._settled_at[destination]
         if first_pass:
-            settled |= self._handed_over[destination]
+            settled_ids |= self._handed_over[destination]
         return [
             event
             for at_us, event_pipe, event in self.acknowledged
-            if at_us < before_us and event_pipe == pipe and event not in settled
+            if at_us < before_us and event_pipe == pipe and event not in settled_ids
         ]
 
     def _follow(self) -> None:

@@ -31,7 +31,7 @@ class Observer:
         self.pipe_minutes: dict[tuple[str, int], bytes] = {}
         self.marker: bytes | None = None
         self.results: dict[tuple[str, int], MinuteResult] = {}
-        self.said_lost: defaultdict[tuple[str, str], set[Id]] = defaultdict(set)
+        self.reported_losses: defaultdict[tuple[str, str], set[Id]] = defaultdict(set)
 
     def snapshot(self) -> None:
         mesh = self.mesh
@@ -59,7 +59,7 @@ class Observer:
             self.results[key] = minute_result
             for missing in minute_result.unresolved:
                 if missing.state == "lost":
-                    self.said_lost[missing.hop, missing.destination].update(missing.ids)
+                    self.reported_losses[missing.hop, missing.destination].update(missing.ids)
             self.pipe_minutes[key] = orjson.dumps(minute_result.pipe_minute.dump())
             if self.restarts and self.chance.random() < 0.05:
                 self.restart()  # it died in the middle of writing: the marker stays the old one
@@ -151,7 +151,7 @@ def check(observer: Observer) -> None:
         for name in ("a", "b"):
             delivered_ids = mesh.ids(pipe, minute, "receipts", name, "delivered")
             assert counts["egest", name, "delivered"] == len(delivered_ids)
-    for hop_key, reported_ids in observer.said_lost.items():
+    for hop_key, reported_ids in observer.reported_losses.items():
         assert reported_ids <= mesh.dropped[hop_key], f"false loss at {hop_key}"
 
 
@@ -171,7 +171,7 @@ def test_with_nothing_dropped_nothing_is_ever_said_to_be_lost(examples: int) -> 
     @given(seed=st.integers(0, 2**32))
     def holds(seed: int) -> None:
         observer = run(seed, steps=200, restarts=True, drop=0.0, crash=0.3)
-        assert not observer.said_lost
+        assert not observer.reported_losses
         check(observer)
 
     holds()
@@ -191,9 +191,9 @@ def test_1_and_7_and_1000_of_100000_dropped_are_named_at_exactly_their_hops(
         mesh.now_ms += 1000
         mesh.tell()
     egest_numbers = [number for number in range(count) if not mesh.ends_before_egest(number)]
-    sample = iter(mesh.random.sample(egest_numbers, sum(dropped_counts)))
+    sampled_numbers = iter(mesh.random.sample(egest_numbers, sum(dropped_counts)))
     victims = {
-        topic: set(islice(sample, number))
+        topic: set(islice(sampled_numbers, number))
         for topic, number in zip(("raw", "normalized", "enriched"), dropped_counts, strict=True)
     }
     original_outputs = mesh._outputs

@@ -100,10 +100,10 @@ def test_the_figures_of_an_ended_rollout_are_forgotten() -> None:
 
 def test_the_revision_in_force_is_counted_however_many_newer_ones_were_rolled_back() -> None:
     activity, raw_stage, dead_stage = RecentActivity(), EventStage("raw"), EventStage("dead-event", "enrich")
-    for candidate in range(2, 40):
+    for revision in range(2, 40):
         activity.note("orders", 1, raw_stage, 10)
-        activity.note("orders", candidate, raw_stage, 10)
-        activity.note("orders", candidate, dead_stage, 1)
+        activity.note("orders", revision, raw_stage, 10)
+        activity.note("orders", revision, dead_stage, 1)
     assert activity.revisions["orders"][1] == {"raw": 380}
     assert activity.revisions["orders"][39] == {"raw": 10, "dead-event": 1}
     assert len(activity.revisions["orders"]) == 8, "what has no events any more is forgotten"

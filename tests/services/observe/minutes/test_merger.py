@@ -26,12 +26,12 @@ FIRST = DAY * DAY_MINUTES
 LIMITS = SloLimits(p95_us=1_000_000, loss=0)
 
 
-def minute_share(minute: int, *, lost: int = 0, at_us: int = 0) -> bytes:
+def minute_share(minute: int, *, lost_count: int = 0, at_us: int = 0) -> bytes:
     pipe_minute = PipeMinute("flights", minute)
     pipe_minute.measure("end.accepted/crm", [1000])
     ids = IdSet()
-    ids.add("a" * 16, list(range(lost)))
-    unresolved = [Unresolved("normalize", "", "lost", ids)] if lost else []
+    ids.add("a" * 16, list(range(lost_count)))
+    unresolved = [Unresolved("normalize", "", "lost", ids)] if lost_count else []
     minute_result = MinuteResult(pipe_minute, Counter({("ingest", "", "in"): 10}), unresolved)
     return orjson.dumps(dump(minute_result, 0, at_us or (minute + 6) * 60_000_000))
 
@@ -82,7 +82,7 @@ def test_an_instance_that_does_not_own_a_pipe_forgets_what_changed_with_the_shar
 
 def test_a_share_older_than_what_is_kept_is_not_merged() -> None:
     store = MinuteStore()
-    store.take(record_keys.part("flights", FIRST, 0), minute_share(FIRST, lost=1))
+    store.take(record_keys.part("flights", FIRST, 0), minute_share(FIRST, lost_count=1))
     close(store, FIRST + 3 * DAY_MINUTES)
     assert record_keys.minute("flights", FIRST) not in dict(owner(store).merge("flights"))
     assert not store.changed["flights"]
@@ -108,7 +108,7 @@ def test_a_minute_that_turns_out_down_after_its_day_moves_in_that_day() -> None:
     late_minute = FIRST + DAY_MINUTES - 1
     store.take(
         record_keys.part("flights", late_minute, 0),
-        minute_share(late_minute, lost=3, at_us=(late_minute + 60) * 60_000_000),
+        minute_share(late_minute, lost_count=3, at_us=(late_minute + 60) * 60_000_000),
     )
     close(store, late_minute + 50)
     merger.merge("flights")
@@ -118,9 +118,9 @@ def test_a_minute_that_turns_out_down_after_its_day_moves_in_that_day() -> None:
 def test_a_minute_is_down_by_the_failed_answers_of_all_partitions_together() -> None:
     store = MinuteStore()
     merger = MinuteMerger(store, 2, {"flights": LIMITS}.get, lambda _: 0, keep_h=48, amend_s=3600)
-    for failed, state in ((2, "up"), (3, "down")):
-        minute = FIRST + failed
-        close(store, minute, answers={str(minute): [failed, 100]})
+    for failed_count, state in ((2, "up"), (3, "down")):
+        minute = FIRST + failed_count
+        close(store, minute, answers={str(minute): [failed_count, 100]})
         store.take(
             record_keys.closed(1), orjson.dumps({"minute": minute, "answers": {str(minute): [0, 150]}})
         )
@@ -203,7 +203,7 @@ def test_days_have_the_states_and_counts_of_their_minutes_when_these_are_no_long
     def write(minute: int) -> None:
         lost_counts[minute] = draw.choice([0, 0, 0, 1, 3])
         at_us[minute] = at_us.get(minute, (minute + 6) * 60_000_000) + 1
-        share = minute_share(minute, lost=lost_counts[minute], at_us=at_us[minute])
+        share = minute_share(minute, lost_count=lost_counts[minute], at_us=at_us[minute])
         store.take(record_keys.part("flights", minute, 0), share)
 
     first = FIRST + DAY_MINUTES - 100
@@ -238,7 +238,7 @@ def test_ids_keep_the_names_that_were_looked_up_and_are_gone_with_the_loss() -> 
     store = MinuteStore()
     merger = owner(store)
     share, key = record_keys.part("flights", FIRST, 0), record_keys.ids("flights", FIRST)
-    store.take(share, minute_share(FIRST, lost=2))
+    store.take(share, minute_share(FIRST, lost_count=2))
     close(store, FIRST)
     named_ids = NamedIds.load(dict(merger.merge("flights"))[key] or {})
     assert (named_ids.lost_count, [event.sequence for event in named_ids.lost], named_ids.looked_up) == (
@@ -250,10 +250,10 @@ def test_ids_keep_the_names_that_were_looked_up_and_are_gone_with_the_loss() -> 
         named_ids, names={event.identity: f"id-{event.sequence}" for event in named_ids.lost}, looked_up=True
     )
     store.take(key, orjson.dumps(looked_up_ids.dump()))
-    store.take(share, minute_share(FIRST, lost=1, at_us=(FIRST + 20) * 60_000_000))
+    store.take(share, minute_share(FIRST, lost_count=1, at_us=(FIRST + 20) * 60_000_000))
     amended_ids = NamedIds.load(dict(merger.merge("flights"))[key] or {})
     assert (dict(amended_ids.names), amended_ids.looked_up) == ({f"{'a' * 16}:0": "id-0"}, True)
-    store.take(share, minute_share(FIRST, lost=0, at_us=(FIRST + 30) * 60_000_000))
+    store.take(share, minute_share(FIRST, lost_count=0, at_us=(FIRST + 30) * 60_000_000))
     assert dict(merger.merge("flights"))[key] is None
     assert not store.ids["flights"]
 

@@ -1,4 +1,4 @@
-"""Usage of days: each minute counts once, whatever is amended, deleted, or written when the owner is killed."""
+"""Usage of days: each minute counts once, also after amendments, deletions and kills of the owner while it writes."""
 
 import random
 from collections import Counter, defaultdict
@@ -53,8 +53,8 @@ class Topic:
         pipe_minute.bytes = usage.bytes
         for sequence in range(usage.deliveries % 3):
             pipe_minute.replay("crm", "a" * 16, sequence)
-        delivered = usage.deliveries - usage.deliveries % 3
-        counts = Counter({("ingest", "", "in"): usage.events, ("egest", "crm", "delivered"): delivered})
+        delivered_count = usage.deliveries - usage.deliveries % 3
+        counts = Counter({("ingest", "", "in"): usage.events, ("egest", "crm", "delivered"): delivered_count})
         value = orjson.dumps(dump(MinuteResult(pipe_minute, counts, []), partition, at_us))
         self.write(record_keys.part("flights", minute, partition), value)
         self.store.take(record_keys.part("flights", minute, partition), value)

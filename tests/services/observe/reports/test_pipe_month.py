@@ -83,11 +83,11 @@ def report_of(month: Month, figures: PipeMonth, **options: Any) -> ReportJson:
 def test_each_minute_that_has_passed_is_counted_once_with_its_reason(seed: int) -> None:
     draw = random.Random(seed)
     whole_month = month_of("2026-10", 10**9)
-    now = draw.choice([10**9, draw.randrange(whole_month.first, whole_month.end)])
-    month = month_of("2026-10", now)
+    now_minute = draw.choice([10**9, draw.randrange(whole_month.first, whole_month.end)])
+    month = month_of("2026-10", now_minute)
     since = draw.randrange(whole_month.first - 3 * DAY_MINUTES, whole_month.end)
     closed_minute = draw.choice(
-        [-1, min(now, whole_month.end) - draw.randrange(1, 600), whole_month.end + 10]
+        [-1, min(now_minute, whole_month.end) - draw.randrange(1, 600), whole_month.end + 10]
     )
     states = drawn_states(draw, since, min(whole_month.end, closed_minute + 1)) if draw.random() < 0.9 else {}
     days, _ = days_of(draw, states)
@@ -203,19 +203,19 @@ def test_lost_and_late_events_are_listed_by_id_and_those_left_out_are_counted() 
 
 
 def test_a_month_that_has_not_ended_is_partial_and_others_are_refused() -> None:
-    now = minute_of("2026-11-27T00:10Z")
-    month = month_of("2026-11", now)
+    now_minute = minute_of("2026-11-27T00:10Z")
+    month = month_of("2026-11", now_minute)
     assert (month.partial, minute_text(month.through)) == (True, "2026-11-27T00:10Z")
-    assert not month_of("2026-10", now).partial
-    assert month_before(now) == "2026-10"
+    assert not month_of("2026-10", now_minute).partial
+    assert month_before(now_minute) == "2026-10"
     assert month_before(minute_of("2026-01-31T23:59Z")) == "2025-12"
     names = ("2024-02", "2026-02", "2026-04", "2026-12")
-    months = [month_of(name, now + 10**6) for name in names]
+    months = [month_of(name, now_minute + 10**6) for name in names]
     lengths = [(month.end - month.first) // DAY_MINUTES for month in months]
     assert lengths == [29, 28, 30, 31]
     for name in ("2026-12", "2026-13", "2026-1", "26-10", "", "2026-10-01", "٢٠٢٦-10", "1969-12", "0000-01"):
         with pytest.raises(ValueError, match=r"2026-10|has not begun"):
-            month_of(name, now)
+            month_of(name, now_minute)
 
 
 def test_a_report_has_the_declared_form_and_each_figure_a_definition() -> None:

@@ -50,8 +50,8 @@ class Observed:
         )
 
     def declare(self, name: str, at_minute: int, owner: dict[str, str] | None) -> None:
-        declared = pipe(name) if owner is None else pipe(name, owner=owner)
-        record = pipe_record(declared)
+        declared_pipe = pipe(name) if owner is None else pipe(name, owner=owner)
+        record = pipe_record(declared_pipe)
         self._apply(record.key, record.value, at_minute)
 
     def delete(self, name: str) -> None:

@@ -31,8 +31,8 @@ async def bring(stream: Stream, partition: int, minute: int, count: int, **optio
     await stream.commit(partition)
 
 
-async def watch_front(publisher: Publisher, minute: int, failed: int = 0) -> None:
-    counts = {"answered": 50, "failed": failed, "rejected": 0, "connection_errors": 0, "gap_s": 1.0}
+async def watch_front(publisher: Publisher, minute: int, failed_count: int = 0) -> None:
+    counts = {"answered": 50, "failed": failed_count, "rejected": 0, "connection_errors": 0, "gap_s": 1.0}
     await publisher.front(minute, counts)
 
 
@@ -67,7 +67,7 @@ async def test_a_report_is_of_both_colours_also_when_one_sleeps_or_is_made_anew(
     expected = [(minute_text(minute), 1, ["loss"]), (minute_text(minute + 2), 1, ["ingest"])]
 
     def complete(row: dict[str, Any]) -> bool:
-        """As both colours and the front have it together; each colour alone is down in no minute but green's first."""
+        """Whether it is that of both colours and the front; each colour alone is down in green's first minute only."""
         return (
             down_spans(row) == expected
             and row["minutes"]["up"] == 1
@@ -80,7 +80,7 @@ async def test_a_report_is_of_both_colours_also_when_one_sleeps_or_is_made_anew(
             await both.tell(blue, green)
             await watch_front(observer.stream.publisher, minute)
             await watch_front(observer.stream.publisher, minute + 1)
-            await watch_front(observer.stream.publisher, minute + 2, failed=5)
+            await watch_front(observer.stream.publisher, minute + 2, failed_count=5)
             await report_until(blue, minute, complete)
             await report_until(green, minute, complete)
 

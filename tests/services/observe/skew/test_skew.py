@@ -122,9 +122,9 @@ def test_too_few_events_give_no_verdict() -> None:
     assert mesh.state == TOO_FEW
     mesh.run(20, shifted_value, lambda _: 30)
     assert (mesh.state, mesh.started_minutes) == (TOO_FEW, [])
-    compared = mesh.tracker.of("p")[0].json()
-    assert (compared["distance"], compared["needed"]) == (None, {"half_window": 200, "reference": 1000})
-    assert compared["window"]["events"] == 300
+    comparison = mesh.tracker.of("p")[0].json()
+    assert (comparison["distance"], comparison["needed"]) == (None, {"half_window": 200, "reference": 1000})
+    assert comparison["window"]["events"] == 300
 
 
 def test_a_field_that_goes_missing_has_drifted() -> None:
@@ -198,7 +198,7 @@ def test_a_drift_close_to_the_threshold_lasts_until_it_is_clearly_below() -> Non
     rules = SkewRules(window_minutes=2, reference_minutes=1, least_events=100)
     watch = [WatchedField(field="score", bounds=[1])]
 
-    def state(share: float, *, drifted: bool) -> str:
+    def state(share: float, *, was_drifted: bool) -> str:
         from hifi_observe.ledger.watch_counts import WatchCounts
 
         def minute(upper_share: float) -> WatchCounts:
@@ -206,9 +206,9 @@ def test_a_drift_close_to_the_threshold_lasts_until_it_is_clearly_below() -> Non
             return WatchCounts.load([[1, watch_id(watch), 0, {"0": 100_000 - upper, "1": upper}]])
 
         minutes: Any = {1: minute(0.5), 2: minute(share), 3: minute(share)}
-        return compare(watch, minutes, 3, rules, {"score"} if drifted else set())[0].state
+        return compare(watch, minutes, 3, rules, {"score"} if was_drifted else set())[0].state
 
-    assert state(0.63, drifted=False) == DRIFTED
-    assert state(0.60, drifted=False) == STEADY
-    assert state(0.60, drifted=True) == DRIFTED
-    assert state(0.55, drifted=True) == STEADY
+    assert state(0.63, was_drifted=False) == DRIFTED
+    assert state(0.60, was_drifted=False) == STEADY
+    assert state(0.60, was_drifted=True) == DRIFTED
+    assert state(0.55, was_drifted=True) == STEADY

@@ -405,7 +405,7 @@ def test_the_senders_flag_samples_and_a_malformed_trace_is_none() -> None:
 
 def test_a_second_begins_a_bounded_number_of_events_and_each_with_all_its_hops() -> None:
     now_s = [100.0]
-    before = metrics.TRACES_CAPPED._value.get()
+    capped_before = metrics.TRACES_CAPPED._value.get()
     tracer, spans = tracer_with_spans(most_per_s=10, clock=lambda: now_s[0])
     seqs = [b"%016x:%d" % (7, number) for number in range(100)]
     for group in range(3):
@@ -414,7 +414,7 @@ def test_a_second_begins_a_bounded_number_of_events_and_each_with_all_its_hops()
             tracer.take(topic, 3, [record])
         now_s[0] += 1
     assert Counter(span.attributes["hifi.seq"].encode() for span in spans) == dict.fromkeys(seqs[:10], 5)
-    assert metrics.TRACES_CAPPED._value.get() - before == 90
+    assert metrics.TRACES_CAPPED._value.get() - capped_before == 90
 
 
 def test_an_id_that_the_pipe_masks_is_left_out() -> None:
@@ -456,10 +456,10 @@ def test_an_id_is_hidden_where_its_field_is_masked(
 
 @pytest.fixture(params=[logging.WARNING, logging.CRITICAL])
 def _root_level(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = logging.root.level
+    level = logging.root.level
     logging.root.setLevel(request.param)
     yield
-    logging.root.setLevel(before)
+    logging.root.setLevel(level)
 
 
 @pytest.mark.usefixtures("_root_level")
@@ -490,15 +490,15 @@ def test_a_dead_collector_costs_spans_and_one_line(
 
 def test_a_collector_that_does_not_answer_blocks_nothing() -> None:
     span = spans_of(way())[0]
-    before = count("dropped")
+    dropped_before = count("dropped")
     with collector() as trace_collector:
         trace_collector.answers.clear()
         exporter = OtlpExporter(trace_collector.url, "s")
-        began_s = time.monotonic()
+        start_s = time.monotonic()
         for _ in range(otlp_exporter.QUEUED * 3):
             exporter.put(span)
-        assert time.monotonic() - began_s < 30, "it did not wait for an answer that never comes"
-        assert count("dropped") - before >= otlp_exporter.QUEUED
+        assert time.monotonic() - start_s < 30, "it did not wait for an answer that never comes"
+        assert count("dropped") - dropped_before >= otlp_exporter.QUEUED
         trace_collector.answers.set()
         exporter.stop(5)
 

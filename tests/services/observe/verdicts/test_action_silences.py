@@ -1,4 +1,4 @@
-"""Which alarms the steps of the control plane silence, and for how long."""
+"""Alarms that the steps of the control plane silence, and for how long."""
 
 import pytest
 

@@ -49,7 +49,7 @@ def stated(
 
 def test_what_is_timely_is_declared() -> None:
     open_at = OpenAt(NOW_US - 60 * S, NOW_US - 60 * S, Counter(egest=7))
-    failing = part(failures={"p": {"egest": (3, 100), "enrich": (1, 100)}})
+    failing_part = part(failures={"p": {"egest": (3, 100), "enrich": (1, 100)}})
     for timely, because in (
         (Timely(), ["the oldest open event is 60.0 s old (7 at egest)"]),
         (Timely(within=59.0), ["the oldest open event is 60.0 s old (7 at egest)"]),
@@ -61,7 +61,7 @@ def test_what_is_timely_is_declared() -> None:
             ["3 % failed at egest in the last minute", "1 % failed at enrich in the last minute"],
         ),
     ):
-        watermark = stated(failing, part(), open_at=open_at, timely=timely)
+        watermark = stated(failing_part, part(), open_at=open_at, timely=timely)
         assert watermark["because"] == because, timely
         assert watermark["verdict"] == ("degraded" if because else "current")
 

@@ -49,8 +49,8 @@ async def test_every_page_agrees_with_the_api_and_has_no_accessibility_violation
     kafka: str, page: Page
 ) -> None:
     async with new_stream(kafka, pipe("flights", 1), pipe("orders", 1)) as stream:
-        now = now_us() // 60_000_000
-        minutes = list(range(now - 8, now - 1))
+        current_minute = now_us() // 60_000_000
+        minutes = list(range(current_minute - 8, current_minute - 1))
         for minute in minutes:
             await stream.events(0, minute, 40, lose={"normalized": [3, 5]} if minute == minutes[5] else None)
         dead_letters = [stream.fields(0, minutes[3]) for _ in range(3)]

@@ -75,8 +75,8 @@ async def test_a_report_has_what_observe_stored_after_a_restart_and_is_signed(
             options = ["--url", url, "--month", name, "--owner"]
             page, document = tmp_path / "r.html", tmp_path / "r.json"
             assert await run(*options, "team@example.com", "--out", document) == (0, "")
-            by_owner = verify_envelope(document.read_bytes(), "report", public_key)
-            assert [row["pipe"] for row in by_owner["pipes"]] == ["flights"]
+            owner_report = verify_envelope(document.read_bytes(), "report", public_key)
+            assert [row["pipe"] for row in owner_report["pipes"]] == ["flights"]
             assert await run(*options, "hooks.example.com", "--format", "html", "--out", page) == (0, "")
             assert "secret-path" not in page.read_text() + document.read_text()
             for file in (page, document):
@@ -133,7 +133,7 @@ def check_figures(answer: dict[str, Any], minute: int) -> None:
 
 
 async def check_roles(url: str, name: str) -> None:
-    """Whoever sees no event data sees the report as the lost events of a minute; of other pipes nobody sees it."""
+    """A principal without event data sees the report as the lost events of a minute, and none of other pipes."""
     for path in ("/api/v1/report", "/report", "/report/document"):
         assert (await get(url, f"{path}?month={name}&pipe=flights"))[0] == 200
         assert (await get(url, f"{path}?month={name}&pipe=flights", as_principal("other")))[0] == 403

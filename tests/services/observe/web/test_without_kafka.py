@@ -61,8 +61,8 @@ async def test_the_page_to_sign_in_names_the_provider_of_the_settings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings = {"ISSUER": "https://id.example/realm", "CLIENT_ID": "hifi", "ROLES": "viewer=*"}
-    for with_provider in (False, True):
-        for name, value in settings.items() if with_provider else ():
+    for has_provider in (False, True):
+        for name, value in settings.items() if has_provider else ():
             monkeypatch.setenv(f"HIFI_OIDC_{name}", value)
         observer = Observer(ObserveSettings(kafka="127.0.0.1:1", stream="s"), Health("observe", "i"))
         sock = server.listen("127.0.0.1", 0)
@@ -71,4 +71,4 @@ async def test_the_page_to_sign_in_names_the_provider_of_the_settings(
             aiohttp.ClientSession() as session,
             session.get(f"http://127.0.0.1:{sock.getsockname()[1]}/sign-in") as page,
         ):
-            assert ("Sign in with id.example" in await page.text()) is with_provider
+            assert ("Sign in with id.example" in await page.text()) is has_provider
