@@ -42,7 +42,7 @@ PAGE = b"GET /sign-in HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @dataclass(frozen=True)
 class Target:
-    """A server, and what good clients ask."""
+    """A server, and the request of good clients."""
 
     port: int
     good_request: bytes
@@ -145,7 +145,7 @@ async def attacked(target: Target, attack: Attack, count: int) -> AsyncIterator[
 
 
 def most_connections() -> int:
-    """Those that HAProxy takes, of which each may need two files, with some left for others."""
+    """Connections that HAProxy takes, of which each may need two files, with some left for others."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2 - 500
 
 

@@ -36,7 +36,7 @@ def get(port: int, path: str) -> dict[str, Any]:
 
 
 async def body_when(port: int, path: str, accept: Any) -> dict[str, Any]:
-    """The first answer of observe that is the wanted one."""
+    """The first answer of observe that `accept` accepts."""
     async with asyncio.timeout(200):
         while True:
             body = await asyncio.to_thread(get, port, path)

@@ -56,7 +56,7 @@ class DeployedMesh:
     condition: Condition = Condition.STABLE
 
     def release(self, name: str, behaviour: str = "") -> str:
-        """A release whose stand-ins behave so."""
+        """A release whose stand-ins have this behaviour."""
         release = self.folder / name
         (release / "libs").mkdir(parents=True)
         (release / "libs" / "stand_in_behaviour.py").write_text(f"BEHAVIOUR = {behaviour!r}\n")

@@ -96,7 +96,7 @@ class Beating:
 
 
 class IntakeBench:
-    """The intake with doubles around it."""
+    """The intake between doubles."""
 
     def __init__(self) -> None:
         self.lanes = {b"one": FakeLane(), b"two": FakeLane()}

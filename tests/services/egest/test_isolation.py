@@ -53,7 +53,7 @@ async def paced(stream: EgestStream, destinations: str, per_second: int, seconds
 async def test_a_sick_destination_is_not_noticed_by_the_others(
     stream: EgestStream, sick_reply: Reply
 ) -> None:
-    """More comes for it than it takes; what does not fit in its lane goes to the retrier at once."""
+    """More events come than the sick one takes; those that do not fit in its lane go to the retrier at once."""
     async with destination() as well_receiver, destination(sick_reply) as sick_receiver:
         flights_pipe = pipe_to(
             "flights",
@@ -87,7 +87,7 @@ async def test_a_sick_destination_is_not_noticed_by_the_others(
 async def test_a_burst_for_fast_destinations_keeps_its_order_and_needs_no_retrier(
     stream: EgestStream,
 ) -> None:
-    """After a restart say: far more at once than the lanes hold."""
+    """As after a restart, far more events come at once than the lanes hold."""
     async with destination() as first, destination() as two:
         flights_pipe = pipe_to("flights", {"name": "one", "url": first.url}, {"name": "two", "url": two.url})
         await stream.publish(flights_pipe)
@@ -103,7 +103,7 @@ async def test_a_burst_for_fast_destinations_keeps_its_order_and_needs_no_retrie
 
 
 async def test_the_commit_goes_on_while_one_request_hangs(stream: EgestStream) -> None:
-    """It is held back for the destination's time-out, and no longer."""
+    """The commit is held back for the destination's time-out, and no longer."""
     async with destination(hangs) as sick_receiver, destination() as well_receiver:
         flights_pipe = pipe_to(
             "flights",

@@ -48,7 +48,7 @@ def watermarks(receiver: FakeDestination) -> list[ReceivedRequest]:
 
 
 def attributes_and_data(request: ReceivedRequest) -> tuple[dict[str, str], dict[str, Any]]:
-    """Those of the event of a request in any format."""
+    """Attributes and data of the event of a request in any format."""
     body = orjson.loads(request.body)
     if "ce-id" in request.headers:
         attributes = {name[3:]: value for name, value in request.headers.items() if name.startswith("ce-")}

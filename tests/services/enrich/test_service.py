@@ -432,7 +432,7 @@ async def test_events_of_a_held_pipe_are_dead_letters_until_its_declaration_can_
 async def test_an_interrupted_real_time_batch_is_not_repeated_where_its_output_exists(
     kafka: str, spark: SparkSession, tmp_path: Path, interruption: str
 ) -> None:
-    """Also not for a pipe that was deleted meanwhile: its events would become dead letters."""
+    """This holds also for a pipe that was deleted meanwhile: its events would become dead letters."""
     stream = await LiveStream(kafka).create(PIPE)
     leader, standby = (
         EnrichInstance(stream, spark, tmp_path, name, enrich_trigger="real-time", enrich_batch_s=60)

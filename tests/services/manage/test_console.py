@@ -34,7 +34,7 @@ async def sign_in(page: Page, managed: Managed, name: str) -> None:
 
 
 async def check_page(page: Page, name: str) -> None:
-    """Accessible in both themes, and not wider than a phone."""
+    """The page is accessible in both themes, and not wider than a phone."""
     for theme, width in (("light", 1280), ("dark", 390)):
         await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
         await page.set_viewport_size({"width": width, "height": 900})

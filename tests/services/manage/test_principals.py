@@ -46,7 +46,7 @@ async def list_principals(mesh: Mesh) -> list[dict[str, Any]]:
 
 
 async def statuses(url: str, token: str, status: int) -> None:
-    """Call the API until the status comes."""
+    """Call the API until it answers with the status."""
     end, last = time.monotonic() + WITHIN_S, None
     async with aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as session:
         while last != status:

@@ -159,7 +159,7 @@ def hifi_client(managed: Managed, instance: int, principal: str = "ann") -> Regi
 
 
 async def register_at_both(managed: Managed, names: list[str]) -> dict[str, int]:
-    """Register a schema for each name at both instances at once; the ids of those that were registered."""
+    """Register a schema for each name at both instances at once; returns the ids of registered ones."""
     calls = [
         (name, hifi_client(managed, instance).register(f"race-{name}", record(field(name, "int"), name=name)))
         for name in names

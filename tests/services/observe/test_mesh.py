@@ -66,7 +66,7 @@ class Running:
         return names
 
     def consoles(self) -> list[str]:
-        """URLs of the instances of observe: all but the first log theirs and print nothing."""
+        """URLs of the instances of observe, from their logs: only the first one prints its URL."""
         logs = [process.log.read_bytes().splitlines() for process in self.mesh.instances["observe"]]
         start_lines = [[line for line in log if b'"console-started"' in line][-1] for log in logs]
         return [orjson.loads(line)["url"].rstrip("/") for line in start_lines]
@@ -254,7 +254,7 @@ async def enrich_stands_still(running_mesh: Running) -> None:
 
 
 async def watch(running_mesh: Running, minutes: set[int], max_counts: Counter[str]) -> None:
-    """The most that was ever said of these minutes, until cancelled."""
+    """Keep the largest figures that any instance reports of these minutes, until cancelled."""
     while True:
         for url in running_mesh.consoles():
             max_counts |= running_mesh.sum(await running_mesh.minutes(url), minutes)

@@ -73,7 +73,7 @@ def chain_us(rows: dict[str, Watermark]) -> int:
 
 
 def settled_us(rows: dict[str, Watermark]) -> int:
-    """Both pipes by themselves are settled up to there."""
+    """Time up to which both pipes are settled, each by itself."""
     return min(microseconds(row["settled_until"]) for row in rows.values())
 
 

@@ -46,7 +46,7 @@ class Logs:
         """Events at the beginning of `acknowledged` that have arrived."""
 
     def arrive(self, event: dict[str, Any]) -> None:
-        """Take what the destination got."""
+        """Record an event that the destination received."""
         if event["type"] == "hifi.watermark":
             self.stated_times.append(
                 (microseconds(event["data"]["settled_until"]) / 1e6, self.settled_until_s())
@@ -106,7 +106,7 @@ class WatermarkMesh:
                     self.logs.acknowledged += [(at_s, str(number)) for number in numbers]
 
     async def ask(self) -> dict[str, Any] | None:
-        """The statement of now; None: observe does not answer."""
+        """The current statement; None: observe does not answer."""
         url = f"http://127.0.0.1:{self.mesh.plan.console_port}/api/v1/watermarks/flights"
         timeout = aiohttp.ClientTimeout(total=2)
         try:

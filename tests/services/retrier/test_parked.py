@@ -61,7 +61,7 @@ def size_bytes(records: list[ConsumerRecord]) -> int:
 
 
 async def waiting(stream: EgestStream) -> list[ConsumerRecord]:
-    """Everything that was written because deliveries could not be delivered."""
+    """Records of deliveries that could not be delivered."""
     topics = [stream.topics.retry_in(tier) for tier in stream.topics.tiers]
     topics += [stream.topics.retry_out, stream.topics.parked]
     return [record for topic in topics for record in await stream.read(topic)]

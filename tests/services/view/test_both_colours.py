@@ -47,7 +47,7 @@ async def hifi_view(*arguments: str) -> tuple[int, Any, str]:
 async def rows_of_command(
     *urls: str, key: str = KEY, sql: str = "", at_least: str | None = None, max_rows: int = 1000
 ) -> list[dict[str, Any]]:
-    """The rows that the command shows for these addresses."""
+    """The rows of the answers of these addresses, queried as by the command."""
 
     def ask() -> list[dict[str, Any]]:
         answers = {

@@ -41,7 +41,7 @@ class Flow:
         self.committed[service][partition] = self.read_offsets[service][partition]
 
     def die(self, service: int, partition: int) -> None:
-        """Start again at what was committed: some output is written twice."""
+        """Start again at the committed offset: some output is written twice."""
         self.read_offsets[service][partition] = self.committed[service][partition]
 
     def apply(self, partition: int) -> None:
@@ -49,7 +49,7 @@ class Flow:
         self.complete.reached(dict(enumerate(self.view)))
 
     def tick(self) -> None:
-        """One request to Kafka; other things happen between two of them."""
+        """Make one request to Kafka; other steps happen between two of them."""
         next(self._tick)
 
     def end_offsets(self, topic: int) -> dict[int, int]:

@@ -50,7 +50,7 @@ class TwoColours:
         await producer.stop()
 
     async def collect(self, stream: CollectedStream, name: str) -> int:
-        """Start collect of a colour; the port of its health pages."""
+        """Start collect of a colour; returns the port of its health pages."""
         _, port = await stream.start(
             "collect",
             colours=self.control.control,
@@ -61,7 +61,7 @@ class TwoColours:
         return port
 
     async def passed(self) -> dict[str, Counter[str]]:
-        """Colour to how often each event has passed its normalize."""
+        """Colour to the number of passes of each event through its normalize."""
         return {
             name: Counter(
                 fields(record)["ce_id"].decode() for record in await stream.all(stream.topics.normalized)
@@ -115,7 +115,7 @@ async def two_colours(
 
 
 def add(table: PolledTable, folder: PolledFolder, numbers: range) -> None:
-    """Rows of the table, a hundred of each time so that batches end between rows of equal value, and of an object."""
+    """Add rows to the table, a hundred of each time so that batches end between equal values, and an object."""
     table.add(numbers, "statement_timestamp() + (n / 100) * interval '1 us'")
     lines = b"".join(orjson.dumps({"n": number}, option=orjson.OPT_APPEND_NEWLINE) for number in numbers)
     folder.put(f"{numbers.start}.ndjson", lines)

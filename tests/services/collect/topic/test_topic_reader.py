@@ -17,7 +17,7 @@ from hifi_collect.topic.topic_reader import KafkaTopicReader, _PartitionReading
 
 
 class Reader(KafkaTopicReader):
-    """Reads no topic: makes events of the records that it is given."""
+    """A reader without a topic, which makes events of the records of a test."""
 
     def __init__(self, failures: dict[int, int]) -> None:
         self._pipe, self._cluster = "orders", "cluster"
@@ -68,7 +68,7 @@ async def test_a_record_on_which_the_reader_fails_once_is_prepared_again_and_rea
 
 
 class Written(KafkaTopicReader):
-    """Writes to lists: batches of positions with the source partition, and what is remembered."""
+    """A reader that writes to lists: batches of positions with the source partition, and remembered events."""
 
     def __init__(self, events: list[SourceEvent], topic_events: TopicEvents) -> None:
         self.written_batches: list[Any] = []

@@ -131,7 +131,7 @@ class Mesh(RuleBasedStateMachine):
     @precondition(lambda self: self.zombies)
     @rule()
     def zombie_writes_its_receipt(self) -> None:
-        """It was sending when it was frozen; the receipt comes after the takeover read the receipts."""
+        """A frozen owner writes the receipt of a delivery after the takeover read the receipts."""
         offset, name, seq = self.zombies.pop(0)
         self.receipts.append(Receipt(offset, name, seq))
 

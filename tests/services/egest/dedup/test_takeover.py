@@ -309,7 +309,7 @@ async def test_nothing_is_sent_or_handed_over_without_the_lease(
 async def test_a_partition_that_is_given_up_at_once_is_given_up_quickly(
     stream: EgestStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its new owner was still reading what the last one had done."""
+    """The new owner was still reading the outcomes of the last one."""
     reading_started = asyncio.Event()
     original_read = OutcomeReader.read
 

@@ -55,7 +55,7 @@ def of_value(compute: Callable[[Any, int], Any], name: str, limit: int) -> Calla
 
 
 def oracles() -> dict[str, tuple[str, Callable[[Row], Any]]]:
-    """Name of a derived field, its SQL, and what Python computes."""
+    """Name of a derived field to its SQL and the function of Python that computes it."""
     derived: dict[str, tuple[str, Callable[[Row], Any]]] = {}
 
     def add(sql: str, oracle: Callable[[Row], Any]) -> None:

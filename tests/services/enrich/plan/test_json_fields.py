@@ -143,7 +143,7 @@ def scalar(value: Any) -> Any:
 
 
 def compared(catalyst: Catalyst, names: list[str], texts: list[str]) -> list[Any]:
-    """(text, what Python reads, what Spark reads) of each text."""
+    """Each text with the values that Python and Spark read from it."""
     frame = catalyst.spark.createDataFrame([(text,) for text in texts], "t string").coalesce(1)
     spark_values = [row[0] for row in frame.selectExpr(json_fields("t", names)).collect()]
     oracles = [expected(text, names) for text in texts]

@@ -43,13 +43,13 @@ class Partition:
         self.marker = orjson.dumps(self.ledger.marker())
 
     def restart(self, *, minutes_are_kept: bool = True) -> None:
-        """Die, and begin again from what was written."""
+        """Die, and start again from the written records."""
         pipe_minutes = [load_pipe_minute(orjson.loads(share)) for share in self.shares.values()]
         marker = orjson.loads(self.marker)
         self.ledger = PartitionLedger.resume(0, RULES, marker, pipe_minutes if minutes_are_kept else [])
 
     def deliver_parked(self) -> None:
-        """An event comes as far as being parked."""
+        """Take an event up to its parked delivery."""
         self.ledger.take("raw", [row(0)])
         self.ledger.take("normalized", [row(0)])
         self.ledger.take("enriched", [row(0, to=b"crm")])

@@ -93,7 +93,7 @@ class Watcher:
         self.restart()
 
     def restart(self) -> None:
-        """Die, and begin again from what was published."""
+        """Die, and start again from the published records."""
         pipe_minutes = [PipeMinute.load(*key, orjson.loads(text)) for key, text in self.pipe_minutes.items()]
         self.ledger = PartitionLedger.resume(0, RULES, orjson.loads(self.marker), pipe_minutes)
         self.position = dict.fromkeys(TOPICS, 0) | self.ledger.positions

@@ -30,7 +30,7 @@ class Topic:
         self.restart()
 
     def restart(self) -> None:
-        """Begin again from what was written."""
+        """Start again from the written records."""
         self.store = MinuteStore()
         for key, value in self.records.items():
             if value is not None:

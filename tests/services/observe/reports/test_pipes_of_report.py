@@ -78,7 +78,7 @@ class Observed:
             self.store.take(key, None if value is None else orjson.dumps(value))
 
     def report(self, month: Month, *, owner: str = "", pipe: str = "") -> dict[str, dict[str, Any]]:
-        """Pipe to what is reported of it."""
+        """Pipe to its row of the report."""
         answers = ReportAnswers(
             ObserveSettings(kafka="nowhere:1", stream="s", instance="test-1"),
             self.store,

@@ -108,7 +108,7 @@ def receipt(
 
 
 def retried() -> Records:
-    """Refused once, brought back, delivered."""
+    """Records of an event that was refused once, brought back and delivered."""
     attributes: dict[str, Any] = {"ce_id": b"a-1", TRACEPARENT: PARENT, "destination": b"crm"}
     return [
         *way(),

@@ -35,7 +35,7 @@ class Instance:
         self.store = WatermarkStore(name)
 
     def take(self, number: int) -> None:
-        """Read what others wrote, in its order."""
+        """Read the records of other instances, in their order."""
         for kind, key, value in self.inbox[:number]:
             if kind == "part":
                 self.store.take_part(key, orjson.loads(value))
