@@ -80,7 +80,7 @@ async def p95_ms(target: Target) -> float:
     return sorted(took_ms)[int(len(took_ms) * 0.95)]
 
 
-async def idle(target: Target, under_way: asyncio.Event) -> None:
+async def idle(target: Target, attack_started: asyncio.Event) -> None:
     """Keep many connections open that have had an answer and send nothing more."""
     writers = []
 
@@ -93,14 +93,14 @@ async def idle(target: Target, under_way: asyncio.Event) -> None:
     try:
         for _ in range(target.idle // ATTACKERS):
             await asyncio.gather(*(connect() for _ in range(ATTACKERS)))
-        under_way.set()
+        attack_started.set()
         await asyncio.Event().wait()
     finally:
         for writer in writers:
             writer.transport.abort()
 
 
-async def dribble(target: Target, under_way: asyncio.Event, head: bytes, repeated_bytes: bytes) -> None:
+async def dribble(target: Target, attack_started: asyncio.Event, head: bytes, repeated_bytes: bytes) -> None:
     """Send the head, then `repeated_bytes` every 200 ms, until the server closes; then again."""
     while True:
         with contextlib.suppress(OSError):
@@ -109,33 +109,38 @@ async def dribble(target: Target, under_way: asyncio.Event, head: bytes, repeate
             while not writer.is_closing():
                 writer.write(repeated_bytes)
                 await writer.drain()
-                under_way.set()
+                attack_started.set()
                 await asyncio.sleep(PAUSE_S)
         await asyncio.sleep(PAUSE_S)
 
 
-async def slow_heads(target: Target, under_way: asyncio.Event) -> None:
-    await dribble(target, under_way, b"POST /v1/pipes/flights/events HTTP/1.1\r\nHost: x\r\n", b"X")
+async def slow_heads(target: Target, attack_started: asyncio.Event) -> None:
+    await dribble(target, attack_started, b"POST /v1/pipes/flights/events HTTP/1.1\r\nHost: x\r\n", b"X")
 
 
-async def slow_bodies(target: Target, under_way: asyncio.Event) -> None:
+async def slow_bodies(target: Target, attack_started: asyncio.Event) -> None:
     await dribble(
-        target, under_way, POST + b"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n[", b" "
+        target,
+        attack_started,
+        POST + b"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n[",
+        b" ",
     )
 
 
-async def header_floods(target: Target, under_way: asyncio.Event) -> None:
-    await dribble(target, under_way, b"GET / HTTP/1.1\r\nHost: x\r\n", b"X-Flood: %s\r\n" % (b"x" * 8000))
+async def header_floods(target: Target, attack_started: asyncio.Event) -> None:
+    await dribble(
+        target, attack_started, b"GET / HTTP/1.1\r\nHost: x\r\n", b"X-Flood: %s\r\n" % (b"x" * 8000)
+    )
 
 
 @contextlib.asynccontextmanager
 async def attacked(target: Target, attack: Attack, count: int) -> AsyncIterator[None]:
     """Run attackers while the block runs, which begins when all are under way; one that ends is a failure."""
     start_events = [asyncio.Event() for _ in range(count)]
-    attackers = [asyncio.ensure_future(attack(target, under_way)) for under_way in start_events]
+    attackers = [asyncio.ensure_future(attack(target, attack_started)) for attack_started in start_events]
     try:
         async with asyncio.timeout(WITHIN_S):
-            await asyncio.gather(*(under_way.wait() for under_way in start_events))
+            await asyncio.gather(*(attack_started.wait() for attack_started in start_events))
         yield
         assert not any(attacker.done() for attacker in attackers)
     finally:

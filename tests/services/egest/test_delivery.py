@@ -88,16 +88,23 @@ async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> N
 
 
 async def test_one_event_goes_to_each_destination_that_wants_it(stream: EgestStream) -> None:
-    async with destination() as first, destination() as two:
+    async with destination() as first_receiver, destination() as second_receiver:
         flights_pipe = pipe_to(
-            "flights", {"name": "one", "url": first.url}, {"name": "two", "url": two.url, "format": "json"}
+            "flights",
+            {"name": "one", "url": first_receiver.url},
+            {"name": "two", "url": second_receiver.url, "format": "json"},
         )
         async with running_egest(stream, flights_pipe):
             await stream.send(3, to="one,two")
             await stream.send(1, to="two")
             receipts = await stream.receipts(7)
-    assert sorted(first.ids) == ["0", "1", "2"]
-    assert sorted(orjson.loads(request.body)["number"] for request in two.requests) == [0, 1, 2, 3]
+    assert sorted(first_receiver.ids) == ["0", "1", "2"]
+    assert sorted(orjson.loads(request.body)["number"] for request in second_receiver.requests) == [
+        0,
+        1,
+        2,
+        3,
+    ]
     assert sorted(receipt[DESTINATION] for receipt in receipts) == ["one"] * 3 + ["two"] * 4
 
 
@@ -114,14 +121,16 @@ async def test_a_step_that_fails_between_two_destinations_sends_nothing_twice(
         return offer(lane, record, name)
 
     monkeypatch.setattr(Lane, "offer", fails_twice)
-    async with destination() as first, destination() as two:
-        flights_pipe = pipe_to("flights", {"name": "one", "url": first.url}, {"name": "two", "url": two.url})
+    async with destination() as first_receiver, destination() as second_receiver:
+        flights_pipe = pipe_to(
+            "flights", {"name": "one", "url": first_receiver.url}, {"name": "two", "url": second_receiver.url}
+        )
         async with running_egest(stream, flights_pipe):
             await stream.send(3, to="one,two")
             receipts = await stream.receipts(6)
-            await until(lambda: len(two.ids) == 3)
+            await until(lambda: len(second_receiver.ids) == 3)
     assert failure_count == 2
-    assert sorted(first.ids) == sorted(two.ids) == ["0", "1", "2"]
+    assert sorted(first_receiver.ids) == sorted(second_receiver.ids) == ["0", "1", "2"]
     assert outcomes(receipts) == ["delivered"] * 6
     assert {commit.offset for commit in (await stream.committed()).values()} == {3}
 

@@ -50,8 +50,8 @@ async def test_deliveries_of_a_next_revision_that_cannot_be_read_wait_and_those_
     async with destination() as receiver:
         flights = pipe(receiver.url)
         await stream.publish(flights)
-        current = pipe_record(flights, since=1, following=NextRevision(revision=2, share=5000))
-        await publish(stream.kafka, stream.topics, [unreadable_body(flights, 2), current])
+        current_record = pipe_record(flights, since=1, following=NextRevision(revision=2, share=5000))
+        await publish(stream.kafka, stream.topics, [unreadable_body(flights, 2), current_record])
         async with running_egest(stream):
             await stream.send(1, version=2)
             ids = await stream.send(1, version=1)

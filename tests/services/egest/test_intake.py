@@ -243,12 +243,12 @@ async def test_a_poison_record_that_no_lane_holds_is_complete_with_its_dead_lett
 
 
 async def test_copies_in_a_batch_are_complete_without_a_delivery(bench: IntakeBench) -> None:
-    first, *_ = bench.records(3)
+    first_record, *_ = bench.records(3)
     copies = [
-        ConsumerRecord(TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, first.headers)
+        ConsumerRecord(TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, first_record.headers)
         for offset in (1, 2)
     ]
-    await handle(bench, bench.assigned, [first, *copies])
+    await handle(bench, bench.assigned, [first_record, *copies])
     assert bench.lanes[b"one"].offsets == [0]
     assert bench.assigned.offsets.committable is None
     complete_all(bench.lanes[b"one"].deliveries[:1])

@@ -88,15 +88,17 @@ async def test_a_burst_for_fast_destinations_keeps_its_order_and_needs_no_retrie
     stream: EgestStream,
 ) -> None:
     """As after a restart, far more events come at once than the lanes hold."""
-    async with destination() as first, destination() as two:
-        flights_pipe = pipe_to("flights", {"name": "one", "url": first.url}, {"name": "two", "url": two.url})
+    async with destination() as first_receiver, destination() as second_receiver:
+        flights_pipe = pipe_to(
+            "flights", {"name": "one", "url": first_receiver.url}, {"name": "two", "url": second_receiver.url}
+        )
         await stream.publish(flights_pipe)
         records = [stream.record("one,two", key=f"k{n % 50}") for n in range(3000)]
         await stream.enriched(*records)
         async with running_egest(stream, egest_lane_events=100):
             receipts = await stream.receipts(6000)
     assert outcomes(receipts) == ["delivered"] * 6000
-    for receiver in (first, two):
+    for receiver in (first_receiver, second_receiver):
         for key in range(50):
             ids_of_key = [int(event_id) for event_id in receiver.ids if int(event_id) % 50 == key]
             assert ids_of_key == sorted(ids_of_key)

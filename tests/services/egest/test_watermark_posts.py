@@ -82,11 +82,11 @@ async def test_it_is_a_signed_event_of_hifi_at_an_interval(
             await until(lambda: b'"unknown"' in watermarks(receiver)[-1].body)
             assert service.service.health.warnings == {}
         log = (await topic_identity(stream.kafka, stream.topics.raw)).topic
-    first, second, *_, last = watermarks(receiver)
-    assert second.at_s - first.at_s >= 0.9
-    for request in (first, second, last):
+    first_post, second_post, *_, last_post = watermarks(receiver)
+    assert second_post.at_s - first_post.at_s >= 0.9
+    for request in (first_post, second_post, last_post):
         Webhook(SECRET).verify(request.body, request.headers)
-    attributes, data = attributes_and_data(first)
+    attributes, data = attributes_and_data(first_post)
     assert (
         attributes.items()
         >= {
@@ -98,7 +98,7 @@ async def test_it_is_a_signed_event_of_hifi_at_an_interval(
         }.items()
     )
     assert data == {**TOLD, "log": log}
-    assert len({request.headers["webhook-id"] for request in (first, last)}) == 2
+    assert len({request.headers["webhook-id"] for request in (first_post, last_post)}) == 2
     # It has no receipt.
     assert outcomes(receipts) == ["delivered"] * 5
     assert outcomes(await stream.receipts(5)) == ["delivered"] * 5

@@ -274,11 +274,13 @@ async def test_a_standby_warms_up_again_when_the_plan_has_changed_and_stays_read
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     stream = await LiveStream(kafka).create(PIPE)
-    first, second = (EnrichInstance(stream, spark, tmp_path, name) for name in ("first", "second"))
-    await first.start()
-    await first.until_state("running")
-    await second.start()
-    await second.until_state("standby")
+    first_instance, second_instance = (
+        EnrichInstance(stream, spark, tmp_path, name) for name in ("first", "second")
+    )
+    await first_instance.start()
+    await first_instance.until_state("running")
+    await second_instance.start()
+    await second_instance.until_state("standby")
     version = await stream.publish(
         pipe_record(make_pipe("p", fields={"n": "int"}, derive={"triple": "n * 3"}))
     )
@@ -287,10 +289,10 @@ async def test_a_standby_warms_up_again_when_the_plan_has_changed_and_stays_read
             record.value for record in await stream.read(stream.topics.enrich_warm_up)
         ):
             await asyncio.sleep(0.1)
-    await first.stop()  # in the middle of the warm-up
+    await first_instance.stop()  # in the middle of the warm-up
     [number] = await stream.send(b'{"n":1}', version=version)
     outcomes = await stream.outcomes([number])
-    await second.stop()
+    await second_instance.stop()
     assert [record.value for record in outcomes[number]] == [b'{"n":1,"triple":3}']
 
 
@@ -607,20 +609,22 @@ async def test_a_standby_takes_over_and_nothing_is_lost(
     kafka: str, spark: SparkSession, tmp_path: Path, ending: str
 ) -> None:
     stream = await LiveStream(kafka).create(PIPE)
-    first, second = (EnrichInstance(stream, spark, tmp_path, name) for name in ("first", "second"))
-    await first.start()
-    await first.until_state("running")
-    await second.start()
-    await second.until_state("standby")
-    assert first.state == "running"
+    first_instance, second_instance = (
+        EnrichInstance(stream, spark, tmp_path, name) for name in ("first", "second")
+    )
+    await first_instance.start()
+    await first_instance.until_state("running")
+    await second_instance.start()
+    await second_instance.until_state("standby")
+    assert first_instance.state == "running"
     numbers = await stream.send(*numbered(range(20)))
     await stream.outcomes(numbers)
     numbers += await stream.send(*numbered(range(20)))
-    await getattr(first, ending)()
+    await getattr(first_instance, ending)()
     numbers += await stream.send(*numbered(range(20)))
-    await second.until_state("running")
+    await second_instance.until_state("running")
     outcomes = await stream.outcomes(numbers)
-    await second.stop()
+    await second_instance.stop()
     assert sorted(outcomes) == numbers
     if ending == "stop":
         assert {len(records) for records in outcomes.values()} == {1}

@@ -231,17 +231,21 @@ async def test_two_processes_share_the_port_and_one_may_go(
 ) -> None:
     stream = await new_stream(kafka, pipe())
     with (
-        ingest(kafka, stream.name, log) as first,
-        ingest(kafka, stream.name, tmp_path / "two", ingest_port=first.port) as second,
+        ingest(kafka, stream.name, log) as first_instance,
+        ingest(kafka, stream.name, tmp_path / "two", ingest_port=first_instance.port) as second_instance,
     ):
         for _ in range(40):
-            async with client.post(first.url + PLAIN, json={}, headers={"connection": "close"}) as answer:
+            async with client.post(
+                first_instance.url + PLAIN, json={}, headers={"connection": "close"}
+            ) as answer:
                 assert answer.status == 202
-        assert first.stop() == 0
+        assert first_instance.stop() == 0
         for _ in range(10):
-            async with client.post(second.url + PLAIN, json={}, headers={"connection": "close"}) as answer:
+            async with client.post(
+                second_instance.url + PLAIN, json={}, headers={"connection": "close"}
+            ) as answer:
                 assert answer.status == 202
-        assert second.stop() == 0
+        assert second_instance.stop() == 0
     reports = [orjson.loads(record.value) for record in await stream.accepted()]
     assert len({report["epoch"] for report in reports}) == 8
     assert len(reported(reports)) == 50

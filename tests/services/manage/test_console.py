@@ -90,8 +90,8 @@ async def test_a_pipe_is_declared_corrected_published_rolled_back_and_deleted_in
     await expect(page.locator("#versions tbody tr")).to_have_count(2)
 
     # Another author publishes meanwhile: their version is not overwritten.
-    current = await managed.until(0, "GET", "/pipes/flights", 200)
-    change = await managed.call(0, "PUT", "/pipes/flights", body("theirs"), current.etag)
+    current_view = await managed.until(0, "GET", "/pipes/flights", 200)
+    change = await managed.call(0, "PUT", "/pipes/flights", body("theirs"), current_view.etag)
     assert change.status == 200
     await rename(page, "erp", "mine")
     await expect(page.locator("#editor-state")).to_contain_text("ann changed flights")

@@ -98,16 +98,16 @@ async def test_a_pipe_is_declared_changed_rolled_back_and_deleted(managed: Manag
 
     answer = await managed.call(0, "PUT", "/pipes/flights", body("one"))
     assert answer.status == 428
-    first = await managed.call(0, "PUT", "/pipes/flights", body("one"), {"if-none-match": "*"})
-    assert first.status == 201
-    assert first.content["declared"]["author"] == "ann"
-    assert first.content["rollout"]["state"] == "waiting"
+    first_response = await managed.call(0, "PUT", "/pipes/flights", body("one"), {"if-none-match": "*"})
+    assert first_response.status == 201
+    assert first_response.content["declared"]["author"] == "ann"
+    assert first_response.content["rollout"]["state"] == "waiting"
     twin = body("one", "trains") | {"source": body("one")["source"]}
     assert (await managed.call(0, "PUT", "/pipes/trains", twin, {"if-none-match": "*"})).status == 422
-    assert first.content["owner"] is None
+    assert first_response.content["owner"] is None
     owned_body = body("two") | {"owner": {"email": "ann@example.com"}}
-    second = await managed.call(0, "PUT", "/pipes/flights", owned_body, first.etag)
-    assert second.status == 200
+    second_response = await managed.call(0, "PUT", "/pipes/flights", owned_body, first_response.etag)
+    assert second_response.status == 200
     owner = {"webhook": None, "email": "ann@example.com"}
     assert [pipe["owner"] for pipe in (await managed.call(0, "GET", "/pipes")).content["pipes"]] == [owner]
     ownerless_body = body("two") | {"owner": {}}
@@ -115,11 +115,13 @@ async def test_a_pipe_is_declared_changed_rolled_back_and_deleted(managed: Manag
     assert [(problem["where"], problem["message"]) for problem in problems] == [
         ("owner", "set `webhook`, `email` or both")
     ]
-    number = first.content["declared"]["number"]
+    number = first_response.content["declared"]["number"]
     old_version = await managed.call(0, "GET", f"/pipes/flights/versions/{number}")
     assert old_version.content["body"]["destinations"][0]["name"] == "one"
-    rollback = await managed.call(0, "POST", f"/pipes/flights/versions/{number}/declare", headers=second.etag)
-    assert rollback.content["declared"]["body"] == first.content["declared"]["body"]
+    rollback = await managed.call(
+        0, "POST", f"/pipes/flights/versions/{number}/declare", headers=second_response.etag
+    )
+    assert rollback.content["declared"]["body"] == first_response.content["declared"]["body"]
 
     assert (await managed.call(0, "POST", "/pipes/flights/rollout/pause")).status == 200
     requests: list[Any] = []
@@ -142,7 +144,7 @@ async def test_a_pipe_is_declared_changed_rolled_back_and_deleted(managed: Manag
     assert [(entry.what, entry.before, entry.outcome) for entry in audit.entries.values()] == [
         ("declare", None, "done"),
         ("declare", number, "done"),
-        (f"roll back to {number}", second.content["declared"]["number"], "done"),
+        (f"roll back to {number}", second_response.content["declared"]["number"], "done"),
         ("pause the rollout", rollback.content["declared"]["number"], "done"),
         ("delete", rollback.content["declared"]["number"], "done"),
         ("declare", deletion.content["declared"]["number"], "done"),
@@ -161,13 +163,15 @@ async def test_a_pipe_in_force_without_a_declaration_is_changed_by_its_etag(mana
 
 
 async def test_what_is_declared_by_file_is_changed_only_when_it_is_taken_over(managed: Managed) -> None:
-    first = await managed.call(0, "PUT", "/pipes/flights?origin=file", body("one"), {"if-none-match": "*"})
-    assert first.content["declared"]["origin"] == "file"
-    refusal = await managed.call(0, "PUT", "/pipes/flights", body("two"), first.etag)
+    first_response = await managed.call(
+        0, "PUT", "/pipes/flights?origin=file", body("one"), {"if-none-match": "*"}
+    )
+    assert first_response.content["declared"]["origin"] == "file"
+    refusal = await managed.call(0, "PUT", "/pipes/flights", body("two"), first_response.etag)
     assert refusal.status == 409
     assert "hifi apply" in refusal.content["detail"]
-    assert (await managed.call(0, "DELETE", "/pipes/flights", headers=first.etag)).status == 409
-    takeover = await managed.call(0, "PUT", "/pipes/flights?take_over=true", body("two"), first.etag)
+    assert (await managed.call(0, "DELETE", "/pipes/flights", headers=first_response.etag)).status == 409
+    takeover = await managed.call(0, "PUT", "/pipes/flights?take_over=true", body("two"), first_response.etag)
     assert (takeover.status, takeover.content["declared"]["origin"]) == (200, "api")
     audit = Audit()
     await managed.read(managed.control.audit, audit.take)
@@ -204,15 +208,15 @@ async def test_what_changed_and_who_may_do_what_are_shown_within_the_scope_of_a_
 ) -> None:
     await managed.create("vic", Role.VIEWER, ("flights",))
     await managed.create("max", Role.ADMIN, ("flights",))
-    first = await managed.call(0, "PUT", "/pipes/flights", body("one"), {"if-none-match": "*"})
-    second = await managed.call(0, "PUT", "/pipes/flights", body("two"), first.etag)
+    first_response = await managed.call(0, "PUT", "/pipes/flights", body("one"), {"if-none-match": "*"})
+    second_response = await managed.call(0, "PUT", "/pipes/flights", body("two"), first_response.etag)
     assert (
         await managed.call(0, "PUT", "/pipes/trains", body("x", "trains"), {"if-none-match": "*"})
     ).status == 201
-    number = second.content["declared"]["number"]
+    number = second_response.content["declared"]["number"]
     version = (await managed.call(0, "GET", f"/pipes/flights/versions/{number}")).content
     assert "-- name: one\n+- name: two\n" in version["changes"]
-    assert version["yaml"] == second.content["declared"]["yaml"]
+    assert version["yaml"] == second_response.content["declared"]["yaml"]
     end = time.monotonic() + WITHIN_S
     while len((await managed.call(0, "GET", "/audit")).content["entries"]) < 3:
         assert time.monotonic() < end
@@ -236,18 +240,25 @@ async def test_an_operator_pauses_and_resumes_a_pipe_and_changes_leave_it_paused
     await managed.create("vera", Role.VIEWER)
     for name in ("olga", "vera"):
         await managed.until(0, "GET", "/me", 200, by=name)
-    first = await managed.call(0, "PUT", "/pipes/flights?origin=file", body("one"), {"if-none-match": "*"})
-    assert first.content["declared"]["state"] == "active"
+    first_response = await managed.call(
+        0, "PUT", "/pipes/flights?origin=file", body("one"), {"if-none-match": "*"}
+    )
+    assert first_response.content["declared"]["state"] == "active"
     assert (
-        await managed.call(0, "POST", "/pipes/flights/pause", by="vera", headers=first.etag)
+        await managed.call(0, "POST", "/pipes/flights/pause", by="vera", headers=first_response.etag)
     ).status == 403
     assert (await managed.call(0, "POST", "/pipes/flights/pause", by="olga")).status == 428
-    pause = await managed.call(0, "POST", "/pipes/flights/pause", by="olga", headers=first.etag)
+    pause = await managed.call(0, "POST", "/pipes/flights/pause", by="olga", headers=first_response.etag)
     declaration = pause.content["declared"]
     assert (pause.status, declaration["state"], declaration["author"]) == (200, "paused", "olga")
-    assert (declaration["body"], declaration["origin"]) == (first.content["declared"]["body"], "file")
-    assert pause.content["rollout"]["declaration"] == first.content["declared"]["number"]
-    stale_resume = await managed.call(0, "POST", "/pipes/flights/resume", by="olga", headers=first.etag)
+    assert (declaration["body"], declaration["origin"]) == (
+        first_response.content["declared"]["body"],
+        "file",
+    )
+    assert pause.content["rollout"]["declaration"] == first_response.content["declared"]["number"]
+    stale_resume = await managed.call(
+        0, "POST", "/pipes/flights/resume", by="olga", headers=first_response.etag
+    )
     assert (stale_resume.status, stale_resume.content["author"]) == (412, "olga")
     repeated_pause = await managed.call(0, "POST", "/pipes/flights/pause", by="olga", headers=pause.etag)
     assert (repeated_pause.status, repeated_pause.etag) == (200, pause.etag), "it is paused already"

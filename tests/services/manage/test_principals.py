@@ -47,13 +47,13 @@ async def list_principals(mesh: Mesh) -> list[dict[str, Any]]:
 
 async def statuses(url: str, token: str, status: int) -> None:
     """Call the API until it answers with the status."""
-    end, last = time.monotonic() + WITHIN_S, None
+    end, last_status = time.monotonic() + WITHIN_S, None
     async with aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as session:
-        while last != status:
-            assert time.monotonic() < end, last
+        while last_status != status:
+            assert time.monotonic() < end, last_status
             try:
                 async with session.get(f"{url}/api/v1/pipes") as answer:
-                    last = answer.status
+                    last_status = answer.status
             except aiohttp.ClientError:
                 pass
             await asyncio.sleep(0.05)

@@ -51,98 +51,98 @@ def code(call: Any, *args: Any, **options: Any) -> int:
 
 
 def use_serializers(managed: Managed) -> None:
-    first, two = client(managed, 0), client(managed, 1)
+    first_client, second_client = client(managed, 0), client(managed, 1)
     context = SerializationContext("orders", MessageField.VALUE)
     event = {"id": 7, "price": 1.5}
-    message = AvroSerializer(first, FIRST)(event, context)
+    message = AvroSerializer(first_client, FIRST)(event, context)
     assert message is not None
     assert message[:5] == b"\0\0\0\0\1"
-    assert AvroDeserializer(two)(message, context) == event
-    assert two.register_schema("orders-value", avro(WITH_DEFAULT)) == 2
-    assert AvroDeserializer(first, WITH_DEFAULT)(message, context) == {**event, "note": None}
+    assert AvroDeserializer(second_client)(message, context) == event
+    assert second_client.register_schema("orders-value", avro(WITH_DEFAULT)) == 2
+    assert AvroDeserializer(first_client, WITH_DEFAULT)(message, context) == {**event, "note": None}
 
 
 def register_and_look_up(managed: Managed) -> None:
-    first, two = client(managed, 0), client(managed, 1)
-    assert first.register_schema("orders-value", avro(FIRST)) == 1
+    first_client, second_client = client(managed, 0), client(managed, 1)
+    assert first_client.register_schema("orders-value", avro(FIRST)) == 1
     reordered_schema = json.dumps(dict(reversed(json.loads(FIRST).items())), indent=2)
-    assert two.register_schema("orders-value", avro(reordered_schema)) == 1
-    assert two.register_schema("copies-value", avro(FIRST)) == 1, "a schema has one id"
-    assert code(first.register_schema, "orders-value", avro(WITHOUT_DEFAULT)) == 409
-    assert not first.test_compatibility("orders-value", avro(WITHOUT_DEFAULT))
-    assert first.test_compatibility("orders-value", avro(WITHOUT_PRICE))
-    assert code(first.register_schema, "orders-value", avro('{"type": "record"}')) == 42201
-    assert code(first.register_schema, "orders-value", Schema("{}", "JSON")) == 42201
-    assert first.get_subjects() == ["copies-value", "orders-value"]
-    assert first.get_versions("orders-value") == [1, 2]
-    latest = first.get_latest_version("orders-value")
-    assert (latest.schema_id, latest.version) == (2, 2)
-    assert json.loads(str(latest.schema.schema_str)) == json.loads(WITH_DEFAULT)
+    assert second_client.register_schema("orders-value", avro(reordered_schema)) == 1
+    assert second_client.register_schema("copies-value", avro(FIRST)) == 1, "a schema has one id"
+    assert code(first_client.register_schema, "orders-value", avro(WITHOUT_DEFAULT)) == 409
+    assert not first_client.test_compatibility("orders-value", avro(WITHOUT_DEFAULT))
+    assert first_client.test_compatibility("orders-value", avro(WITHOUT_PRICE))
+    assert code(first_client.register_schema, "orders-value", avro('{"type": "record"}')) == 42201
+    assert code(first_client.register_schema, "orders-value", Schema("{}", "JSON")) == 42201
+    assert first_client.get_subjects() == ["copies-value", "orders-value"]
+    assert first_client.get_versions("orders-value") == [1, 2]
+    latest_version = first_client.get_latest_version("orders-value")
+    assert (latest_version.schema_id, latest_version.version) == (2, 2)
+    assert json.loads(str(latest_version.schema.schema_str)) == json.loads(WITH_DEFAULT)
     version = client(managed, 1).lookup_schema("orders-value", avro(FIRST))
     assert (version.schema_id, version.version) == (1, 1)
-    assert code(first.get_schema, 99) == 40403
-    assert code(first.get_versions, "nothing") == 40401
-    assert code(first.get_version, "orders-value", 9) == 40402
-    assert code(first.lookup_schema, "orders-value", avro(WITHOUT_PRICE)) == 40403
+    assert code(first_client.get_schema, 99) == 40403
+    assert code(first_client.get_versions, "nothing") == 40401
+    assert code(first_client.get_version, "orders-value", 9) == 40402
+    assert code(first_client.lookup_schema, "orders-value", avro(WITHOUT_PRICE)) == 40403
 
 
 def use_references(managed: Managed) -> None:
-    first, two = client(managed, 0), client(managed, 1)
-    first.register_schema("items", avro(record(field("sku", "string"), name="Item")))
+    first_client, second_client = client(managed, 0), client(managed, 1)
+    first_client.register_schema("items", avro(record(field("sku", "string"), name="Item")))
     cart = json.dumps({"type": "array", "items": "shop.Item"})
-    assert code(two.register_schema, "carts/all", avro(cart)) == 42201
-    number = two.register_schema("carts/all", avro(cart, SchemaReference("shop.Item", "items", 1)))
+    assert code(second_client.register_schema, "carts/all", avro(cart)) == 42201
+    number = second_client.register_schema("carts/all", avro(cart, SchemaReference("shop.Item", "items", 1)))
     schema = client(managed, 0).get_schema(number)
     assert [(reference.subject, reference.version) for reference in schema.references or []] == [("items", 1)]
-    assert code(first.delete_subject, "items") == 42206
-    assert first.delete_subject("carts/all") == [1]
+    assert code(first_client.delete_subject, "items") == 42206
+    assert first_client.delete_subject("carts/all") == [1]
 
 
 def delete_and_remove(managed: Managed) -> None:
     def new() -> SchemaRegistryClient:  # without what others have cached
         return client(managed, 1)
 
-    first, second = (
+    first_id, second_id = (
         new().register_schema("gone", avro(record(field(name, "int", default=0)))) for name in "ab"
     )
     assert new().delete_version("gone", 1) == 1
     assert new().get_versions("gone") == [2]
-    assert new().get_schema(first).schema_str, "data that was written with it can still be read"
+    assert new().get_schema(first_id).schema_str, "data that was written with it can still be read"
     assert code(new().delete_version, "gone", 1) == 40406
     assert new().delete_subject("gone") == [2]
     assert code(new().delete_subject, "gone") == 40404
     assert "gone" not in new().get_subjects()
     assert "gone" in new().get_subjects(deleted=True)
-    assert new().register_schema("gone", avro(record(field("a", "int", default=0)))) == first
+    assert new().register_schema("gone", avro(record(field("a", "int", default=0)))) == first_id
     assert new().get_latest_version("gone").version == 3
     assert code(new().delete_subject, "gone", permanent=True) == 40405
     assert new().delete_subject("gone") == [3]
     assert new().delete_subject("gone", permanent=True) == [1, 2, 3]
-    assert code(new().get_schema, second) == 40403
-    assert new().register_schema("gone", avro(record(field("c", "int", default=0)))) == second + 1
+    assert code(new().get_schema, second_id) == 40403
+    assert new().register_schema("gone", avro(record(field("c", "int", default=0)))) == second_id + 1
 
 
 def set_levels(managed: Managed) -> None:
-    first, two = client(managed, 0), client(managed, 1)
-    assert first.get_compatibility() == "BACKWARD"
-    assert code(first.get_compatibility, "s") == 40408
-    assert code(first.set_compatibility, "s", "SOMEHOW") == 42203
-    first.set_compatibility(level="FORWARD")
-    assert two.get_compatibility() == "FORWARD"
-    first.register_schema("s", avro(FIRST))
-    first.register_schema("s", avro(WITHOUT_DEFAULT))
-    assert code(first.register_schema, "s", avro(WITHOUT_PRICE)) == 409
-    two.set_compatibility("s", "FULL")
-    assert code(first.register_schema, "s", avro(FIRST.replace("double", "string"))) == 409
-    two.set_compatibility("s", "NONE")
-    first.register_schema("s", avro(WITHOUT_PRICE))
+    first_client, second_client = client(managed, 0), client(managed, 1)
+    assert first_client.get_compatibility() == "BACKWARD"
+    assert code(first_client.get_compatibility, "s") == 40408
+    assert code(first_client.set_compatibility, "s", "SOMEHOW") == 42203
+    first_client.set_compatibility(level="FORWARD")
+    assert second_client.get_compatibility() == "FORWARD"
+    first_client.register_schema("s", avro(FIRST))
+    first_client.register_schema("s", avro(WITHOUT_DEFAULT))
+    assert code(first_client.register_schema, "s", avro(WITHOUT_PRICE)) == 409
+    second_client.set_compatibility("s", "FULL")
+    assert code(first_client.register_schema, "s", avro(FIRST.replace("double", "string"))) == 409
+    second_client.set_compatibility("s", "NONE")
+    first_client.register_schema("s", avro(WITHOUT_PRICE))
     # Version 1 has a number where this has text, the newest one has nothing.
     changed_schema = record(field("id", "long"), field("price", "string", default=""))
-    two.set_compatibility("s", "BACKWARD_TRANSITIVE")
-    assert code(first.register_schema, "s", avro(changed_schema)) == 409
-    two.set_compatibility("s", "BACKWARD")
-    first.register_schema("s", avro(changed_schema))
-    assert first.get_versions("s") == [1, 2, 3, 4]
+    second_client.set_compatibility("s", "BACKWARD_TRANSITIVE")
+    assert code(first_client.register_schema, "s", avro(changed_schema)) == 409
+    second_client.set_compatibility("s", "BACKWARD")
+    first_client.register_schema("s", avro(changed_schema))
+    assert first_client.get_versions("s") == [1, 2, 3, 4]
 
 
 async def test_confluents_client_and_serializers_work_unchanged(managed: Managed) -> None:

@@ -47,17 +47,19 @@ def metric(instance: Normalize, name: str) -> float:
 async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kafka: str, log: Path) -> None:
     async with new_stream(kafka, pipe("p"), pipe("q"), pipe("strict", schema={"type": "array"})) as stream:
         path = b"/v1/pipes/p/events"
-        first = client_event(stream, b"a")
+        first_event = client_event(stream, b"a")
         sequences = {
-            "first": first,
+            "first": first_event,
             "again": client_event(stream, b"a", ce_traceparent=TRACE),
             "other data": client_event(stream, b"a", {"n": 2}),
             "other source": client_event(stream, b"a", ce_source=b"/other"),
             "other pipe": client_event(stream, b"a", name="q"),
             "other data again": client_event(stream, b"a", {"n": 2}),
             "first once more": client_event(stream, b"a"),
-            "copy of hifi's": first,
-            "replay": Record(first.key, first.value, [*first.headers, ("hifi_replay", b"1")]),
+            "copy of hifi's": first_event,
+            "replay": Record(
+                first_event.key, first_event.value, [*first_event.headers, ("hifi_replay", b"1")]
+            ),
             "made": client_event(stream, UUID7, ce_source=path),
             "made again": client_event(stream, UUID7, ce_source=path),
             "refused": client_event(stream, b"a", name="strict"),

@@ -72,8 +72,8 @@ async def test_events_of_a_next_revision_that_cannot_be_read_are_held_and_those_
     kafka: str, log: Path
 ) -> None:
     async with new_stream(kafka, pipe("people")) as stream:
-        current = pipe_record(pipe("people"), since=1, following=NextRevision(revision=2, share=5000))
-        await publish(kafka, stream.topics, [unreadable_body(MASKED, 2), current])
+        current_record = pipe_record(pipe("people"), since=1, following=NextRevision(revision=2, share=5000))
+        await publish(kafka, stream.topics, [unreadable_body(MASKED, 2), current_record])
         async with normalize(stream, log) as instance:
             await stream.put(
                 1,

@@ -239,14 +239,14 @@ async def test_every_event_arrives_in_order_through_restarts_and_kills_and_clean
 async def test_two_processes_share_the_partitions(kafka: str, log: Path, tmp_path: Path) -> None:
     async with (
         new_stream(kafka, pipe("p")) as stream,
-        normalize(stream, log) as first,
-        normalize(stream, tmp_path / "two") as two,
+        normalize(stream, log) as first_instance,
+        normalize(stream, tmp_path / "two") as second_instance,
     ):
         for partition in range(PARTITIONS):
             await stream.put(partition, *(stream.event("p", {}) for _ in range(100)))
         passed_records = await stream.read(stream.topics.normalized, 400)
-        assert await first.stop() == 0
+        assert await first_instance.stop() == 0
         await stream.put(0, *(stream.event("p", {}) for _ in range(100)))
         passed_records = await stream.read(stream.topics.normalized, 500)
-        assert await two.stop() == 0
+        assert await second_instance.stop() == 0
     assert max(Counter(ids(passed_records)).values()) == 1

@@ -82,10 +82,10 @@ async def test_positions_do_not_need_the_window_of_client_retries_nor_the_record
 
 async def test_a_replayed_event_of_a_source_passes(kafka: str, log: Path) -> None:
     async with new_stream(kafka, pipe("p")) as stream, normalize(stream, log) as instance:
-        first = source_record(stream, 1, 5)
+        first_record = source_record(stream, 1, 5)
         await stream.put(
             0,
-            first,
+            first_record,
             source_record(stream, 1, 6),
             source_record(stream, 1, 5, hifi_replay=b"1"),
             source_record(stream, 1, 7),

@@ -162,15 +162,15 @@ async def test_usage_is_exact_by_pipe_key_and_day_whoever_is_killed(kafka: str, 
                 else:
                     return
 
-    with ingest(kafka, stream.name, log) as first, observing(stream, log) as url:
+    with ingest(kafka, stream.name, log) as first_ingest, observing(stream, log) as url:
         for key, requests in (("first", 12), ("second", 5), ("third", 3)):
-            await sender.send(first.url, key, requests)
+            await sender.send(first_ingest.url, key, requests)
         await until_answering(url)
         await counted(url, Counter())  # then both are killed
-    with ingest(kafka, stream.name, log) as second:
-        await sender.send(second.url, "first", 4)
-        await sender.send(second.url, "third", 2)
-        assert second.stop() == 0, "it writes the last totals when it stops"
+    with ingest(kafka, stream.name, log) as second_ingest:
+        await sender.send(second_ingest.url, "first", 4)
+        await sender.send(second_ingest.url, "third", 2)
+        assert second_ingest.stop() == 0, "it writes the last totals when it stops"
     deliveries = await deliver(stream)
     with observing(stream, log) as url:
         await until_answering(url)

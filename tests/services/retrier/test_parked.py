@@ -146,11 +146,11 @@ async def test_a_retrier_that_is_killed_while_it_brings_deliveries_back_costs_no
                 event_id for partition in (0, 1) for event_id in await stream.send(900, partition=partition)
             ]
             await stream.at_least(stream.topics.parked, len(ids))
-            with process(stream, tmp_path / "1.log", "retrier", **settings) as first:
-                await first.ready()
+            with process(stream, tmp_path / "1.log", "retrier", **settings) as first_retrier:
+                await first_retrier.ready()
                 await set_state(stream, DestinationState.ACTIVE)
                 await until(lambda: len(outage.accepted) > 100)
-                first.stop(signal.SIGKILL)
+                first_retrier.stop(signal.SIGKILL)
             assert len(outage.accepted) < len(ids), "it was killed while it brought them back"
             with process(stream, tmp_path / "2.log", "retrier", **settings):
                 await until(lambda: set(ids) <= outage.accepted.keys())

@@ -82,9 +82,9 @@ def read_in_batches(
     """The records, each partition in the order of its list, in batches; offsets count from 0."""
     offsets = dict.fromkeys(range(PARTITIONS), 0) if start is None else dict(start)
     bounds = sorted({0, len(records), *(cut % (len(records) + 1) for cut in cuts)})
-    for first, end in itertools.pairwise(bounds):
+    for batch_start, batch_end in itertools.pairwise(bounds):
         reads: dict[int, PartitionRead] = {}
-        for record in records[first:end]:
+        for record in records[batch_start:batch_end]:
             partition_read = reads.setdefault(
                 record.partition,
                 PartitionRead(record.partition, offsets[record.partition], offsets[record.partition]),

@@ -61,18 +61,18 @@ async def test_instances_come_and_go_and_each_event_arrives_once_and_in_order(ka
     async with destination(a_moment) as receiver:
         await stream.publish(pipe(receiver.url))
         sent_ids: list[str] = []
-        first = await RunningEgest(stream).start()
+        first_egest = await RunningEgest(stream).start()
         load = asyncio.create_task(paced(stream, 4, 150, 4, sent_ids))
         await until(lambda: len(sent_ids) > 100)
-        second = await RunningEgest(stream).start()
+        second_egest = await RunningEgest(stream).start()
         await until(lambda: len(sent_ids) > 250)
-        await first.stop()
+        await first_egest.stop()
         await until(lambda: len(sent_ids) > 400)
-        third = await RunningEgest(stream).start()
-        await second.stop()
+        third_egest = await RunningEgest(stream).start()
+        await second_egest.stop()
         await load
         receipts = await stream.receipts(len(sent_ids))
-        await third.stop()
+        await third_egest.stop()
     assert Counter(receiver.ids) == Counter(sent_ids)
     assert outcomes(receipts) == ["delivered"] * len(sent_ids)
     for key in range(20):
@@ -207,11 +207,15 @@ async def test_copies_on_retry_out_are_dropped_and_further_passes_are_not(stream
     topic = stream.topics.retry_out
     async with destination() as receiver:
         async with running_egest(stream, pipe(receiver.url)):
-            first = [retried(first_record, 1, "200ms", 5), retried(second_record, 1, "200ms", 6)]
-            await stream.producer.send_and_wait(topic, 0, [*first, *first, retried(first_record, 1, "1s", 0)])
+            retried_records = [retried(first_record, 1, "200ms", 5), retried(second_record, 1, "200ms", 6)]
+            await stream.producer.send_and_wait(
+                topic, 0, [*retried_records, *retried_records, retried(first_record, 1, "1s", 0)]
+            )
             await stream.receipts(2)
         async with running_egest(stream):
-            await stream.producer.send_and_wait(topic, 0, [*first, retried(first_record, 2, "1s", 1)])
+            await stream.producer.send_and_wait(
+                topic, 0, [*retried_records, retried(first_record, 2, "1s", 1)]
+            )
             receipts = await stream.receipts(3)
     assert Counter(receiver.ids) == {"0": 2, "1": 1}
     assert sorted(receipt[PASS] for receipt in receipts) == ["1", "1", "2"]

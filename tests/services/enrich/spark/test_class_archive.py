@@ -44,8 +44,8 @@ def test_only_the_archives_used_last_stay_and_nothing_else_is_touched(cache: Pat
 
 def test_an_archive_that_a_jvm_is_started_with_counts_as_used(cache: Path) -> None:
     archives = make_archives(KEPT + 1)
-    oldest = archives[-1]
-    assert f"-XX:SharedArchiveFile={oldest} " in archive_options(oldest)
+    oldest_archive = archives[-1]
+    assert f"-XX:SharedArchiveFile={oldest_archive} " in archive_options(oldest_archive)
     assert remove_old_archives(cache) == [archives[-2]]
     assert archive_options(archives[-2]) == "", "a JVM starts without one that is gone"
 

@@ -27,11 +27,11 @@ async def test_a_quota_holds_over_two_processes_and_touches_no_other_pipe(kafka:
     limited_pipe = pipe(quota={"events": "400/s"})
     stream = await new_stream(kafka, limited_pipe, pipe("orders", "orders-key"))
     with (
-        ingest(kafka, stream.name, tmp_path / "a") as first,
-        ingest(kafka, stream.name, tmp_path / "b") as second,
+        ingest(kafka, stream.name, tmp_path / "a") as first_instance,
+        ingest(kafka, stream.name, tmp_path / "b") as second_instance,
     ):
-        fast_sender, slow_sender = Sender(first, 20), Sender(second, 5)
-        other_sender = Sender(first, 5, pipe_name="orders", key="orders-key")
+        fast_sender, slow_sender = Sender(first_instance, 20), Sender(second_instance, 5)
+        other_sender = Sender(first_instance, 5, pipe_name="orders", key="orders-key")
         async with (
             fast_sender.sending(connections=4, pause_s=0.02),
             slow_sender.sending(connections=2, pause_s=0.05),
@@ -51,9 +51,9 @@ async def test_a_quota_holds_over_two_processes_and_touches_no_other_pipe(kafka:
         assert int(retry_after_s or 0) >= 1
         assert problem["quota"] == {"of": "pipe", "unit": "events", "per_second": 400}
         labels = 'of="pipe",pipe="flights",unit="events"'
-        assert refused(first, labels) == fast_sender.statuses[429]
-        assert refused(second, labels) == slow_sender.statuses[429]
-        assert first.stop() == second.stop() == 0
+        assert refused(first_instance, labels) == fast_sender.statuses[429]
+        assert refused(second_instance, labels) == slow_sender.statuses[429]
+        assert first_instance.stop() == second_instance.stop() == 0
     reports = [orjson.loads(record.value) for record in await stream.accepted()]
     reported_refusals = sum(report["refused"].get("flights", 0) for report in reports)
     assert reported_refusals == fast_sender.statuses[429] + slow_sender.statuses[429]
@@ -72,14 +72,17 @@ async def test_a_key_above_its_bytes_is_refused_and_the_pipes_other_key_is_not(
     flights = flights.model_copy(update={"source": source})
     stream = await new_stream(kafka, flights)
     with ingest(kafka, stream.name, tmp_path / "log") as instance:
-        first, second = Sender(instance, 1, pad=5000), Sender(instance, 1, pad=5000, key="second")
-        async with first.sending(connections=1), second.sending(connections=1):
-            await until(lambda: first.statuses[429] > 3 and second.statuses[202] > 3)
-        assert first.statuses[202] >= 1
-        assert set(second.statuses) == {202}
-        assert first.refusals[0][1]["quota"] == {"of": "key", "unit": "bytes", "per_second": 1000}
-        assert "a-write-key" not in str(first.refusals), KEY
-        assert refused(instance, 'of="key",pipe="flights",unit="bytes"') == first.statuses[429]
+        first_sender, second_sender = (
+            Sender(instance, 1, pad=5000),
+            Sender(instance, 1, pad=5000, key="second"),
+        )
+        async with first_sender.sending(connections=1), second_sender.sending(connections=1):
+            await until(lambda: first_sender.statuses[429] > 3 and second_sender.statuses[202] > 3)
+        assert first_sender.statuses[202] >= 1
+        assert set(second_sender.statuses) == {202}
+        assert first_sender.refusals[0][1]["quota"] == {"of": "key", "unit": "bytes", "per_second": 1000}
+        assert "a-write-key" not in str(first_sender.refusals), KEY
+        assert refused(instance, 'of="key",pipe="flights",unit="bytes"') == first_sender.statuses[429]
 
 
 async def test_a_new_pipe_is_refused_above_its_cap_which_can_rise(kafka: str, tmp_path: Path) -> None:

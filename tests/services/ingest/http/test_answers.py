@@ -55,7 +55,9 @@ async def post(client: aiohttp.ClientSession, path: str, body: object, *headers:
 
 async def raw_record(stream: Stream, event_id: str) -> Any:
     """The record of an event on `raw`."""
-    (record,) = [r for r in await stream.raw() if dict(r.headers)["ce_id"] == event_id.encode()]
+    (record,) = [
+        candidate for candidate in await stream.raw() if dict(candidate.headers)["ce_id"] == event_id.encode()
+    ]
     return record
 
 
@@ -149,13 +151,15 @@ async def test_a_batch_is_taken_whole(client: aiohttp.ClientSession, stream: Str
     status, answer, _ = await post(client, "/v1/events", events, BEARER, BATCH)
     assert (status, answer["accepted"]) == (202, 250)
     assert answer["ids"] == [event["id"] for event in events]
-    records = [r for r in await stream.raw() if dict(r.headers)["ce_id"].startswith(b"batch")]
+    records = [
+        candidate for candidate in await stream.raw() if dict(candidate.headers)["ce_id"].startswith(b"batch")
+    ]
     assert len(records) == 250
     for key in {record.key for record in records}:
         records_of_key = [record for record in records if record.key == key]
         assert len({record.partition for record in records_of_key}) == 1
-        assert [orjson.loads(r.value)["n"] for r in records_of_key] == sorted(
-            orjson.loads(r.value)["n"] for r in records_of_key
+        assert [orjson.loads(record.value)["n"] for record in records_of_key] == sorted(
+            orjson.loads(record.value)["n"] for record in records_of_key
         )
 
 
@@ -195,7 +199,7 @@ async def test_plain_objects_arrays_and_lines_become_events(
         status, answer, _ = await post(client, PLAIN, body, BEARER, headers)
         assert (status, answer["accepted"]) == (202, count)
         ids += answer["ids"]
-    records = {dict(r.headers)["ce_id"].decode(): r for r in await stream.raw()}
+    records = {dict(record.headers)["ce_id"].decode(): record for record in await stream.raw()}
     assert [records[event_id].value for event_id in ids] == [
         b'{"p": 1.0}',
         b'{"p": 2}',

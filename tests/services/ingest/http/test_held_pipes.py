@@ -93,8 +93,8 @@ async def test_a_pipe_that_was_never_read_answers_503_to_every_key_that_may_be_i
 
 async def test_a_next_revision_that_cannot_be_read_holds_its_pipe(kafka: str, tmp_path: Path) -> None:
     stream = await new_stream(kafka, pipe(), pipe("orders", "orders-key"))
-    current = pipe_record(pipe(), since=1, following=NextRevision(revision=2, share=100))
-    await publish(kafka, stream.topics, [unreadable_body(pipe(), 2), current])
+    current_record = pipe_record(pipe(), since=1, following=NextRevision(revision=2, share=100))
+    await publish(kafka, stream.topics, [unreadable_body(pipe(), 2), current_record])
     with ingest(kafka, stream.name, tmp_path / "log") as instance:
         assert (await post(instance, "/v1/events", KEY))[0] == 503
         assert (await post(instance, "/v1/events", "orders-key"))[0] == 202

@@ -37,23 +37,26 @@ class Model(RuleBasedStateMachine):
             original = self.passed_fingerprints[-1 - copy_of]
             fingerprint = original._replace(at_ms=self.now_ms, offset=self.offset)
         same_id = [
-            first
-            for first in self.passed_fingerprints
-            if first.key == fingerprint.key and fingerprint.at_ms - first.at_ms <= WINDOW_MS
+            earlier
+            for earlier in self.passed_fingerprints
+            if earlier.key == fingerprint.key and fingerprint.at_ms - earlier.at_ms <= WINDOW_MS
         ]
-        newest = same_id[-1:]
-        same_content = [first for first in same_id if first.data == fingerprint.data]
-        superseded = [first for first in same_content if first not in newest]
+        newest_with_id = same_id[-1:]
+        same_content = [earlier for earlier in same_id if earlier.data == fingerprint.data]
+        superseded = [earlier for earlier in same_content if earlier not in newest_with_id]
         copies = [
-            first
-            for first in [*(same_content[-1:] if same_content[-1:] == newest else []), *superseded[-1:]]
-            if first.identity == fingerprint.identity
+            earlier
+            for earlier in [
+                *(same_content[-1:] if same_content[-1:] == newest_with_id else []),
+                *superseded[-1:],
+            ]
+            if earlier.identity == fingerprint.identity
         ]
         repetition, offset = self.window.check(fingerprint)
         if copies:
             assert (repetition, offset) == (Repetition.COPY, copies[0].offset)
-        elif newest and newest[0].data == fingerprint.data:
-            assert (repetition, offset) == (Repetition.REPEATED, newest[0].offset)
+        elif newest_with_id and newest_with_id[0].data == fingerprint.data:
+            assert (repetition, offset) == (Repetition.REPEATED, newest_with_id[0].offset)
         else:
             assert repetition is (Repetition.REUSED_ID if same_id else Repetition.NEW)
             assert offset == fingerprint.offset
@@ -73,7 +76,9 @@ class Model(RuleBasedStateMachine):
         """Expired fingerprints are removed."""
         self.window.expire(self.now_ms)
         recent_fingerprints = [
-            first for first in self.passed_fingerprints if first.at_ms >= self.now_ms - WINDOW_MS * 9 // 8
+            earlier
+            for earlier in self.passed_fingerprints
+            if earlier.at_ms >= self.now_ms - WINDOW_MS * 9 // 8
         ]
         assert len(self.window) <= 2 * len(recent_fingerprints)
 
@@ -99,10 +104,10 @@ def test_a_shortened_window_recognizes_events_for_the_time_it_reports(
     for _ in range(times):
         window.shorten()
     covered_ms = window.covered_ms(now_ms)
-    for first in fingerprints:
-        if now_ms - first.at_ms < covered_ms:
-            repeated = first._replace(identity=1000, at_ms=now_ms, offset=1000)
-            assert window.check(repeated) == (Repetition.REPEATED, first.offset)
+    for earlier in fingerprints:
+        if now_ms - earlier.at_ms < covered_ms:
+            repeated = earlier._replace(identity=1000, at_ms=now_ms, offset=1000)
+            assert window.check(repeated) == (Repetition.REPEATED, earlier.offset)
     assert window.covered_ms(now_ms + 2 * WINDOW_MS) == WINDOW_MS, (
         "the window is complete again after its length has passed"
     )

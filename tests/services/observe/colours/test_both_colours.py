@@ -44,10 +44,13 @@ class Both:
         self, blue_url: str, green_url: str, stats: str = "", state: ColourState = ColourState.ACTIVE
     ) -> None:
         """Write the record of the colours; `stats`: path of the front's socket; `state`: of green."""
-        first = Colour(7500, ColourState.ACTIVE, (), blue_url)
-        second = Colour(2500, state, (), green_url)
+        blue_colour = Colour(7500, ColourState.ACTIVE, (), blue_url)
+        green_colour = Colour(2500, state, (), green_url)
         colours = Colours(
-            {"blue": first, "green": second}, (FrontAddress("http://127.0.0.1:9", stats),), 1, "test"
+            {"blue": blue_colour, "green": green_colour},
+            (FrontAddress("http://127.0.0.1:9", stats),),
+            1,
+            "test",
         )
         producer = Producer(self.kafka, "test")
         await producer.start()

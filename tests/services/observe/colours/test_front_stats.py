@@ -90,15 +90,15 @@ def test_a_front_that_cannot_be_read_is_silent_for_the_rest_of_the_minute() -> N
 
 
 def test_two_fronts_are_counted_together_and_silent_only_when_both_are() -> None:
-    first, second = FrontMinutes(), FrontMinutes()
+    first_front, second_front = FrontMinutes(), FrontMinutes()
     for now_s in (599, 601, 650, 661):
-        first.take(FrontCounters(10 * now_s, now_s, 2, 1), now_s)
-    assert sum_of_fronts([first.of(10), second.of(10)]) is None
+        first_front.take(FrontCounters(10 * now_s, now_s, 2, 1), now_s)
+    assert sum_of_fronts([first_front.of(10), second_front.of(10)]) is None
     for now_s in (599, 601, 611, 661):
-        second.take(FrontCounters(now_s, 3, 2, 1), now_s)
+        second_front.take(FrontCounters(now_s, 3, 2, 1), now_s)
     for now_s in range(612, 640):
-        second.miss(now_s)
-    first_counts, second_counts = first.of(10), second.of(10)
+        second_front.miss(now_s)
+    first_counts, second_counts = first_front.of(10), second_front.of(10)
     assert first_counts is not None
     assert second_counts is not None
     assert (first_counts["gap_s"], second_counts["gap_s"]) == (49, 49)

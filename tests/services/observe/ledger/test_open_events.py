@@ -171,14 +171,14 @@ class Watcher:
 
     def accept(self, count: int) -> None:
         """Events that were accepted a while ago, and are acknowledged now."""
-        first = len(self.mesh.logs["raw"])
+        first_offset = len(self.mesh.logs["raw"])
         delay_ms = self.chance.choice((0, 3, 2_000))
         self.mesh.now_ms -= delay_ms
         self.mesh.accept(count)
         self.mesh.now_ms += delay_ms
-        for row in self.mesh.logs["raw"][first:]:
+        for row in self.mesh.logs["raw"][first_offset:]:
             row.timestamp = self.mesh.now_ms
-        self.truth.acknowledge(first)
+        self.truth.acknowledge(first_offset)
 
 
 def run(  # noqa: C901, PLR0912 - one case for each thing that may happen
@@ -294,8 +294,8 @@ class Reader:
 def test_an_event_that_follows_within_the_same_time_is_not_taken_for_settled() -> None:
     reader = Reader()
     reader.ask_end(1)
-    first = reader.read("a", "b")
-    reader.deliver("a", first)
+    first_sequence = reader.read("a", "b")
+    reader.deliver("a", first_sequence)
     assert reader.settled_s() == {"b": 1}
     reader.read("a", "b")
     reader.ask_end(2)

@@ -206,9 +206,9 @@ def test_days_have_the_states_and_counts_of_their_minutes_when_these_are_no_long
         share = minute_share(minute, lost_count=lost_counts[minute], at_us=at_us[minute])
         store.take(record_keys.part("flights", minute, 0), share)
 
-    first = FIRST + DAY_MINUTES - 100
-    for minute in range(first, first + 300):
-        if draw.random() < 0.9 or minute == first:
+    first_minute = FIRST + DAY_MINUTES - 100
+    for minute in range(first_minute, first_minute + 300):
+        if draw.random() < 0.9 or minute == first_minute:
             write(minute)
         if draw.random() < 0.2:
             write(draw.choice([earlier for earlier in lost_counts if earlier > minute - 50]))
@@ -224,7 +224,7 @@ def test_days_have_the_states_and_counts_of_their_minutes_when_these_are_no_long
         expected = {
             minute: ("down", True) if number else ("up", False) for minute, number in lost_counts.items()
         }
-        assert states == dict.fromkeys(range(first, first + 300), ("unknown", False)) | expected
+        assert states == dict.fromkeys(range(first_minute, first_minute + 300), ("unknown", False)) | expected
         for number in (DAY, DAY + 1):
             minutes_of_day = [minute for minute in lost_counts if minute // DAY_MINUTES == number]
             assert days[number].counts["in"] == 10 * len(minutes_of_day)

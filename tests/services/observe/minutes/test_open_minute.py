@@ -68,11 +68,11 @@ def test_the_partitions_of_a_minute_are_added_up(partition_counts: list[tuple[in
 
 
 def test_only_minutes_that_changed_are_reported_again() -> None:
-    reporter, first, second = OpenMinuteReporter(), pipe_minute(7), pipe_minute(8)
-    assert [row["minute"] for row in reporter.report([first, second])] == [8, 7]
-    assert reporter.report([first, second]) == []
-    second.span("raw", 9)
-    assert [row["minute"] for row in reporter.report([first, second])] == [8]
+    reporter, first_minute, second_minute = OpenMinuteReporter(), pipe_minute(7), pipe_minute(8)
+    assert [row["minute"] for row in reporter.report([first_minute, second_minute])] == [8, 7]
+    assert reporter.report([first_minute, second_minute]) == []
+    second_minute.span("raw", 9)
+    assert [row["minute"] for row in reporter.report([first_minute, second_minute])] == [8]
 
 
 def test_an_instance_that_starts_late_gets_every_open_minute_in_the_end() -> None:

@@ -132,11 +132,11 @@ def test_a_field_that_goes_missing_has_drifted() -> None:
     mesh.run(60, lambda rng: rng.choice("aaaabbc"), lambda _: 100)
     mesh.run(11, lambda rng: rng.choice(["a", "a", "a", "a", "b", "b", NOTHING]), lambda _: 100)
     assert mesh.state == DRIFTED
-    last = mesh.tracker.of("p")[0].json()["buckets"][-1]
-    assert last["label"] == "missing or null"
-    assert last["reference_share"] is not None
-    assert last["window_share"] is not None
-    assert last["reference_share"] < 0.05 < last["window_share"]
+    last_bucket = mesh.tracker.of("p")[0].json()["buckets"][-1]
+    assert last_bucket["label"] == "missing or null"
+    assert last_bucket["reference_share"] is not None
+    assert last_bucket["window_share"] is not None
+    assert last_bucket["reference_share"] < 0.05 < last_bucket["window_share"]
 
 
 def test_another_declaration_starts_the_comparison_anew() -> None:

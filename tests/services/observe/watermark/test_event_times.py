@@ -92,16 +92,16 @@ class Observes:
 
     def accept(self, partition: int, count: int) -> None:
         mesh = self.meshes[partition]
-        first = len(mesh.logs["raw"])
+        first_offset = len(mesh.logs["raw"])
         mesh.accept(count)
-        for row in mesh.logs["raw"][first:]:
+        for row in mesh.logs["raw"][first_offset:]:
             headers = fields(row.headers)
             event, pipe = id_of(headers), headers[PIPE].decode()
             time_us = min(parse_us(headers[TIME]), int(headers[ACCEPTED]))
             self.times_us[event] = time_us
             if time_us < max(self.latest.get((pipe, name), (0, 0))[0] for name in DESTINATIONS):
                 self.arrived_late.add(event)
-        self.truths[partition].acknowledge(first)
+        self.truths[partition].acknowledge(first_offset)
 
     def ask_end(self, partition: int) -> None:
         instance, ledger = self.instances[self.owner[partition]], self.ledger(partition)
