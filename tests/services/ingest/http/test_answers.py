@@ -179,7 +179,7 @@ async def test_one_bad_event_of_a_batch_refuses_all_and_every_bad_index_is_named
     assert answer["bad"] == 3
     assert "id is missing" in answer["events"][0]["detail"]
     assert answer["events"][1]["pointer"] == "/specversion"
-    assert not [r for r in await stream.raw() if dict(r.headers)["ce_id"].startswith(b"whole")]
+    assert not [record for record in await stream.raw() if dict(record.headers)["ce_id"].startswith(b"whole")]
 
 
 async def test_an_empty_batch_is_no_error(client: aiohttp.ClientSession) -> None:

@@ -237,10 +237,10 @@ def test_days_have_the_states_and_counts_of_their_minutes_when_these_are_no_long
 def test_ids_keep_the_names_that_were_looked_up_and_are_gone_with_the_loss() -> None:
     store = MinuteStore()
     merger = owner(store)
-    share, key = record_keys.part("flights", FIRST, 0), record_keys.ids("flights", FIRST)
-    store.take(share, minute_share(FIRST, lost_count=2))
+    share_key, ids_key = record_keys.part("flights", FIRST, 0), record_keys.ids("flights", FIRST)
+    store.take(share_key, minute_share(FIRST, lost_count=2))
     close(store, FIRST)
-    named_ids = NamedIds.load(dict(merger.merge("flights"))[key] or {})
+    named_ids = NamedIds.load(dict(merger.merge("flights"))[ids_key] or {})
     assert (named_ids.lost_count, [event.sequence for event in named_ids.lost], named_ids.looked_up) == (
         2,
         [0, 1],
@@ -249,12 +249,12 @@ def test_ids_keep_the_names_that_were_looked_up_and_are_gone_with_the_loss() -> 
     looked_up_ids = replace(
         named_ids, names={event.identity: f"id-{event.sequence}" for event in named_ids.lost}, looked_up=True
     )
-    store.take(key, orjson.dumps(looked_up_ids.dump()))
-    store.take(share, minute_share(FIRST, lost_count=1, at_us=(FIRST + 20) * 60_000_000))
-    amended_ids = NamedIds.load(dict(merger.merge("flights"))[key] or {})
+    store.take(ids_key, orjson.dumps(looked_up_ids.dump()))
+    store.take(share_key, minute_share(FIRST, lost_count=1, at_us=(FIRST + 20) * 60_000_000))
+    amended_ids = NamedIds.load(dict(merger.merge("flights"))[ids_key] or {})
     assert (dict(amended_ids.names), amended_ids.looked_up) == ({f"{'a' * 16}:0": "id-0"}, True)
-    store.take(share, minute_share(FIRST, lost_count=0, at_us=(FIRST + 30) * 60_000_000))
-    assert dict(merger.merge("flights"))[key] is None
+    store.take(share_key, minute_share(FIRST, lost_count=0, at_us=(FIRST + 30) * 60_000_000))
+    assert dict(merger.merge("flights"))[ids_key] is None
     assert not store.ids["flights"]
 
 
