@@ -42,10 +42,10 @@ PAGE = b"GET /sign-in HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @dataclass(frozen=True)
 class Target:
-    """A server, and what good clients ask."""
+    """A server, and the request of good clients."""
 
     port: int
-    good: bytes
+    good_request: bytes
     status: bytes
     idle: int
     trusted: ssl.SSLContext | None = None
@@ -59,7 +59,7 @@ Attack = Callable[[Target, asyncio.Event], Awaitable[None]]
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
-    """Read an answer; its head."""
+    """Read an answer; returns its head."""
     head = await reader.readuntil(b"\r\n\r\n")
     lines = (line.partition(b":") for line in head.lower().split(b"\r\n"))
     await reader.readexactly(next(int(value) for name, _, value in lines if name == b"content-length"))
@@ -67,20 +67,20 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
 
 
 async def p95_ms(target: Target) -> float:
-    """That of single requests, one after the other, over one connection; each must be answered."""
+    """The 95th percentile of single requests, one after the other, over one connection; each must be answered."""
     reader, writer = await target.connect()
     took_ms = []
     for _ in range(REQUESTS):
-        began = time.perf_counter()
-        writer.write(target.good)
+        start_s = time.perf_counter()
+        writer.write(target.good_request)
         head = await answer(reader)
         assert head.split(b" ")[1] == target.status, head
-        took_ms.append((time.perf_counter() - began) * 1000)
+        took_ms.append((time.perf_counter() - start_s) * 1000)
     writer.close()
     return sorted(took_ms)[int(len(took_ms) * 0.95)]
 
 
-async def idle(target: Target, under_way: asyncio.Event) -> None:
+async def idle(target: Target, attack_started: asyncio.Event) -> None:
     """Keep many connections open that have had an answer and send nothing more."""
     writers = []
 
@@ -93,49 +93,54 @@ async def idle(target: Target, under_way: asyncio.Event) -> None:
     try:
         for _ in range(target.idle // ATTACKERS):
             await asyncio.gather(*(connect() for _ in range(ATTACKERS)))
-        under_way.set()
+        attack_started.set()
         await asyncio.Event().wait()
     finally:
         for writer in writers:
             writer.transport.abort()
 
 
-async def dribble(target: Target, under_way: asyncio.Event, head: bytes, part: bytes) -> None:
-    """Send the head, then a part every 200 ms, until the server closes; then again."""
+async def dribble(target: Target, attack_started: asyncio.Event, head: bytes, repeated_bytes: bytes) -> None:
+    """Send the head, then `repeated_bytes` every 200 ms, until the server closes; then again."""
     while True:
         with contextlib.suppress(OSError):
             _, writer = await target.connect()
             writer.write(head)
             while not writer.is_closing():
-                writer.write(part)
+                writer.write(repeated_bytes)
                 await writer.drain()
-                under_way.set()
+                attack_started.set()
                 await asyncio.sleep(PAUSE_S)
         await asyncio.sleep(PAUSE_S)
 
 
-async def slow_heads(target: Target, under_way: asyncio.Event) -> None:
-    await dribble(target, under_way, b"POST /v1/pipes/flights/events HTTP/1.1\r\nHost: x\r\n", b"X")
+async def slow_heads(target: Target, attack_started: asyncio.Event) -> None:
+    await dribble(target, attack_started, b"POST /v1/pipes/flights/events HTTP/1.1\r\nHost: x\r\n", b"X")
 
 
-async def slow_bodies(target: Target, under_way: asyncio.Event) -> None:
+async def slow_bodies(target: Target, attack_started: asyncio.Event) -> None:
     await dribble(
-        target, under_way, POST + b"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n[", b" "
+        target,
+        attack_started,
+        POST + b"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n[",
+        b" ",
     )
 
 
-async def header_floods(target: Target, under_way: asyncio.Event) -> None:
-    await dribble(target, under_way, b"GET / HTTP/1.1\r\nHost: x\r\n", b"X-Flood: %s\r\n" % (b"x" * 8000))
+async def header_floods(target: Target, attack_started: asyncio.Event) -> None:
+    await dribble(
+        target, attack_started, b"GET / HTTP/1.1\r\nHost: x\r\n", b"X-Flood: %s\r\n" % (b"x" * 8000)
+    )
 
 
 @contextlib.asynccontextmanager
 async def attacked(target: Target, attack: Attack, count: int) -> AsyncIterator[None]:
     """Run attackers while the block runs, which begins when all are under way; one that ends is a failure."""
-    started = [asyncio.Event() for _ in range(count)]
-    attackers = [asyncio.ensure_future(attack(target, under_way)) for under_way in started]
+    start_events = [asyncio.Event() for _ in range(count)]
+    attackers = [asyncio.ensure_future(attack(target, attack_started)) for attack_started in start_events]
     try:
         async with asyncio.timeout(WITHIN_S):
-            await asyncio.gather(*(under_way.wait() for under_way in started))
+            await asyncio.gather(*(attack_started.wait() for attack_started in start_events))
         yield
         assert not any(attacker.done() for attacker in attackers)
     finally:
@@ -145,7 +150,7 @@ async def attacked(target: Target, attack: Attack, count: int) -> AsyncIterator[
 
 
 def most_connections() -> int:
-    """Those that HAProxy takes, of which each may need two files, with some left for others."""
+    """Connections that HAProxy takes, of which each may need two files, with some left for others."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2 - 500
 
 
@@ -154,7 +159,7 @@ class Servers:
 
     Args:
         kafka: bootstrap servers.
-        folder: for their files.
+        folder: the folder of their files.
         tls: whether they take TLS only.
     """
 
@@ -231,11 +236,11 @@ class Servers:
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """This process and those that it starts may open as many files as it is allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 2 * IDLE), hard))
+    """Raise the limit of open files of this process and of those that it starts."""
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard_limit, 2 * IDLE), hard_limit))
     yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft_limit, hard_limit))
 
 
 @pytest.mark.more  # a comparison of times; the limits themselves: tests/libs/runtime/http/test_limits.py
@@ -251,11 +256,13 @@ async def test_a_good_sender_is_answered_as_fast_as_before(
     kafka: str, tmp_path: Path, server: str, tls: bool, attack: Attack, count: int
 ) -> None:
     servers = Servers(kafka, tmp_path, tls=tls)
-    starting = {"ingest": servers.ingest, "front": servers.front}.get(server)
-    async with starting() if starting else servers.console(server) as target:
+    start_server = {"ingest": servers.ingest, "front": servers.front}.get(server)
+    async with start_server() if start_server else servers.console(server) as target:
         await p95_ms(target)  # warm
-        before = await p95_ms(target)
+        before_ms = await p95_ms(target)
         async with attacked(target, attack, count):
-            during = sorted([await p95_ms(target) for _ in range(3)])[1]
-        after = await p95_ms(target)
-    assert during <= LIMIT * max(before, after), f"p95 {before:.1f} ms before, {during:.1f} ms during"
+            during_ms = sorted([await p95_ms(target) for _ in range(3)])[1]
+        after_ms = await p95_ms(target)
+    assert during_ms <= LIMIT * max(before_ms, after_ms), (
+        f"p95 {before_ms:.1f} ms before, {during_ms:.1f} ms during"
+    )

@@ -195,7 +195,7 @@ def test_each_route_has_a_row(name: str) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 async def test_each_route_lets_in_its_roles_and_nobody_else(name: str) -> None:
-    wrong = []
+    violations = []
     connector = aiohttp.TCPConnector(force_close=True)  # a handler that fails ends its connection
     async with served(name) as url, aiohttp.ClientSession(connector=connector) as session:
 
@@ -205,39 +205,39 @@ async def test_each_route_lets_in_its_roles_and_nobody_else(name: str) -> None:
             ) as answer:
                 return answer.status, answer.headers.get("location", "").partition("=")[0]
 
-        for route, needed in TABLES[name].items():
-            if needed == PUBLIC:
+        for route, required_role in TABLES[name].items():
+            if required_role == PUBLIC:
                 if route.startswith("GET") and (await status(route, {}))[0] not in (200, 404):
-                    wrong.append(f"{route} is refused")
+                    violations.append(f"{route} is refused")
                 continue
             is_page = route.partition(" ")[2] in PAGES[name]
             refusal = (303, "/sign-in?next") if is_page else (401, "")
-            strangers: tuple[dict[str, str], ...] = (
+            invalid_credentials: tuple[dict[str, str], ...] = (
                 {},
                 {"authorization": "Bearer wrong"},
                 {"cookie": "hifi-session-1=wrong"},
             )
-            wrong += [
+            violations += [
                 f"{route} with {headers}: {answered}"
-                for headers in strangers
+                for headers in invalid_credentials
                 if (answered := await status(route, headers)) != refusal
             ]
-            wrong += [
+            violations += [
                 f"{route} by {role.value}: {answered}"
                 for role in Role
                 if ((answered := await status(route, as_principal(role.value)))[0] not in (303, 401, 403))
-                is not role.includes(Role(needed))
+                is not role.includes(Role(required_role))
             ]
             if "{pipe}" in route and (answered := await status(route, as_principal("other")))[0] != 403:
-                wrong.append(f"{route} by an operator of other pipes: {answered}")
-    assert wrong == []
+                violations.append(f"{route} by an operator of other pipes: {answered}")
+    assert violations == []
 
 
 async def test_the_registry_takes_name_and_token_as_basic_authentication() -> None:
     async with served("manage") as url, aiohttp.ClientSession() as session:
-        for user, allowed in (("viewer", True), ("admin", False)):
+        for user, is_allowed in (("viewer", True), ("admin", False)):
             text = base64.b64encode(f"{user}:token-of-viewer".encode()).decode()
             async with session.get(
                 url + "/registry/schemas/types", headers={"authorization": f"Basic {text}"}
             ) as answer:
-                assert (answer.status == 200) is allowed
+                assert (answer.status == 200) is is_allowed

@@ -7,10 +7,10 @@ def test_the_next_reader_gives_events_that_it_reads_again_their_first_times() ->
     times = AcceptedTimes()
     times.extend(10, 1_000)
     times.extend(25, 2_000)
-    again = AcceptedTimes(times.text_from(5))
-    assert [again.at(position) for position in (5, 9, 10, 24, 25)] == [1_000, 1_000, 2_000, 2_000, None]
-    again.extend(30, 3_000)
-    assert again.at(25) == 3_000
+    next_times = AcceptedTimes(times.text_from(5))
+    assert [next_times.at(position) for position in (5, 9, 10, 24, 25)] == [1_000, 1_000, 2_000, 2_000, None]
+    next_times.extend(30, 3_000)
+    assert next_times.at(25) == 3_000
 
 
 def test_times_of_committed_events_are_dropped() -> None:

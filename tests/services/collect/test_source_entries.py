@@ -10,7 +10,7 @@ from hifi_collect.settings import CollectSettings
 
 async def test_a_reader_that_was_replaced_writes_nothing(kafka: str) -> None:
     settings = CollectSettings(kafka=kafka, stream=await create_stream(kafka))
-    first, second, other = (
+    first, second, other_source = (
         SourceEntries(settings, pipe, source)
         for pipe, source in (("orders", "sql/a"), ("orders", "sql/a"), ("orders", "sql/b"))
     )
@@ -25,12 +25,12 @@ async def test_a_reader_that_was_replaced_writes_nothing(kafka: str) -> None:
             await first.keep({"rows": {"n": 3}})
         assert first.entries == second.entries
         await second.keep({"rows": {"n": 4}})
-        await other.take_over()
-        assert other.entries == {}, "another source of the pipe begins again"
+        await other_source.take_over()
+        assert other_source.entries == {}, "another source of the pipe begins again"
         await first.take_over()
         assert first.entries == {"rows": {"n": 4}, "o/2": [2]}
         with pytest.raises(Fenced):
             await second.keep({"rows": {"n": 5}})
     finally:
-        for entries in (first, second, other):
+        for entries in (first, second, other_source):
             await entries.stop()

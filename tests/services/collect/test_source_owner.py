@@ -46,8 +46,8 @@ async def test_only_the_colour_with_the_larger_share_reads_and_the_other_one_goe
             _, ports[name] = await stream.start(
                 "collect", colours=control.control, colour=name, instance=f"collect-{name}"
             )
-        warned = "sources are not read here but by blue"
-        await until(lambda: warned in str(readyz(ports["green"])[1]))
+        warning_text = "sources are not read here but by blue"
+        await until(lambda: warning_text in str(readyz(ports["green"])[1]))
         await stream.put(range(RECORDS))
         await stream.read(stream.topics.raw, lambda records: len(ids_of(records)) == RECORDS)
         await write(stream, control, 0)
@@ -63,7 +63,7 @@ async def test_only_the_colour_with_the_larger_share_reads_and_the_other_one_goe
 async def test_the_other_colour_repeats_three_batches_of_a_partition_at_most_when_the_reading_one_is_killed(
     kafka: str, log: Path
 ) -> None:
-    """As many on any machine, in a topic without a pause: of Kafka as of Debezium, which has one partition."""
+    """The number is the same on any machine, for topics of Kafka and for the one partition of Debezium."""
     async with collected_stream(kafka, log) as stream:
         control = ControlTopics(f"{stream.topics.stream}-control")
         await create_topics(kafka, control, partitions=1, replication=1)
@@ -77,11 +77,13 @@ async def test_the_other_colour_repeats_three_batches_of_a_partition_at_most_whe
         await stream.publish(stream.pipe())
         await stream.read(stream.topics.raw, lambda records: len(records) > BACKLOG // 10)
         await stream.kill(processes["blue"])
-        begun = len(ids_of(await stream.all(stream.topics.raw)))
+        events_before_kill = len(ids_of(await stream.all(stream.topics.raw)))
         await write(stream, control, 0)
         raw = await stream.read(stream.topics.raw, lambda records: len(ids_of(records)) == BACKLOG)
         counts = Counter(fields(record)["ce_id"] for record in raw)
-        repeated = Counter(name.rsplit(b"/", 1)[0] for name, count in counts.items() if count > 1)
-        print(f"{repeated.total()} of {begun} events were read again: {sorted(repeated.values())}")
+        repeat_counts = Counter(name.rsplit(b"/", 1)[0] for name, count in counts.items() if count > 1)
+        print(
+            f"{repeat_counts.total()} of {events_before_kill} events were read again: {sorted(repeat_counts.values())}"
+        )
         assert max(counts.values()) <= 2
-        assert all(count <= MOST_REPEATED for count in repeated.values())
+        assert all(count <= MOST_REPEATED for count in repeat_counts.values())

@@ -14,11 +14,11 @@ WITHIN_S = 20
 
 
 class Registry:
-    """What readers ask of the registry."""
+    """The part of the registry that readers use."""
 
     def __init__(self) -> None:
         self.pipes: dict[str, Pipe] = {}
-        self.changed: Any = None
+        self.listener: Any = None
 
     def all(self) -> list[PipeRevision]:
         return [PipeRevision(pipe, 0) for pipe in self.pipes.values()]
@@ -27,7 +27,7 @@ class Registry:
         """Every record can be read."""
 
     def on_change(self, listener: Any) -> None:
-        self.changed = listener
+        self.listener = listener
 
     def publish(self, name: str, topic: str | None) -> None:
         """Publish a pipe, or delete it."""
@@ -39,44 +39,44 @@ class Registry:
             self.pipes[name] = Pipe.model_validate(
                 {"pipe": name, "source": source, "destinations": destinations}
             )
-        self.changed()
+        self.listener()
 
 
 class Readers(SourceReaders):
-    """Note which sources are read; those of the pipe `slow` end when they may."""
+    """Readers that note which sources are read; those of the pipe `slow` end when they may."""
 
     def __init__(self, registry: Registry, lifetime: Lifetime) -> None:
-        nothing: Any = None
+        unused: Any = None
         owner: Any = SimpleNamespace(reads=True)
-        super().__init__(lifetime, nothing, registry, nothing, owner, nothing)  # type: ignore[arg-type]
+        super().__init__(lifetime, unused, registry, unused, owner, unused)  # type: ignore[arg-type]
         self.may_end = asyncio.Event()
-        self.read: set[str] = set()
-        self.begun = list[str]()
-        self.noted = asyncio.Condition()
+        self.read_topics: set[str] = set()
+        self.started_topics = list[str]()
+        self.topics_changed = asyncio.Condition()
 
     async def _read(self, reader: Any, pipe: str) -> None:
         topic = reader.source.topic
-        async with self.noted:
-            self.read.add(topic)
-            self.begun.append(topic)
-            self.noted.notify_all()
+        async with self.topics_changed:
+            self.read_topics.add(topic)
+            self.started_topics.append(topic)
+            self.topics_changed.notify_all()
         await reader.stopping.wait()
         if pipe == "slow":
             await self.may_end.wait()
-        async with self.noted:
-            self.read.remove(topic)
-            self.noted.notify_all()
+        async with self.topics_changed:
+            self.read_topics.remove(topic)
+            self.topics_changed.notify_all()
 
     async def reads(self, *topics: str) -> None:
         """Wait until these topics are read, and no others."""
-        async with asyncio.timeout(WITHIN_S), self.noted:
-            await self.noted.wait_for(lambda: self.read == set(topics))
+        async with asyncio.timeout(WITHIN_S), self.topics_changed:
+            await self.topics_changed.wait_for(lambda: self.read_topics == set(topics))
 
 
 async def test_a_reader_that_takes_long_to_end_holds_up_its_own_pipe_only() -> None:
     registry, lifetime = Registry(), Lifetime(Health("collect", "i"))
     readers = Readers(registry, lifetime)
-    running = asyncio.create_task(readers.run())
+    readers_task = asyncio.create_task(readers.run())
     await asyncio.sleep(0)
     registry.publish("slow", "first")
     await readers.reads("first")
@@ -85,22 +85,22 @@ async def test_a_reader_that_takes_long_to_end_holds_up_its_own_pipe_only() -> N
     await readers.reads("first", "quick")
     registry.publish("other", None)
     await readers.reads("first")
-    assert "second" not in readers.begun, "a pipe has one reader at a time"
+    assert "second" not in readers.started_topics, "a pipe has one reader at a time"
     readers.may_end.set()
     await readers.reads("second")
     registry.publish("slow", "first")
     await readers.reads("first")
     lifetime.stop()
     async with asyncio.timeout(WITHIN_S):
-        await running
-    assert readers.read == set()
-    assert readers.begun == ["first", "quick", "second", "first"]
+        await readers_task
+    assert readers.read_topics == set()
+    assert readers.started_topics == ["first", "quick", "second", "first"]
 
 
 async def test_a_source_that_is_declared_as_before_while_it_ends_is_read_again() -> None:
     registry, lifetime = Registry(), Lifetime(Health("collect", "i"))
     readers = Readers(registry, lifetime)
-    running = asyncio.create_task(readers.run())
+    readers_task = asyncio.create_task(readers.run())
     registry.publish("slow", "first")
     await readers.reads("first")
     registry.publish("slow", None)
@@ -108,8 +108,8 @@ async def test_a_source_that_is_declared_as_before_while_it_ends_is_read_again()
     await readers.reads("first", "quick")
     registry.publish("slow", "first")
     readers.may_end.set()
-    async with asyncio.timeout(WITHIN_S), readers.noted:
-        await readers.noted.wait_for(lambda: readers.begun.count("first") == 2)
+    async with asyncio.timeout(WITHIN_S), readers.topics_changed:
+        await readers.topics_changed.wait_for(lambda: readers.started_topics.count("first") == 2)
     lifetime.stop()
     async with asyncio.timeout(WITHIN_S):
-        await running
+        await readers_task

@@ -42,11 +42,11 @@ class DeployedMesh:
     """A mesh of stand-ins with two instances of egest.
 
     Attributes:
-        mesh: it.
-        control: its control plane.
-        log: its steps.
-        folder: for releases.
-        condition: in all verdicts.
+        mesh: the mesh.
+        control: the control plane.
+        log: the log of its actions.
+        folder: the folder of releases.
+        condition: the condition in all verdicts.
     """
 
     mesh: Mesh
@@ -56,7 +56,7 @@ class DeployedMesh:
     condition: Condition = Condition.STABLE
 
     def release(self, name: str, behaviour: str = "") -> str:
-        """A release whose stand-ins behave so."""
+        """A release whose stand-ins have this behaviour."""
         release = self.folder / name
         (release / "libs").mkdir(parents=True)
         (release / "libs" / "stand_in_behaviour.py").write_text(f"BEHAVIOUR = {behaviour!r}\n")
@@ -68,9 +68,9 @@ class DeployedMesh:
         await producer.start()
         try:
             while True:
-                now = now_us()
+                time_us = now_us()
                 records = [
-                    Record(scope.encode(), Verdict(scope, self.condition, now, now).encode(), [])
+                    Record(scope.encode(), Verdict(scope, self.condition, time_us, time_us).encode(), [])
                     for scope in ("stream", "service/egest")
                 ]
                 await producer.send_and_wait(self.control.topics.health, 0, records)
@@ -137,14 +137,14 @@ async def deployed(kafka: str, tmp_path: Path, monkeypatch) -> AsyncIterator[Dep
     await mesh.start()
     log = ActionLog(kafka, plan.control_topics.actions, "test")
     await log.start()
-    under_test = DeployedMesh(mesh, ControlPlane(kafka, plan.control_topics), log, tmp_path)
-    observing = asyncio.create_task(under_test.observe(kafka))
+    deployed_mesh = DeployedMesh(mesh, ControlPlane(kafka, plan.control_topics), log, tmp_path)
+    observer_task = asyncio.create_task(deployed_mesh.observe(kafka))
     try:
         await mesh.wait_ready(60)
-        yield under_test
+        yield deployed_mesh
     finally:
-        observing.cancel()
-        await asyncio.wait([observing])
+        observer_task.cancel()
+        await asyncio.wait([observer_task])
         await log.stop()
         await mesh.stop()
 
@@ -152,20 +152,20 @@ async def deployed(kafka: str, tmp_path: Path, monkeypatch) -> AsyncIterator[Dep
 async def test_a_release_goes_everywhere_and_what_is_worse_goes_back(kafka, tmp_path, monkeypatch) -> None:
     async with deployed(kafka, tmp_path, monkeypatch) as mesh:
         await mesh.tell(Condition.UNSTABLE)
-        good = mesh.release("good")
-        await mesh.control.deploy("egest", good, 1)
+        good_release = mesh.release("good")
+        await mesh.control.deploy("egest", good_release, 1)
         await mesh.status(lambda status: "unstable" in status.reason)
         assert set(mesh.running().values()) == {INSTALLED}
         mesh.condition = Condition.STABLE
-        canary = await mesh.status(lambda status: status.state is DeploymentState.CANARY)
-        assert (canary.canary, canary.before) == ("egest-3", INSTALLED)
-        await mesh.settled(good, DeploymentState.IN_FORCE)
+        deployment = await mesh.status(lambda status: status.state is DeploymentState.CANARY)
+        assert (deployment.canary, deployment.before) == ("egest-3", INSTALLED)
+        await mesh.settled(good_release, DeploymentState.IN_FORCE)
         await mesh.control.deploy("egest", mesh.release("bad", "crashes"), 2)
-        deployment = await mesh.settled(good, DeploymentState.ROLLED_BACK)
+        deployment = await mesh.settled(good_release, DeploymentState.ROLLED_BACK)
         assert "egest-3 ended 2 times by itself" in deployment.reason
-        assert deployment.before == good
+        assert deployment.before == good_release
         await mesh.control.deploy("egest", str(tmp_path / "absent"), 1)
-        deployment = await mesh.settled(good, DeploymentState.REFUSED)
+        deployment = await mesh.settled(good_release, DeploymentState.REFUSED)
         assert "is no folder" in deployment.reason
         kinds = {
             (action.kind, action.state)
@@ -204,13 +204,13 @@ async def test_a_person_forces_pauses_and_aborts_a_deployment(kafka, tmp_path, m
         assert sorted(mesh.running().values()).count(INSTALLED) == 1
         await until_readable(kafka, mesh.control.topics.actions)
         await mesh.log.catch_up()
-        forced = [
+        forced_actions = [
             action
             for action in mesh.log.history.newest_first
             if action.actor == "deploy" and action.forced_by
         ]
-        assert [action.forced_by for action in forced] == [author()] * 2
-        assert forced[0].reason == f"forced by {author()}"
+        assert [action.forced_by for action in forced_actions] == [author()] * 2
+        assert forced_actions[0].reason == f"forced by {author()}"
         await mesh.control.ask_deployer("egest", RequestKind.ABORT)
         deployment = await mesh.settled(INSTALLED, DeploymentState.ROLLED_BACK)
         assert deployment.reason.startswith("aborted by")
@@ -221,15 +221,15 @@ async def test_a_deployer_that_is_killed_in_each_of_its_steps_leaves_nothing_hal
     kafka, tmp_path, monkeypatch
 ) -> None:
     async with deployed(kafka, tmp_path, monkeypatch) as mesh:
-        good = mesh.release("good")
-        await mesh.control.deploy("egest", good, 1)
+        good_release = mesh.release("good")
+        await mesh.control.deploy("egest", good_release, 1)
         steps = 0
         while not (await mesh.status(lambda _: True)).state.final:
-            begun = sum(action.actor == "deploy" for action in mesh.log.history.newest_first)
-            if begun > steps:  # each step is interrupted once, soon after it began
-                steps = begun
+            started_steps = sum(action.actor == "deploy" for action in mesh.log.history.newest_first)
+            if started_steps > steps:  # each step is interrupted once, soon after it began
+                steps = started_steps
                 os.kill(mesh.mesh.instances["deploy"][0].process.pid, signal.SIGKILL)
             await asyncio.sleep(0.05)
             await mesh.log.catch_up()
-        await mesh.settled(good, DeploymentState.IN_FORCE)
+        await mesh.settled(good_release, DeploymentState.IN_FORCE)
         assert steps >= 3

@@ -14,7 +14,7 @@ RULES = JudgeRules(stable_s=20, events=200, ready_s=30, lag_s=5, error=0.02)
 
 @dataclass(frozen=True)
 class Behaviour:
-    """How an instance of a release behaves."""
+    """The behaviour of an instance of a release."""
 
     events_per_s: float = 50
     cpu_an_event_s: float = 0.002
@@ -30,65 +30,74 @@ class Behaviour:
 class Instance:
     """Makes the readings of one instance, second by second."""
 
-    def __init__(self, name: str, release: str, behaves: Behaviour, seed: int) -> None:
-        self._behaves, self._random = behaves, random.Random(seed)
-        self.reading = InstanceReading(name, release, False, None, 0, 1.5, behaves.rss_bytes, 0, partitions=1)
+    def __init__(self, name: str, release: str, behaviour: Behaviour, seed: int) -> None:
+        self._behaviour, self._random = behaviour, random.Random(seed)
+        self.reading = InstanceReading(
+            name, release, False, None, 0, 1.5, behaviour.rss_bytes, 0, partitions=1
+        )
         self._age_s = 0
 
     def pass_second(self) -> InstanceReading:
-        behaviour, chance, now = self._behaves, self._random, self.reading
+        behaviour, chance, previous = self._behaviour, self._random, self.reading
         self._age_s += 1
         if behaviour.restart_every_s and self._age_s % behaviour.restart_every_s == 0:
-            now = replace(now, restarts=now.restarts + 1, events=0, dead_letters=0, failures=0)
-        ready = self._age_s >= behaviour.ready_after_s
-        arrived = int(chance.gauss(behaviour.events_per_s, behaviour.events_per_s**0.5)) if ready else 0
-        events = max(0, arrived)
-        dead = sum(chance.random() < behaviour.dead for _ in range(events))
-        failed = sum(chance.random() < behaviour.failed for _ in range(events))
+            previous = replace(previous, restarts=previous.restarts + 1, events=0, dead_letters=0, failures=0)
+        is_ready = self._age_s >= behaviour.ready_after_s
+        drawn_events = (
+            int(chance.gauss(behaviour.events_per_s, behaviour.events_per_s**0.5)) if is_ready else 0
+        )
+        events = max(0, drawn_events)
+        dead_letters = sum(chance.random() < behaviour.dead for _ in range(events))
+        failures = sum(chance.random() < behaviour.failed for _ in range(events))
         self.reading = replace(
-            now,
-            ready=ready,
-            ready_after_s=behaviour.ready_after_s if ready else None,
-            cpu_s=now.cpu_s
+            previous,
+            ready=is_ready,
+            ready_after_s=behaviour.ready_after_s if is_ready else None,
+            cpu_s=previous.cpu_s
             + 0.03 * chance.uniform(0.5, 1.5)
             + events * behaviour.cpu_an_event_s * chance.uniform(0.6, 1.4),
-            rss_bytes=now.rss_bytes + behaviour.leak_bytes_per_s + int(chance.uniform(-0.4, 0.5) * MIB),
-            events=(now.events or 0) + events,
-            dead_letters=now.dead_letters + dead,
-            failures=now.failures + failed,
+            rss_bytes=previous.rss_bytes + behaviour.leak_bytes_per_s + int(chance.uniform(-0.4, 0.5) * MIB),
+            events=(previous.events or 0) + events,
+            dead_letters=previous.dead_letters + dead_letters,
+            failures=previous.failures + failures,
             lag_s=max(0.0, chance.gauss(behaviour.lag_s, 0.3)),
         )
         return self.reading
 
 
-def judged(
-    new: Behaviour, old: Behaviour = Behaviour(), *, seconds: int = 120, seed: int = 1, peers: int = 2
+def first_judgement(
+    new_behaviour: Behaviour,
+    old_behaviour: Behaviour = Behaviour(),
+    *,
+    seconds: int = 120,
+    seed: int = 1,
+    peers: int = 2,
 ) -> tuple[ReleaseJudgement, int, Judge]:
     """The first judgement, when it was made, and the judge. Partitions, and so events, are shared unevenly."""
     judge = Judge(RULES, "new")
-    canary = Instance("normalize-9", "new", new, seed)
-    others = [
+    canary = Instance("normalize-9", "new", new_behaviour, seed)
+    peer_instances = [
         Instance(
             f"normalize-{number}",
             "old",
-            replace(old, events_per_s=old.events_per_s * (1 + number % 2)),
+            replace(old_behaviour, events_per_s=old_behaviour.events_per_s * (1 + number % 2)),
             seed * 97 + number,
         )
         for number in range(peers)
     ]
     for _ in range(30):
-        for other in others:
-            other.pass_second()
+        for peer in peer_instances:
+            peer.pass_second()
     judgement = ReleaseJudgement(ReleaseComparison.TOO_LITTLE, "")
     for second in range(seconds):
-        judgement = judge.look([instance.pass_second() for instance in (canary, *others)], second)
+        judgement = judge.look([instance.pass_second() for instance in (canary, *peer_instances)], second)
         if judgement.comparison is not ReleaseComparison.TOO_LITTLE:
             return judgement, second, judge
     return judgement, seconds, judge
 
 
 @pytest.mark.parametrize(
-    ("behaves", "reason"),
+    ("behaviour", "reason"),
     [
         (Behaviour(dead=0.5), "dead letters: "),
         (Behaviour(failed=0.5), "failed deliveries: "),
@@ -100,43 +109,48 @@ def judged(
         (Behaviour(cpu_an_event_s=0.006), "ms of CPU an event, its peers"),
     ],
 )
-def test_what_is_worse_is_found_with_its_reason(behaves: Behaviour, reason: str) -> None:
-    judgement, _, _ = judged(behaves)
+def test_what_is_worse_is_found_with_its_reason(behaviour: Behaviour, reason: str) -> None:
+    judgement, _, _ = first_judgement(behaviour)
     assert judgement.comparison is ReleaseComparison.WORSE
     assert reason in judgement.reason
 
 
 def test_a_release_that_makes_good_events_dead_letters_is_found_within_few_of_them() -> None:
-    runs = [judged(Behaviour(dead=0.02), seconds=600, seed=seed) for seed in range(20)]
-    worse = [judge for judgement, _, judge in runs if judgement.comparison is ReleaseComparison.WORSE]
-    short = judged(Behaviour(dead=1.0))[2]
-    assert short.damage.failures <= 100
-    assert all(judge.damage.events <= 2000 for judge in worse)
+    results = [first_judgement(Behaviour(dead=0.02), seconds=600, seed=seed) for seed in range(20)]
+    worse_judges = [
+        judge for judgement, _, judge in results if judgement.comparison is ReleaseComparison.WORSE
+    ]
+    failing_judge = first_judgement(Behaviour(dead=1.0))[2]
+    assert failing_judge.damage.failures <= 100
+    assert all(judge.damage.events <= 2000 for judge in worse_judges)
 
 
 def test_equal_releases_are_rolled_back_at_most_once_in_50_runs() -> None:
-    for dead in (0.0, 0.02, 0.2):
-        equal = Behaviour(dead=dead, failed=dead / 2)
-        comparisons = [judged(equal, equal, seed=seed)[0].comparison for seed in range(50)]
-        assert comparisons.count(ReleaseComparison.WORSE) <= 1, dead
+    for dead_share in (0.0, 0.02, 0.2):
+        behaviour = Behaviour(dead=dead_share, failed=dead_share / 2)
+        comparisons = [first_judgement(behaviour, behaviour, seed=seed)[0].comparison for seed in range(50)]
+        assert comparisons.count(ReleaseComparison.WORSE) <= 1, dead_share
         assert ReleaseComparison.TOO_LITTLE not in comparisons
 
 
 def test_memory_may_grow_up_to_that_of_the_peers_and_not_far_beyond() -> None:
-    large = Behaviour(rss_bytes=500 * MIB)
-    assert judged(Behaviour(leak_bytes_per_s=4 * MIB), large)[0].comparison is ReleaseComparison.EQUAL
-    leaks = judged(Behaviour(rss_bytes=490 * MIB, leak_bytes_per_s=4 * MIB), large)[0]
-    assert leaks.comparison is ReleaseComparison.WORSE
-    assert "the memory of normalize-9 grew by" in leaks.reason
+    large_behaviour = Behaviour(rss_bytes=500 * MIB)
+    assert (
+        first_judgement(Behaviour(leak_bytes_per_s=4 * MIB), large_behaviour)[0].comparison
+        is ReleaseComparison.EQUAL
+    )
+    judgement = first_judgement(Behaviour(rss_bytes=490 * MIB, leak_bytes_per_s=4 * MIB), large_behaviour)[0]
+    assert judgement.comparison is ReleaseComparison.WORSE
+    assert "the memory of normalize-9 grew by" in judgement.reason
 
 
 def test_a_trouble_that_concerns_both_releases_is_not_the_new_ones() -> None:
-    sick = Behaviour(dead=0.3, failed=0.4, lag_s=60, cpu_an_event_s=0.01, leak_bytes_per_s=4 * MIB)
-    assert judged(sick, sick)[0].comparison is ReleaseComparison.EQUAL
+    behaviour = Behaviour(dead=0.3, failed=0.4, lag_s=60, cpu_an_event_s=0.01, leak_bytes_per_s=4 * MIB)
+    assert first_judgement(behaviour, behaviour)[0].comparison is ReleaseComparison.EQUAL
 
 
 def test_with_too_few_events_it_is_neither_promoted_nor_rolled_back() -> None:
-    judgement, _, _ = judged(Behaviour(events_per_s=0.5))
+    judgement, _, _ = first_judgement(Behaviour(events_per_s=0.5))
     assert judgement.comparison is ReleaseComparison.TOO_LITTLE
     assert "the new release has processed" in judgement.reason
 
@@ -144,29 +158,29 @@ def test_with_too_few_events_it_is_neither_promoted_nor_rolled_back() -> None:
 def test_the_stable_time_begins_when_the_last_instance_is_ready_and_again_after_each_batch() -> None:
     judge = Judge(RULES, "new")
     canary = Instance("egest-2", "new", Behaviour(ready_after_s=10), 1)
-    old = Instance("egest-1", "old", Behaviour(), 2)
+    peer = Instance("egest-1", "old", Behaviour(), 2)
     comparisons = [
-        judge.look([canary.pass_second(), old.pass_second()], second).comparison for second in range(40)
+        judge.look([canary.pass_second(), peer.pass_second()], second).comparison for second in range(40)
     ]
     assert comparisons.index(ReleaseComparison.EQUAL) == 29
     judge.start_period()
     comparisons = [
-        judge.look([canary.pass_second(), old.pass_second()], 40 + second).comparison for second in range(40)
+        judge.look([canary.pass_second(), peer.pass_second()], 40 + second).comparison for second in range(40)
     ]
     assert comparisons.index(ReleaseComparison.EQUAL) == 20
 
 
 def test_a_release_that_repairs_what_the_one_before_broke_is_better() -> None:
-    assert judged(Behaviour(), Behaviour(dead=0.3))[0].comparison is ReleaseComparison.BETTER
+    assert first_judgement(Behaviour(), Behaviour(dead=0.3))[0].comparison is ReleaseComparison.BETTER
 
 
 def test_an_instance_whose_metrics_cannot_be_read_counts_nothing_twice() -> None:
     judge = Judge(RULES, "new")
-    canary, old = Instance("egest-2", "new", Behaviour(), 1), Instance("egest-1", "old", Behaviour(), 2)
+    canary, peer = Instance("egest-2", "new", Behaviour(), 1), Instance("egest-1", "old", Behaviour(), 2)
     for second in range(20):
         reading = canary.pass_second()
-        judge.look([replace(reading, events=None) if second % 2 else reading, old.pass_second()], second)
-    last = canary.pass_second()
-    judge.look([last, old.pass_second()], 20)
-    assert last.events is not None
-    assert judge.damage.events <= last.events
+        judge.look([replace(reading, events=None) if second % 2 else reading, peer.pass_second()], second)
+    last_reading = canary.pass_second()
+    judge.look([last_reading, peer.pass_second()], 20)
+    assert last_reading.events is not None
+    assert judge.damage.events <= last_reading.events

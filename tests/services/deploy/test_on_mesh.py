@@ -45,25 +45,25 @@ class LoadedMesh:
     """A mesh with a steady load.
 
     Attributes:
-        mesh: with two instances of normalize.
-        control: its control plane.
-        sending: the load.
+        mesh: the mesh, with two instances of normalize.
+        control: the control plane.
+        load_task: the load.
         accepted: numbers of the events that ingest acknowledged.
         received: number of an event to how often it arrived.
     """
 
     mesh: Mesh
     control: ControlPlane
-    sending: "asyncio.Task[None]" = field(init=False)
+    load_task: "asyncio.Task[None]" = field(init=False)
     accepted: set[int] = field(default_factory=set)
     received: Counter[int] = field(default_factory=Counter)
 
     async def send(self, session: aiohttp.ClientSession) -> None:
         """Send events at a steady rate, each once, until cancelled."""
-        number, began = 0, time.monotonic()
+        number, start_s = 0, time.monotonic()
         async with asyncio.TaskGroup() as posts:
             while True:
-                while number < (time.monotonic() - began) * EVENTS_PER_S:
+                while number < (time.monotonic() - start_s) * EVENTS_PER_S:
                     posts.create_task(self._post(session, number))
                     number += 1
                 await asyncio.sleep(0.02)
@@ -81,22 +81,29 @@ class LoadedMesh:
         end = time.monotonic() + WITHIN_S
         while True:
             deployment = (await self.control.deployments())["normalize"]
-            running = [
+            running_releases = [
                 (instance.name, instance.spec.release) for instance in self.mesh.instances["normalize"]
             ]
-            settled = sorted(running) == [(f"normalize-{number}", deployment.settled) for number in (1, 2)]
-            if deployment.release == release and deployment.state.final and settled and not deployment.canary:
+            is_settled = sorted(running_releases) == [
+                (f"normalize-{number}", deployment.settled) for number in (1, 2)
+            ]
+            if (
+                deployment.release == release
+                and deployment.state.final
+                and is_settled
+                and not deployment.canary
+            ):
                 return deployment
-            assert time.monotonic() < end, (deployment, running)
+            assert time.monotonic() < end, (deployment, running_releases)
             await asyncio.sleep(0.5)
 
-    async def everything_ended(self, dead: int) -> None:
-        """End the load, and wait until all accepted events but so many dead letters have arrived."""
-        self.sending.cancel()
-        await asyncio.gather(self.sending, return_exceptions=True)
+    async def end_load(self, dead_count: int) -> None:
+        """End the load, and wait until all accepted events but `dead_count` have arrived."""
+        self.load_task.cancel()
+        await asyncio.gather(self.load_task, return_exceptions=True)
         end = time.monotonic() + WITHIN_S
-        while len(missing := self.accepted - self.received.keys()) > dead:
-            assert time.monotonic() < end, f"{len(missing)} did not arrive"
+        while len(missing_numbers := self.accepted - self.received.keys()) > dead_count:
+            assert time.monotonic() < end, f"{len(missing_numbers)} did not arrive"
             await asyncio.sleep(0.2)
 
 
@@ -115,43 +122,43 @@ async def loaded(tmp_path: Path) -> AsyncIterator[LoadedMesh]:
     mesh = Mesh(plan)
     mesh.prepare()
     assert plan.control_topics is not None
-    received: Counter[int] = Counter()
+    received_counts: Counter[int] = Counter()
 
     async def take(request: ReceivedRequest) -> bytes:
-        received[orjson.loads(request.body)["n"]] += 1
+        received_counts[orjson.loads(request.body)["n"]] += 1
         return OK
 
     async with destination(take) as receiver, aiohttp.ClientSession() as session:
-        declared = {
+        declaration = {
             "pipe": "orders",
             "source": {"keys": [{"env": "DEPLOY_KEY"}]},
             "destinations": [{"name": "crm", "url": receiver.url}],
         }
-        await mesh.start([Pipe.model_validate(declared)])
+        await mesh.start([Pipe.model_validate(declaration)])
         try:
             await mesh.wait_ready(180)
-            under_load = LoadedMesh(
-                mesh, ControlPlane(mesh.bootstrap, plan.control_topics), received=received
+            loaded_mesh = LoadedMesh(
+                mesh, ControlPlane(mesh.bootstrap, plan.control_topics), received=received_counts
             )
-            under_load.sending = asyncio.create_task(under_load.send(session))
+            loaded_mesh.load_task = asyncio.create_task(loaded_mesh.send(session))
             try:
-                yield under_load
+                yield loaded_mesh
             finally:
-                under_load.sending.cancel()
-                await asyncio.gather(under_load.sending, return_exceptions=True)
+                loaded_mesh.load_task.cancel()
+                await asyncio.gather(loaded_mesh.load_task, return_exceptions=True)
         finally:
             await mesh.stop()
 
 
 def release(folder: Path, *changes: tuple[str, str]) -> str:
     """A copy of normalize in which some text was replaced."""
-    copied = folder / "services" / "normalize"
-    shutil.copytree(NORMALIZE, copied, ignore=shutil.ignore_patterns("__pycache__"))
-    text = (copied / STEP).read_text("utf-8")
+    release_folder = folder / "services" / "normalize"
+    shutil.copytree(NORMALIZE, release_folder, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (release_folder / STEP).read_text("utf-8")
     for before, after in changes:
         assert before in text
         text = text.replace(before, after, 1)
-    (copied / STEP).write_text(text, "utf-8")
+    (release_folder / STEP).write_text(text, "utf-8")
     return str(folder)
 
 
@@ -174,50 +181,50 @@ GOOD = (EACH_BATCH, EACH_BATCH + "        # nothing else changes\n")
 
 @pytest.mark.more
 async def test_a_release_that_crashes_is_rolled_back_and_nothing_is_lost(tmp_path) -> None:
-    async with loaded(tmp_path) as running:
-        deployment = await running.deployed(release(tmp_path / "crashes", CRASHES))
+    async with loaded(tmp_path) as loaded_mesh:
+        deployment = await loaded_mesh.deployed(release(tmp_path / "crashes", CRASHES))
         assert deployment.state is DeploymentState.ROLLED_BACK
         assert "normalize-3 ended 2 times by itself" in deployment.reason
-        await running.everything_ended(dead=0)
-        assert set(running.received.values()) == {1}, "an event arrived twice"
-        print(f"{len(running.accepted):,} accepted, 0 lost; {deployment.reason}")
+        await loaded_mesh.end_load(dead_count=0)
+        assert set(loaded_mesh.received.values()) == {1}, "an event arrived twice"
+        print(f"{len(loaded_mesh.accepted):,} accepted, 0 lost; {deployment.reason}")
 
 
 @pytest.mark.more
 async def test_bad_releases_are_rolled_back_and_nothing_is_lost(tmp_path) -> None:
-    async with loaded(tmp_path) as running:
+    async with loaded(tmp_path) as loaded_mesh:
         for name, changes, reason in (
             ("slow", SLOW, "behind, its peers"),
             ("leaks", (LEAKS,), "MiB"),
             ("dead-letters", (DEAD_LETTERS,), "dead letters: "),
         ):
-            deployment = await running.deployed(release(tmp_path / name, *changes))
+            deployment = await loaded_mesh.deployed(release(tmp_path / name, *changes))
             print(f"{name}: {deployment.reason}")
             assert (deployment.state, deployment.before) == (DeploymentState.ROLLED_BACK, INSTALLED), (
                 deployment
             )
             assert reason in deployment.reason
-        dead = await dead_letters(running)
-        assert 0 < dead < 500
-        await running.everything_ended(dead)
-        assert len(running.accepted - running.received.keys()) == dead, "an event was lost"
-        assert set(running.received.values()) == {1}, "an event arrived twice"
-        print(f"{len(running.accepted):,} accepted, {dead} dead letters, 0 lost")
+        dead_count = await dead_letters(loaded_mesh)
+        assert 0 < dead_count < 500
+        await loaded_mesh.end_load(dead_count)
+        assert len(loaded_mesh.accepted - loaded_mesh.received.keys()) == dead_count, "an event was lost"
+        assert set(loaded_mesh.received.values()) == {1}, "an event arrived twice"
+        print(f"{len(loaded_mesh.accepted):,} accepted, {dead_count} dead letters, 0 lost")
 
 
 @pytest.mark.more
 async def test_a_good_release_gets_to_every_instance_and_nothing_is_lost(tmp_path) -> None:
-    async with loaded(tmp_path) as running:
-        deployment = await running.deployed(release(tmp_path / "good", GOOD))
+    async with loaded(tmp_path) as loaded_mesh:
+        deployment = await loaded_mesh.deployed(release(tmp_path / "good", GOOD))
         assert deployment.state is DeploymentState.IN_FORCE, deployment
-        await running.everything_ended(dead=0)
-        assert set(running.received.values()) == {1}, "an event arrived twice"
-        print(f"{len(running.accepted):,} accepted, 0 lost; {deployment.reason}")
+        await loaded_mesh.end_load(dead_count=0)
+        assert set(loaded_mesh.received.values()) == {1}, "an event arrived twice"
+        print(f"{len(loaded_mesh.accepted):,} accepted, 0 lost; {deployment.reason}")
 
 
-async def dead_letters(running: LoadedMesh) -> int:
+async def dead_letters(loaded_mesh: LoadedMesh) -> int:
     """Number of dead letters of the stream."""
-    topics = running.mesh.topics
-    async with AIOKafkaConsumer(bootstrap_servers=running.mesh.bootstrap) as consumer:
+    topics = loaded_mesh.mesh.topics
+    async with AIOKafkaConsumer(bootstrap_servers=loaded_mesh.mesh.bootstrap) as consumer:
         partitions = [TopicPartition(topics.dead_letter, partition) for partition in range(4)]
         return sum((await consumer.end_offsets(partitions)).values())

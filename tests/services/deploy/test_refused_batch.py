@@ -32,9 +32,9 @@ class Right(StepRight):
         allowed: Callable[[ActionHistory], Permission],
         step: Callable[[int], Awaitable[None]],
     ) -> None:
-        allowance = allowed(ActionHistory())
-        if not allowance.granted:
-            raise StepRefused(allowance.reason)
+        permission = allowed(ActionHistory())
+        if not permission.granted:
+            raise StepRefused(permission.reason)
         self.steps.append(action.step)
         await step(len(self.steps))
 
@@ -112,11 +112,11 @@ async def test_a_batch_that_is_refused_because_the_stream_is_unstable_keeps_its_
 
     while len(right.steps) < 1:
         await step(Condition.STABLE)
-    began_s = clock_s
+    start_s = clock_s
     while "unstable" not in desired.deployments["egest"].reason:
         await step(Condition.UNSTABLE)
-        assert clock_s < began_s + 2 * STABLE_S, desired.deployments["egest"]
-    assert clock_s >= began_s + STABLE_S, "the canary was judged first"
+        assert clock_s < start_s + 2 * STABLE_S, desired.deployments["egest"]
+    assert clock_s >= start_s + STABLE_S, "the canary was judged first"
     for _ in range(30):
         await step(Condition.UNSTABLE)
     assert right.steps == ["canary egest-3: new"], "no batch while the stream is unstable"

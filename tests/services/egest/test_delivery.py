@@ -58,7 +58,7 @@ async def test_each_event_arrives_once_and_has_its_receipt(stream: EgestStream) 
     assert sorted(receiver.ids) == sorted(ids)
     assert outcomes(receipts) == ["delivered"] * 200
     committed = await stream.committed()
-    assert {tp.topic: at.offset for tp, at in committed.items()} == {stream.topics.enriched: 200}
+    assert {tp.topic: commit.offset for tp, commit in committed.items()} == {stream.topics.enriched: 200}
     receipt = receipts[0]
     assert (receipt[DESTINATION], receipt[STATUS], receipt[ATTEMPT], receipt[PASS]) == (
         "d",
@@ -74,9 +74,9 @@ async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> N
     stream = EgestStream(kafka, 3)
     await stream.create()
     async with destination() as receiver, running_egest(stream, pipe(receiver.url)):
-        traced: dict[str, Any] = {TRACEPARENT: TRACE}
+        trace_fields: dict[str, Any] = {TRACEPARENT: TRACE}
         for partition in range(3):
-            await stream.send(1, key=f"k{partition}", partition=partition, **traced)
+            await stream.send(1, key=f"k{partition}", partition=partition, **trace_fields)
         await stream.receipts(3)
         records = await stream.read(stream.topics.receipts)
     assert [(record.partition, record.key, record.value) for record in records] == [
@@ -88,42 +88,51 @@ async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> N
 
 
 async def test_one_event_goes_to_each_destination_that_wants_it(stream: EgestStream) -> None:
-    async with destination() as first, destination() as two:
-        declared = pipe_to(
-            "flights", {"name": "one", "url": first.url}, {"name": "two", "url": two.url, "format": "json"}
+    async with destination() as first_receiver, destination() as second_receiver:
+        flights_pipe = pipe_to(
+            "flights",
+            {"name": "one", "url": first_receiver.url},
+            {"name": "two", "url": second_receiver.url, "format": "json"},
         )
-        async with running_egest(stream, declared):
+        async with running_egest(stream, flights_pipe):
             await stream.send(3, to="one,two")
             await stream.send(1, to="two")
             receipts = await stream.receipts(7)
-    assert sorted(first.ids) == ["0", "1", "2"]
-    assert sorted(orjson.loads(request.body)["number"] for request in two.requests) == [0, 1, 2, 3]
+    assert sorted(first_receiver.ids) == ["0", "1", "2"]
+    assert sorted(orjson.loads(request.body)["number"] for request in second_receiver.requests) == [
+        0,
+        1,
+        2,
+        3,
+    ]
     assert sorted(receipt[DESTINATION] for receipt in receipts) == ["one"] * 3 + ["two"] * 4
 
 
 async def test_a_step_that_fails_between_two_destinations_sends_nothing_twice(
     stream: EgestStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed, offer = 0, Lane.offer
+    failure_count, offer = 0, Lane.offer
 
     def fails_twice(lane: Lane, record: EventRecord, name: bytes) -> bool:
-        nonlocal failed
-        if name == b"two" and failed < 2:
-            failed += 1
+        nonlocal failure_count
+        if name == b"two" and failure_count < 2:
+            failure_count += 1
             raise RuntimeError("not now")
         return offer(lane, record, name)
 
     monkeypatch.setattr(Lane, "offer", fails_twice)
-    async with destination() as first, destination() as two:
-        declared = pipe_to("flights", {"name": "one", "url": first.url}, {"name": "two", "url": two.url})
-        async with running_egest(stream, declared):
+    async with destination() as first_receiver, destination() as second_receiver:
+        flights_pipe = pipe_to(
+            "flights", {"name": "one", "url": first_receiver.url}, {"name": "two", "url": second_receiver.url}
+        )
+        async with running_egest(stream, flights_pipe):
             await stream.send(3, to="one,two")
             receipts = await stream.receipts(6)
-            await until(lambda: len(two.ids) == 3)
-    assert failed == 2
-    assert sorted(first.ids) == sorted(two.ids) == ["0", "1", "2"]
+            await until(lambda: len(second_receiver.ids) == 3)
+    assert failure_count == 2
+    assert sorted(first_receiver.ids) == sorted(second_receiver.ids) == ["0", "1", "2"]
     assert outcomes(receipts) == ["delivered"] * 6
-    assert {at.offset for at in (await stream.committed()).values()} == {3}
+    assert {commit.offset for commit in (await stream.committed()).values()} == {3}
 
 
 async def test_what_nobody_wants_ends_with_a_receipt(stream: EgestStream) -> None:
@@ -137,26 +146,30 @@ async def test_what_nobody_wants_ends_with_a_receipt(stream: EgestStream) -> Non
 
 async def test_what_is_no_event_is_a_dead_letter_and_the_others_go_on(stream: EgestStream) -> None:
     async with destination() as receiver, running_egest(stream, pipe(receiver.url)):
-        good = stream.record()
-        cut = with_fields(stream.record().headers, {TO: None})
-        bad = [Record(None, b"?", []), Record(b"k", b"?", [(IDENTITY, b"x")]), Record(b"k", b"{}", cut)]
-        await stream.enriched(*bad, good)
+        valid_record = stream.record()
+        headers_without_to = with_fields(stream.record().headers, {TO: None})
+        invalid_records = [
+            Record(None, b"?", []),
+            Record(b"k", b"?", [(IDENTITY, b"x")]),
+            Record(b"k", b"{}", headers_without_to),
+        ]
+        await stream.enriched(*invalid_records, valid_record)
         await stream.receipts(1)
         letters = await stream.at_least(stream.topics.dead_letter, 3)
         await until(lambda: len(receiver.ids) == 1)
     assert [texts(letter)[REASON] for letter in letters] == ["not-an-event"] * 3
-    assert {at.offset for at in (await stream.committed()).values()} == {4}
+    assert {commit.offset for commit in (await stream.committed()).values()} == {4}
 
 
 async def test_at_most_one_request_of_a_key_is_under_way_and_they_come_in_order(stream: EgestStream) -> None:
-    running: dict[str, int] = {}
+    running_requests: dict[str, int] = {}
 
     async def slowly(request: ReceivedRequest) -> bytes:
         key = str(orjson.loads(request.body)["key"])
-        running[key] = running.get(key, 0) + 1
-        assert running[key] == 1
+        running_requests[key] = running_requests.get(key, 0) + 1
+        assert running_requests[key] == 1
         await asyncio.sleep(0.002)
-        running[key] -= 1
+        running_requests[key] -= 1
         return OK
 
     async with destination(slowly) as receiver, running_egest(stream, pipe(receiver.url)):
@@ -166,16 +179,16 @@ async def test_at_most_one_request_of_a_key_is_under_way_and_they_come_in_order(
     assert outcomes(receipts) == ["delivered"] * 200
     assert receiver.most > 1, "keys do not wait for each other"
     for key in range(5):
-        of_key = [int(event_id) for event_id in receiver.ids if int(event_id) % 5 == key]
-        assert of_key == sorted(of_key)
+        ids_of_key = [int(event_id) for event_id in receiver.ids if int(event_id) % 5 == key]
+        assert ids_of_key == sorted(ids_of_key)
 
 
 async def test_after_a_failure_the_key_goes_on(stream: EgestStream) -> None:
     async def not_the_first(request: ReceivedRequest) -> bytes:
         return answer(500) if request.ids == ["0"] else OK
 
-    declared: dict[str, Any] = {"retry": {"local_attempts": 1}}
-    async with destination(not_the_first) as receiver, running_egest(stream, pipe(receiver.url, **declared)):
+    options: dict[str, Any] = {"retry": {"local_attempts": 1}}
+    async with destination(not_the_first) as receiver, running_egest(stream, pipe(receiver.url, **options)):
         await stream.send(3, key="k")
         receipts = await stream.receipts(3)
     assert outcomes(sorted(receipts, key=lambda receipt: receipt[SEQ])) == ["retry", "delivered", "delivered"]
@@ -220,12 +233,12 @@ async def test_batches_fill_up_and_do_not_wait_long(stream: EgestStream) -> None
 
 
 async def test_batches_keep_within_their_bytes(stream: EgestStream) -> None:
-    declared: dict[str, Any] = {
+    options: dict[str, Any] = {
         "batch": {"size": 50, "bytes": 4000},
         "transform": "{long: join('', [pad, pad, pad])}",
         "format": "json",
     }
-    async with destination() as receiver, running_egest(stream, pipe(receiver.url, **declared)):
+    async with destination() as receiver, running_egest(stream, pipe(receiver.url, **options)):
         records = [stream.record(data={"pad": "x" * 300}) for _ in range(40)]
         await stream.enriched(*records)
         await stream.receipts(40)
@@ -238,12 +251,12 @@ async def test_signatures_are_verified_by_the_library(
 ) -> None:
     monkeypatch.setenv("SIGNING", SECRET)
     monkeypatch.setenv("SIGNING_BEFORE", SECRET_BEFORE)
-    declared: dict[str, Any] = {
+    options: dict[str, Any] = {
         "signing": {"env": "SIGNING"},
         "signing_also": [{"env": "SIGNING_BEFORE"}],
         "headers": {"Authorization": {"env": "SIGNING", "prefix": "Bearer "}},
     }
-    async with destination() as receiver, running_egest(stream, pipe(receiver.url, **declared)):
+    async with destination() as receiver, running_egest(stream, pipe(receiver.url, **options)):
         await stream.send(2)
         await stream.receipts(2)
     for request in receiver.requests:
@@ -258,14 +271,14 @@ async def test_a_missing_secret_is_shown_and_loses_nothing(
 ) -> None:
     monkeypatch.setattr("hifi_http.destination.credentials.RETRY_S", 0.05)
     file = tmp_path / "secret"
-    async with destination() as receiver, destination() as other:
-        declared = pipe_to(
+    async with destination() as receiver, destination() as other_receiver:
+        flights_pipe = pipe_to(
             "flights",
             {"name": "d", "url": receiver.url, "headers": {"X-Key": {"file": str(file)}}},
-            {"name": "other", "url": other.url},
+            {"name": "other", "url": other_receiver.url},
         )
         async with running_egest(stream) as service:
-            await stream.publish(declared)
+            await stream.publish(flights_pipe)
             await stream.send(3, to="d,other")
             receipts = await stream.receipts(6)
             assert sorted(outcomes(receipts)) == ["delivered"] * 3 + ["retry"] * 3
@@ -281,10 +294,10 @@ async def test_a_missing_secret_is_shown_and_loses_nothing(
 async def test_a_changed_secret_is_picked_up(stream: EgestStream, tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("old")
-    declared: dict[str, Any] = {"headers": {"X-Key": {"file": str(file)}}}
+    options: dict[str, Any] = {"headers": {"X-Key": {"file": str(file)}}}
     async with (
         destination() as receiver,
-        running_egest(stream, pipe(receiver.url, **declared), egest_secrets_refresh_s=0.05),
+        running_egest(stream, pipe(receiver.url, **options), egest_secrets_refresh_s=0.05),
     ):
         await stream.send(1)
         await until(lambda: receiver.requests)
@@ -300,13 +313,17 @@ async def test_a_changed_secret_is_picked_up(stream: EgestStream, tmp_path: Path
 
 
 async def test_a_changed_pipe_takes_effect_without_losing_an_event(stream: EgestStream) -> None:
-    async with destination() as old, destination() as new, running_egest(stream, pipe(old.url)):
+    async with (
+        destination() as old_receiver,
+        destination() as new_receiver,
+        running_egest(stream, pipe(old_receiver.url)),
+    ):
         await stream.send(50)
-        await stream.publish(pipe(new.url))
+        await stream.publish(pipe(new_receiver.url))
         await stream.send(50)
         await stream.receipts(100)
-        assert sorted(map(int, old.ids + new.ids)) == list(range(100))
-        assert set(map(int, new.ids)) >= set(range(50, 100))
+        assert sorted(map(int, old_receiver.ids + new_receiver.ids)) == list(range(100))
+        assert set(map(int, new_receiver.ids)) >= set(range(50, 100))
 
 
 async def test_events_of_a_deleted_pipe_or_destination_are_dead_letters(stream: EgestStream) -> None:
@@ -327,13 +344,17 @@ async def test_events_of_a_deleted_pipe_or_destination_are_dead_letters(stream: 
 async def test_a_partition_waits_for_the_version_of_the_pipe_that_its_event_needs(kafka: str) -> None:
     stream = EgestStream(kafka, 2)
     await stream.create()
-    async with destination() as old, destination() as new, running_egest(stream, pipe(old.url)):
+    async with (
+        destination() as old_receiver,
+        destination() as new_receiver,
+        running_egest(stream, pipe(old_receiver.url)),
+    ):
         await stream.send(1, partition=0, version=2)
         await stream.send(1, partition=1)
-        await until(lambda: old.ids == ["1"])
-        assert new.ids == []
-        await stream.publish(pipe(new.url))
-        await until(lambda: new.ids == ["0"])
+        await until(lambda: old_receiver.ids == ["1"])
+        assert new_receiver.ids == []
+        await stream.publish(pipe(new_receiver.url))
+        await until(lambda: new_receiver.ids == ["0"])
         await stream.receipts(2)
     await stream.producer.stop()
 
@@ -345,11 +366,11 @@ async def test_a_version_that_does_not_come_is_told_and_holds_nothing_up_for_eve
         destination() as receiver,
         running_egest(stream, pipe(receiver.url), egest_pipes_wait_s=0.3) as service,
     ):
-        began_s = time.monotonic()
+        start_s = time.monotonic()
         await stream.send(20, version=999)
         await stream.send(1)
         receipts = await stream.receipts(21)
-        assert time.monotonic() - began_s < 10, "the wait is once, not for each event"
+        assert time.monotonic() - start_s < 10, "the wait is once, not for each event"
         assert "999" in service.service.health.warnings["pipes"]
     assert sorted(outcomes(receipts)) == ["delivered"] + ["retry"] * 20
     assert {receipt.get(REASON) for receipt in receipts} == {None, "pipes-behind"}

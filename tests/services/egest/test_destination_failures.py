@@ -35,8 +35,8 @@ async def resets(_: ReceivedRequest) -> bytes | None:
     raise Reset
 
 
-async def first_receipt(stream: EgestStream, reply: Any, **declared: Any) -> dict[str, str]:
-    async with destination(reply) as receiver, running_egest(stream, pipe(receiver.url, **declared)):
+async def first_receipt(stream: EgestStream, reply: Any, **options: Any) -> dict[str, str]:
+    async with destination(reply) as receiver, running_egest(stream, pipe(receiver.url, **options)):
         await stream.send(1)
         return (await stream.receipts(1))[0]
 
@@ -79,8 +79,8 @@ async def test_what_may_pass_by_itself_goes_to_the_retrier(
 
 
 async def test_no_connection_goes_to_the_retrier_and_is_not_ambiguous(stream: EgestStream) -> None:
-    async with destination() as gone:
-        url = gone.url
+    async with destination() as closed_receiver:
+        url = closed_receiver.url
     async with running_egest(stream, pipe(url, retry=ONCE)):
         await stream.send(1)
         (receipt,) = await stream.receipts(1)
@@ -164,10 +164,10 @@ async def test_a_destination_that_asks_for_a_pause_gets_it(stream: EgestStream) 
         calls.append(request)
         return answer(503, "Retry-After: 1") if len(calls) == 1 else OK
 
-    declared = pipe("http://127.0.0.1:9/", concurrency=1)
+    flights_pipe = pipe("http://127.0.0.1:9/", concurrency=1)
     async with destination(pause_at_first) as receiver:
-        declared = pipe(receiver.url, concurrency=1)
-        async with running_egest(stream, declared):
+        flights_pipe = pipe(receiver.url, concurrency=1)
+        async with running_egest(stream, flights_pipe):
             await stream.send(3)
             receipts = await stream.receipts(3)
     assert sorted(outcomes(receipts)) == ["delivered", "delivered", "retry"]
@@ -214,9 +214,9 @@ async def test_the_limits_count_requests_that_were_sent(stream: EgestStream) -> 
         running_egest(stream, pipe(receiver.url, retry=retry)),
     ):
         record = stream.record()
-        again = [*record.headers, (DESTINATION, b"d"), (PASS, b"1"), (ATTEMPT, b"1")]
+        retry_headers = [*record.headers, (DESTINATION, b"d"), (PASS, b"1"), (ATTEMPT, b"1")]
         await stream.producer.send_and_wait(
-            stream.topics.retry_out, 0, [type(record)(record.key, record.value, again)]
+            stream.topics.retry_out, 0, [type(record)(record.key, record.value, retry_headers)]
         )
         (receipt,) = await stream.receipts(1)
         (letter,) = await stream.read(stream.topics.dead_letter)
@@ -231,10 +231,10 @@ async def test_the_limits_count_requests_that_were_sent(stream: EgestStream) -> 
 async def test_a_breaker_opens_and_what_comes_then_is_handed_over_without_a_request(
     stream: EgestStream,
 ) -> None:
-    declared: dict[str, Any] = {"breaker": {"failures": 3, "probe": "60s"}, "retry": ONCE, "concurrency": 1}
+    options: dict[str, Any] = {"breaker": {"failures": 3, "probe": "60s"}, "retry": ONCE, "concurrency": 1}
     async with (
         destination(says(answer(500))) as receiver,
-        running_egest(stream, pipe(receiver.url, **declared)),
+        running_egest(stream, pipe(receiver.url, **options)),
     ):
         await stream.send(20)
         receipts = await stream.receipts(20)
@@ -247,10 +247,10 @@ async def test_a_breaker_opens_and_what_comes_then_is_handed_over_without_a_requ
 
 
 async def test_a_probe_closes_the_breaker(stream: EgestStream) -> None:
-    declared: dict[str, Any] = {"breaker": {"failures": 2, "probe": "200ms"}, "retry": ONCE, "concurrency": 1}
+    options: dict[str, Any] = {"breaker": {"failures": 2, "probe": "200ms"}, "retry": ONCE, "concurrency": 1}
     async with (
         destination(says(answer(500))) as receiver,
-        running_egest(stream, pipe(receiver.url, **declared)),
+        running_egest(stream, pipe(receiver.url, **options)),
     ):
         await stream.send(2)
         await stream.receipts(2)
@@ -266,10 +266,10 @@ async def test_a_probe_closes_the_breaker(stream: EgestStream) -> None:
 
 
 async def test_credentials_that_ran_out_make_no_dead_letters(stream: EgestStream) -> None:
-    declared: dict[str, Any] = {"breaker": {"failures": 4, "probe": "60s"}, "concurrency": 2}
+    options: dict[str, Any] = {"breaker": {"failures": 4, "probe": "60s"}, "concurrency": 2}
     async with (
         destination(says(answer(401))) as receiver,
-        running_egest(stream, pipe(receiver.url, **declared)),
+        running_egest(stream, pipe(receiver.url, **options)),
     ):
         await stream.send(30)
         receipts = await stream.receipts(30)
@@ -301,6 +301,8 @@ async def test_a_refused_batch_is_halved_down_to_the_one_event(stream: EgestStre
         letters = await stream.read(stream.topics.dead_letter)
     assert sorted(outcomes(receipts)) == ["dead-letter"] + ["delivered"] * 15
     assert [texts(letter)["ce_id"] for letter in letters] == ["7"]
-    taken = [event_id for request in receiver.requests if "7" not in request.ids for event_id in request.ids]
-    assert sorted(taken, key=int) == [str(n) for n in range(16) if n != 7]
+    accepted_ids = [
+        event_id for request in receiver.requests if "7" not in request.ids for event_id in request.ids
+    ]
+    assert sorted(accepted_ids, key=int) == [str(n) for n in range(16) if n != 7]
     assert len(receiver.requests) <= 10

@@ -17,8 +17,8 @@ from hifi.record.headers import PIPE, REASON
 async def test_deliveries_of_a_held_pipe_wait_and_are_sent_when_its_declaration_can_be_read(
     stream: EgestStream, tmp_path: Path, *, restarted: bool
 ) -> None:
-    async with destination() as receiver, destination() as other:
-        flights, orders = pipe(receiver.url), pipe(other.url, "orders")
+    async with destination() as receiver, destination() as other_receiver:
+        flights, orders = pipe(receiver.url), pipe(other_receiver.url, "orders")
         await stream.publish(orders, *([] if restarted else [flights]))
         if restarted:  # Kafka may have compacted what was before: egest has never read the pipe
             await publish(stream.kafka, stream.topics, [unreadable_record(flights, 2)])
@@ -30,11 +30,11 @@ async def test_deliveries_of_a_held_pipe_wait_and_are_sent_when_its_declaration_
                     stream.version += 1
                 ids = await stream.send(3)
                 await stream.send(1, pipe="orders")
-                await until(lambda: other.ids)
+                await until(lambda: other_receiver.ids)
                 receipts = await stream.receipts(4)
-                held = [receipt for receipt in receipts if receipt[PIPE] == "flights"]
-                assert {receipt[REASON] for receipt in held} == {"pipe-unreadable"}
-                assert set(outcomes(held)) == {"retry"}
+                held_receipts = [receipt for receipt in receipts if receipt[PIPE] == "flights"]
+                assert {receipt[REASON] for receipt in held_receipts} == {"pipe-unreadable"}
+                assert set(outcomes(held_receipts)) == {"retry"}
                 assert "declaration of flights" in egest.service.health.warnings
                 assert receiver.requests == []
                 await stream.publish(flights)
@@ -50,8 +50,8 @@ async def test_deliveries_of_a_next_revision_that_cannot_be_read_wait_and_those_
     async with destination() as receiver:
         flights = pipe(receiver.url)
         await stream.publish(flights)
-        current = pipe_record(flights, since=1, following=NextRevision(revision=2, share=5000))
-        await publish(stream.kafka, stream.topics, [unreadable_body(flights, 2), current])
+        current_record = pipe_record(flights, since=1, following=NextRevision(revision=2, share=5000))
+        await publish(stream.kafka, stream.topics, [unreadable_body(flights, 2), current_record])
         async with running_egest(stream):
             await stream.send(1, version=2)
             ids = await stream.send(1, version=1)
@@ -63,10 +63,10 @@ async def test_deliveries_of_a_next_revision_that_cannot_be_read_wait_and_those_
 async def test_what_waits_in_a_lane_when_its_pipe_is_held_is_handed_over_and_not_sent(
     stream: EgestStream, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answered = asyncio.Event()
+    answer_allowed = asyncio.Event()
 
     async def slow(_: ReceivedRequest) -> bytes:
-        await answered.wait()
+        await answer_allowed.wait()
         return OK
 
     async with destination(slow) as receiver:
@@ -75,10 +75,10 @@ async def test_what_waits_in_a_lane_when_its_pipe_is_held_is_handed_over_and_not
             await stream.send(5)
             await until(lambda: receiver.requests)
             await publish(stream.kafka, stream.topics, [unreadable_record(flights, 2)])
-            held = await stream.receipts(4)
-            assert outcomes(held) == ["retry"] * 4
-            assert {receipt[REASON] for receipt in held} == {"pipe-unreadable"}
-            answered.set()
+            held_receipts = await stream.receipts(4)
+            assert outcomes(held_receipts) == ["retry"] * 4
+            assert {receipt[REASON] for receipt in held_receipts} == {"pipe-unreadable"}
+            answer_allowed.set()
             receipts = await stream.receipts(5)
         assert len(receiver.requests) == 1
     assert sorted(outcomes(receipts)) == ["delivered", *["retry"] * 4], "the request in flight finishes"

@@ -84,10 +84,10 @@ class AcknowledgingOutbox:
     """Acknowledges at once."""
 
     def __init__(self) -> None:
-        self.written: list[Record] = []
+        self.records: list[Record] = []
 
     def send(self, _: str, __: int, records: Sequence[Record], acknowledged: Callable[[], None]) -> None:
-        self.written += records
+        self.records += records
         asyncio.get_running_loop().call_soon(acknowledged)
 
 
@@ -96,7 +96,7 @@ class Beating:
 
 
 class IntakeBench:
-    """The intake with doubles around it."""
+    """The intake between doubles."""
 
     def __init__(self) -> None:
         self.lanes = {b"one": FakeLane(), b"two": FakeLane()}
@@ -113,7 +113,7 @@ class IntakeBench:
             TOPICS, registry, lanes, recorder, reader, budget, health, 1, lambda: None
         )
 
-    def records(self, count: int, to: bytes = b"one", keys: int = 1) -> list[ConsumerRecord]:
+    def records(self, count: int, destinations: bytes = b"one", keys: int = 1) -> list[ConsumerRecord]:
         records = []
         for offset in range(count):
             self.assigned.offsets.start(offset)
@@ -128,7 +128,7 @@ class IntakeBench:
                     MINUTE: b"0",
                     IN: b"0",
                     RAW: b"%d" % offset,
-                    TO: to,
+                    TO: destinations,
                 }
             )
             records.append(
@@ -180,10 +180,10 @@ def nothing(*_: Any) -> None:
 
 
 async def handle(bench: IntakeBench, assigned: AssignedPartition, records: Sequence[ConsumerRecord]) -> None:
-    """As the consumer does."""
-    waiting = bench.intake.handle(assigned, records)
-    if waiting is not None:
-        await waiting
+    """Handle records as the consumer does."""
+    pending = bench.intake.handle(assigned, records)
+    if pending is not None:
+        await pending
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ async def test_the_offset_of_a_poison_record_waits_for_its_deliveries_in_lanes(b
         with pytest.raises(RuntimeError):
             await handle(bench, bench.assigned, [record])
     await bench.intake.poisoned(bench.assigned, record, RuntimeError("never"))
-    (letter,) = bench.outbox.written
+    (letter,) = bench.outbox.records
     assert fields(letter.headers)[DESTINATION] == b"two"
     assert bench.assigned.offsets.committable is None, "the delivery for `one` is in flight"
     (delivery,) = bench.lanes[b"one"].deliveries
@@ -235,7 +235,7 @@ async def test_a_poison_record_that_no_lane_holds_is_complete_with_its_dead_lett
 ) -> None:
     (record,) = bench.records(1, b"one,two")
     await bench.intake.poisoned(bench.assigned, record, RuntimeError("never"))
-    assert [fields(letter.headers)[DESTINATION] for letter in bench.outbox.written] == [
+    assert [fields(letter.headers)[DESTINATION] for letter in bench.outbox.records] == [
         b"one",
         b"two",
     ]
@@ -243,12 +243,12 @@ async def test_a_poison_record_that_no_lane_holds_is_complete_with_its_dead_lett
 
 
 async def test_copies_in_a_batch_are_complete_without_a_delivery(bench: IntakeBench) -> None:
-    first, *_ = bench.records(3)
+    first_record, *_ = bench.records(3)
     copies = [
-        ConsumerRecord(TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, first.headers)
+        ConsumerRecord(TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, first_record.headers)
         for offset in (1, 2)
     ]
-    await handle(bench, bench.assigned, [first, *copies])
+    await handle(bench, bench.assigned, [first_record, *copies])
     assert bench.lanes[b"one"].offsets == [0]
     assert bench.assigned.offsets.committable is None
     complete_all(bench.lanes[b"one"].deliveries[:1])
@@ -266,8 +266,8 @@ async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in
     settings = EgestSettings(kafka="127.0.0.1:1", stream="s", egest_lane_events=10)
     health = Health("egest", "i")
     async with destination() as receiver:
-        declared = {"url": receiver.url, "concurrency": 3} | ({"batch": batch} if batch else {})
-        pipes: Any = OnePipe(pipe_to("flights", {"name": "one", **declared}, {"name": "two", **declared}))
+        options = {"url": receiver.url, "concurrency": 3} | ({"batch": batch} if batch else {})
+        pipes: Any = OnePipe(pipe_to("flights", {"name": "one", **options}, {"name": "two", **options}))
         recorder = OutcomeRecorder(TOPICS, outbox, lease)
         lanes = Lanes(
             pipes,
@@ -288,13 +288,13 @@ async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in
         await lanes.start()
         reader: Any = bench.reader
         intake = DeliveryIntake(TOPICS, pipes, lanes, recorder, reader, budget, health, 1, lambda: None)
-        waiting = intake.handle(bench.assigned, bench.records(200, b"one,two", keys=5))
-        assert waiting is not None
-        await waiting
+        pending = intake.handle(bench.assigned, bench.records(200, b"one,two", keys=5))
+        assert pending is not None
+        await pending
         await until(lambda: bench.assigned.offsets.committable == 200, 20)
         await lanes.stop()
         ids = receiver.ids
-    receipts = [fields(receipt.headers) for receipt in bench.outbox.written]
+    receipts = [fields(receipt.headers) for receipt in bench.outbox.records]
     assert Counter(receipt[OUTCOME] for receipt in receipts) == {b"delivered": 400}
     assert Counter(ids) == {str(number): 2 for number in range(200)}
     for name in (b"one", b"two"):
@@ -302,6 +302,6 @@ async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in
             offsets = [
                 int(receipt[SOURCE].split(b":")[1]) for receipt in receipts if receipt[DESTINATION] == name
             ]
-            of_key = [offset for offset in offsets if offset % 5 == key]
-            assert of_key == sorted(of_key)
+            offsets_of_key = [offset for offset in offsets if offset % 5 == key]
+            assert offsets_of_key == sorted(offsets_of_key)
     assert (budget.events, budget.size_bytes) == (0, 0)

@@ -48,7 +48,7 @@ def watermarks(receiver: FakeDestination) -> list[ReceivedRequest]:
 
 
 def attributes_and_data(request: ReceivedRequest) -> tuple[dict[str, str], dict[str, Any]]:
-    """Those of the event of a request in any format."""
+    """Attributes and data of the event of a request in any format."""
     body = orjson.loads(request.body)
     if "ce-id" in request.headers:
         attributes = {name[3:]: value for name, value in request.headers.items() if name.startswith("ce-")}
@@ -59,7 +59,7 @@ def attributes_and_data(request: ReceivedRequest) -> tuple[dict[str, str], dict[
 
 
 @pytest.mark.parametrize(
-    "declared",
+    "options",
     [
         {},
         {"format": "cloudevents-structured", "transform": "{number: number}"},
@@ -68,11 +68,11 @@ def attributes_and_data(request: ReceivedRequest) -> tuple[dict[str, str], dict[
     ids=["binary", "structured", "batch"],
 )
 async def test_it_is_a_signed_event_of_hifi_at_an_interval(
-    stream: EgestStream, monkeypatch: pytest.MonkeyPatch, declared: dict[str, Any]
+    stream: EgestStream, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     monkeypatch.setenv("KEY_OF_D", SECRET)
     async with destination() as receiver:
-        declared_pipe = pipe(receiver.url, watermark="1s", signing={"env": "KEY_OF_D"}, **declared)
+        declared_pipe = pipe(receiver.url, watermark="1s", signing={"env": "KEY_OF_D"}, **options)
         async with running_egest(stream, declared_pipe) as service:
             ids = await stream.send(5)
             receipts = await stream.receipts(5)
@@ -82,11 +82,11 @@ async def test_it_is_a_signed_event_of_hifi_at_an_interval(
             await until(lambda: b'"unknown"' in watermarks(receiver)[-1].body)
             assert service.service.health.warnings == {}
         log = (await topic_identity(stream.kafka, stream.topics.raw)).topic
-    first, second, *_, last = watermarks(receiver)
-    assert second.at_s - first.at_s >= 0.9
-    for request in (first, second, last):
+    first_post, second_post, *_, last_post = watermarks(receiver)
+    assert second_post.at_s - first_post.at_s >= 0.9
+    for request in (first_post, second_post, last_post):
         Webhook(SECRET).verify(request.body, request.headers)
-    attributes, data = attributes_and_data(first)
+    attributes, data = attributes_and_data(first_post)
     assert (
         attributes.items()
         >= {
@@ -98,7 +98,7 @@ async def test_it_is_a_signed_event_of_hifi_at_an_interval(
         }.items()
     )
     assert data == {**TOLD, "log": log}
-    assert len({request.headers["webhook-id"] for request in (first, last)}) == 2
+    assert len({request.headers["webhook-id"] for request in (first_post, last_post)}) == 2
     # It has no receipt.
     assert outcomes(receipts) == ["delivered"] * 5
     assert outcomes(await stream.receipts(5)) == ["delivered"] * 5
@@ -151,15 +151,15 @@ async def test_one_instance_sends_them_and_another_goes_on_when_it_stops(kafka: 
         instances = [await RunningEgest(stream).start() for _ in range(2)]
         await state(stream)
 
-        def sending() -> list[RunningEgest]:
+        def senders() -> list[RunningEgest]:
             """Instances whose watermark was refused; a warning ends when another instance sends them."""
             return [instance for instance in instances if instance.service.health.warnings]
 
-        await until(lambda: len(sending()) == 1 and len(watermarks(receiver)) > 3)
-        [leader] = sending()
-        instances.remove(leader)
-        await leader.stop()
-        await until(lambda: sending() == instances)
+        await until(lambda: len(senders()) == 1 and len(watermarks(receiver)) > 3)
+        [sender] = senders()
+        instances.remove(sender)
+        await sender.stop()
+        await until(lambda: senders() == instances)
         await instances[0].stop()
     await stream.producer.stop()
 
@@ -167,28 +167,28 @@ async def test_one_instance_sends_them_and_another_goes_on_when_it_stops(kafka: 
 async def test_none_is_sent_while_the_secret_of_the_destination_is_missing(
     stream: EgestStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = failures()
+    failures_before = failures()
     async with destination() as receiver:
-        declared = pipe(receiver.url, watermark="1s", signing={"env": "KEY_OF_D"})
-        async with running_egest(stream, declared, egest_secrets_refresh_s=0.2) as service:
+        flights_pipe = pipe(receiver.url, watermark="1s", signing={"env": "KEY_OF_D"})
+        async with running_egest(stream, flights_pipe, egest_secrets_refresh_s=0.2) as service:
             await state(stream)
             await stream.send(1)
             await stream.at_least(stream.topics.receipts, 1)  # its secret is missing: it waits for a retry
             monkeypatch.setenv("KEY_OF_D", SECRET)
             await until(lambda: watermarks(receiver))
             assert not any(name.startswith("watermark") for name in service.service.health.warnings)
-    assert failures() == before
+    assert failures() == failures_before
 
 
 async def test_none_is_sent_while_the_circuit_breaker_is_open(stream: EgestStream) -> None:
-    fails = True
+    is_failing = True
 
     async def reply(request: ReceivedRequest) -> bytes | None:
-        return answer(500) if fails else await fine(request)
+        return answer(500) if is_failing else await fine(request)
 
     async with destination(reply) as receiver:
-        declared = pipe(receiver.url, watermark="1s", breaker={"failures": 2, "probe": "1s"})
-        async with running_egest(stream, declared):
+        flights_pipe = pipe(receiver.url, watermark="1s", breaker={"failures": 2, "probe": "1s"})
+        async with running_egest(stream, flights_pipe):
             await stream.send(2)
             await stream.receipts(2)
             await state(stream)
@@ -196,7 +196,7 @@ async def test_none_is_sent_while_the_circuit_breaker_is_open(stream: EgestStrea
                 await stream.send(1)
                 await stream.receipts(number)
             assert watermarks(receiver) == []
-            fails = False
+            is_failing = False
             while not watermarks(receiver):
                 number += 1
                 await stream.send(1)
@@ -230,13 +230,13 @@ def failures() -> float:
 
 
 @pytest.mark.parametrize(
-    ("declared", "reason"),
+    ("options", "reason"),
     [
         ({"watermark": "1s", "format": "json"}, "needs a CloudEvents `format`"),
         ({"watermark": "500ms"}, "greater than or equal to 1"),
         ({"watermark": "2h"}, "less than or equal to 3600"),
     ],
 )
-def test_what_cannot_be_sent_is_refused(declared: dict[str, Any], reason: str) -> None:
+def test_what_cannot_be_sent_is_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
-        pipe("http://127.0.0.1/", **declared)
+        pipe("http://127.0.0.1/", **options)

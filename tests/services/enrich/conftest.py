@@ -31,10 +31,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark without its log: the queries that fail in these tests fail on purpose."""
     settings = EnrichSettings(enrich_conf={"spark.sql.execution.arrow.maxRecordsPerBatch": "100"})
     jars = connector_jars(settings.enrich_spark_jars)
-    running = start_session(f"local[{SLOTS}]", settings, jars, tmp_path_factory.mktemp("spark"))
-    running.sparkContext.setLogLevel("OFF")
-    yield running
-    stop_spark(running)
+    session = start_session(f"local[{SLOTS}]", settings, jars, tmp_path_factory.mktemp("spark"))
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    stop_spark(session)
 
 
 @pytest.fixture(scope="session")

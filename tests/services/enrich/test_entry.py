@@ -1,4 +1,4 @@
-"""What the entry file hands to the parts of the service."""
+"""The arguments that the entry file passes to the parts of the service."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ async def test_the_topics_are_those_of_the_configured_retry_tiers(monkeypatch: p
 
     monkeypatch.setattr(entry, "PipeRegistry", registry)
     settings = EnrichSettings(stream="s", tiers="1s,10s")
-    with pytest.raises(Reached) as reached:
+    with pytest.raises(Reached) as error:
         await entry.enrich(Service("enrich", settings), settings)
-    assert reached.value.args == (Topics("s", settings.tiers),)
+    assert error.value.args == (Topics("s", settings.tiers),)
     assert settings.tiers[0].name == "1s"

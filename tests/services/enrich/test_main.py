@@ -22,15 +22,15 @@ async def test_it_reports_what_it_waits_for_then_runs_and_drains_on_sigterm(
     """With a single slot for two partitions, which is enough for micro-batches."""
     stream = await LiveStream(kafka).create(make_pipe("p", fields={"n": "int"}, derive={"m": "n + 1"}))
     process = await start(stream, unused_tcp_port, HIFI_ENRICH_MASTER="local[1]")
-    seen: set[str] = set()
+    waiting_reasons: set[str] = set()
     async with asyncio.timeout(TIMEOUT_S):
         status = 0
         while status != 200:
             status, body = await asyncio.to_thread(readyz, unused_tcp_port)
-            seen.update(body.get("waiting", {}).values())  # type: ignore[attr-defined]
+            waiting_reasons.update(body.get("waiting", {}).values())  # type: ignore[attr-defined]
             await asyncio.sleep(0.05)
     assert body["state"] == "running"
-    assert f"Spark is warming up, for at most {WARM_UP_TIMEOUT_S:g} s" in seen
+    assert f"Spark is warming up, for at most {WARM_UP_TIMEOUT_S:g} s" in waiting_reasons
     numbers = await stream.send(*[b'{"n":1}'] * 10)
     outcomes = await stream.outcomes(numbers)
     await stream.caught_up()

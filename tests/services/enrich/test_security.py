@@ -24,7 +24,7 @@ from hifi_infra.ports import free_port
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.more]
 SESSION_S = 5
-"""After so long the broker ends a session whose client has not authenticated again, and a token has expired."""
+"""Time after which the broker ends a session whose client has not authenticated again, and a token has expired."""
 PREFIX = "HIFI_KAFKA_SECURITY_"
 
 
@@ -58,8 +58,8 @@ class OpenCluster(KafkaCluster):
             **self.signer.broker_settings("sasl"),
             "listener.name.sasl.oauthbearer.connections.max.reauth.ms": SESSION_S * 1000,
         }
-        with file.open("a") as appended:
-            appended.writelines(f"{name}={value}\n" for name, value in settings.items())
+        with file.open("a") as settings_file:
+            settings_file.writelines(f"{name}={value}\n" for name, value in settings.items())
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[OpenCluster]:
     credentials = ClusterCredentials(tmp_path / "credentials")
     credentials.prepare()
     signer = TokenSigner(tmp_path / "keys.json")
-    async with OpenCluster(tmp_path / "kafka", credentials, signer) as started:
-        yield started
+    async with OpenCluster(tmp_path / "kafka", credentials, signer) as open_cluster:
+        yield open_cluster
 
 
 @asynccontextmanager
@@ -152,8 +152,8 @@ async def test_events_pass_while_access_tokens_expire_and_the_broker_ends_sessio
         }
         producer = AIOKafkaProducer(**client_options(settings["HIFI_KAFKA"], security), acks="all")
         async with running_enrich(stream, **settings), producer:
-            began = len(endpoint.requests)
+            requests_before = len(endpoint.requests)
             async with asyncio.timeout(TIMEOUT_S):
-                while len(endpoint.requests) < began + 12:
+                while len(endpoint.requests) < requests_before + 12:
                     await pass_once(stream)
                     await producer.send_and_wait(stream.topics.receipts, b"", key=b"k", partition=0)

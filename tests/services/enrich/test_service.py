@@ -73,12 +73,12 @@ async def test_events_pass_once_in_order_with_key_headers_and_partition(
 ) -> None:
     monkeypatch.setattr(kafka_io, "max_tasks", lambda: tasks)
     watch = [{"field": "double", "bounds": [10, 30]}]
-    watched = PIPE.model_dump(mode="json", by_alias=True, exclude_defaults=True) | {"watch": watch}
-    stream = await LiveStream(kafka).create(Pipe.model_validate(watched))
+    watched_data = PIPE.model_dump(mode="json", by_alias=True, exclude_defaults=True) | {"watch": watch}
+    stream = await LiveStream(kafka).create(Pipe.model_validate(watched_data))
     async with running_enrich(stream, spark, tmp_path, enrich_trigger=trigger) as instance:
         await instance.until_state("running")
-        stray = [(0, Record(None, b"\xff", [])), (1, Record(b"", None, [("x", b"")]))]
-        await stream.append(stream.topics.normalized, stray)
+        stray_records = [(0, Record(None, b"\xff", [])), (1, Record(b"", None, [("x", b"")]))]
+        await stream.append(stream.topics.normalized, stray_records)
         numbers = [number for _ in range(5) for number in await stream.send(*numbered(range(20)))]
         outcomes = await stream.outcomes([*numbers, -1])
         await stream.caught_up()
@@ -87,8 +87,8 @@ async def test_events_pass_once_in_order_with_key_headers_and_partition(
         [record] = records
         assert record.value == b'{"n":%d,"double":%d}' % (number % 20, number % 20 * 2)
         assert (record.key, record.partition) == (b"k%d" % number, number % PARTITIONS)
-        kept = make_headers("p", 0, number)
-        assert [record.headers[0], *record.headers[2:]] == [kept[0], *kept[2:]]
+        input_headers = make_headers("p", 0, number)
+        assert [record.headers[0], *record.headers[2:]] == [input_headers[0], *input_headers[2:]]
         assert fields(record.headers)[TO] == (b"large,all" if number % 20 >= 10 else b"all")
         bucket = fields(record.headers)[WATCH].partition(b":")[2]
         assert bucket == (b"0" if number % 20 < 5 else b"1" if number % 20 < 15 else b"2")
@@ -111,9 +111,12 @@ async def test_a_udf_with_the_real_time_trigger_affects_its_own_pipe_only(
     stream = await LiveStream(kafka).create(PIPE, make_pipe("u", fields={"n": "int"}, udf=udf))
     async with running_enrich(stream, spark, tmp_path, enrich_trigger="real-time") as instance:
         await instance.until_state("running")
-        [refused, passed] = [*await stream.send(b'{"n":1}', pipe="u"), *await stream.send(b'{"n":1}')]
-        outcomes = await stream.outcomes([refused, passed])
-    assert (reason(outcomes[refused][0]), reason(outcomes[passed][0])) == ("pipe-broken", None)
+        [refused_number, passed_number] = [
+            *await stream.send(b'{"n":1}', pipe="u"),
+            *await stream.send(b'{"n":1}'),
+        ]
+        outcomes = await stream.outcomes([refused_number, passed_number])
+    assert (reason(outcomes[refused_number][0]), reason(outcomes[passed_number][0])) == ("pipe-broken", None)
 
 
 async def test_the_warm_up_runs_events_of_the_pipes_in_force_with_their_fields(
@@ -123,11 +126,11 @@ async def test_the_warm_up_runs_events_of_the_pipes_in_force_with_their_fields(
     stream = await LiveStream(kafka).create(PIPE, make_pipe("q", derive={"one": "1"}))
     async with running_enrich(stream, spark, tmp_path) as instance:
         await instance.until_state("running")
-    added: dict[str, set[str]] = {}
+    fields_by_pipe: dict[str, set[str]] = {}
     for record in await stream.read(stream.topics.enrich_warm_up):
         pipe = fields(record.headers)[PIPE_FIELD].decode()
-        added.setdefault(pipe, set()).update(json.loads(record.value))
-    assert added == {"p": {"n", "padding", "double"}, "q": {"padding", "one"}}
+        fields_by_pipe.setdefault(pipe, set()).update(json.loads(record.value))
+    assert fields_by_pipe == {"p": {"n", "padding", "double"}, "q": {"padding", "one"}}
     assert not await stream.read(stream.topics.enriched) + await stream.read(stream.topics.dead_letter)
 
 
@@ -151,21 +154,23 @@ async def test_a_udf_that_hangs_or_takes_too_much_memory_costs_its_own_events_on
         udf = {"function": f"udfs:{function}", "args": ["n", "kind"], "returns": {"twice": "int"}}
         return make_pipe(name, fields={"n": "int", "kind": "string"}, udf=udf)
 
-    hangs, big = with_udf("hangs", "hang_unless_real"), with_udf("big", "fill_memory")
-    stream = await LiveStream(kafka).create(PIPE, hangs, big)
+    hanging_pipe, large_pipe = with_udf("hangs", "hang_unless_real"), with_udf("big", "fill_memory")
+    stream = await LiveStream(kafka).create(PIPE, hanging_pipe, large_pipe)
     async with running_enrich(stream, spark, tmp_path, enrich_udf_deadline_s=1) as instance:
         await instance.until_state("running")
-        good = await stream.send(*numbered(range(10)), version=stream.version)
+        good_numbers = await stream.send(*numbered(range(10)), version=stream.version)
         bodies = [b'{"n":%d,"kind":"%s"}' % (n, b"hangs" if n == 3 else b"real") for n in range(8)]
-        slow = await stream.send(*bodies, pipe="hangs", version=stream.version)
-        filling = await stream.send(
+        slow_numbers = await stream.send(*bodies, pipe="hangs", version=stream.version)
+        filling_numbers = await stream.send(
             b'{"n":1,"kind":"big"}', b'{"n":2,"kind":"real"}', pipe="big", version=stream.version
         )
-        outcomes = await stream.outcomes([*good, *slow, *filling])
-    dead = {number for number, records in outcomes.items() if records[0].topic == stream.topics.dead_letter}
-    assert dead == {slow[3], filling[0]}
-    assert b"longer than 1 s" in fields(outcomes[slow[3]][0].headers)[DETAIL]
-    assert b"MemoryError" in fields(outcomes[filling[0]][0].headers)[DETAIL]
+        outcomes = await stream.outcomes([*good_numbers, *slow_numbers, *filling_numbers])
+    dead_numbers = {
+        number for number, records in outcomes.items() if records[0].topic == stream.topics.dead_letter
+    }
+    assert dead_numbers == {slow_numbers[3], filling_numbers[0]}
+    assert b"longer than 1 s" in fields(outcomes[slow_numbers[3]][0].headers)[DETAIL]
+    assert b"MemoryError" in fields(outcomes[filling_numbers[0]][0].headers)[DETAIL]
     assert {len(records) for records in outcomes.values()} == {1}
 
 
@@ -177,10 +182,10 @@ async def test_a_batch_that_does_not_end_is_stopped_and_started_again(
     stream = await LiveStream(kafka).create(make_pipe("p", fields={"n": "int", "folder": "string"}, udf=udf))
     async with running_enrich(stream, spark, tmp_path, enrich_stall_s=10) as instance:
         await instance.until_state("running")
-        before = restarts("stalled")
+        restarts_before = restarts("stalled")
         [number] = await stream.send(json.dumps({"n": 4, "folder": str(tmp_path)}).encode())
         outcomes = await stream.outcomes([number])
-    assert restarts("stalled") == before + 1
+    assert restarts("stalled") == restarts_before + 1
     assert (tmp_path / "called").is_dir()
     assert [json.loads(record.value)["twice"] for record in outcomes[number]] == [8]
 
@@ -192,57 +197,63 @@ async def test_sql_that_would_run_for_minutes_costs_its_own_events_and_delays_no
 ) -> None:
     # Pipes are quarantined in the whole JVM, so those of each trigger have other names.
     names = {kind: f"{kind}-{trigger}" for kind in COSTLY}
-    slow = [
+    slow_pipes = [
         make_pipe(name, fields={"t": "string", "n": "bigint"}, derive={"r": COSTLY[kind]})
         for kind, name in names.items()
     ]
-    stream = await LiveStream(kafka).create(PIPE, *slow)
-    hostile = b'{"t":"%s","n":1000000000}' % (b"a" * 5_000)
-    undisturbed, beside = list[int](), list[int]()
-    costly: dict[str, list[int]] = {kind: [] for kind in COSTLY}
-    before = restarts("stalled")
+    stream = await LiveStream(kafka).create(PIPE, *slow_pipes)
+    hostile_data = b'{"t":"%s","n":1000000000}' % (b"a" * 5_000)
+    undisturbed_numbers, neighbour_numbers = list[int](), list[int]()
+    costly_numbers: dict[str, list[int]] = {kind: [] for kind in COSTLY}
+    restarts_before = restarts("stalled")
     async with running_enrich(
         stream, spark, tmp_path, enrich_trigger=trigger, enrich_sql_cpu_s=0.2
     ) as instance:
         await instance.until_state("running")
         for _ in range(60):
-            undisturbed += await stream.send(*numbered(range(2)))
+            undisturbed_numbers += await stream.send(*numbered(range(2)))
             await asyncio.sleep(0.1)
         for kind in [*COSTLY] * 4:
-            costly[kind] += await stream.send(hostile, pipe=names[kind], version=1)
+            costly_numbers[kind] += await stream.send(hostile_data, pipe=names[kind], version=1)
             for _ in range(3):
-                beside += await stream.send(*numbered(range(2)))
+                neighbour_numbers += await stream.send(*numbered(range(2)))
                 await asyncio.sleep(0.1)
-        outcomes = await stream.outcomes([*undisturbed, *beside, *itertools.chain(*costly.values())])
+        outcomes = await stream.outcomes(
+            [*undisturbed_numbers, *neighbour_numbers, *itertools.chain(*costly_numbers.values())]
+        )
     # Events that a batch had when the pipe was quarantined come again with the new plan.
-    quarantined = "quarantined: 3 events"
+    quarantine_text = "quarantined: 3 events"
     bounds = (
         "takes more than 0.2 s of CPU time for an event",
         "needs more than 64 MB of memory for an event",
     )
-    for kind, numbers in costly.items():
+    for kind, numbers in costly_numbers.items():
         assert [reason(outcomes[number][0]) for number in numbers] == ["sql-budget"] * 4, kind
-        first, *others, last = [dict(outcomes[number][0].headers)[DETAIL].decode() for number in numbers]
+        first, *further_details, last = [
+            dict(outcomes[number][0].headers)[DETAIL].decode() for number in numbers
+        ]
         assert first.endswith(bounds), (kind, first)
-        assert all(detail.endswith(bounds) or detail.startswith(quarantined) for detail in others), (
+        assert all(
+            detail.endswith(bounds) or detail.startswith(quarantine_text) for detail in further_details
+        ), (
             kind,
-            others,
+            further_details,
         )
-        assert last.startswith(quarantined), (kind, last)
+        assert last.startswith(quarantine_text), (kind, last)
     sent_ms = {
         int(fields(record.headers)[SEQ].partition(b":")[2]): record.timestamp
         for record in await stream.read(stream.topics.normalized)
     }
-    assert {reason(outcomes[number][0]) for number in (*undisturbed, *beside)} == {None}
+    assert {reason(outcomes[number][0]) for number in (*undisturbed_numbers, *neighbour_numbers)} == {None}
     p95_ms = [
         sorted(outcomes[number][0].timestamp - sent_ms[number] for number in numbers)[
             int(len(numbers) * 0.95)
         ]
-        for numbers in (undisturbed, beside)
+        for numbers in (undisturbed_numbers, neighbour_numbers)
     ]
     print(f"p95 undisturbed and beside, ms: {p95_ms}")
     assert p95_ms[1] <= 2 * p95_ms[0] + 300
-    assert restarts("stalled") == before
+    assert restarts("stalled") == restarts_before
 
 
 async def test_udfs_do_not_see_the_variables_of_the_service(
@@ -263,11 +274,13 @@ async def test_a_standby_warms_up_again_when_the_plan_has_changed_and_stays_read
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     stream = await LiveStream(kafka).create(PIPE)
-    first, second = (EnrichInstance(stream, spark, tmp_path, name) for name in ("first", "second"))
-    await first.start()
-    await first.until_state("running")
-    await second.start()
-    await second.until_state("standby")
+    first_instance, second_instance = (
+        EnrichInstance(stream, spark, tmp_path, name) for name in ("first", "second")
+    )
+    await first_instance.start()
+    await first_instance.until_state("running")
+    await second_instance.start()
+    await second_instance.until_state("standby")
     version = await stream.publish(
         pipe_record(make_pipe("p", fields={"n": "int"}, derive={"triple": "n * 3"}))
     )
@@ -276,10 +289,10 @@ async def test_a_standby_warms_up_again_when_the_plan_has_changed_and_stays_read
             record.value for record in await stream.read(stream.topics.enrich_warm_up)
         ):
             await asyncio.sleep(0.1)
-    await first.stop()  # in the middle of the warm-up
+    await first_instance.stop()  # in the middle of the warm-up
     [number] = await stream.send(b'{"n":1}', version=version)
     outcomes = await stream.outcomes([number])
-    await second.stop()
+    await second_instance.stop()
     assert [record.value for record in outcomes[number]] == [b'{"n":1,"triple":3}']
 
 
@@ -303,24 +316,24 @@ async def test_auto_changes_the_trigger_while_a_pipe_has_a_udf_and_loses_nothing
         await instance.until_state("running")
         await runs_with("RealTimeTrigger")
         version = await stream.publish(pipe_record(make_pipe("u", fields={"n": "int"}, udf=udf)))
-        called = await stream.send(*numbered(range(10)), pipe="u", version=version)
+        udf_numbers = await stream.send(*numbered(range(10)), pipe="u", version=version)
         await runs_with("ProcessingTimeTrigger")
-        twice = await stream.outcomes(called)
+        udf_outcomes = await stream.outcomes(udf_numbers)
         await stream.publish(deletion_record("u"))
         await runs_with("RealTimeTrigger")
         outcomes = await stream.outcomes(numbers)
-    for value, number in enumerate(called):
-        assert json.loads(twice[number][0].value) == {"n": value, "twice": 2 * value}
+    for value, number in enumerate(udf_numbers):
+        assert json.loads(udf_outcomes[number][0].value) == {"n": value, "twice": 2 * value}
     assert {reason(record) for number in numbers for record in outcomes[number]} == {None}
     for partition in range(PARTITIONS):
-        first_seen = list(
+        first_values = list(
             dict.fromkeys(
                 int(record.key[1:])
                 for record in await stream.read(stream.topics.enriched)
                 if record.partition == partition
             )
         )
-        assert first_seen == sorted(first_seen)
+        assert first_values == sorted(first_values)
 
 
 def running_triggers(spark: SparkSession) -> list[str]:
@@ -334,9 +347,9 @@ async def test_a_restart_continues_where_it_stopped_and_the_trigger_can_change(
 ) -> None:
     stream = await LiveStream(kafka).create(PIPE)
     numbers: list[int] = []
-    for turn, trigger in enumerate(["micro-batch", "real-time", "micro-batch"]):
+    for index, trigger in enumerate(["micro-batch", "real-time", "micro-batch"]):
         numbers += await stream.send(*numbered(range(30)))  # before the start
-        async with running_enrich(stream, spark, tmp_path, f"i{turn}", enrich_trigger=trigger) as instance:
+        async with running_enrich(stream, spark, tmp_path, f"i{index}", enrich_trigger=trigger) as instance:
             await instance.until_state("running")
             numbers += await stream.send(*numbered(range(30)))
             await stream.outcomes(numbers)
@@ -352,31 +365,33 @@ async def test_a_changed_deleted_and_new_pipe_take_effect_without_losing_an_even
     stream = await LiveStream(kafka).create(PIPE)
     async with running_enrich(stream, spark, tmp_path, enrich_trigger="micro-batch") as instance:
         await instance.until_state("running")
-        old = await stream.send(*numbered(range(10)), version=1)
+        old_numbers = await stream.send(*numbered(range(10)), version=1)
         version = await stream.publish(
             pipe_record(make_pipe("p", fields={"n": "int"}, derive={"triple": "n * 3"})),
             pipe_record(make_pipe("q")),
         )
-        changed = await stream.send(*numbered(range(10)), version=version)
-        other = await stream.send(b"anything", pipe="q", version=version)
-        await stream.outcomes([*old, *changed, *other])
+        changed_numbers = await stream.send(*numbered(range(10)), version=version)
+        other_numbers = await stream.send(b"anything", pipe="q", version=version)
+        await stream.outcomes([*old_numbers, *changed_numbers, *other_numbers])
         version = await stream.publish(deletion_record("p"))
         await instance.until(lambda: instance.engine.pipes_offset == version)
-        deleted = await stream.send(b'{"n":1}', version=version - 1)
-        outcomes = await stream.outcomes([*old, *changed, *other, *deleted])
+        deleted_numbers = await stream.send(b'{"n":1}', version=version - 1)
+        outcomes = await stream.outcomes([*old_numbers, *changed_numbers, *other_numbers, *deleted_numbers])
     assert {
-        json.loads(record.value).get("triple") is None for number in old for record in outcomes[number]
+        json.loads(record.value).get("triple") is None
+        for number in old_numbers
+        for record in outcomes[number]
     } <= {
         True,
         False,
     }
     assert all(
         json.loads(record.value)["triple"] == json.loads(record.value)["n"] * 3
-        for number in changed
+        for number in changed_numbers
         for record in outcomes[number]
     )
-    assert outcomes[other[0]][0].value == b"anything"
-    assert reason(outcomes[deleted[0]][0]) == "pipe-deleted"
+    assert outcomes[other_numbers[0]][0].value == b"anything"
+    assert reason(outcomes[deleted_numbers[0]][0]) == "pipe-deleted"
 
 
 async def test_events_of_a_held_pipe_are_dead_letters_until_its_declaration_can_be_read(
@@ -386,18 +401,23 @@ async def test_events_of_a_held_pipe_are_dead_letters_until_its_declaration_can_
     await stream.publish(unreadable_record(PIPE))
     async with running_enrich(stream, spark, tmp_path, enrich_trigger="micro-batch") as instance:
         await instance.until_state("running")
-        [held] = await stream.send(b'{"n":1}', version=stream.version)
-        [other] = await stream.send(b"{}", pipe="q", version=stream.version)
-        outcomes = await stream.outcomes([held, other])
-        assert [reason(outcomes[number][0]) for number in (held, other)] == ["pipe-unreadable", None]
-        assert "the pipe is held" in dict(outcomes[held][0].headers)[DETAIL].decode()
+        [held_number] = await stream.send(b'{"n":1}', version=stream.version)
+        [other_number] = await stream.send(b"{}", pipe="q", version=stream.version)
+        outcomes = await stream.outcomes([held_number, other_number])
+        assert [reason(outcomes[number][0]) for number in (held_number, other_number)] == [
+            "pipe-unreadable",
+            None,
+        ]
+        assert "the pipe is held" in dict(outcomes[held_number][0].headers)[DETAIL].decode()
         version = await stream.publish(pipe_record(PIPE, 2))
-        [passed] = await stream.send(b'{"n":1}', version=version)
-        assert (await stream.outcomes([held, other, passed]))[passed][0].value == b'{"n":1,"double":2}'
+        [passed_number] = await stream.send(b'{"n":1}', version=version)
+        assert (await stream.outcomes([held_number, other_number, passed_number]))[passed_number][
+            0
+        ].value == b'{"n":1,"double":2}'
         version = await stream.publish(unreadable_record(PIPE, 3))
         await instance.until(lambda: instance.engine.pipes_offset == version)
-        [held] = await stream.send(b'{"n":1}', version=version - 1)
-        assert reason((await stream.outcomes([held]))[held][0]) == "pipe-unreadable"
+        [held_number] = await stream.send(b'{"n":1}', version=version - 1)
+        assert reason((await stream.outcomes([held_number]))[held_number][0]) == "pipe-unreadable"
 
 
 # Faster than the others: the kill, which leaves the least behind.
@@ -414,7 +434,7 @@ async def test_events_of_a_held_pipe_are_dead_letters_until_its_declaration_can_
 async def test_an_interrupted_real_time_batch_is_not_repeated_where_its_output_exists(
     kafka: str, spark: SparkSession, tmp_path: Path, interruption: str
 ) -> None:
-    """Also not for a pipe that was deleted meanwhile: its events would become dead letters."""
+    """This holds also for a pipe that was deleted meanwhile: its events would become dead letters."""
     stream = await LiveStream(kafka).create(PIPE)
     leader, standby = (
         EnrichInstance(stream, spark, tmp_path, name, enrich_trigger="real-time", enrich_batch_s=60)
@@ -422,7 +442,7 @@ async def test_an_interrupted_real_time_batch_is_not_repeated_where_its_output_e
     )
     await leader.start()
     await leader.until_state("running")
-    first = [query.runId for query in spark.streams.active]
+    first_runs = [query.runId for query in spark.streams.active]
     numbers = await stream.send(*numbered(range(20)))
     await stream.outcomes(numbers)
     if interruption in ("kill", "stop"):
@@ -431,9 +451,9 @@ async def test_an_interrupted_real_time_batch_is_not_repeated_where_its_output_e
     if interruption in ("kill", "stop"):
         await standby.start()
     elif interruption == "changed-plan":
-        await leader.until(lambda: [query.runId for query in spark.streams.active] not in ([], first))
-    [other] = await stream.send(b"{}", pipe="q", version=version)
-    outcomes = await stream.outcomes([*numbers, other])
+        await leader.until(lambda: [query.runId for query in spark.streams.active] not in ([], first_runs))
+    [other_number] = await stream.send(b"{}", pipe="q", version=version)
+    outcomes = await stream.outcomes([*numbers, other_number])
     await (standby if interruption in ("kill", "stop") else leader).stop()
     assert {reason(record) for records in outcomes.values() for record in records} == {None}
     assert {len(records) for records in outcomes.values()} == {1}
@@ -445,14 +465,14 @@ async def test_an_event_that_is_ahead_of_its_pipe_waits_for_it(
     stream = await LiveStream(kafka).create(PIPE)
     async with running_enrich(stream, spark, tmp_path) as instance:
         await instance.until_state("running")
-        [early] = await stream.send(b"{}", pipe="late", version=stream.version + 1)
+        [early_number] = await stream.send(b"{}", pipe="late", version=stream.version + 1)
         await instance.until(
             lambda: instance.registry.offset < stream.version + 1 and not spark.streams.active
         )
         assert await stream.read(stream.topics.enriched) == await stream.read(stream.topics.dead_letter) == []
         await stream.publish(pipe_record(make_pipe("late", derive={"x": "1"})))
-        outcomes = await stream.outcomes([early])
-        assert outcomes[early][0].value == b'{"x":1}'
+        outcomes = await stream.outcomes([early_number])
+        assert outcomes[early_number][0].value == b'{"x":1}'
 
 
 @pytest.mark.more
@@ -463,14 +483,14 @@ async def test_a_pipe_whose_lookup_is_not_allowed_is_broken_and_does_not_hold_up
     (tmp_path / "codes.csv").write_text("code,name\nx,X\n")
     monkeypatch.setenv("HIFI_PIPES_LOOKUP_FOLDERS", str(tmp_path / "allowed"))
     lookup = {"file": str(tmp_path / "codes.csv"), "key": {"c": "code"}, "fields": {"name": "name"}}
-    refused = make_pipe("q", fields={"c": "string"}, lookups={"names": lookup})
-    stream = await LiveStream(kafka).create(PIPE, refused)
+    refused_pipe = make_pipe("q", fields={"c": "string"}, lookups={"names": lookup})
+    stream = await LiveStream(kafka).create(PIPE, refused_pipe)
     async with running_enrich(stream, spark, tmp_path, enrich_batch_s=5):
-        good = await stream.send(*numbered(range(2)))
-        bad = await stream.send(b'{"c":"x"}', pipe="q")
-        outcomes = await stream.outcomes([*good, *bad])
-    assert [reason(outcomes[number][0]) for number in good] == [None, None]
-    assert reason(outcomes[bad[0]][0]) == "pipe-broken"
+        good_numbers = await stream.send(*numbered(range(2)))
+        bad_numbers = await stream.send(b'{"c":"x"}', pipe="q")
+        outcomes = await stream.outcomes([*good_numbers, *bad_numbers])
+    assert [reason(outcomes[number][0]) for number in good_numbers] == [None, None]
+    assert reason(outcomes[bad_numbers[0]][0]) == "pipe-broken"
 
 
 async def test_the_start_waits_for_a_missing_lookup_and_a_changed_one_takes_effect(
@@ -485,19 +505,19 @@ async def test_the_start_waits_for_a_missing_lookup_and_a_changed_one_takes_effe
         assert not instance.service.health.ready
         file.write_text("code,name\nA,Anna\n")
         await instance.until_state("running")
-        first = await stream.send(b'{"c":"A"}')
-        assert (await stream.outcomes(first))[first[0]][0].value == b'{"c":"A","name":"Anna"}'
+        first_numbers = await stream.send(b'{"c":"A"}')
+        assert (await stream.outcomes(first_numbers))[first_numbers[0]][0].value == b'{"c":"A","name":"Anna"}'
         file.write_text("code,name\nA,Ada\n")
         await instance.until(
             lambda: "Ada" in str([table.rows for table in instance.tables.current().values()])
         )
-        seen = b""
-        while b"Ada" not in seen:
+        value = b""
+        while b"Ada" not in value:
             [number] = await stream.send(b'{"c":"A"}')
-            seen = (await stream.outcomes([number]))[number][0].value
+            value = (await stream.outcomes([number]))[number][0].value
         file.write_text("broken")
-        again = await stream.send(b'{"c":"A"}')
-        assert (await stream.outcomes(again))[again[0]][0].value == b'{"c":"A","name":"Ada"}'
+        last_numbers = await stream.send(b'{"c":"A"}')
+        assert (await stream.outcomes(last_numbers))[last_numbers[0]][0].value == b'{"c":"A","name":"Ada"}'
         await instance.until(lambda: "p/names" in instance.tables.problems)
         problems = dict(instance.tables.problems)
         async with asyncio.timeout(TIMEOUT_S):  # without further events
@@ -539,10 +559,10 @@ async def test_an_event_on_which_sql_nests_too_deeply_is_a_dead_letter_and_its_n
         await instance.until_state("running")
         numbers += await stream.send(b'{"s":"c"}')
         outcomes = await stream.outcomes(numbers)
-    refused = {
+    reasons = {
         number: reason(record) for number, records in outcomes.items() for record in records if reason(record)
     }
-    assert refused == {12: "sql-failed"}
+    assert reasons == {12: "sql-failed"}
     assert outcomes[12][0].value == poison
     assert fields(outcomes[12][0].headers)[SERVICE] == b"enrich"
     assert outcomes[11][0].value == b'{"s":"abc","m":true}'
@@ -564,9 +584,9 @@ async def test_records_deleted_by_retention_are_skipped_and_the_rest_passes(
     await delete_before(stream, {0: 6})
     async with running_enrich(stream, spark, tmp_path) as instance:
         await instance.until_state("running")
-        left = [number for number in numbers if number // 2 >= (6 if number % 2 == 0 else 4)]
-        outcomes = await stream.outcomes(left)
-    assert sorted(outcomes) == left
+        remaining = [number for number in numbers if number // 2 >= (6 if number % 2 == 0 else 4)]
+        outcomes = await stream.outcomes(remaining)
+    assert sorted(outcomes) == remaining
 
 
 async def delete_before(stream: LiveStream, offsets: dict[int, int]) -> None:
@@ -577,8 +597,8 @@ async def delete_before(stream: LiveStream, offsets: dict[int, int]) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=stream.kafka)
     await admin.start()
     deletions = {
-        TopicPartition(stream.topics.normalized, part): RecordsToDelete(before_offset=offset)
-        for part, offset in offsets.items()
+        TopicPartition(stream.topics.normalized, partition): RecordsToDelete(before_offset=offset)
+        for partition, offset in offsets.items()
     }
     await admin.delete_records(deletions)
     await admin.close()
@@ -589,20 +609,22 @@ async def test_a_standby_takes_over_and_nothing_is_lost(
     kafka: str, spark: SparkSession, tmp_path: Path, ending: str
 ) -> None:
     stream = await LiveStream(kafka).create(PIPE)
-    first, second = (EnrichInstance(stream, spark, tmp_path, name) for name in ("first", "second"))
-    await first.start()
-    await first.until_state("running")
-    await second.start()
-    await second.until_state("standby")
-    assert first.state == "running"
+    first_instance, second_instance = (
+        EnrichInstance(stream, spark, tmp_path, name) for name in ("first", "second")
+    )
+    await first_instance.start()
+    await first_instance.until_state("running")
+    await second_instance.start()
+    await second_instance.until_state("standby")
+    assert first_instance.state == "running"
     numbers = await stream.send(*numbered(range(20)))
     await stream.outcomes(numbers)
     numbers += await stream.send(*numbered(range(20)))
-    await getattr(first, ending)()
+    await getattr(first_instance, ending)()
     numbers += await stream.send(*numbered(range(20)))
-    await second.until_state("running")
+    await second_instance.until_state("running")
     outcomes = await stream.outcomes(numbers)
-    await second.stop()
+    await second_instance.stop()
     assert sorted(outcomes) == numbers
     if ending == "stop":
         assert {len(records) for records in outcomes.values()} == {1}

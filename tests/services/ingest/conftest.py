@@ -19,7 +19,7 @@ def stream(kafka: str) -> Stream:
 
 
 @pytest.fixture(scope="module")
-def running(kafka: str, stream: Stream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingest]:
+def running_ingest(kafka: str, stream: Stream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingest]:
     """One ingest process for all tests of a module."""
     with ingest(kafka, stream.name, tmp_path_factory.mktemp("ingest") / "log") as instance:
         yield instance

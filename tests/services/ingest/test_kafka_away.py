@@ -34,19 +34,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 @pytest.fixture
 def silent() -> Iterator[str]:
     """The address of a server that accepts connections and never sends anything."""
-    waiting = []
+    connections = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def accept() -> None:
             while True:
                 try:
-                    waiting.append(server.accept()[0])
+                    connections.append(server.accept()[0])
                 except OSError:
                     return
 
         threading.Thread(target=accept, daemon=True).start()
         yield "{}:{}".format(*server.getsockname())
-    for connection in waiting:
+    for connection in connections:
         connection.close()
 
 
@@ -107,43 +107,47 @@ async def test_a_frozen_kafka_leaves_unknowns_then_refuses_at_once_and_all_is_we
 ) -> None:
     stream = await new_stream(cluster.bootstrap, pipe())
     with ingest(cluster.bootstrap, stream.name, log) as instance:
-        accepted = set((await post(client, instance, [{"n": n} for n in range(50)]))[1]["ids"])
-        assert len(accepted) == 50
+        accepted_ids = set((await post(client, instance, [{"n": n} for n in range(50)]))[1]["ids"])
+        assert len(accepted_ids) == 50
         cluster.pause_broker(1)
-        status, first, took_s, _ = await post(client, instance, [{"n": n} for n in range(50)])
+        status, problem, took_s, _ = await post(client, instance, [{"n": n} for n in range(50)])
         assert (status, took_s < 10) == (503, True)
-        assert (first["unknown"], first["accepted"], first["refused"]) == (50, 0, 0)
-        assert [refusal["index"] for refusal in first["events"]] == list(range(50))
+        assert (problem["unknown"], problem["accepted"], problem["refused"]) == (50, 0, 0)
+        assert [refusal["index"] for refusal in problem["events"]] == list(range(50))
         answers = await asyncio.gather(*(post(client, instance, {"n": n}) for n in range(300)))
         assert {answer[0] for answer in answers} == {503}
         assert not any("events" in answer[1] for answer in answers), "none of them was accepted"
-        # Who had waited for Kafka would have got the outcome "unknown". The bound is for a machine of any speed.
+        # Requests that had waited for Kafka would have the outcome "unknown". The bound is for a machine of any speed.
         assert max(answer[2] for answer in answers) < 30
         wait_until(lambda: instance.readyz()[0] == 503)
         cluster.resume_broker(1)
         wait_until(lambda: instance.readyz()[0] == 200, 40)
-        maybe = {refusal["id"] for refusal in first["events"]}
+        unknown_ids = {refusal["id"] for refusal in problem["events"]}
         async with asyncio.timeout(20):
-            while (again := await post(client, instance, {"back": True}))[0] != 202:
-                maybe |= {
-                    refusal["id"] for refusal in again[1].get("events", ()) if refusal["outcome"] == "unknown"
+            while (response := await post(client, instance, {"back": True}))[0] != 202:
+                unknown_ids |= {
+                    refusal["id"]
+                    for refusal in response[1].get("events", ())
+                    if refusal["outcome"] == "unknown"
                 }
-        accepted |= set(again[1]["ids"])
+        accepted_ids |= set(response[1]["ids"])
         assert instance.stop() == 0
-    await reported_what_it_acknowledged(stream, accepted, maybe)
+    await reported_what_it_acknowledged(stream, accepted_ids, unknown_ids)
 
 
-async def reported_what_it_acknowledged(stream: Stream, accepted: set[str], maybe: set[str]) -> None:
+async def reported_what_it_acknowledged(
+    stream: Stream, accepted_ids: set[str], unknown_ids: set[str]
+) -> None:
     """Every acknowledged event is on raw, no refused one is, and the reports name exactly the acknowledged ones."""
     raw = [fields(record.headers) | {"partition": record.partition} for record in await stream.raw()]
     ids = {event_fields["ce_id"].decode() for event_fields in raw}
-    assert accepted <= ids
-    assert ids <= accepted | maybe
-    acknowledged = reported([orjson.loads(record.value) for record in await stream.accepted()])
-    assert acknowledged == {
+    assert accepted_ids <= ids
+    assert ids <= accepted_ids | unknown_ids
+    acknowledged_seqs = reported([orjson.loads(record.value) for record in await stream.accepted()])
+    assert acknowledged_seqs == {
         event_fields["hifi_seq"].decode()
         for event_fields in raw
-        if event_fields["ce_id"].decode() in accepted
+        if event_fields["ce_id"].decode() in accepted_ids
     }
 
 
@@ -174,9 +178,11 @@ async def test_a_full_buffer_is_refused_and_memory_stays_bounded(
         finally:
             cluster.resume_broker(1)
         assert {answer[0] for answer in answers} == {503}
-        full = [answer for answer in answers if "buffer of events for Kafka is full" in answer[1]["detail"]]
-        assert len(full) >= 30
-        assert max(answer[2] for answer in full) < 2
+        refusals = [
+            answer for answer in answers if "buffer of events for Kafka is full" in answer[1]["detail"]
+        ]
+        assert len(refusals) >= 30
+        assert max(answer[2] for answer in refusals) < 2
         assert sum(answer[1].get("unknown", 0) for answer in answers) <= 4
         wait_until(lambda: instance.readyz()[0] == 200, 40)
         assert instance.stop() == 0
@@ -186,37 +192,37 @@ async def test_draining_loses_nothing_that_was_acknowledged_and_closes_the_repor
     kafka: str, client: aiohttp.ClientSession, log: Path
 ) -> None:
     stream = await new_stream(kafka, pipe())
-    accepted: set[str] = set()
-    refused = 0
+    accepted_ids: set[str] = set()
+    refused_count = 0
     with ingest(kafka, stream.name, log) as instance:
-        stopping = asyncio.Event()
+        enough_accepted = asyncio.Event()
 
         async def send() -> None:
-            nonlocal refused
+            nonlocal refused_count
             while True:
                 try:
                     status, answer, _, _ = await post(client, instance, [{"n": n} for n in range(20)])
                 except aiohttp.ClientError:
                     return
                 if status == 202:
-                    accepted.update(answer["ids"])
+                    accepted_ids.update(answer["ids"])
                 else:
-                    refused += 1
-                if len(accepted) > 2000:
-                    stopping.set()
+                    refused_count += 1
+                if len(accepted_ids) > 2000:
+                    enough_accepted.set()
 
         senders = [asyncio.create_task(send()) for _ in range(8)]
-        await asyncio.wait_for(stopping.wait(), 30)
+        await asyncio.wait_for(enough_accepted.wait(), 30)
         instance.process.terminate()
         await asyncio.gather(*senders)
         assert instance.process.wait(20) == 0
-    await reported_what_it_acknowledged(stream, accepted, maybe=set())
+    await reported_what_it_acknowledged(stream, accepted_ids, unknown_ids=set())
     reports = [orjson.loads(record.value) for record in await stream.accepted()]
-    closing = {report["epoch"] for report in reports if report["closed"]}
-    assert closing == {report["epoch"] for report in reports}
-    assert len(closing) == 4, "an epoch for each partition"
-    answered = sum(number for report in reports for number in report["answers"].values())
-    assert answered == len(accepted) // 20 + refused
+    closed_epochs = {report["epoch"] for report in reports if report["closed"]}
+    assert closed_epochs == {report["epoch"] for report in reports}
+    assert len(closed_epochs) == 4, "an epoch for each partition"
+    answered_requests = sum(number for report in reports for number in report["answers"].values())
+    assert answered_requests == len(accepted_ids) // 20 + refused_count
 
 
 @pytest.mark.more
@@ -225,17 +231,21 @@ async def test_two_processes_share_the_port_and_one_may_go(
 ) -> None:
     stream = await new_stream(kafka, pipe())
     with (
-        ingest(kafka, stream.name, log) as first,
-        ingest(kafka, stream.name, tmp_path / "two", ingest_port=first.port) as second,
+        ingest(kafka, stream.name, log) as first_instance,
+        ingest(kafka, stream.name, tmp_path / "two", ingest_port=first_instance.port) as second_instance,
     ):
         for _ in range(40):
-            async with client.post(first.url + PLAIN, json={}, headers={"connection": "close"}) as answer:
+            async with client.post(
+                first_instance.url + PLAIN, json={}, headers={"connection": "close"}
+            ) as answer:
                 assert answer.status == 202
-        assert first.stop() == 0
+        assert first_instance.stop() == 0
         for _ in range(10):
-            async with client.post(second.url + PLAIN, json={}, headers={"connection": "close"}) as answer:
+            async with client.post(
+                second_instance.url + PLAIN, json={}, headers={"connection": "close"}
+            ) as answer:
                 assert answer.status == 202
-        assert second.stop() == 0
+        assert second_instance.stop() == 0
     reports = [orjson.loads(record.value) for record in await stream.accepted()]
     assert len({report["epoch"] for report in reports}) == 8
     assert len(reported(reports)) == 50

@@ -41,8 +41,8 @@ async def test_each_event_is_one_row_with_one_receipt_also_when_enrich_wrote_it_
         await stream.until_receipts(21)
         # A new column, and copies after the commit.
         await stream.declare(FIELDS | {"note": "string"})
-        later = [stream.record(21, b'{"id":21,"total":"wrong","note":"new"}'), *records]
-        await stream.enrich([*later, stream.record(22, order(22, 0))])
+        later_records = [stream.record(21, b'{"id":21,"total":"wrong","note":"new"}'), *records]
+        await stream.enrich([*later_records, stream.record(22, order(22, 0))])
         await stream.until(lambda rows: rows.num_rows >= 22)
         receipts = await stream.until_receipts(23)
     finally:
@@ -74,8 +74,8 @@ async def test_a_killed_service_leaves_each_event_as_one_row_with_one_receipt(
     await stream.enrich([*records[:20], *records[5:10]])
     stream.start(kill_at=point)
     await stream.killed()
-    in_table = stream.rows().num_rows
-    assert in_table == (0 if point == "before the commit" else 20)
+    row_count = stream.rows().num_rows
+    assert row_count == (0 if point == "before the commit" else 20)
     await stream.enrich([*records[10:], *records])
     stream.start()
     try:
@@ -94,24 +94,24 @@ async def test_a_killed_service_leaves_each_event_as_one_row_with_one_receipt(
 async def test_two_logs_with_equal_partitions_and_offsets_write_one_table_each_event_once(
     kafka: str, tmp_path: Path
 ) -> None:
-    """As two colours do; the service of one is killed between its commit and its receipts."""
+    """The logs are those of two colours; the service of one is killed between its commit and its receipts."""
     folders = [tmp_path / "blue", tmp_path / "green"]
     for folder in folders:
         folder.mkdir()
     blue, green = [
         await LakeStream(kafka, folder, tmp_path / "warehouse").create(FIELDS) for folder in folders
     ]
-    of_blue = [blue.record(number, order(number, 1)) for number in range(30)]
-    of_green = [green.record(number, order(number, 1)) for number in range(100, 130)]
-    await blue.enrich(of_blue[:20])
+    blue_records = [blue.record(number, order(number, 1)) for number in range(30)]
+    green_records = [green.record(number, order(number, 1)) for number in range(100, 130)]
+    await blue.enrich(blue_records[:20])
     blue.start()
     try:
         await blue.until(lambda rows: rows.num_rows >= 20)
-        await green.enrich([*of_green[:20], *of_green[5:10]])
+        await green.enrich([*green_records[:20], *green_records[5:10]])
         green.start(kill_at="before the receipts")
         await green.killed()
-        await blue.enrich([*of_blue[20:], *of_blue])
-        await green.enrich([*of_green[20:], *of_green])
+        await blue.enrich([*blue_records[20:], *blue_records])
+        await green.enrich([*green_records[20:], *green_records])
         green.start()
         await green.until(lambda rows: rows.num_rows >= 60)
         receipts = [await stream.until_receipts(30) for stream in (blue, green)]
@@ -135,11 +135,11 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("full", ["warehouse", "checkpoint"])
+@pytest.mark.parametrize("full_disk", ["warehouse", "checkpoint"])
 async def test_while_a_disk_is_full_deliveries_wait_and_then_each_event_is_one_row(
-    kafka: str, tmp_path: Path, disk: Path, full: str
+    kafka: str, tmp_path: Path, disk: Path, full_disk: str
 ) -> None:
-    warehouse = disk / "warehouse" if full == "warehouse" else None
+    warehouse = disk / "warehouse" if full_disk == "warehouse" else None
     stream = await LakeStream(kafka, tmp_path, warehouse).create(FIELDS)
     settings: dict[str, Any] = {} if warehouse else {"lake_temp": disk}
     stream.start(**settings)
@@ -179,16 +179,18 @@ async def test_rows_are_merged_by_position_and_deleted(kafka: str, tmp_path: Pat
     stream.start(lake_compact_files=2)
     try:
         # Within a batch and over several: the last one counts.
-        first = [change(row, 1) for row in range(12)]
-        await stream.enrich([*first, change(0, 2), change(1, 0, "d"), change(2, 0, "d"), change(2, 3)])
+        first_changes = [change(row, 1) for row in range(12)]
+        await stream.enrich(
+            [*first_changes, change(0, 2), change(1, 0, "d"), change(2, 0, "d"), change(2, 3)]
+        )
         await stream.until_receipts(16)
         await stream.enrich([change(3, 4), change(4, 0, "d"), change(1, 5), change(12, 6)])
         await stream.until_receipts(20)
         # A replay that re-entered at enrich has its old position: it changes nothing, and is no copy.
         data = orjson.dumps({"id": 3, "total": 99, "op": "u"})
-        old = stream.record(50, data, row=3, raw=0, hifi_replay=b"1", hifi_service=b"enrich")
-        no_key = stream.record(51, b'{"total":1,"op":"u"}')
-        await stream.enrich([old, no_key, *first])
+        old_replay = stream.record(50, data, row=3, raw=0, hifi_replay=b"1", hifi_service=b"enrich")
+        keyless_record = stream.record(51, b'{"total":1,"op":"u"}')
+        await stream.enrich([old_replay, keyless_record, *first_changes])
         receipts = await stream.until_receipts(22)
         await stream.until_caught_up()
     finally:
@@ -212,28 +214,30 @@ async def test_commits_of_others_are_no_obstacle(kafka: str, tmp_path: Path) -> 
         await stream.until(lambda rows: rows.num_rows == 1)
         table = stream.table()
         row = table.scan().to_arrow()
-        sent = 1
-        for at in range(8):  # another writer appends rows while lake commits
+        sent_count = 1
+        for commit_number in range(8):  # another writer appends rows while lake commits
             await stream.enrich(
                 [
-                    stream.record(sent + order_number, order(sent + order_number, 1))
+                    stream.record(sent_count + order_number, order(sent_count + order_number, 1))
                     for order_number in range(4)
                 ]
             )
-            sent += 4
-            other = row.set_column(0, row.schema.field(0), pa.array([-1 - at], row.schema.field(0).type))
+            sent_count += 4
+            foreign_row = row.set_column(
+                0, row.schema.field(0), pa.array([-1 - commit_number], row.schema.field(0).type)
+            )
             for attempt in range(50):
                 try:
-                    stream.table().append(other)
+                    stream.table().append(foreign_row)
                     break
                 except CommitFailedException:
                     assert attempt < 49
-        await stream.until(lambda rows: rows.num_rows >= sent + 8)
-        receipts = await stream.until_receipts(sent)
+        await stream.until(lambda rows: rows.num_rows >= sent_count + 8)
+        receipts = await stream.until_receipts(sent_count)
     finally:
         stream.stop()
-    assert sorted(stream.rows()["id"].to_pylist()) == [*range(-8, 0), *range(sent)]
-    assert receipts == {(number, "delivered"): 1 for number in range(sent)}
+    assert sorted(stream.rows()["id"].to_pylist()) == [*range(-8, 0), *range(sent_count)]
+    assert receipts == {(number, "delivered"): 1 for number in range(sent_count)}
 
 
 @pytest.mark.more
@@ -241,20 +245,20 @@ async def test_small_files_become_few_and_old_snapshots_expire(kafka: str, tmp_p
     stream = await LakeStream(kafka, tmp_path).create(FIELDS)
     stream.start(lake_compact_files=5, lake_keep_snapshots=10, lake_keep_snapshots_s=0)
     try:
-        sent = 0
+        sent_count = 0
         end_s = time.monotonic() + 600
         while not any("snapshots-expired" in line for line in stream.log_lines()):
             assert time.monotonic() < end_s, stream.log_lines()[-20:]
-            await stream.enrich([stream.record(sent, order(sent, 1))])
-            sent += 1
-            await stream.until_receipts(sent)
+            await stream.enrich([stream.record(sent_count, order(sent_count, 1))])
+            sent_count += 1
+            await stream.until_receipts(sent_count)
         await stream.until_caught_up()
     finally:
         stream.stop()
     table = stream.table()
-    assert sorted(stream.rows()["id"].to_pylist()) == list(range(sent))
-    assert len(list(table.scan().plan_files())) < sent / 2
-    assert len(table.snapshots()) < sent
+    assert sorted(stream.rows()["id"].to_pylist()) == list(range(sent_count))
+    assert len(list(table.scan().plan_files())) < sent_count / 2
+    assert len(table.snapshots()) < sent_count
     assert stream.unreferenced_files() == []
 
 
@@ -265,15 +269,15 @@ async def test_deliveries_of_a_held_pipe_are_dead_letters_that_go_by_enrich_and_
     await publish(kafka, stream.topics, [pipe_record(stream.pipe(FIELDS, "q", table="shop.others"))])
     stream.start()
     try:
-        first = stream.record(1, order(1, 1))
-        await stream.enrich([first])
+        stored_record = stream.record(1, order(1, 1))
+        await stream.enrich([stored_record])
         await stream.until(lambda rows: rows.num_rows == 1)
         await stream.until_receipts(1)
         await publish(kafka, stream.topics, [unreadable_record(stream.pipe(FIELDS), 2)])
         offset = (await read_registry(kafka, stream.topics)).offset
-        held = stream.record(2, order(2, 2), revision_offset=offset)
+        held_record = stream.record(2, order(2, 2), revision_offset=offset)
         # A copy of what the table has is no new delivery.
-        await stream.enrich([held, first, stream.record(3, order(3, 3), pipe="q")])
+        await stream.enrich([held_record, stored_record, stream.record(3, order(3, 3), pipe="q")])
         receipts = await stream.until_receipts(3)
         assert receipts == {(1, "delivered"): 1, (2, "dead-letter"): 1, (3, "delivered"): 1}
         await stream.declare(FIELDS)
@@ -283,9 +287,9 @@ async def test_deliveries_of_a_held_pipe_are_dead_letters_that_go_by_enrich_and_
         ]
         producer, pipes = Producer(kafka, "test"), (await read_registry(kafka, stream.topics)).pipes
         await producer.start()
-        replayed = [topic async for _, topic in replay(producer, stream.topics, [letter], pipes)]
+        replay_topics = [topic async for _, topic in replay(producer, stream.topics, [letter], pipes)]
         await producer.stop()
-        assert replayed == [stream.topics.normalized]
+        assert replay_topics == [stream.topics.normalized]
     finally:
         stream.stop()
     assert [row["id"] for row in stream.rows().to_pylist()] == [1]

@@ -1,4 +1,4 @@
-"""What lake takes from the stream: tables of pipes, and none where they would lose events."""
+"""Tables of pipes that lake takes from the stream, and none where they would lose events."""
 
 from types import SimpleNamespace
 from typing import Any

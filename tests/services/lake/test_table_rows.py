@@ -20,26 +20,28 @@ SCHEMA = (
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    with local_spark() as running:
-        running.sparkContext.setLogLevel("OFF")
-        yield running
+    with local_spark() as session:
+        session.sparkContext.setLogLevel("OFF")
+        yield session
 
 
-def stored(spark: SparkSession, kind: SqlType, texts: list[str]) -> list[str | None]:
+def stored_values(spark: SparkSession, kind: SqlType, texts: list[str]) -> list[str | None]:
     """The values of a column, as Spark writes them as text."""
     settings = IcebergSettings(warehouse="/x", table="shop.orders", partition="none")
-    declared = LakeTable("p", "lake", settings, {"v": kind})
+    table = LakeTable("p", "lake", settings, {"v": kind})
     headers: list[Any] = []
-    records = [(f'{{"v":{text}}}'.encode(), headers, 0, "s", 0, at) for at, text in enumerate(texts)]
-    rows = with_rows(spark.createDataFrame(records, SCHEMA), declared, "0a" * 16)
+    records = [
+        (f'{{"v":{text}}}'.encode(), headers, 0, "s", 0, raw_offset) for raw_offset, text in enumerate(texts)
+    ]
+    rows = with_rows(spark.createDataFrame(records, SCHEMA), table, "0a" * 16)
     return [row[0] for row in rows.selectExpr(f"cast({ROW}.v as string)").collect()]
 
 
 def test_a_value_is_stored_as_the_table_of_types_says(spark: SparkSession) -> None:
-    for declared in ICEBERG:
-        texts = [text for text, _ in declared.writes]
-        expected = [value for _, value in declared.writes]
-        assert stored(spark, SqlType(declared.declared), texts) == expected, declared.types
+    for type_row in ICEBERG:
+        texts = [text for text, _ in type_row.writes]
+        expected = [value for _, value in type_row.writes]
+        assert stored_values(spark, SqlType(type_row.declared), texts) == expected, type_row.types
 
 
 @pytest.mark.parametrize(
@@ -65,4 +67,4 @@ def test_a_value_is_stored_as_the_table_of_types_says(spark: SparkSession) -> No
 def test_a_value_is_stored_exactly_or_as_null(
     spark: SparkSession, kind: SqlType, values: dict[str, str | None]
 ) -> None:
-    assert dict(zip(values, stored(spark, kind, list(values)), strict=True)) == values
+    assert dict(zip(values, stored_values(spark, kind, list(values)), strict=True)) == values

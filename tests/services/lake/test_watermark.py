@@ -63,7 +63,7 @@ async def test_every_event_acknowledged_before_the_time_of_a_snapshot_is_in_it(
     topics = stream.topics
     await create_principals(kafka, topics.stream)
     producer = Producer(kafka, "double")
-    double = Stream(kafka, topics, producer)
+    double_stream = Stream(kafka, topics, producer)
     registry = PipeRegistry(kafka, topics, Health("lake", "i"), ("destinations",))
     watermarks = PublishedWatermarks(kafka, "test", topics)
     for client in (producer, registry, watermarks):
@@ -77,14 +77,14 @@ async def test_every_event_acknowledged_before_the_time_of_a_snapshot_is_in_it(
     acknowledged_us: list[int] = []
     """When each event had been acknowledged; its index is its id."""
     try:
-        async with double.observing() as (_, url), asyncio.timeout(200):
+        async with double_stream.observing() as (_, url), asyncio.timeout(200):
             writer = await asyncio.to_thread(processor._table_writer, ("p", "lake"))
             first_us = now_us()
 
             async def write(count: int) -> list[int]:
-                """Events on `raw`; their ids."""
-                events.extend(double.fields(0, now_us() // 60_000_000, "p") for _ in range(count))
-                await double.write("raw", 0, events[-count:])
+                """Write events to `raw`; returns their ids."""
+                events.extend(double_stream.fields(0, now_us() // 60_000_000, "p") for _ in range(count))
+                await double_stream.write("raw", 0, events[-count:])
                 acknowledged_us.extend([now_us()] * count)
                 await until(url, "/api/v1/watermarks/p", is_open)
                 return list(range(len(events) - count, len(events)))
@@ -94,14 +94,14 @@ async def test_every_event_acknowledged_before_the_time_of_a_snapshot_is_in_it(
                 files = file_with(writer.table, BLUE, range(ids[0], ids[-1] + 1))
                 await asyncio.to_thread(writer._commits.append, files, progress(len(events)))
                 receipt = added(b"%d" % now_us())["receipts"] | {DESTINATION: b"lake"}
-                await double.write("receipts", 0, [events[number] | receipt for number in ids])
+                await double_stream.write("receipts", 0, [events[number] | receipt for number in ids])
 
             while max(stated_us(stream.table()).values(), default=0) <= first_us:
                 await commit(await write(3))
                 await until(url, "/api/v1/watermarks/p", partial(is_settled, now_us()))
-                waiting = await write(1)
+                uncommitted_ids = await write(1)
                 await commit(await write(2))
-                await commit(waiting)
+                await commit(uncommitted_ids)
                 await until(url, "/api/v1/watermarks/p", partial(is_settled, now_us()))
         times_us = stated_us(stream.table())
         for snapshot_id, until_us in times_us.items():

@@ -10,9 +10,9 @@ from tests.support.manage.managed_stream import Managed
 @pytest.fixture
 async def managed(kafka: str, tmp_path: Path) -> AsyncIterator[Managed]:
     """A stream with two instances of manage and the principal `ann`, an administrator."""
-    started = Managed(kafka, tmp_path)
+    managed_stream = Managed(kafka, tmp_path)
     try:
-        await started.start()
-        yield started
+        await managed_stream.start()
+        yield managed_stream
     finally:
-        await started.stop()
+        await managed_stream.stop()

@@ -9,7 +9,7 @@ from hifi_manage.web.operations import PIPE_SCHEMA
 SCRIPT = (resources.files("hifi_manage.web") / "static" / "completion.js").read_text("utf-8")
 pytestmark = needs_browser
 HEAD = "pipe: a\nsource:\n  keys:\n    - env: K\n"
-PLACES = [
+COMPLETIONS = [
     # Text up to the cursor, text after it, keys that are offered, keys that are not.
     ("", "", {"pipe", "source", "destinations"}, {"url"}),
     (HEAD, "", {"normalize", "destinations"}, {"pipe", "source", "env"}),
@@ -39,10 +39,10 @@ PLACES = [
 async def test_the_keys_that_are_possible_at_the_cursor_are_offered() -> None:
     async with page_without_errors() as page:
         await page.add_script_tag(content=SCRIPT)
-        for before, after, offered, others in PLACES:
+        for before, after, offered_keys, excluded_keys in COMPLETIONS:
             keys = await page.evaluate(
                 "([schema, text, at]) => completions(schema, text, at).map(({ key }) => key)",
                 [PIPE_SCHEMA, before + after, len(before)],
             )
-            assert offered <= set(keys), (before, keys)
-            assert not others & set(keys), (before, keys)
+            assert offered_keys <= set(keys), (before, keys)
+            assert not excluded_keys & set(keys), (before, keys)

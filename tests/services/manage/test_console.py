@@ -34,7 +34,7 @@ async def sign_in(page: Page, managed: Managed, name: str) -> None:
 
 
 async def check_page(page: Page, name: str) -> None:
-    """Accessible in both themes, and not wider than a phone."""
+    """The page is accessible in both themes, and not wider than a phone."""
     for theme, width in (("light", 1280), ("dark", 390)):
         await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
         await page.set_viewport_size({"width": width, "height": 900})
@@ -89,10 +89,10 @@ async def test_a_pipe_is_declared_corrected_published_rolled_back_and_deleted_in
     await expect(page.locator("#editor-state")).to_contain_text("Published as declaration")
     await expect(page.locator("#versions tbody tr")).to_have_count(2)
 
-    # Somebody else publishes meanwhile: nothing of theirs is overwritten.
-    theirs = await managed.until(0, "GET", "/pipes/flights", 200)
-    changed = await managed.call(0, "PUT", "/pipes/flights", body("theirs"), theirs.etag)
-    assert changed.status == 200
+    # Another author publishes meanwhile: their version is not overwritten.
+    current_view = await managed.until(0, "GET", "/pipes/flights", 200)
+    change = await managed.call(0, "PUT", "/pipes/flights", body("theirs"), current_view.etag)
+    assert change.status == 200
     await rename(page, "erp", "mine")
     await expect(page.locator("#editor-state")).to_contain_text("ann changed flights")
     await page.get_by_role("button", name="Show their version").click()
@@ -124,11 +124,11 @@ async def test_a_pipe_is_declared_corrected_published_rolled_back_and_deleted_in
     await page.get_by_role("link", name="Declarations").click()
     await check_page(page, "pipes")
     await page.get_by_role("link", name="flights").click()
-    for typed, left in (("other", True), ("flights", False)):
+    for typed_name, is_kept in (("other", True), ("flights", False)):
         await page.get_by_role("button", name="Delete this pipe").click()
-        await page.get_by_label("Name of the pipe").fill(typed)
+        await page.get_by_label("Name of the pipe").fill(typed_name)
         await page.get_by_role("button", name="Delete", exact=True).click()
-        if left:
+        if is_kept:
             await expect(page.locator("#editor-state")).to_contain_text("Not deleted")
     await expect(page).to_have_url(url + "/")
     await expect(page.locator("#declarations tbody tr")).to_have_count(0)
@@ -188,8 +188,8 @@ async def check_pause(page: Page) -> None:
 async def test_a_pipe_declared_by_file_and_a_viewer_change_nothing(managed: Managed, page: Page) -> None:
     url = managed.urls[0].removesuffix("/api/v1")
     await managed.create("vic", Role.VIEWER)
-    declared = await managed.call(0, "PUT", "/pipes/flights?origin=file", body("crm"), {"if-none-match": "*"})
-    assert declared.status == 201
+    creation = await managed.call(0, "PUT", "/pipes/flights?origin=file", body("crm"), {"if-none-match": "*"})
+    assert creation.status == 201
     await managed.until(0, "GET", "/me", 200, by="vic")
     await page.goto(url + "/pipes/flights")
     await sign_in(page, managed, "ann")

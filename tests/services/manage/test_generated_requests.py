@@ -12,16 +12,18 @@ from hifi_manage.web.operations import API, OPERATIONS
 async def test_each_answer_is_described_and_none_is_an_error_of_the_server(
     managed: Managed, examples: int
 ) -> None:
-    declared = await managed.call(0, "PUT", "/pipes/flights", body("crm"), {"if-none-match": "*"})
-    assert declared.status == 201, declared.content
-    described = document(OPERATIONS, "1", API)
-    number = str(declared.content["declared"]["number"])
-    sent = Requests(
+    creation = await managed.call(0, "PUT", "/pipes/flights", body("crm"), {"if-none-match": "*"})
+    assert creation.status == 201, creation.content
+    api_document = document(OPERATIONS, "1", API)
+    number = str(creation.content["declared"]["number"])
+    requests = Requests(
         managed.urls[0].removesuffix("/api/v1"),
-        described,
+        api_document,
         {"authorization": f"Bearer {managed.tokens['ann']}"},
         {"pipe": "flights", "number": number, "kind": "pause"},
     )
-    assert "\n".join(await sent.problems(examples)) == ""
-    answered = {operation for operation, status in sent.statuses if status < 300}
-    assert answered >= {f"GET {operation.path}" for operation in OPERATIONS if operation.method == "GET"}
+    assert "\n".join(await requests.problems(examples)) == ""
+    answered_operations = {operation for operation, status in requests.statuses if status < 300}
+    assert answered_operations >= {
+        f"GET {operation.path}" for operation in OPERATIONS if operation.method == "GET"
+    }

@@ -28,23 +28,23 @@ async def test_requests_are_answered_while_the_largest_text_is_read() -> None:
                 assert answer.status == 200, await answer.text()
                 return [problem["where"] for problem in (await answer.json())["problems"]]
 
-        checking, answered = asyncio.create_task(check()), 0
-        while not checking.done():
+        check_task, answered_count = asyncio.create_task(check()), 0
+        while not check_task.done():
             async with session.get("me") as answer:
                 assert answer.status == 200
-                answered += not checking.done()
-        assert "x" in await checking
-        assert answered > 5
+                answered_count += not check_task.done()
+        assert "x" in await check_task
+        assert answered_count > 5
 
 
 async def test_when_many_texts_wait_a_further_one_is_asked_to_come_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    may_go_on, read = threading.Event(), []
+    release, read_texts = threading.Event(), []
 
     def read_slowly(text: bytes, *_: Any, **__: Any) -> tuple[None, list[TextProblem]]:
-        read.append(text)
-        may_go_on.wait(WITHIN_S)
+        read_texts.append(text)
+        release.wait(WITHIN_S)
         return None, []
 
     monkeypatch.setattr(api, "_MOST_TEXTS", 2)
@@ -61,9 +61,9 @@ async def test_when_many_texts_wait_a_further_one_is_asked_to_come_later(
                 return answer.status, answer.headers.get("retry-after")
 
         checks = [asyncio.create_task(check()) for _ in range(3)]
-        done, waiting = await asyncio.wait(checks, return_when=asyncio.FIRST_COMPLETED)
-        assert [task.result() for task in done] == [(503, "1")]
-        assert len(read) == 1, "one text at a time"
-        may_go_on.set()
-        assert {await task for task in waiting} == {(200, None)}
+        finished_tasks, waiting_tasks = await asyncio.wait(checks, return_when=asyncio.FIRST_COMPLETED)
+        assert [task.result() for task in finished_tasks] == [(503, "1")]
+        assert len(read_texts) == 1, "one text at a time"
+        release.set()
+        assert {await task for task in waiting_tasks} == {(200, None)}
         assert await check() == (200, None)

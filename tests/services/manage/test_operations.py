@@ -8,10 +8,10 @@ from hifi_manage.web.operations import API, NEEDS, OPERATIONS
 
 
 def test_every_reference_leads_to_a_component() -> None:
-    described = document(OPERATIONS, "1", API)
-    names = {reference.removeprefix("#/components/schemas/") for reference in references(described)}
+    api_document = document(OPERATIONS, "1", API)
+    names = {reference.removeprefix("#/components/schemas/") for reference in references(api_document)}
     assert {"Pipe", "PipeView", "RolloutStatus", "AuditEntry", "TrialRequest", "Problem"} <= names
-    assert names <= described["components"]["schemas"].keys()
+    assert names <= api_document["components"]["schemas"].keys()
 
 
 def test_every_operation_has_a_handler_and_a_role() -> None:

@@ -35,7 +35,7 @@ def test_a_property_that_names_a_class_is_refused_at_its_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "message"),
+    ("text", "position", "message"),
     [
         (b"pipe: a\n\xff", (2, 1), "not UTF-8: byte 8 is 0xff"),
         ("pipe: \ud800".encode("utf-8", "surrogatepass"), (1, 1), "not UTF-8: byte 6 is 0xed"),
@@ -50,19 +50,19 @@ def test_a_property_that_names_a_class_is_refused_at_its_line() -> None:
     ],
 )
 def test_a_text_that_is_no_yaml_is_refused_at_its_place(
-    text: bytes, place: tuple[int, int], message: str
+    text: bytes, position: tuple[int, int], message: str
 ) -> None:
     pipe, [problem] = read_pipe(text, {}, coloured=False)
     assert pipe is None
-    assert (problem.line, problem.column) == place
+    assert (problem.line, problem.column) == position
     assert problem.message.startswith(message)
 
 
 def test_deep_nesting_is_refused_before_it_takes_time() -> None:
-    began = time.process_time()
+    start_cpu_s = time.process_time()
     for text in (b"[" * 250_000, b"{a: " * 60_000, b"- " * 1000):
         assert "nested deeper" in read_pipe(text, {}, coloured=False)[1][0].message
-    assert time.process_time() - began < 20  # without the limit more than an hour
+    assert time.process_time() - start_cpu_s < 20  # without the limit more than an hour
 
 
 def flat_keys(count: int) -> bytes:

@@ -28,7 +28,7 @@ def hifi(mesh: Mesh, *arguments: str) -> str:
     topics = mesh.plan.control_topics
     assert topics is not None
     settings = {"HIFI_KAFKA": mesh.bootstrap, "HIFI_CONTROL": topics.control}
-    done = subprocess.run(
+    process = subprocess.run(
         [Path(sys.executable).with_name("hifi"), *arguments],
         env=os.environ | settings,
         capture_output=True,
@@ -36,24 +36,24 @@ def hifi(mesh: Mesh, *arguments: str) -> str:
         check=False,
         timeout=60,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
-async def listed_by(mesh: Mesh) -> list[dict[str, Any]]:
-    """What `hifi principal list` lists."""
+async def list_principals(mesh: Mesh) -> list[dict[str, Any]]:
+    """Principals in the output of `hifi principal list`."""
     return list(json.loads(await asyncio.to_thread(hifi, mesh, "principal", "list", "--json")))
 
 
 async def statuses(url: str, token: str, status: int) -> None:
-    """Call the API until the status comes."""
-    end, last = time.monotonic() + WITHIN_S, None
+    """Call the API until it answers with the status."""
+    end, last_status = time.monotonic() + WITHIN_S, None
     async with aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as session:
-        while last != status:
-            assert time.monotonic() < end, last
+        while last_status != status:
+            assert time.monotonic() < end, last_status
             try:
                 async with session.get(f"{url}/api/v1/pipes") as answer:
-                    last = answer.status
+                    last_status = answer.status
             except aiohttp.ClientError:
                 pass
             await asyncio.sleep(0.05)
@@ -82,8 +82,8 @@ async def test_the_mesh_makes_the_first_principal_and_commands_make_and_revoke_o
     try:
         assert plan.manage is not None
         assert plan.token.stat().st_mode & 0o777 == 0o600
-        first, admin = plan.token.read_text().strip(), f"admin@{socket.gethostname()}"
-        await statuses(plan.manage, first, 200)
+        first_token, admin = plan.token.read_text().strip(), f"admin@{socket.gethostname()}"
+        await statuses(plan.manage, first_token, 200)
         file = tmp_path / "ann.token"
         await asyncio.to_thread(
             hifi,
@@ -100,34 +100,34 @@ async def test_the_mesh_makes_the_first_principal_and_commands_make_and_revoke_o
         )
         assert file.stat().st_mode & 0o777 == 0o600
         await statuses(plan.manage, file.read_text().strip(), 200)
-        listed = await listed_by(mesh)
-        assert [(principal["name"], principal["role"]) for principal in listed] == [
+        principals = await list_principals(mesh)
+        assert [(principal["name"], principal["role"]) for principal in principals] == [
             (admin, "admin"),
             ("ann", "viewer"),
         ]
-        assert not any("token" in field for principal in listed for field in principal)
+        assert not any("token" in field for principal in principals for field in principal)
         async with asyncio.timeout(30):
-            while any(principal["last_used_us"] is None for principal in await listed_by(mesh)):
+            while any(principal["last_used_us"] is None for principal in await list_principals(mesh)):
                 await asyncio.sleep(1)
         await asyncio.to_thread(hifi, mesh, "principal", "revoke", admin)
-        await statuses(plan.manage, first, 401)
-        audited = json.loads(await asyncio.to_thread(hifi, mesh, "audit", "--json"))
-        assert [(entry["what"], entry["subject"], entry["outcome"]) for entry in audited] == [
+        await statuses(plan.manage, first_token, 401)
+        entries = json.loads(await asyncio.to_thread(hifi, mesh, "audit", "--json"))
+        assert [(entry["what"], entry["subject"], entry["outcome"]) for entry in entries] == [
             ("create", f"principal/{admin}", "done"),
             ("create", "principal/ann", "done"),
             ("revoke", f"principal/{admin}", "done"),
         ]
-        assert first not in json.dumps(audited)
+        assert first_token not in json.dumps(entries)
         person = "oidc:bob@example.com"
         await asyncio.to_thread(hifi, mesh, "principal", "revoke", person)
-        listed = await listed_by(mesh)
-        assert [(listed_person["name"], listed_person["revoked"]) for listed_person in listed[1:]] == [
+        principals = await list_principals(mesh)
+        assert [(listed_person["name"], listed_person["revoked"]) for listed_person in principals[1:]] == [
             (person, True)
         ]
         await asyncio.to_thread(hifi, mesh, "principal", "restore", person)
-        assert [listed_person["name"] for listed_person in await listed_by(mesh)] == ["ann"]
-        audited = json.loads(await asyncio.to_thread(hifi, mesh, "audit", "--json"))
-        assert [(entry["what"], entry["subject"], entry["outcome"]) for entry in audited[3:]] == [
+        assert [listed_person["name"] for listed_person in await list_principals(mesh)] == ["ann"]
+        entries = json.loads(await asyncio.to_thread(hifi, mesh, "audit", "--json"))
+        assert [(entry["what"], entry["subject"], entry["outcome"]) for entry in entries[3:]] == [
             ("revoke", f"principal/{person}", "done"),
             ("restore", f"principal/{person}", "done"),
         ]
@@ -136,7 +136,7 @@ async def test_the_mesh_makes_the_first_principal_and_commands_make_and_revoke_o
 
 
 def test_roles_include_those_before_them() -> None:
-    assert [[role.includes(other) for other in Role] for role in Role] == [
+    assert [[role.includes(other_role) for other_role in Role] for role in Role] == [
         [True, False, False, False],
         [True, True, False, False],
         [True, True, True, False],

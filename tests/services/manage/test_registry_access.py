@@ -1,4 +1,4 @@
-"""Who may change which subjects of the schema registry."""
+"""Subjects of the schema registry that a principal may change."""
 
 import pytest
 
@@ -10,7 +10,7 @@ PIPES = ["orders", "orders-eu", "flights"]
 
 
 @pytest.mark.parametrize(
-    ("subject", "allowed"),
+    ("subject", "is_allowed"),
     [
         ("orders", True),
         ("orders-value", True),
@@ -24,11 +24,11 @@ PIPES = ["orders", "orders-eu", "flights"]
         (None, False),
     ],
 )
-def test_a_subject_is_of_the_pipe_with_the_longest_name(subject: str | None, allowed: bool) -> None:
-    of_orders = Principal("pat", Role.ADMIN, ("orders",), "0" * 64, None, "ann", 0)
-    if allowed:
-        check_scope(of_orders, subject, PIPES)
+def test_a_subject_is_of_the_pipe_with_the_longest_name(subject: str | None, is_allowed: bool) -> None:
+    orders_admin = Principal("pat", Role.ADMIN, ("orders",), "0" * 64, None, "ann", 0)
+    if is_allowed:
+        check_scope(orders_admin, subject, PIPES)
     else:
         with pytest.raises(Problem, match="may change the subjects of the pipes orders only"):
-            check_scope(of_orders, subject, PIPES)
+            check_scope(orders_admin, subject, PIPES)
     check_scope(Principal("ann", Role.ADMIN, (), "0" * 64, None, "ann", 0), subject, PIPES)

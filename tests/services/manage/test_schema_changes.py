@@ -53,16 +53,16 @@ def test_schemas_that_mean_the_same_have_one_normal_form() -> None:
     assert normalized(body(ORDER)) == normalized(body(SAME))
     assert normalized(normalized(body(SAME))) == normalized(body(SAME))
     assert normalized(body({"type": "string"})) == normalized(SchemaBody("string"))
-    other = json.loads(json.dumps(ORDER).replace("NEW", "OLD"))
-    assert normalized(body(other)) != normalized(body(ORDER))
+    other_schema = json.loads(json.dumps(ORDER).replace("NEW", "OLD"))
+    assert normalized(body(other_schema)) != normalized(body(ORDER))
 
 
 def test_a_schema_is_normalized_where_that_is_asked_for() -> None:
     registered = Registered()
-    first = take(registered, registration(registered, "orders", body(ORDER), normalize=True))
-    assert json.loads(first["schema"])["name"] == "shop.Order"
-    again = registration(registered, "orders", body(SAME), normalize=True)
-    assert (again.records, again.answer["id"]) == ((), first["id"])
+    first_answer = take(registered, registration(registered, "orders", body(ORDER), normalize=True))
+    assert json.loads(first_answer["schema"])["name"] == "shop.Order"
+    repeated_change = registration(registered, "orders", body(SAME), normalize=True)
+    assert (repeated_change.records, repeated_change.answer["id"]) == ((), first_answer["id"])
     assert find(registered, "orders", body(SAME)) is None
     version = find(registered, "orders", body(SAME), normalize=True)
     assert version is not None
@@ -78,6 +78,6 @@ def test_a_new_schema_refers_to_no_deleted_version() -> None:
     reference = Reference("S", "state", 1)
     user = body({"type": "record", "name": "R", "fields": [{"name": "s", "type": "S"}]}, reference)
     take(registered, deletion(registered, "state", permanent=False))
-    with pytest.raises(RegistryRefusal, match="referenced subject 'state'") as refused:
+    with pytest.raises(RegistryRefusal, match="referenced subject 'state'") as error:
         registration(registered, "users", user)
-    assert refused.value.code == 40402
+    assert error.value.code == 40402

@@ -20,30 +20,32 @@ async def test_an_instance_that_was_overtaken_after_it_had_read_gives_the_next_i
     kafka: str, topic: Callable[..., Awaitable[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = await topic(1, prefix="schemas", configs={"cleanup.policy": "compact"})
-    first, two = (SchemaStore(kafka, name, f"{name}.registrar", client) for client in ("one", "two"))
-    await first.start()
-    await two.start()
+    first_store, second_store = (
+        SchemaStore(kafka, name, f"{name}.registrar", client) for client in ("one", "two")
+    )
+    await first_store.start()
+    await second_store.start()
     try:
-        between: list[str] = []
-        read = first.catch_up
+        pending_writes: list[str] = []
+        original_catch_up = first_store.catch_up
 
         async def read_and_let_the_other_write() -> None:
-            await read()
-            if between:
-                await register(two, between.pop())
+            await original_catch_up()
+            if pending_writes:
+                await register(second_store, pending_writes.pop())
 
-        monkeypatch.setattr(first, "catch_up", read_and_let_the_other_write)
+        monkeypatch.setattr(first_store, "catch_up", read_and_let_the_other_write)
         ids = []
-        for mine, others in (("string", "int"), ("long", "float"), ("bytes", "double")):
-            between.append(others)
-            ids.append(await register(first, mine))
-        assert await register(first, "int") == 1
-        await two.catch_up()
+        for own_type, other_type in (("string", "int"), ("long", "float"), ("bytes", "double")):
+            pending_writes.append(other_type)
+            ids.append(await register(first_store, own_type))
+        assert await register(first_store, "int") == 1
+        await second_store.catch_up()
         assert ids == [2, 4, 6]
-        assert sorted(version.id for version in two.registered.all()) == [1, 2, 3, 4, 5, 6]
+        assert sorted(version.id for version in second_store.registered.all()) == [1, 2, 3, 4, 5, 6]
         with pytest.raises(RegistryRefusal):
-            await register(two, "nothing")
-        assert await register(two, "boolean") == 7
+            await register(second_store, "nothing")
+        assert await register(second_store, "boolean") == 7
     finally:
-        await first.stop()
-        await two.stop()
+        await first_store.stop()
+        await second_store.stop()

@@ -1,4 +1,4 @@
-"""What a test event shows before a pipe is published."""
+"""The outcome that a test event shows before a pipe is published."""
 
 from typing import Any
 
@@ -29,8 +29,8 @@ BODY: dict[str, Any] = {
 }
 
 
-def trial(data: dict[str, Any], **changed: Any) -> Trial:
-    return try_event(Pipe.model_validate(BODY | changed), orjson.dumps(data), now_us())
+def trial(data: dict[str, Any], **changes: Any) -> Trial:
+    return try_event(Pipe.model_validate(BODY | changes), orjson.dumps(data), now_us())
 
 
 def test_each_destination_shows_its_request_without_secrets() -> None:

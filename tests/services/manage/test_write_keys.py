@@ -71,27 +71,27 @@ async def ask(method: str, url: str, body: Any = None) -> tuple[int, Any]:
 async def test_a_key_is_shown_once_rotated_with_overlap_and_revoked_each_with_an_entry() -> None:
     state = State()
     async with served(state) as url:
-        status, made = await ask("POST", f"{url}/flights/keys", {"origins": ["https://Shop.example"]})
-        assert (status, made["key"]["origins"]) == (201, ["https://shop.example"])
-        first, secret = made["key"]["id"], made["secret"]
-        status, made = await ask("POST", f"{url}/flights/keys/{first}/rotate", {"overlap_s": 60})
-        assert (status, made["key"]["origins"]) == (201, ["https://shop.example"])
-        second = made["key"]["id"]
-        state.key_uses.note(second, made["key"]["at_us"] + 1)
-        _, listed = await ask("GET", f"{url}/flights/keys")
-        by_id = {key["id"]: key for key in listed["keys"]}
-        assert by_id[first]["expires_us"] == pytest.approx(made["key"]["at_us"] + 60_000_000)
-        assert by_id[first]["last_used_us"] is None
-        assert by_id[second]["last_used_us"] == made["key"]["at_us"] + 1
-        assert not any(text in str(listed) for text in (secret, made["secret"], "sha256"))
+        status, answer = await ask("POST", f"{url}/flights/keys", {"origins": ["https://Shop.example"]})
+        assert (status, answer["key"]["origins"]) == (201, ["https://shop.example"])
+        first_id, secret = answer["key"]["id"], answer["secret"]
+        status, answer = await ask("POST", f"{url}/flights/keys/{first_id}/rotate", {"overlap_s": 60})
+        assert (status, answer["key"]["origins"]) == (201, ["https://shop.example"])
+        second_id = answer["key"]["id"]
+        state.key_uses.note(second_id, answer["key"]["at_us"] + 1)
+        _, listing = await ask("GET", f"{url}/flights/keys")
+        keys_by_id = {key["id"]: key for key in listing["keys"]}
+        assert keys_by_id[first_id]["expires_us"] == pytest.approx(answer["key"]["at_us"] + 60_000_000)
+        assert keys_by_id[first_id]["last_used_us"] is None
+        assert keys_by_id[second_id]["last_used_us"] == answer["key"]["at_us"] + 1
+        assert not any(text in str(listing) for text in (secret, answer["secret"], "sha256"))
         assert (await ask("GET", f"{url}/orders/keys"))[1] == {"keys": []}
-        assert (await ask("DELETE", f"{url}/orders/keys/{first}"))[0] == 404
-        status, left = await ask("DELETE", f"{url}/flights/keys/{first}")
-        assert (status, [key["id"] for key in left["keys"]]) == (200, [second])
+        assert (await ask("DELETE", f"{url}/orders/keys/{first_id}"))[0] == 404
+        status, remaining = await ask("DELETE", f"{url}/flights/keys/{first_id}")
+        assert (status, [key["id"] for key in remaining["keys"]]) == (200, [second_id])
     assert [(entry.principal, entry.what, entry.subject) for entry in state.entries] == [
-        ("admin", "issue the write key", f"write-key/{first}"),
-        ("admin", "rotate the write key", f"write-key/{first}"),
-        ("admin", "revoke the write key", f"write-key/{first}"),
+        ("admin", "issue the write key", f"write-key/{first_id}"),
+        ("admin", "rotate the write key", f"write-key/{first_id}"),
+        ("admin", "revoke the write key", f"write-key/{first_id}"),
     ]
     assert secret not in str(state.entries)
 
@@ -121,11 +121,11 @@ async def test_what_is_wrong_is_refused_and_changes_nothing(path: str, body: Any
 async def test_a_change_of_keys_of_two_colours_is_refused_with_the_command_that_makes_it_in_both() -> None:
     state = State()
     async with served(state) as url:
-        _, made = await ask("POST", f"{url}/flights/keys", {})
+        _, answer = await ask("POST", f"{url}/flights/keys", {})
         state.entries.clear()
         state.registry.coloured = True
         state.registry.get.return_value = None
-        key = made["key"]["id"]
+        key = answer["key"]["id"]
         for method, path, body, command in (
             ("POST", "/flights/keys", {}, "issue flights --key-file FILE"),
             ("POST", f"/flights/keys/{key}/rotate", {}, f"rotate {key} --key-file FILE"),
@@ -138,6 +138,6 @@ async def test_a_change_of_keys_of_two_colours_is_refused_with_the_command_that_
             assert CliRunner().invoke(hifi_keys, [*command.split(), "--help"]).exit_code == 0
         for path in ("/unknown/keys", "/flights/keys/unknown/rotate"):
             assert (await ask("POST", url + path, {}))[0] == 404
-        status, listed = await ask("GET", f"{url}/flights/keys")
-        assert (status, [held["id"] for held in listed["keys"]]) == (200, [key])
+        status, listing = await ask("GET", f"{url}/flights/keys")
+        assert (status, [issued_key["id"] for issued_key in listing["keys"]]) == (200, [key])
     assert state.entries == []

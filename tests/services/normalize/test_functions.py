@@ -80,11 +80,20 @@ async def test_a_function_is_called_for_each_event_in_order(runner: FunctionRunn
 async def test_an_event_without_an_answer_is_a_dead_letter_and_after_three_the_pipe_is_quarantined(
     runner: FunctionRunner, name: str, reason: str
 ) -> None:
-    bad, good = {name: 1}, {"v": 1}
-    assert await call(runner, name, good, bad, good, good) == [good, reason, good, good]
-    assert await call(runner, name, bad, bad, good, bad) == [reason, reason, *["function-quarantined"] * 2]
-    assert await call(runner, name, good) == ["function-quarantined"]
-    assert await call(runner, name, good, version=2) == [good]
+    bad_data, good_data = {name: 1}, {"v": 1}
+    assert await call(runner, name, good_data, bad_data, good_data, good_data) == [
+        good_data,
+        reason,
+        good_data,
+        good_data,
+    ]
+    assert await call(runner, name, bad_data, bad_data, good_data, bad_data) == [
+        reason,
+        reason,
+        *["function-quarantined"] * 2,
+    ]
+    assert await call(runner, name, good_data) == ["function-quarantined"]
+    assert await call(runner, name, good_data, version=2) == [good_data]
 
 
 async def test_a_function_that_forks_or_forges_answers_gives_no_event_the_answer_of_another(
@@ -127,25 +136,27 @@ async def test_a_module_that_cannot_be_imported_holds_nothing_up_again(
     module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = FunctionRunner(LIMITS, Health("normalize", "test"))
-    stuck = PipeFunction("p", 1, "stuck_functions:f")
+    stuck_function = PipeFunction("p", 1, "stuck_functions:f")
     with monkeypatch.context() as patch:
         patch.setattr("hifi_normalize.functions.worker_process._START_S", 1.0)
         reasons = [
-            answer.reason for answer in await runner.call(stuck, [b"{}"] * 3) if isinstance(answer, Rejected)
+            answer.reason
+            for answer in await runner.call(stuck_function, [b"{}"] * 3)
+            if isinstance(answer, Rejected)
         ]
-    missing = await runner.call(PipeFunction("p", 1, "own_functions:missing"), [b"{}"])
+    missing_answers = await runner.call(PipeFunction("p", 1, "own_functions:missing"), [b"{}"])
     await runner.stop()
     assert reasons == ["function-timeout", "function-quarantined", "function-quarantined"]
-    assert isinstance(missing[0], Rejected)
-    assert missing[0].reason == "pipe-broken"
+    assert isinstance(missing_answers[0], Rejected)
+    assert missing_answers[0].reason == "pipe-broken"
 
 
 async def test_a_worker_that_is_not_needed_any_more_ends_after_its_answer(runner: FunctionRunner) -> None:
     function = PipeFunction("p", 1, "own_functions:slow")
-    calling = asyncio.create_task(runner.call(function, [b"{}"] * 5))
+    call_task = asyncio.create_task(runner.call(function, [b"{}"] * 5))
     await asyncio.sleep(0)
     runner.keep([])
-    assert await calling == [b"{}"] * 5
+    assert await call_task == [b"{}"] * 5
 
 
 async def test_a_function_that_hangs_delays_no_other_pipe_of_its_partition_for_long_and_keeps_the_order(
@@ -160,8 +171,8 @@ async def test_a_function_that_hangs_delays_no_other_pipe_of_its_partition_for_l
         records[1] = stream.event("hanging", {"n": 1, "hang": True})
         await stream.put(1, *records)
         async with normalize(stream, log) as instance:
-            passed = await stream.read(stream.topics.normalized, 39)
-            [dead] = await stream.read(stream.topics.dead_letter, 1)
+            passed_records = await stream.read(stream.topics.normalized, 39)
+            [dead_letter] = await stream.read(stream.topics.dead_letter, 1)
             assert await instance.stop() == 0
-    assert [orjson.loads(record.value)["n"] for record in passed] == [0, *range(2, 40)]
-    assert fields(dead.headers)[REASON] == b"function-timeout"
+    assert [orjson.loads(record.value)["n"] for record in passed_records] == [0, *range(2, 40)]
+    assert fields(dead_letter.headers)[REASON] == b"function-timeout"

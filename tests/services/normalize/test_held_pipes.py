@@ -18,18 +18,18 @@ from hifi.runtime.errors import Rejected
 MASKED = pipe("people", mask={"ssn": "drop"})
 
 
-def assert_held(dead: list[ConsumerRecord]) -> None:
-    """That dead letters have no data, and say that the pipe is held."""
-    assert {headers(letter)["hifi_reason"] for letter in dead} == {b"pipe-unreadable"}
-    assert b"the pipe people is held" in headers(dead[0])["hifi_detail"]
-    assert CANARY not in repr(dead)
-    assert {letter.value for letter in dead} == {None}
+def assert_held(dead_letters: list[ConsumerRecord]) -> None:
+    """Assert that dead letters have no data, and say that the pipe is held."""
+    assert {headers(letter)["hifi_reason"] for letter in dead_letters} == {b"pipe-unreadable"}
+    assert b"the pipe people is held" in headers(dead_letters[0])["hifi_detail"]
+    assert CANARY not in repr(dead_letters)
+    assert {letter.value for letter in dead_letters} == {None}
 
 
 async def replay_all(stream: Stream, dead_letters: list[DeadLetter]) -> list[str]:
-    """Replay dead letters as `hifi dead replay` does; the topics that they go to."""
-    published = await read_registry(stream.kafka, stream.topics)
-    replays = replay(stream.producer, stream.topics, dead_letters, published.pipes, published.held)
+    """Replay dead letters as `hifi dead replay` does; returns the topics that they go to."""
+    registry = await read_registry(stream.kafka, stream.topics)
+    replays = replay(stream.producer, stream.topics, dead_letters, registry.pipes, registry.held)
     return [topic async for _, topic in replays]
 
 
@@ -38,23 +38,23 @@ async def replay_all(stream: Stream, dead_letters: list[DeadLetter]) -> list[str
 async def test_events_of_a_held_pipe_become_dead_letters_without_data_that_can_be_replayed(
     kafka: str, log: Path, *, restarted: bool, damaged: bool
 ) -> None:
-    unreadable = Record(b"people", b"{", []) if damaged else unreadable_record(MASKED, 2)
+    broken_record = Record(b"people", b"{", []) if damaged else unreadable_record(MASKED, 2)
     async with new_stream(kafka, pipe("other"), *([] if restarted else [pipe("people")])) as stream:
         if restarted:  # Kafka may have compacted what was before: the service has never read the pipe
-            await publish(kafka, stream.topics, [unreadable])
+            await publish(kafka, stream.topics, [broken_record])
             stream.version += 1
         async with normalize(stream, log) as instance:
             if not restarted:
                 await stream.put(1, stream.event("people", {"n": 0}))
                 await stream.read(stream.topics.normalized, 1)
-                await publish(kafka, stream.topics, [unreadable])
+                await publish(kafka, stream.topics, [broken_record])
                 stream.version += 1
-            before = len(await stream.all(stream.topics.normalized))
+            count_before = len(await stream.all(stream.topics.normalized))
             events = [stream.event("people", {"n": n, "ssn": CANARY}) for n in range(2)]
             await stream.put(1, *events, stream.event("other", {}))
-            dead = await stream.read(stream.topics.dead_letter, 2)
-            assert_held(dead)
-            await stream.read(stream.topics.normalized, before + 1)  # the other pipe goes on
+            dead_letters = await stream.read(stream.topics.dead_letter, 2)
+            assert_held(dead_letters)
+            await stream.read(stream.topics.normalized, count_before + 1)  # the other pipe goes on
             await instance.until(200, ["declaration of people"])
             with pytest.raises(Rejected, match=r"pipe people, which is held: .* then replay"):
                 await replay_all(stream, await letters(stream))
@@ -62,18 +62,18 @@ async def test_events_of_a_held_pipe_become_dead_letters_without_data_that_can_b
             await stream.publish(MASKED)
             await instance.until_no_warnings()
             assert await replay_all(stream, await letters(stream)) == [stream.topics.raw] * 2
-            passed = await stream.read(stream.topics.normalized, before + 3)
+            passed_records = await stream.read(stream.topics.normalized, count_before + 3)
             assert await instance.stop() == 0
-    assert len(set(ids(passed))) == before + 3
-    assert CANARY not in repr(passed)
+    assert len(set(ids(passed_records))) == count_before + 3
+    assert CANARY not in repr(passed_records)
 
 
 async def test_events_of_a_next_revision_that_cannot_be_read_are_held_and_those_of_the_current_one_pass(
     kafka: str, log: Path
 ) -> None:
     async with new_stream(kafka, pipe("people")) as stream:
-        current = pipe_record(pipe("people"), since=1, following=NextRevision(revision=2, share=5000))
-        await publish(kafka, stream.topics, [unreadable_body(MASKED, 2), current])
+        current_record = pipe_record(pipe("people"), since=1, following=NextRevision(revision=2, share=5000))
+        await publish(kafka, stream.topics, [unreadable_body(MASKED, 2), current_record])
         async with normalize(stream, log) as instance:
             await stream.put(
                 1,

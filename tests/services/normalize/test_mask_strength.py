@@ -10,20 +10,20 @@ from hifi_normalize.compiled_pipes import _masks_as_much
 
 
 def _revision(mask: dict[str, Any]) -> PipeRevision:
-    declared = {
+    declaration = {
         "pipe": "people",
         "source": {"keys": [{"env": "KEY"}]},
         "normalize": {"mask": mask},
         "destinations": [{"name": "d", "url": "https://shop.example/"}],
     }
-    return PipeRevision(Pipe.model_validate(declared), 1)
+    return PipeRevision(Pipe.model_validate(declaration), 1)
 
 
 HASH, OTHER_HASH = {"hash": {"env": "A"}}, {"hash": {"env": "B"}}
 
 
 @pytest.mark.parametrize(
-    ("kept", "published", "usable"),
+    ("kept_mask", "published_mask", "usable"),
     [
         ({"a": "drop"}, {"a": "drop"}, True),
         ({"a": "drop"}, {"a": "redact"}, True),
@@ -40,6 +40,6 @@ HASH, OTHER_HASH = {"hash": {"env": "A"}}, {"hash": {"env": "B"}}
     ],
 )
 def test_a_weaker_mask_is_not_kept_in_use(
-    kept: dict[str, Any], published: dict[str, Any], usable: bool
+    kept_mask: dict[str, Any], published_mask: dict[str, Any], usable: bool
 ) -> None:
-    assert _masks_as_much(_revision(kept), _revision(published)) == usable
+    assert _masks_as_much(_revision(kept_mask), _revision(published_mask)) == usable

@@ -35,50 +35,58 @@ async def test_events_go_on_with_their_headers_partition_and_order_and_bad_ones_
     ]
     async with new_stream(kafka, *pipes) as stream:
         await stream.delete("gone")
-        good = stream.event("checked", {"n": 1, "ssn": "x"})
-        bad = [
+        valid_event = stream.event("checked", {"n": 1, "ssn": "x"})
+        invalid_events = [
             (stream.event("checked", {"n": "one"}), "schema", b"/n"),
             (stream.event("checked", b"{"), "not-json", None),
             (stream.event("failing", {}), "function-failed", None),
             (stream.event("gone", {}), "pipe-deleted", None),
             (Record(b"k", b"v", [("x", b"y"), ("ce_id", b"0")]), "not-an-event", None),
             (Record(None, None, [("hifi", b"2;plain;1"), HOP, ("ce_id", b"0")]), "not-an-event", None),
-            (Record(None, b"{}", [*good.headers[:1], *good.headers[2:]]), "not-an-event", None),
-            (Record(None, b"{}", [("hifi", b"1" + good.headers[0][1][1:]), HOP]), "not-an-event", None),
-            (Record(None, b"[]", [("hifi", good.headers[0][1] + b";;batch"), HOP]), "not-an-event", None),
+            (Record(None, b"{}", [*valid_event.headers[:1], *valid_event.headers[2:]]), "not-an-event", None),
+            (
+                Record(None, b"{}", [("hifi", b"1" + valid_event.headers[0][1][1:]), HOP]),
+                "not-an-event",
+                None,
+            ),
+            (
+                Record(None, b"[]", [("hifi", valid_event.headers[0][1] + b";;batch"), HOP]),
+                "not-an-event",
+                None,
+            ),
         ]
-        after = [
+        later_events = [
             stream.event("plain", b"\xff not json"),
             *(stream.event("plain", {"n": n}) for n in range(600)),
         ]
-        await stream.put(2, good, *(record for record, _, _ in bad), *after)
+        await stream.put(2, valid_event, *(record for record, _, _ in invalid_events), *later_events)
         await stream.put(3, stream.event("plain", {}))
         async with normalize(stream, log) as instance:
-            passed = await stream.read(stream.topics.normalized, 2 + len(after))
-            dead = await stream.read(stream.topics.dead_letter, len(bad))
+            passed_records = await stream.read(stream.topics.normalized, 2 + len(later_events))
+            dead_letters = await stream.read(stream.topics.dead_letter, len(invalid_events))
             assert await instance.stop() == 0
 
-    assert [record.partition for record in passed] == [2] * (1 + len(after)) + [3]
-    assert passed[0].value == b'{"n":1,"m":"1"}'
-    assert [record.value for record in passed[1:-1]] == [record.value for record in after]
-    for record, sent in zip(passed, [good, *after], strict=False):
+    assert [record.partition for record in passed_records] == [2] * (1 + len(later_events)) + [3]
+    assert passed_records[0].value == b'{"n":1,"m":"1"}'
+    assert [record.value for record in passed_records[1:-1]] == [record.value for record in later_events]
+    for record, event in zip(passed_records, [valid_event, *later_events], strict=False):
         record_headers = headers(record)
-        assert record.key == sent.key
-        assert (record.headers[0], list(record.headers[2:])) == (sent.headers[0], sent.headers[2:])
-        assert {name: record_headers[name] for name in fields(sent.headers) if name != "hifi_in"} == {
-            name: value for name, value in fields(sent.headers).items() if name != "hifi_in"
+        assert record.key == event.key
+        assert (record.headers[0], list(record.headers[2:])) == (event.headers[0], event.headers[2:])
+        assert {name: record_headers[name] for name in fields(event.headers) if name != "hifi_in"} == {
+            name: value for name, value in fields(event.headers).items() if name != "hifi_in"
         }
         assert int(record_headers["hifi_in"]) <= record.timestamp * 1000 + 1000
         assert int(record_headers["hifi_in"]) != 1800000000000001
-    assert [int(headers(record)["hifi_raw"]) for record in passed[:-1]] == [
+    assert [int(headers(record)["hifi_raw"]) for record in passed_records[:-1]] == [
         0,
-        *range(1 + len(bad), 1 + len(bad) + len(after)),
+        *range(1 + len(invalid_events), 1 + len(invalid_events) + len(later_events)),
     ]
 
-    assert {record.partition for record in dead} == {2}
-    for record, (sent, reason, pointer) in zip(dead, bad, strict=True):
+    assert {record.partition for record in dead_letters} == {2}
+    for record, (event, reason, pointer) in zip(dead_letters, invalid_events, strict=True):
         record_headers = headers(record)
-        assert (record.key, record.value) == (sent.key, sent.value)
+        assert (record.key, record.value) == (event.key, event.value)
         assert (
             record_headers["hifi_reason"],
             record_headers.get("hifi_pointer"),
@@ -89,7 +97,7 @@ async def test_events_go_on_with_their_headers_partition_and_order_and_bad_ones_
             b"normalize",
         )
         assert b'"one"' not in record_headers["hifi_detail"]
-        assert set(sent.headers) - {HOP} <= set(record.headers)
+        assert set(event.headers) - {HOP} <= set(record.headers)
 
 
 async def test_a_changed_pipe_takes_effect_a_broken_one_does_not_and_no_event_is_lost(
@@ -97,10 +105,10 @@ async def test_a_changed_pipe_takes_effect_a_broken_one_does_not_and_no_event_is
 ) -> None:
     secret, schema = tmp_path / "secret", tmp_path / "schema.json"
     secret.write_text("now it is here\n")
-    broken = pipe("changing", schema=str(schema), mask={"a": {"hash": {"file": str(secret)}}})
+    broken_pipe = pipe("changing", schema=str(schema), mask={"a": {"hash": {"file": str(secret)}}})
     async with (
         new_stream(
-            kafka, pipe("changing"), pipe("other"), broken.model_copy(update={"pipe": "never"})
+            kafka, pipe("changing"), pipe("other"), broken_pipe.model_copy(update={"pipe": "never"})
         ) as stream,
         normalize(stream, log, normalize_broken_retry_s=0.3) as instance,
     ):
@@ -113,7 +121,7 @@ async def test_a_changed_pipe_takes_effect_a_broken_one_does_not_and_no_event_is
         await stream.put(0, stream.event("changing", {"a": 2}))
         await stream.read(stream.topics.normalized, 2)
 
-        await stream.publish(broken)
+        await stream.publish(broken_pipe)
         await stream.put(
             0,
             stream.event("changing", {"a": 3}),
@@ -123,43 +131,43 @@ async def test_a_changed_pipe_takes_effect_a_broken_one_does_not_and_no_event_is
         await stream.read(stream.topics.normalized, 4)
         body = await instance.until(200, ["pipe changing"])
         assert "stays in use" in body["warnings"]["pipe changing"]
-        (dead,) = await stream.read(stream.topics.dead_letter, 1)
+        (dead_letter,) = await stream.read(stream.topics.dead_letter, 1)
 
         schema.write_text("{}")  # services read no files of schemas
-        corrected = pipe("changing", schema={}, mask={"a": {"hash": {"file": str(secret)}}})
-        await stream.publish(corrected, corrected.model_copy(update={"pipe": "never"}))
+        corrected_pipe = pipe("changing", schema={}, mask={"a": {"hash": {"file": str(secret)}}})
+        await stream.publish(corrected_pipe, corrected_pipe.model_copy(update={"pipe": "never"}))
         async with asyncio.timeout(60):
             while instance.readyz()[1]["warnings"]:
                 await asyncio.sleep(0.05)
         await stream.put(0, stream.event("changing", {"a": 6}), stream.event("never", {"a": 7}))
-        passed = await stream.read(stream.topics.normalized, 6)
+        passed_records = await stream.read(stream.topics.normalized, 6)
         assert await instance.stop() == 0
-    values = [orjson.loads(record.value)["a"] for record in passed]
+    values = [orjson.loads(record.value)["a"] for record in passed_records]
     assert values[:4] == [1, "[redacted]", "[redacted]", 4]
     assert [len(value) for value in values[4:]] == [64, 64]
-    assert headers(dead)["hifi_reason"] == b"pipe-broken"
-    assert dead.value == b'{"a":5}'
+    assert headers(dead_letter)["hifi_reason"] == b"pipe-broken"
+    assert dead_letter.value == b'{"a":5}'
 
 
 async def test_an_event_of_an_unknown_pipe_version_waits_without_blocking_other_partitions(
     kafka: str, log: Path
 ) -> None:
     async with new_stream(kafka, pipe("p")) as stream:
-        ahead = stream.event("p", {"a": 2}, version=stream.version + 1)
-        await stream.put(0, stream.event("p", {"a": 1}), ahead, stream.event("p", {"a": 3}))
+        early_event = stream.event("p", {"a": 2}, version=stream.version + 1)
+        await stream.put(0, stream.event("p", {"a": 1}), early_event, stream.event("p", {"a": 3}))
         async with normalize(stream, log, normalize_pipe_wait_s=0.5) as instance:
             await stream.put(1, stream.event("p", {"a": 4}))
             assert ids(await stream.read(stream.topics.normalized, 2)) == [2, 4]
             body = await instance.until(200, [f"{stream.topics.raw}[0]"])
             assert "waits for offset" in body["warnings"][f"{stream.topics.raw}[0]"]
             await stream.publish(pipe("p", mask={"a": "redact"}))
-            passed = [
+            passed_records = [
                 record for record in await stream.read(stream.topics.normalized, 4) if record.partition == 0
             ]
             await instance.until(200)
             assert instance.readyz()[1]["warnings"] == {}
             assert await instance.stop() == 0
-    assert [orjson.loads(record.value)["a"] for record in passed] == [1, "[redacted]", "[redacted]"]
+    assert [orjson.loads(record.value)["a"] for record in passed_records] == [1, "[redacted]", "[redacted]"]
 
 
 async def test_stopping_while_a_partition_waits_for_a_version_is_quick_and_loses_nothing(
@@ -174,9 +182,9 @@ async def test_stopping_while_a_partition_waits_for_a_version_is_quick_and_loses
             assert await instance.stop() == 0
         await stream.publish(pipe("p"))
         async with normalize(stream, log) as instance:
-            passed = await stream.read(stream.topics.normalized, 2)
+            passed_records = await stream.read(stream.topics.normalized, 2)
             assert await instance.stop() == 0
-    assert [orjson.loads(record.value)["a"] for record in passed] == [1, 2]
+    assert [orjson.loads(record.value)["a"] for record in passed_records] == [1, 2]
 
 
 async def test_every_event_arrives_in_order_through_restarts_and_kills_and_clean_stops_write_no_copies(
@@ -201,40 +209,44 @@ async def test_every_event_arrives_in_order_through_restarts_and_kills_and_clean
                 await put(1000)
                 await stream.until(normalized, int(total * share))
                 assert await instance.stop() == 0
-        clean = Counter(ids(await stream.all(normalized)))
-        assert max(clean.values()) == 1, "a clean stop writes no copies"
-        done = clean.total()
+        copy_counts = Counter(ids(await stream.all(normalized)))
+        assert max(copy_counts.values()) == 1, "a clean stop writes no copies"
+        written_count = copy_counts.total()
         for _ in range(2):
             async with normalize(stream, log, commit_interval_s=0.02) as instance:
                 await put(1500)
-                await stream.until(normalized, done + 2000)
+                await stream.until(normalized, written_count + 2000)
                 instance.process.kill()
                 await asyncio.to_thread(instance.process.wait)
-            done = len(await stream.all(normalized))
+            written_count = len(await stream.all(normalized))
         async with normalize(stream, log) as instance:
             async with asyncio.timeout(60):
-                while len(set(ids(passed := await stream.all(normalized)))) < total:
+                while len(set(ids(passed_records := await stream.all(normalized)))) < total:
                     await asyncio.sleep(0.2)
             assert await instance.stop() == 0
         assert await stream.all(stream.topics.dead_letter) == []
     for partition in range(PARTITIONS):
-        offsets = [int(headers(record)["hifi_raw"]) for record in passed if record.partition == partition]
-        first = list(dict.fromkeys(offsets))
-        assert first == list(range(total // PARTITIONS)), "first copies are in order and none is missing"
+        offsets = [
+            int(headers(record)["hifi_raw"]) for record in passed_records if record.partition == partition
+        ]
+        first_offsets = list(dict.fromkeys(offsets))
+        assert first_offsets == list(range(total // PARTITIONS)), (
+            "first copies are in order and none is missing"
+        )
 
 
 @pytest.mark.more
 async def test_two_processes_share_the_partitions(kafka: str, log: Path, tmp_path: Path) -> None:
     async with (
         new_stream(kafka, pipe("p")) as stream,
-        normalize(stream, log) as first,
-        normalize(stream, tmp_path / "two") as two,
+        normalize(stream, log) as first_instance,
+        normalize(stream, tmp_path / "two") as second_instance,
     ):
         for partition in range(PARTITIONS):
             await stream.put(partition, *(stream.event("p", {}) for _ in range(100)))
-        passed = await stream.read(stream.topics.normalized, 400)
-        assert await first.stop() == 0
+        passed_records = await stream.read(stream.topics.normalized, 400)
+        assert await first_instance.stop() == 0
         await stream.put(0, *(stream.event("p", {}) for _ in range(100)))
-        passed = await stream.read(stream.topics.normalized, 500)
-        assert await two.stop() == 0
-    assert max(Counter(ids(passed)).values()) == 1
+        passed_records = await stream.read(stream.topics.normalized, 500)
+        assert await second_instance.stop() == 0
+    assert max(Counter(ids(passed_records)).values()) == 1

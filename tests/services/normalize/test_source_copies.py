@@ -14,22 +14,22 @@ from hifi.record.source_position import position_header
 SOURCE = b"kafka/cluster/orders/3"
 
 
-def read(stream: Stream, run: int, position: int, **more: bytes) -> Record:
+def source_record(stream: Stream, run: int, position: int, **extra_headers: bytes) -> Record:
     """An event as a reader of a source writes it."""
     record = stream.event("p", {"position": position})
     header = position_header(b"%016x" % run, position, SOURCE)
-    source_headers = [*record.headers[:2], header, *record.headers[2:], *more.items()]
+    source_headers = [*record.headers[:2], header, *record.headers[2:], *extra_headers.items()]
     return Record(record.key, record.value, source_headers)
 
 
-async def places(stream: Stream, topic: str) -> list[int]:
+async def raw_offsets(stream: Stream, topic: str) -> list[int]:
     """Offsets in `raw` of the events on a topic, each once."""
     return sorted({int(headers(record)["hifi_raw"]) for record in await stream.all(topic)})
 
 
 async def until_placed(stream: Stream, topic: str, offsets: list[int]) -> None:
     async with asyncio.timeout(60):
-        while await places(stream, topic) != offsets:
+        while await raw_offsets(stream, topic) != offsets:
             await asyncio.sleep(0.1)
 
 
@@ -39,12 +39,12 @@ async def test_each_event_of_a_source_passes_once_although_reader_and_normalize_
     async with new_stream(kafka, pipe("p")) as stream:
         topics = stream.topics
         async with normalize(stream, log) as instance:
-            await stream.put(1, *(read(stream, 1, position) for position in range(2000)))
+            await stream.put(1, *(source_record(stream, 1, position) for position in range(2000)))
             await stream.read(topics.normalized, 2000)
             instance.process.kill()
             await asyncio.to_thread(instance.process.wait)
         # The reader died, too: what it had not committed follows again, with other identities.
-        await stream.put(1, *(read(stream, 2, position) for position in range(500, 2500)))
+        await stream.put(1, *(source_record(stream, 2, position) for position in range(500, 2500)))
         async with normalize(stream, log) as instance:
             await until_placed(stream, topics.receipts, [*range(2000, 3500)])
             await until_placed(stream, topics.normalized, [*range(2000), *range(3500, 4000)])
@@ -61,7 +61,7 @@ async def test_positions_do_not_need_the_window_of_client_retries_nor_the_record
         topics = stream.topics
         settings = {"normalize_idempotency_window_s": 0}
         async with normalize(stream, log, **settings) as instance:
-            await stream.put(2, *(read(stream, 1, position) for position in range(10)))
+            await stream.put(2, *(source_record(stream, 1, position) for position in range(10)))
             await stream.read(topics.normalized, 10)
             assert await instance.stop() == 0
         # Kafka has dropped what was read, as after a week.
@@ -71,7 +71,9 @@ async def test_positions_do_not_need_the_window_of_client_retries_nor_the_record
             await admin.delete_records({TopicPartition(topics.raw, 2): RecordsToDelete(before_offset=10)})
         finally:
             await admin.close()
-        await stream.put(2, read(stream, 2, 8), read(stream, 2, 9), read(stream, 2, 10))
+        await stream.put(
+            2, source_record(stream, 2, 8), source_record(stream, 2, 9), source_record(stream, 2, 10)
+        )
         async with normalize(stream, log, **settings) as instance:
             await until_placed(stream, topics.receipts, [10, 11])
             await until_placed(stream, topics.normalized, [*range(10), 12])
@@ -80,9 +82,13 @@ async def test_positions_do_not_need_the_window_of_client_retries_nor_the_record
 
 async def test_a_replayed_event_of_a_source_passes(kafka: str, log: Path) -> None:
     async with new_stream(kafka, pipe("p")) as stream, normalize(stream, log) as instance:
-        first = read(stream, 1, 5)
+        first_record = source_record(stream, 1, 5)
         await stream.put(
-            0, first, read(stream, 1, 6), read(stream, 1, 5, hifi_replay=b"1"), read(stream, 1, 7)
+            0,
+            first_record,
+            source_record(stream, 1, 6),
+            source_record(stream, 1, 5, hifi_replay=b"1"),
+            source_record(stream, 1, 7),
         )
         await until_placed(stream, stream.topics.normalized, [0, 1, 2, 3])
         assert await instance.stop() == 0
@@ -95,8 +101,8 @@ async def test_an_event_of_a_source_whose_id_had_other_data_gets_an_id_of_its_ow
     def cloudevent(run: int, position: int, data: bytes, event_id: bytes = b"chosen") -> Record:
         record = stream.event("p", data)
         header = position_header(b"%016x" % run, position, b"kafka/cluster/orders/topic-id/3")
-        named = [(name, event_id if name == "ce_id" else value) for name, value in record.headers]
-        return Record(record.key, record.value, [*named[:2], header, *named[2:]])
+        event_headers = [(name, event_id if name == "ce_id" else value) for name, value in record.headers]
+        return Record(record.key, record.value, [*event_headers[:2], header, *event_headers[2:]])
 
     async with new_stream(kafka, pipe("p")) as stream:
         topics = stream.topics
@@ -116,11 +122,11 @@ async def test_an_event_of_a_source_whose_id_had_other_data_gets_an_id_of_its_ow
         async with normalize(stream, log) as instance:
             await until_placed(stream, topics.receipts, [6, 7])
             await until_placed(stream, topics.normalized, [0, 1, 2, 3, 4, 5, 8])
-            passed = {
+            ids_by_offset = {
                 int(attributes["hifi_raw"]): attributes["ce_id"]
                 for attributes in map(headers, await stream.all(topics.normalized))
             }
-            assert [passed[place] for place in sorted(passed)] == [
+            assert [ids_by_offset[offset] for offset in sorted(ids_by_offset)] == [
                 b"chosen",
                 b"chosen",
                 b"chosen~6.3",

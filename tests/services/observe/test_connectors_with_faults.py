@@ -49,7 +49,7 @@ DESTINATIONS = ("topic", "table", "files", "lake")
 
 
 @dataclass
-class Scene:
+class ConnectorMesh:
     """A mesh with two pipes, `orders` from a topic and `items` from a table; both to four kinds of destinations."""
 
     mesh: Mesh
@@ -67,27 +67,27 @@ class Scene:
                 await asyncio.sleep(seconds / EVENTS)
         await self.producer.flush()
 
-    async def kill_each(self, choose: random.Random) -> None:
+    async def kill_each(self, chance: random.Random) -> None:
         """Kill each process once; the mesh starts it again."""
-        for name in choose.sample(KILLED, len(KILLED)):
-            await asyncio.sleep(choose.uniform(1, 5))
+        for name in chance.sample(KILLED, len(KILLED)):
+            await asyncio.sleep(chance.uniform(1, 5))
             await processes(self.mesh)[name].kill()
 
-    async def written(self, pipe: str, destination: str) -> Counter[int]:
-        """How often each event is in a destination."""
+    async def written_ids(self, pipe: str, destination: str) -> Counter[int]:
+        """Number of copies of each event in a destination."""
         reader: Callable[[str], Awaitable[Counter[int]]] = getattr(self, f"_in_{destination}")
         return await reader(pipe)
 
     async def _in_topic(self, pipe: str) -> Counter[int]:
         options = {"bootstrap_servers": self.mesh.bootstrap, "enable_auto_commit": False}
         async with AIOKafkaConsumer(**options, isolation_level="read_committed") as consumer:
-            places = [TopicPartition(f"{pipe}-out", number) for number in range(2)]
-            consumer.assign(places)
-            await consumer.seek_to_beginning(*places)
+            partitions = [TopicPartition(f"{pipe}-out", number) for number in range(2)]
+            consumer.assign(partitions)
+            await consumer.seek_to_beginning(*partitions)
             arrivals: Counter[int] = Counter()
             while records := await consumer.getmany(timeout_ms=1000):
                 arrivals.update(
-                    orjson.loads(record.value)["id"] for some in records.values() for record in some
+                    orjson.loads(record.value)["id"] for batch in records.values() for record in batch
                 )
             return arrivals
 
@@ -133,32 +133,32 @@ class Scene:
             values = fields(record.headers)
             if values[PIPE] == pipe.encode():
                 names[values[SEQ]] = values["ce_id"]
-        ended: dict[str, set[bytes]] = {name: set() for name in DESTINATIONS}
+        delivered_positions: dict[str, set[bytes]] = {name: set() for name in DESTINATIONS}
         for record in await read_all(bootstrap, topics.receipts):
             values = fields(record.headers)
             if values.get(OUTCOME) == b"delivered" and values[SEQ] in names:
-                ended[values[DESTINATION].decode()].add(names[values[SEQ]])
-        return Counter(names.values()), ended
+                delivered_positions[values[DESTINATION].decode()].add(names[values[SEQ]])
+        return Counter(names.values()), delivered_positions
 
 
 def pipe(name: str, source: Mapping[str, Any], folder: Path, bootstrap: str) -> Pipe:
     columns = {"id": "id", "amount": "amount"}
     types = {"id": "int", "amount": "int"}
-    out = f"{name}-out"
+    out_topic = f"{name}-out"
     table = {"url": {"env": URL}, "table": f"{name}_out", "mode": "append", "columns": columns}
     lake = {"warehouse": str(folder / "lake"), "table": f"shop.{name}", "columns": types}
     destinations = [
-        {"name": "topic", "kind": "kafka", "settings": {"bootstrap": bootstrap, "topic": out}},
+        {"name": "topic", "kind": "kafka", "settings": {"bootstrap": bootstrap, "topic": out_topic}},
         {"name": "table", "kind": "postgres", "settings": table},
         {"name": "files", "kind": "objects", "settings": {"folder": str(folder / name)}},
         {"name": "lake", "kind": "iceberg", "settings": lake},
     ]
-    declared = {"pipe": name, "source": source, "enrich": {"fields": types}, "destinations": destinations}
-    return Pipe.model_validate(declared)
+    declaration = {"pipe": name, "source": source, "enrich": {"fields": types}, "destinations": destinations}
+    return Pipe.model_validate(declaration)
 
 
 @pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+async def connector_mesh(tmp_path: Path) -> AsyncIterator[ConnectorMesh]:
     database = PostgresServer("PostgreSQL", tmp_path / "postgres.log", {"wal_level": "logical"})
     await database.start()
     settings = {"HIFI_OBSERVE_SETTLE_S": "20", "HIFI_LAKE_INTERVAL_S": "2", "HIFI_LAKE_MASTER": "local[1]"}
@@ -181,13 +181,13 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
         password = tmp_path / "password"
         password.write_text(PASSWORD)
         kafka = {"kind": "kafka", "bootstrap": mesh.bootstrap, "topic": "orders"}
-        place = {"host": "127.0.0.1", "port": database.port, "name": "postgres", "user": "postgres"}
+        address = {"host": "127.0.0.1", "port": database.port, "name": "postgres", "user": "postgres"}
         debezium = {
             "kind": "debezium",
             "connect": worker.url,
             "bootstrap": mesh.bootstrap,
             "topic": "changes.items",
-            "database": place | {"password_file": str(password)},
+            "database": address | {"password_file": str(password)},
             "tables": ["public.items"],
         }
         pipes = [
@@ -197,7 +197,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
         await put_in_force(mesh.bootstrap, mesh.topics, pipes, variables={**os.environ, **plan.env})
         await mesh.wait_ready(WITHIN_S)
         async with AIOKafkaProducer(bootstrap_servers=mesh.bootstrap, acks="all") as producer:
-            yield Scene(mesh, database, tmp_path, producer)
+            yield ConnectorMesh(mesh, database, tmp_path, producer)
     finally:
         await mesh.kill()
         if worker is not None:
@@ -227,59 +227,60 @@ async def until(condition: Callable[[], Awaitable[object]]) -> None:
 
 
 async def test_minutes_of_sources_and_destinations_have_no_false_loss_in_five_runs_with_faults(
-    scene: Scene,
+    connector_mesh: ConnectorMesh,
 ) -> None:
     for run in range(RUNS):
         total = (run + 1) * EVENTS
-        await asyncio.gather(scene.write(run * EVENTS, 20), scene.kill_each(random.Random(run)))
+        await asyncio.gather(
+            connector_mesh.write(run * EVENTS, 20), connector_mesh.kill_each(random.Random(run))
+        )
         for name in SOURCES:
             for destination in DESTINATIONS:
-                await until(partial(_has, scene, name, destination, total))
-            await until(partial(_closed, scene, name, total))
-            await _check(scene, name, total)
-            print(f"run {run + 1}: {name}: {await _told(scene, name)}")
+                await until(partial(_has_written, connector_mesh, name, destination, total))
+            await until(partial(_closed, connector_mesh, name, total))
+            await _check(connector_mesh, name, total)
+            print(f"run {run + 1}: {name}: {await _summary(connector_mesh, name)}")
 
 
-async def _has(scene: Scene, name: str, destination: str, total: int) -> bool:
-    return len(await scene.written(name, destination)) >= total
+async def _has_written(connector_mesh: ConnectorMesh, name: str, destination: str, total: int) -> bool:
+    return len(await connector_mesh.written_ids(name, destination)) >= total
 
 
-async def _closed(scene: Scene, name: str, total: int) -> bool:
+async def _closed(connector_mesh: ConnectorMesh, name: str, total: int) -> bool:
     """Whether closed minutes have all events, at each destination. A loss is not waited for."""
-    minutes = await scene.minutes(name)
+    minutes = await connector_mesh.minutes(name)
     assert sum(minute["lost"] for minute in minutes) == 0, [
         minute["lost_ids"] for minute in minutes if minute["lost"]
     ]
-    delivered = _delivered(minutes)
-    return all(delivered[destination] >= total for destination in DESTINATIONS)
+    delivered_counts = _delivered(minutes)
+    return all(delivered_counts[destination] >= total for destination in DESTINATIONS)
 
 
 def _delivered(minutes: list[dict[str, Any]]) -> Counter[str]:
-    delivered: Counter[str] = Counter()
+    delivered_counts: Counter[str] = Counter()
     for minute in minutes:
         for destination in minute["destinations"]:
-            delivered[destination["destination"]] += destination["delivered"]
-    return delivered
+            delivered_counts[destination["destination"]] += destination["delivered"]
+    return delivered_counts
 
 
-async def _check(scene: Scene, name: str, total: int) -> None:
+async def _check(connector_mesh: ConnectorMesh, name: str, total: int) -> None:
     """Compare the minutes with the topics and with the destinations."""
-    minutes = await scene.minutes(name)
-    positions, ended = await scene.positions(name)
+    minutes = await connector_mesh.minutes(name)
+    positions, delivered_positions = await connector_mesh.positions(name)
     assert len(positions) == total, "each position of the source was accepted"
-    for destination, those in ended.items():
-        assert those == set(positions), f"each position has a receipt of {destination}"
+    for destination, delivered in delivered_positions.items():
+        assert delivered == set(positions), f"each position has a receipt of {destination}"
     for destination in DESTINATIONS:
-        assert await scene.written(name, destination) == Counter(dict.fromkeys(range(total), 1))
+        assert await connector_mesh.written_ids(name, destination) == Counter(dict.fromkeys(range(total), 1))
     assert _delivered(minutes) == Counter(dict.fromkeys(DESTINATIONS, total))
     assert sum(minute["in"] for minute in minutes) == positions.total(), "copies of the source are counted"
     for state in ("lost", "in_flight", "waiting", "parked", "dead"):
         assert sum(minute[state] for minute in minutes) == 0, state
 
 
-async def _told(scene: Scene, name: str) -> str:
-    positions, _ = await scene.positions(name)
+async def _summary(connector_mesh: ConnectorMesh, name: str) -> str:
+    positions, _ = await connector_mesh.positions(name)
     copies = positions.total() - len(positions)
-    return (
-        f"{len(positions):,} positions, {copies:,} copies, 0 lost by {len(await scene.minutes(name))} minutes"
-    )
+    minutes = await connector_mesh.minutes(name)
+    return f"{len(positions):,} positions, {copies:,} copies, 0 lost by {len(minutes)} minutes"

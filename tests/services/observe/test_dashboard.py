@@ -11,18 +11,20 @@ OF_PROMETHEUS = {"le", "job", "instance"}
 ENDS = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}
 
 
-def declared() -> dict[str, set[str]]:
+def declared_metrics() -> dict[str, set[str]]:
     """Name as on /metrics to its labels."""
     metrics = [*vars(hifi.runtime.metrics).values(), *vars(hifi_observe.metrics).values()]
     labelled = {
         metric._name: set(metric._labelnames) for metric in metrics if isinstance(metric, MetricWrapperBase)
     }
     endings = {family.name: ENDS.get(family.type, [""]) for family in REGISTRY.collect()}
-    return {name + end: labelled.get(name, set()) for name, ends in endings.items() for end in ends}
+    return {
+        name + suffix: labelled.get(name, set()) for name, suffixes in endings.items() for suffix in suffixes
+    }
 
 
 def test_every_query_names_metrics_that_exist_and_their_labels() -> None:
-    declared_labels = declared()
+    declared_labels = declared_metrics()
     for query, legend in queries():
         assert metrics(query), query
         for name in metrics(query):
@@ -31,7 +33,7 @@ def test_every_query_names_metrics_that_exist_and_their_labels() -> None:
 
 
 def test_every_metric_of_observe_is_shown() -> None:
-    shown = {name for query, _ in queries() for name in metrics(query)}
+    shown_metrics = {name for query, _ in queries() for name in metrics(query)}
     assert {
-        name for name in declared() if name.startswith(("hifi_minute", "hifi_group", "hifi_alarm"))
-    } <= shown
+        name for name in declared_metrics() if name.startswith(("hifi_minute", "hifi_group", "hifi_alarm"))
+    } <= shown_metrics

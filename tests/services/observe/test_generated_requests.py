@@ -18,13 +18,17 @@ async def test_each_answer_is_described_and_none_is_an_error_of_the_server(kafka
         await stream.commit(0)
         async with stream.observing() as (_, url):
             await until(url, f"/api/v1/pipes/flights/minutes/{minute}", lambda body: body.get("in") == 20)
-            described = document(OPERATIONS, "1", API)
-            assert (await ask(url, "/openapi.json"))["paths"] == described["paths"]
-            sent = Requests(url, described, as_principal("admin"), {"pipe": "flights", "minute": str(minute)})
-            assert "\n".join(await sent.problems(examples)) == ""
-    answered = {operation for operation, status in sent.statuses if status == 200}
+            api_document = document(OPERATIONS, "1", API)
+            assert (await ask(url, "/openapi.json"))["paths"] == api_document["paths"]
+            requests = Requests(
+                url, api_document, as_principal("admin"), {"pipe": "flights", "minute": str(minute)}
+            )
+            assert "\n".join(await requests.problems(examples)) == ""
+    answered_operations = {operation for operation, status in requests.statuses if status == 200}
     # A stream with one colour has no minutes over both, and no generated id is that of an event.
-    others = {"colours", "event"}
-    assert answered >= {
-        f"{operation.method} {operation.path}" for operation in OPERATIONS if operation.name not in others
+    excluded_names = {"colours", "event"}
+    assert answered_operations >= {
+        f"{operation.method} {operation.path}"
+        for operation in OPERATIONS
+        if operation.name not in excluded_names
     }

@@ -39,37 +39,37 @@ class Running:
         self.accepted: dict[str, int] = {}
         """Id to the minute of the event's own time."""
 
-    async def send(self, name: str, **more: str) -> None:
-        moment_s = time.time()
+    async def send(self, name: str, **extra_headers: str) -> None:
+        sent_s = time.time()
         headers = {
             "authorization": f"Bearer {KEY}",
             "ce-specversion": "1.0",
             "ce-id": name,
             "ce-source": "/test",
             "ce-type": "made",
-            "ce-time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment_s))}Z",
+            "ce-time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(sent_s))}Z",
             "content-type": "application/json",
-            **more,
+            **extra_headers,
         }
         url = f"{self.mesh.plan.url}/v1/pipes/flights/events"
         async with self.session.post(url, data=b'{"a": 1}', headers=headers) as response:
             assert response.status == 202, await response.text()
-        self.accepted[name] = int(moment_s) // 60
+        self.accepted[name] = int(sent_s) // 60
 
-    async def steadily(self, prefix: str, until: Callable[[], bool], per_s: float = 20) -> list[str]:
+    async def steadily(self, prefix: str, condition: Callable[[], bool], per_s: float = 20) -> list[str]:
         """Send until a condition holds; returns the ids."""
         names: list[str] = []
-        while not until():
+        while not condition():
             names.append(f"{prefix}-{len(names)}")
             await self.send(names[-1])
             await asyncio.sleep(1 / per_s)
         return names
 
     def consoles(self) -> list[str]:
-        """Where each instance of observe answers: all but the first say it in their logs alone."""
+        """URLs of the instances of observe, from their logs: only the first one prints its URL."""
         logs = [process.log.read_bytes().splitlines() for process in self.mesh.instances["observe"]]
-        said = [[line for line in log if b'"console-started"' in line][-1] for log in logs]
-        return [orjson.loads(line)["url"].rstrip("/") for line in said]
+        start_lines = [[line for line in log if b'"console-started"' in line][-1] for log in logs]
+        return [orjson.loads(line)["url"].rstrip("/") for line in start_lines]
 
     async def minutes(self, url: str) -> dict[int, dict[str, Any]]:
         async with self.session.get(
@@ -84,13 +84,15 @@ class Running:
         ) as response:
             return list((await response.json())["lost"])
 
-    async def told(self, names: list[str], good: Callable[[Counter[str]], bool]) -> list[Counter[str]]:
-        """What every instance says of these events' minutes in sum, as soon as it is good for all of them."""
+    async def counts_when(
+        self, names: list[str], condition: Callable[[Counter[str]], bool]
+    ) -> list[Counter[str]]:
+        """The sums of these events' minutes by every instance, as soon as all of them meet the condition."""
         minutes = {self.accepted[name] for name in names}
         sums: list[Counter[str]] = []
         try:
             async with asyncio.timeout(WITHIN_S):
-                while not sums or not all(map(good, sums)):
+                while not sums or not all(map(condition, sums)):
                     sums = [self.sum(await self.minutes(url), minutes) for url in self.consoles()]
                     await asyncio.sleep(0.2)
         except TimeoutError:
@@ -104,7 +106,7 @@ class Running:
         )
 
     def count(self, names: list[str], prefix: str = "") -> int:
-        """Of all that was accepted and is called so: how many are of the minutes of these."""
+        """Number of accepted events with the prefix in the minutes of these events."""
         minutes = {self.accepted[name] for name in names}
         return sum(name.startswith(prefix) and minute in minutes for name, minute in self.accepted.items())
 
@@ -116,11 +118,11 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(kafka: str, folder: Path) -> AsyncIterator[Running]:
-    first: dict[str, float] = {}
+    first_seen_s: dict[str, float] = {}
 
     async def reply(request: ReceivedRequest) -> bytes:
         (name,) = request.ids
-        since_s = time.monotonic() - first.setdefault(name, time.monotonic())
+        since_s = time.monotonic() - first_seen_s.setdefault(name, time.monotonic())
         return answer(503) if name.startswith(("forgotten", "late")) and since_s < BACK_AFTER_S else OK
 
     async with destination(reply) as books, aiohttp.ClientSession() as session:
@@ -154,105 +156,117 @@ async def running(kafka: str, folder: Path) -> AsyncIterator[Running]:
 async def test_only_lost_events_are_reported_lost_and_the_mesh_runs_without_observe(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forgetful = [
+    retrier_command = [
         sys.executable,
         "-P",
         str(Path(__file__).parents[2] / "support" / "programs" / "forgetful_retrier.py"),
     ]
-    monkeypatch.setattr(fleet, "command", lambda name: forgetful if name == "retrier" else command(name))
+    monkeypatch.setattr(
+        fleet, "command", lambda name: retrier_command if name == "retrier" else command(name)
+    )
     monkeypatch.setenv("HIFI_TIERS", "1s,2s,5s")
-    async with running(kafka, tmp_path) as here:
-        await the_retrier_forgets(here)
-        await observe_is_killed(here)
-        await enrich_stands_still(here)
-        await the_dashboard_finds_its_metrics(here)
-        ids = Counter(name for name in here.books.ids if not name.startswith(("forgotten", "late")))
+    async with running(kafka, tmp_path) as running_mesh:
+        await the_retrier_forgets(running_mesh)
+        await observe_is_killed(running_mesh)
+        await enrich_stands_still(running_mesh)
+        await the_dashboard_finds_its_metrics(running_mesh)
+        ids = Counter(name for name in running_mesh.books.ids if not name.startswith(("forgotten", "late")))
         assert set(ids.values()) == {1}
 
 
-async def the_retrier_forgets(here: Running) -> None:
+async def the_retrier_forgets(running_mesh: Running) -> None:
     for number, kind in enumerate(("fine", "late") * 8):
         trace = TRACE.format(number + 1)
-        await here.send(f"{kind}-{number}", **{"traceparent" if number % 4 < 2 else "ce-traceparent": trace})
+        await running_mesh.send(
+            f"{kind}-{number}", **{"traceparent" if number % 4 < 2 else "ce-traceparent": trace}
+        )
     for name in ("forgotten-1", "forgotten-2"):
-        await here.send(name)
-    names = list(here.accepted)
-    counts = await here.told(
+        await running_mesh.send(name)
+    names = list(running_mesh.accepted)
+    counts = await running_mesh.counts_when(
         names,
         lambda figures: (
             (figures["in"], figures["lost"], figures["waiting"] + figures["in_flight"]) == (18, 2, 0)
         ),
     )
-    for request in here.books.requests:
+    for request in running_mesh.books.requests:
         kind, position = request.headers["ce-id"].split("-")
         if kind != "forgotten":
             assert request.headers["traceparent"] == TRACE.format(int(position) + 1)
-    assert sum(name.startswith("late") for name in here.books.ids) > 8, "retries have it too"
+    assert sum(name.startswith("late") for name in running_mesh.books.ids) > 8, "retries have it too"
     assert len(counts) == 2
     assert counts[0] == counts[1] == Counter({"in": 18, "delivered": 16, "lost": 2})
-    for url in here.consoles():
-        lost = [
+    for url in running_mesh.consoles():
+        lost_events = [
             lost_event
-            for minute in set(here.accepted.values())
-            for lost_event in await here.lost(url, minute)
+            for minute in set(running_mesh.accepted.values())
+            for lost_event in await running_mesh.lost(url, minute)
         ]
         assert sorted(
-            (lost_event["hop"], lost_event["destination"], lost_event["ce_id"]) for lost_event in lost
+            (lost_event["hop"], lost_event["destination"], lost_event["ce_id"]) for lost_event in lost_events
         ) == [
             ("retrier", "crm", "forgotten-1"),
             ("retrier", "crm", "forgotten-2"),
         ]
 
 
-async def observe_is_killed(here: Running) -> None:
-    began_s = time.monotonic()
-    for process in here.mesh.instances["observe"]:
+async def observe_is_killed(running_mesh: Running) -> None:
+    start_s = time.monotonic()
+    for process in running_mesh.mesh.instances["observe"]:
         await process.kill()
-    names = await here.steadily("unseen", lambda: time.monotonic() > began_s + 5)
-    await here.arrived(names)
-    await here.mesh.scale("observe", 0)
-    await here.mesh.scale("observe", 2)
-    await here.mesh.wait_ready(60)
+    names = await running_mesh.steadily("unseen", lambda: time.monotonic() > start_s + 5)
+    await running_mesh.arrived(names)
+    await running_mesh.mesh.scale("observe", 0)
+    await running_mesh.mesh.scale("observe", 2)
+    await running_mesh.mesh.wait_ready(60)
 
 
-async def enrich_stands_still(here: Running) -> None:
+async def enrich_stands_still(running_mesh: Running) -> None:
     """A backlog of a minute, of which whole minutes close: in flight, never lost; delivered when enrich is back."""
-    await here.mesh.scale("enrich", 0)
+    await running_mesh.mesh.scale("enrich", 0)
     end_s = time.monotonic() + 60
-    names = await here.steadily("held", lambda: time.monotonic() > end_s)
-    first = [name for name in names if here.accepted[name] == here.accepted[names[0]]]
-    accepted, lost = here.count(first), here.count(first, "forgotten")
-    counts = await here.told(
-        first, lambda figures: (figures["in"], figures["in_flight"]) == (accepted, len(first))
+    names = await running_mesh.steadily("held", lambda: time.monotonic() > end_s)
+    first_names = [name for name in names if running_mesh.accepted[name] == running_mesh.accepted[names[0]]]
+    accepted_count, lost_count = running_mesh.count(first_names), running_mesh.count(first_names, "forgotten")
+    counts = await running_mesh.counts_when(
+        first_names,
+        lambda figures: (figures["in"], figures["in_flight"]) == (accepted_count, len(first_names)),
     )
-    assert {figures["lost"] for figures in counts} == {lost}
-    await here.mesh.scale("enrich", 1)
-    most: Counter[str] = Counter()
-    watching = asyncio.create_task(watch(here, {here.accepted[name] for name in names}, most))
-    await here.arrived(names)
-    accepted, lost = here.count(names), here.count(names, "forgotten")
-    counts = await here.told(
-        names, lambda figures: (figures["in"], figures["delivered"]) == (accepted, accepted - lost)
+    assert {figures["lost"] for figures in counts} == {lost_count}
+    await running_mesh.mesh.scale("enrich", 1)
+    max_counts: Counter[str] = Counter()
+    watch_task = asyncio.create_task(
+        watch(running_mesh, {running_mesh.accepted[name] for name in names}, max_counts)
     )
-    watching.cancel()
+    await running_mesh.arrived(names)
+    accepted_count, lost_count = running_mesh.count(names), running_mesh.count(names, "forgotten")
+    counts = await running_mesh.counts_when(
+        names,
+        lambda figures: (
+            (figures["in"], figures["delivered"]) == (accepted_count, accepted_count - lost_count)
+        ),
+    )
+    watch_task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
-        await watching
+        await watch_task
     assert counts[0] == counts[1]
-    assert (counts[0]["in_flight"], counts[0]["lost"], most["lost"]) == (0, lost, lost)
+    assert (counts[0]["in_flight"], counts[0]["lost"], max_counts["lost"]) == (0, lost_count, lost_count)
 
 
-async def watch(here: Running, minutes: set[int], most: Counter[str]) -> None:
-    """The most that was ever said of these minutes, until cancelled."""
+async def watch(running_mesh: Running, minutes: set[int], max_counts: Counter[str]) -> None:
+    """Keep the largest figures that any instance reports of these minutes, until cancelled."""
     while True:
-        for url in here.consoles():
-            most |= here.sum(await here.minutes(url), minutes)
+        for url in running_mesh.consoles():
+            max_counts |= running_mesh.sum(await running_mesh.minutes(url), minutes)
         await asyncio.sleep(0.1)
 
 
-async def the_dashboard_finds_its_metrics(here: Running) -> None:
-    exported = set()
-    for process in here.mesh.all():
-        async with here.session.get(f"http://127.0.0.1:{process.spec.port}/metrics") as response:
-            exported |= {line.split()[2] for line in (await response.text()).splitlines() if "# TYPE" in line}
+async def the_dashboard_finds_its_metrics(running_mesh: Running) -> None:
+    exported_metrics = set()
+    for process in running_mesh.mesh.all():
+        async with running_mesh.session.get(f"http://127.0.0.1:{process.spec.port}/metrics") as response:
+            exported_metrics |= {
+                line.split()[2] for line in (await response.text()).splitlines() if "# TYPE" in line
+            }
     metrics = {name for query, _ in dashboard.queries() for name in dashboard.metrics(query)}
-    assert {name.removesuffix("_bucket") for name in metrics} <= exported
+    assert {name.removesuffix("_bucket") for name in metrics} <= exported_metrics

@@ -1,4 +1,4 @@
-"""The owner of a pipe is told once of what only they can repair: on a real Kafka, by real SMTP and a real webhook."""
+"""The owner of a pipe gets one notice of each problem that only they can repair: real Kafka, SMTP and webhook."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,9 +18,9 @@ from hifi_observe.alarms.owner_notifier import OwnerNotifier
 from hifi_observe.settings import ObserveSettings
 
 
-async def until(good: Callable[[], bool], within_s: float = 90) -> None:
+async def until(condition: Callable[[], bool], within_s: float = 90) -> None:
     async with asyncio.timeout(within_s):
-        while not good():
+        while not condition():
             await asyncio.sleep(0.05)
 
 
@@ -32,12 +32,12 @@ def owned(name: str, owner: dict[str, str]) -> Pipe:
 async def refuse(stream: Stream, name: str, pointers: list[str]) -> None:
     """Events that normalize refuses, and a destination that answers 401."""
     minute = now_us() // 60_000_000
-    refused = [stream.fields(0, minute, name) for _ in pointers]
-    await stream.write("raw", 0, refused)
-    about = {SERVICE: b"normalize", REASON: b"schema", DETAIL: b"is missing"}
+    refused_events = [stream.fields(0, minute, name) for _ in pointers]
+    await stream.write("raw", 0, refused_events)
+    reason_fields = {SERVICE: b"normalize", REASON: b"schema", DETAIL: b"is missing"}
     letters = [
-        fields | about | {POINTER: pointer.encode()}
-        for fields, pointer in zip(refused, pointers, strict=True)
+        fields | reason_fields | {POINTER: pointer.encode()}
+        for fields, pointer in zip(refused_events, pointers, strict=True)
     ]
     await stream.write("dead-letter", 0, letters)
     answer = {DESTINATION: b"crm", OUTCOME: b"retry", REASON: b"status-401"}
@@ -46,58 +46,73 @@ async def refuse(stream: Stream, name: str, pointers: list[str]) -> None:
 
 
 async def test_the_owner_is_told_once_by_mail_and_webhook_what_to_do_also_over_a_restart(kafka: str) -> None:
-    mailbox, posted = Mailbox(refuse=2), []  # type: ignore[var-annotated]
+    mailbox, posted_notices = Mailbox(refuse=2), []  # type: ignore[var-annotated]
     with mail_server(mailbox) as smtp:
-        async with hook(posted) as url:
+        async with hook(posted_notices) as url:
             flights = owned("flights", {"email": "ann@example.com", "webhook": url})
             trains = owned("trains", {"email": "ben@example.com"})
-            more = smtp | {
+            options = smtp | {
                 "observe_webhook_secret": SECRET,
                 "observe_url": "https://observe.example.com",
                 "observe_settle_s": 100,
             }
             async with new_stream(kafka, flights, trains) as stream:
-                async with stream.observing(**more) as (observer, _):
+                async with stream.observing(**options) as (observer, _):
                     await refuse(stream, "flights", ["/from", "/from", "/from", "/to", "/delay"])
-                    await until(lambda: len(mailbox.messages) == 2 and len(posted) == 2)
-                    ways = lambda: [channels for _, channels in observer.judge.notifier.told if channels]  # noqa: E731
-                    await until(lambda: ways() == [["webhook", "email"]] * 2)
-                async with stream.observing(**more):
-                    # What is told next comes after everything that would be told again.
+                    await until(lambda: len(mailbox.messages) == 2 and len(posted_notices) == 2)
+                    notifier = observer.judge.notifier
+                    await until(
+                        lambda: (
+                            [channels for _, channels in notifier.told if channels]
+                            == [["webhook", "email"]] * 2
+                        )
+                    )
+                async with stream.observing(**options):
+                    # The next notices come after all that would be sent again.
                     await refuse(stream, "trains", ["/from"] * 5)
                     await until(
                         lambda: {message["To"] for message in mailbox.messages[2:]} == {"ben@example.com"}
                     )
                     await until(lambda: len(mailbox.messages) == 4)
     assert mailbox.refuse == 0
-    assert {notice["data"]["kind"] for notice in posted} == {"credentials", "events-refused"}
-    assert len(posted) == 2
+    assert {notice["data"]["kind"] for notice in posted_notices} == {"credentials", "events-refused"}
+    assert len(posted_notices) == 2
     assert [message["To"] for message in mailbox.messages] == ["ann@example.com"] * 2 + [
         "ben@example.com"
     ] * 2
-    by_subject = {message["Subject"]: message for message in mailbox.messages}
-    text = by_subject["flights: A destination refuses the credentials of its pipe."].get_content()
+    messages_by_subject = {message["Subject"]: message for message in mailbox.messages}
+    text = messages_by_subject["flights: A destination refuses the credentials of its pipe."].get_content()
     assert "destination crm" in text
     assert "10 outcomes in a row were 401" in text
     assert "1. Get new credentials from the destination." in text
     assert "https://observe.example.com/runbooks#credentials" in text
-    refused = by_subject["flights: Events of a sender do not match what their pipe expects."]
-    assert "/from (schema, 3)" in refused.get_content()
+    refusal_message = messages_by_subject["flights: Events of a sender do not match what their pipe expects."]
+    assert "/from (schema, 3)" in refusal_message.get_content()
 
 
 async def test_the_owner_is_told_again_only_when_the_problem_ended_and_came_back() -> None:
     mailbox, told_channels = Mailbox(), dict[str, list[OwnerChannel]]()
 
-    async def record(alarm: Alarm, ways: list[OwnerChannel]) -> None:
-        told_channels[alarm.id] = ways
+    async def record(alarm: Alarm, channels: list[OwnerChannel]) -> None:
+        told_channels[alarm.id] = channels
 
     with mail_server(mailbox) as smtp:
         settings = ObserveSettings(kafka="127.0.0.1:1", stream="s", **smtp)
         notifier = OwnerNotifier(settings, lambda _: Owner(email="ann@example.com"), record)
-        alarms, holding = Alarms(), {("credentials", "flights", "crm"): "10 outcomes in a row were 401"}
+        alarms, active_conditions = (
+            Alarms(),
+            {("credentials", "flights", "crm"): "10 outcomes in a row were 401"},
+        )
         # Holds, is gone for less than the 120 s after which it has ended, holds, has ended, and comes back.
-        for at_s, now in ((0, holding), (60, {}), (100, holding), (200, {}), (400, {}), (500, holding)):
-            alarms.step(now, at_s * 1_000_000)
+        for at_s, conditions in (
+            (0, active_conditions),
+            (60, {}),
+            (100, active_conditions),
+            (200, {}),
+            (400, {}),
+            (500, active_conditions),
+        ):
+            alarms.step(conditions, at_s * 1_000_000)
             for _ in range(2):
                 await notifier.step([(alarm, told_channels.get(alarm.id, [])) for alarm in alarms.active])
     assert len(mailbox.messages) == 2

@@ -36,7 +36,7 @@ SETTINGS = {
 WATCHED = ("score", "amount", "airline")
 
 
-def orders(crm: str, expired: str, owner: str) -> Pipe:
+def orders(crm: str, expired_url: str, owner: str) -> Pipe:
     """A pipe that watches a field with declared bounds, one with learned ones, and one that does not change."""
     return Pipe.model_validate(
         {
@@ -51,7 +51,7 @@ def orders(crm: str, expired: str, owner: str) -> Pipe:
             ],
             "destinations": [
                 {"name": "crm", "url": crm},
-                {"name": "expired", "url": expired, "when": "airline = 'LH'"},
+                {"name": "expired", "url": expired_url, "when": "airline = 'LH'"},
             ],
         }
     )
@@ -65,12 +65,12 @@ async def ask(plan: Plan, path: str) -> Any:
         return await response.json()
 
 
-async def until(read: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]) -> Any:
-    """What is read once it holds."""
+async def until(fetch: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]) -> Any:
+    """The value that is read, once the condition holds for it."""
     value: Any = None
     try:
         async with asyncio.timeout(WITHIN_S):
-            while not holds(value := await read()):
+            while not holds(value := await fetch()):
                 await asyncio.sleep(0.5)
     except TimeoutError:
         raise AssertionError(f"not within {WITHIN_S} s; last seen: {value}") from None
@@ -78,7 +78,7 @@ async def until(read: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]
 
 
 @asynccontextmanager
-async def watched(tmp_path: Path, smtp: Mapping[str, Any], owner: str) -> AsyncIterator[Mesh]:
+async def watched_mesh(tmp_path: Path, smtp: Mapping[str, Any], owner: str) -> AsyncIterator[Mesh]:
     """A mesh with the pipe; one of its two destinations refuses all credentials."""
     mail = {f"HIFI_{name.upper()}": str(value) for name, value in smtp.items()}
     plan = Plan(
@@ -95,8 +95,8 @@ async def watched(tmp_path: Path, smtp: Mapping[str, Any], owner: str) -> AsyncI
     async def refuse(_: ReceivedRequest) -> bytes:
         return answer(401)
 
-    async with destination() as crm, destination(refuse) as expired:
-        await mesh.start([orders(crm.url, expired.url, owner)])
+    async with destination() as crm, destination(refuse) as expired_receiver:
+        await mesh.start([orders(crm.url, expired_receiver.url, owner)])
         try:
             await mesh.wait_ready(180)
             yield mesh
@@ -105,16 +105,16 @@ async def watched(tmp_path: Path, smtp: Mapping[str, Any], owner: str) -> AsyncI
 
 
 async def test_drifts_and_expired_credentials_are_told_to_the_owner_once(tmp_path: Path) -> None:
-    chance, higher = random.Random(3), 0.0
+    chance, shift = random.Random(3), 0.0
 
     def event(_: int) -> dict[str, Any]:
-        score, amount = min(0.99, chance.random() / 2 + higher), chance.gauss(100, 20) * (1 + higher)
+        score, amount = min(0.99, chance.random() / 2 + shift), chance.gauss(100, 20) * (1 + shift)
         return {"score": score, "amount": amount, "airline": chance.choice(["LH", "AF", "BA"])}
 
-    mailbox, posted = Mailbox(), []  # type: ignore[var-annotated]
-    async with hook(posted) as owner, aiohttp.ClientSession() as session:
+    mailbox, posted_notices = Mailbox(), []  # type: ignore[var-annotated]
+    async with hook(posted_notices) as owner, aiohttp.ClientSession() as session:
         with mail_server(mailbox) as smtp:
-            async with watched(tmp_path, smtp, owner) as mesh:
+            async with watched_mesh(tmp_path, smtp, owner) as mesh:
 
                 async def states() -> dict[str, dict[str, Any]]:
                     skew_fields = (await ask(mesh.plan, "/api/v1/pipes/orders/skew"))["fields"]
@@ -126,38 +126,44 @@ async def test_drifts_and_expired_credentials_are_told_to_the_owner_once(tmp_pat
                     )
 
                 load = SteadyLoad(session, mesh.plan.url, EVENTS_PER_S, event)
-                sending = asyncio.create_task(load.run())
+                load_task = asyncio.create_task(load.run())
                 await until(states, all_are("steady", "steady", "steady"))
-                first_notices = await until(lambda: _told(mailbox, posted), lambda count: count == 1)
-                higher = 0.5
-                drifted = await until(states, all_are("drifted", "drifted", "steady"))
-                await until(lambda: _told(mailbox, posted), lambda count: count == 3)
+                first_notices = await until(
+                    lambda: _notice_count(mailbox, posted_notices), lambda count: count == 1
+                )
+                shift = 0.5
+                drifted_fields = await until(states, all_are("drifted", "drifted", "steady"))
+                await until(lambda: _notice_count(mailbox, posted_notices), lambda count: count == 3)
                 alarms = (await ask(mesh.plan, "/api/v1/alarms"))["active"]
                 # Later minutes of the same drift tell nobody again.
-                last = drifted["score"]["window"]["to"]
+                last_minute = drifted_fields["score"]["window"]["to"]
                 await until(
                     lambda: ask(mesh.plan, "/api/v1/status"),
-                    lambda status: status["closed_minute"] >= last + 1,
+                    lambda status: status["closed_minute"] >= last_minute + 1,
                 )
-                sending.cancel()
-                await asyncio.gather(sending, return_exceptions=True)
+                load_task.cancel()
+                await asyncio.gather(load_task, return_exceptions=True)
     assert first_notices == 1
-    kinds = Counter((notice["data"]["kind"], notice["data"]["subject"]) for notice in posted)
+    kinds = Counter((notice["data"]["kind"], notice["data"]["subject"]) for notice in posted_notices)
     expected = {("credentials", "expired"), ("skew", "score"), ("skew", "amount")}
     assert kinds == Counter(expected)
     assert len(mailbox.messages) == len(expected)
     assert {message["To"] for message in mailbox.messages} == {"ann@example.com"}
     assert {alarm["subject"] for alarm in alarms if alarm["kind"] == "skew"} == {"score", "amount"}
-    labels = [row["label"] for row in drifted["score"]["buckets"]]
+    labels = [row["label"] for row in drifted_fields["score"]["buckets"]]
     assert labels == ["below 0.2", "0.2 to 0.5", "0.5 to 0.8", "from 0.8", "missing or null"]
-    low, high = drifted["score"]["buckets"][0], drifted["score"]["buckets"][3]
+    low_bucket, high_bucket = drifted_fields["score"]["buckets"][0], drifted_fields["score"]["buckets"][3]
     # The window is the first that differs enough, so its first minute may have events from before.
-    assert (low["reference_share"] > 0.2, low["window_share"] < 0.15) == (True, True), low
-    assert (high["reference_share"] < 0.2, high["window_share"] > 0.3) == (True, True), high
+    assert (low_bucket["reference_share"] > 0.2, low_bucket["window_share"] < 0.15) == (True, True), (
+        low_bucket
+    )
+    assert (high_bucket["reference_share"] < 0.2, high_bucket["window_share"] > 0.3) == (True, True), (
+        high_bucket
+    )
     for name in WATCHED:
-        print(name, drifted[name]["state"], drifted[name]["distance"])
+        print(name, drifted_fields[name]["state"], drifted_fields[name]["distance"])
 
 
-async def _told(mailbox: Mailbox, posted: list[dict[str, Any]]) -> int:
-    """How many notices came both ways."""
-    return min(len(mailbox.messages), len(posted))
+async def _notice_count(mailbox: Mailbox, posted_notices: list[dict[str, Any]]) -> int:
+    """Number of notices that came both ways."""
+    return min(len(mailbox.messages), len(posted_notices))

@@ -31,7 +31,7 @@ PLANTED = {(name, f"lost-{name}") for name in DESTINATIONS}
 POSITION = "hifi_log uuid, hifi_partition integer, hifi_offset bigint"
 
 
-def declared(folder: Path, url: str, database: str, bootstrap: str, topic: str) -> Pipe:
+def planted_pipe(folder: Path, url: str, database: str, bootstrap: str, topic: str) -> Pipe:
     table = {"url": {"env": database}, "columns": {"id": "id"}}
     lake = {"warehouse": str(folder / "lake"), "columns": {"id": "string"}}
     upsert = {"key": ["id"]}
@@ -57,41 +57,41 @@ async def test_an_event_that_a_writer_forgets_is_named_for_each_kind_of_destinat
     tmp_path: Path, kafka: str, topic: MakeTopic
 ) -> None:
     target = await topic(2)
-    arrived: Rows = []
+    arrived_rows: Rows = []
 
     async def take(request: web.Request) -> web.Response:
-        arrived.append(orjson.loads(await request.read()))
+        arrived_rows.append(orjson.loads(await request.read()))
         return web.Response()
 
     app = web.Application()
     app.router.add_post("/", take)
     runner = web.AppRunner(app)
     await runner.setup()
-    port, console, arrivals = free_port(), free_port(), free_port()
-    await web.TCPSite(runner, "127.0.0.1", arrivals).start()
+    port, console_port, destination_port = free_port(), free_port(), free_port()
+    await web.TCPSite(runner, "127.0.0.1", destination_port).start()
     database = await PostgresServer("PostgreSQL", tmp_path / "postgres.log").start()
-    forgetful = {"PYTHONPATH": str(Path(__file__).parents[2] / "support" / "programs" / "planted_loss")}
+    forgetful_env = {"PYTHONPATH": str(Path(__file__).parents[2] / "support" / "programs" / "planted_loss")}
     env = {"HIFI_OBSERVE_SETTLE_S": "20", "HIFI_LAKE_INTERVAL_S": "2", "HIFI_LAKE_MASTER": "local[1]"}
     plan = Plan(
         tmp_path / "data",
         port=port,
-        console_port=console,
+        console_port=console_port,
         partitions=2,
         scale={"observe": 1, "lake": 1},
         env=env | {"PLANTED_KEY": "secret", "PLANTED_URL": database.url},
-        own_env={"egest-1": forgetful, "lake-1": forgetful},
+        own_env={"egest-1": forgetful_env, "lake-1": forgetful_env},
     )
     mesh = Mesh(plan)
     mesh.prepare()
     try:
         with psycopg.connect(database.url, autocommit=True) as connection:
-            unique = "UNIQUE (hifi_log, hifi_partition, hifi_offset)"
-            connection.execute(f"CREATE TABLE appended (id text, {POSITION}, {unique})".encode())
+            unique_constraint = "UNIQUE (hifi_log, hifi_partition, hifi_offset)"
+            connection.execute(f"CREATE TABLE appended (id text, {POSITION}, {unique_constraint})".encode())
             connection.execute(
                 f"CREATE TABLE newest (id text PRIMARY KEY, {POSITION}, hifi_accepted timestamptz)".encode()
             )
         await mesh.start()
-        pipe = declared(tmp_path, f"http://127.0.0.1:{arrivals}/", "PLANTED_URL", kafka, target)
+        pipe = planted_pipe(tmp_path, f"http://127.0.0.1:{destination_port}/", "PLANTED_URL", kafka, target)
         await put_in_force(mesh.bootstrap, mesh.topics, [pipe], variables=dict(plan.env))
         await mesh.wait_ready(WITHIN_S)
         headers = {"Authorization": "Bearer secret"}
@@ -99,13 +99,13 @@ async def test_an_event_that_a_writer_forgets_is_named_for_each_kind_of_destinat
             for name in sorted(SENT):
                 async with client.post(f"{plan.url}/v1/pipes/orders/events", json={"id": name}) as answer:
                     assert answer.status == 202, await answer.text()
-        last = int(time.time() // 60)
+        last_minute = int(time.time() // 60)
 
         async def data() -> Rows:
             return [row["data"] for row in await in_folder(tmp_path / "objects")]
 
         async def requests() -> Rows:
-            return arrived
+            return arrived_rows
 
         readers: dict[str, Callable[[], Awaitable[Rows]]] = {
             "http": requests,
@@ -116,23 +116,26 @@ async def test_an_event_that_a_writer_forgets_is_named_for_each_kind_of_destinat
             "lake": lambda: in_lake(tmp_path / "lake", "shop.appended", ("id",)),
             "lakenewest": lambda: in_lake(tmp_path / "lake", "shop.newest", ("id",)),
         }
-        for name, read in readers.items():
+        for name, read_rows in readers.items():
             async with asyncio.timeout(WITHIN_S):
-                while len(await read()) < len(SENT) - 1:
+                while len(await read_rows()) < len(SENT) - 1:
                     await asyncio.sleep(1)
-            assert sorted(row["id"] for row in await read()) == sorted(SENT - {f"lost-{name}"}), name
+            assert sorted(row["id"] for row in await read_rows()) == sorted(SENT - {f"lost-{name}"}), name
 
-        minutes, why = await asyncio.to_thread(closed_minutes, plan, "orders", last)
-        assert why is None
+        minutes, reason = await asyncio.to_thread(closed_minutes, plan, "orders", last_minute)
+        assert reason is None
         assert sum(minute["lost"] for minute in minutes) == len(PLANTED)
         assert sum(minute["in"] for minute in minutes) == len(SENT)
-        named = set()
+        lost_ids = set()
         async with aiohttp.ClientSession(headers=signed(plan)) as client:
             for minute in minutes:
                 url = f"{plan.console}/api/v1/pipes/orders/minutes/{minute['minute']}/lost"
                 async with client.get(url) as answer:
-                    named |= {(lost["destination"], lost["ce_id"]) for lost in (await answer.json())["lost"]}
-        assert named == PLANTED
+                    lost_ids |= {
+                        (lost_event["destination"], lost_event["ce_id"])
+                        for lost_event in (await answer.json())["lost"]
+                    }
+        assert lost_ids == PLANTED
     finally:
         await mesh.kill()
         await database.remove()

@@ -36,11 +36,11 @@ async def status(url: str, headers: dict[str, str], *, change: bool = False) -> 
 
 
 async def until_status(expected: int, url: str, headers: dict[str, str], *, change: bool = False) -> None:
-    seen = 0
+    last_status = 0
     async with asyncio.timeout(WITHIN_S):
-        while (seen := await status(url, headers, change=change)) != expected:
+        while (last_status := await status(url, headers, change=change)) != expected:
             await asyncio.sleep(0.1)
-    assert seen == expected
+    assert last_status == expected
 
 
 async def minute_with_loss_is_closed_and_raises_an_alarm(

@@ -69,10 +69,10 @@ async def test_the_very_events_that_were_lost_are_named_at_their_hop(stream: Str
         body = await until(url, path, lambda body: body.get("in") == 150)
         assert (body["lost"], body["delivered"], body["in_flight"]) == (4, 146, 0)
         assert (body["state"], body["causes"]) == ("down", ["loss"])
-        lost = (await ask(url, path + "/lost"))["lost"]
+        lost_events = (await ask(url, path + "/lost"))["lost"]
         assert {
             (event["hop"], event["destination"], event["partition"], event["sequence"], event["ce_id"])
-            for event in lost
+            for event in lost_events
         } == {
             ("normalize", "", 0, 3, "id-0-3"),
             ("normalize", "", 0, 50, "id-0-50"),
@@ -84,20 +84,20 @@ async def test_the_very_events_that_were_lost_are_named_at_their_hop(stream: Str
 async def test_one_event_can_be_asked_what_became_of_it_and_who_did_not_want_it(stream: Stream) -> None:
     minute = past_minute()
     await stream.events(0, minute, 3, lose={"receipts": [1], "enriched": [2]})
-    filtered = stream.fields(0, minute)
-    for topic, more in {
+    filtered_event = stream.fields(0, minute)
+    for topic, extra_fields in {
         "raw": {},
         "normalized": {},
         "enriched": {TO: b""},
         "receipts": {OUTCOME: b"filtered", DESTINATION: b"", SOURCE: b"enriched:2"},
     }.items():
-        await stream.write(topic, 0, [filtered | more])
+        await stream.write(topic, 0, [filtered_event | extra_fields])
     await stream.commit(0)
     async with stream.observing() as (_, url):
         path = f"/api/v1/pipes/flights/minutes/{minute}"
         await until(url, path, lambda body: body.get("in") == 4)
 
-        async def about(event_id: str) -> list[tuple[Any, list[str], list[tuple[str, str]]]]:
+        async def outcomes_of(event_id: str) -> list[tuple[Any, list[str], list[tuple[str, str]]]]:
             events = (await ask(url, f"{path}/event?id={event_id}"))["events"]
             return [
                 (
@@ -108,11 +108,11 @@ async def test_one_event_can_be_asked_what_became_of_it_and_who_did_not_want_it(
                 for event in events
             ]
 
-        assert await about("id-0-0") == [(["crm"], [], [("crm", "delivered")])]
-        assert await about("id-0-1") == [(["crm"], [], [])]
-        assert await about("id-0-2") == [(None, [], [])]
-        assert await about("id-0-3") == [([], ["crm"], [("", "filtered")])]
-        assert await about("id-0-9") == []
+        assert await outcomes_of("id-0-0") == [(["crm"], [], [("crm", "delivered")])]
+        assert await outcomes_of("id-0-1") == [(["crm"], [], [])]
+        assert await outcomes_of("id-0-2") == [(None, [], [])]
+        assert await outcomes_of("id-0-3") == [([], ["crm"], [("", "filtered")])]
+        assert await outcomes_of("id-0-9") == []
         assert (await ask(url, f"{path}/event"))["status"] == 400
 
 
@@ -133,10 +133,12 @@ async def test_what_no_node_committed_past_is_in_flight_and_amends_the_minute_wh
 
 
 async def test_deliveries_in_a_removed_retry_tier_are_seen_until_they_return(stream: Stream) -> None:
-    removed = parse_tiers("7s")
-    await create_topics(stream.kafka, Topics(stream.topics.stream, removed), partitions=2, replication=1)
-    waiting = [stream.fields(0, past_minute()) | {DESTINATION: b"crm"} for _ in range(3)]
-    await stream.write("retry-in.7s", 0, waiting)
+    removed_tiers = parse_tiers("7s")
+    await create_topics(
+        stream.kafka, Topics(stream.topics.stream, removed_tiers), partitions=2, replication=1
+    )
+    waiting_events = [stream.fields(0, past_minute()) | {DESTINATION: b"crm"} for _ in range(3)]
+    await stream.write("retry-in.7s", 0, waiting_events)
     async with stream.observing() as (_, url):
         body = await until(url, "/api/v1/pipes/flights", lambda body: body["now"]["retrying"])
         (tier,) = [backlog for backlog in body["now"]["waiting"] if backlog["topic"] == "retry-in.7s"]
@@ -149,18 +151,18 @@ async def test_a_restart_goes_on_with_open_and_closed_minutes(stream: Stream) ->
     await stream.commit(0)
     path = f"/api/v1/pipes/flights/minutes/{minute}"
     async with stream.observing() as (_, url):
-        before = await until(url, path, lambda body: body.get("in") == 30)
+        first_body = await until(url, path, lambda body: body.get("in") == 30)
     await stream.events(0, minute, 5)
     open_minute = now_us() // 60_000_000
     await stream.events(1, open_minute, 10)
     await asyncio.gather(stream.commit(0), stream.commit(1))
     async with stream.observing() as (_, url):
-        after = await until(url, path, lambda body: body.get("in") == 35)
-        assert (before["lost"], after["lost"]) == (1, 1)
-        assert (after["late"], after["delivered"], after["duplicates"]) == (5, 34, 0)
+        amended_body = await until(url, path, lambda body: body.get("in") == 35)
+        assert (first_body["lost"], amended_body["lost"]) == (1, 1)
+        assert (amended_body["late"], amended_body["delivered"], amended_body["duplicates"]) == (5, 34, 0)
     async with stream.observing() as (_, url):
-        again = await until(url, path, lambda body: body.get("in") == 35)
-        assert {**again, "at_us": 0} == {**after, "at_us": 0}
+        restarted_body = await until(url, path, lambda body: body.get("in") == 35)
+        assert {**restarted_body, "at_us": 0} == {**amended_body, "at_us": 0}
 
 
 async def test_two_instances_share_the_partitions_and_say_the_same_as_one(kafka: str, stream: Stream) -> None:
@@ -174,13 +176,13 @@ async def test_two_instances_share_the_partitions_and_say_the_same_as_one(kafka:
         await eighty(stream, minute)
         path = f"/api/v1/pipes/flights/minutes/{minute}"
         body = await until(url, path, lambda body: body.get("in") == 80 and body["lost"] == 3)
-        assert await until(other_url, path, lambda other: other == body) == body
-        named = (await ask(other_url, path + "/lost"))["lost"]
-    async with new_stream(kafka) as alone:
-        await eighty(alone, minute)
-        async with alone.observing() as (_, url):
-            single = await until(url, path, lambda body: body.get("in") == 80 and body["lost"] == 3)
-            counts = (
+        assert await until(other_url, path, lambda answer: answer == body) == body
+        lost_by_two = (await ask(other_url, path + "/lost"))["lost"]
+    async with new_stream(kafka) as lone_stream:
+        await eighty(lone_stream, minute)
+        async with lone_stream.observing() as (_, url):
+            lone_body = await until(url, path, lambda body: body.get("in") == 80 and body["lost"] == 3)
+            figure_names = (
                 "in",
                 "delivered",
                 "in_flight",
@@ -191,11 +193,11 @@ async def test_two_instances_share_the_partitions_and_say_the_same_as_one(kafka:
                 "causes",
                 "hops",
             )
-            assert [single[name] for name in counts] == [body[name] for name in counts]
-            said = (await ask(url, path + "/lost"))["lost"]
-    about = ("partition", "sequence", "hop", "destination", "ce_id")
-    assert [[event[name] for name in about] for event in said] == [
-        [event[name] for name in about] for event in named
+            assert [lone_body[name] for name in figure_names] == [body[name] for name in figure_names]
+            lost_by_one = (await ask(url, path + "/lost"))["lost"]
+    event_fields = ("partition", "sequence", "hop", "destination", "ce_id")
+    assert [[event[name] for name in event_fields] for event in lost_by_one] == [
+        [event[name] for name in event_fields] for event in lost_by_two
     ]
 
 
@@ -207,7 +209,7 @@ async def eighty(stream: Stream, minute: int) -> None:
 
 
 async def test_an_alarm_is_posted_signed_and_ends_up_in_the_api(stream: Stream) -> None:
-    posted: list[dict[str, Any]] = []
+    posted_notices: list[dict[str, Any]] = []
     minute = past_minute() + 1
     await stream.events(0, minute, 10, lose={"normalized": [1]})
     await stream.commit(0)
@@ -216,34 +218,34 @@ async def test_an_alarm_is_posted_signed_and_ends_up_in_the_api(stream: Stream) 
         "observe_url": "https://observe.example/",
     }
     async with (
-        hook(posted) as webhook,
+        hook(posted_notices) as webhook,
         stream.observing(observe_webhook=webhook, **webhook_settings) as (_, url),
     ):
         body = await until(
             url, "/api/v1/alarms", lambda body: any(alarm["kind"] == "loss" for alarm in body["active"])
         )
-        (alarm,) = [active for active in body["active"] if active["kind"] == "loss"]
+        (alarm,) = [entry for entry in body["active"] if entry["kind"] == "loss"]
         assert "lost 1 events at normalize" in alarm["cause"]
         assert alarm["runbook"] == "/runbooks#loss"
         async with asyncio.timeout(60):
-            while not any(notice["data"]["kind"] == "loss" for notice in posted):
+            while not any(notice["data"]["kind"] == "loss" for notice in posted_notices):
                 await asyncio.sleep(0.02)
-    (loss_notice,) = [notice for notice in posted if notice["data"]["kind"] == "loss"]
+    (loss_notice,) = [notice for notice in posted_notices if notice["data"]["kind"] == "loss"]
     assert loss_notice["type"] == "hifi.alarm.started"
     assert loss_notice["data"]["runbook"] == "https://observe.example/runbooks#loss"
 
 
 async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: Stream) -> None:
-    about = {DESTINATION: b"crm", SOURCE: b"enriched:0"}
-    refused = about | {OUTCOME: b"retry", REASON: b"status-503", STATUS: b"503"}
-    delivered = about | {OUTCOME: b"delivered", STATUS: b"200"}
-    now = now_us() // 60_000_000
+    receipt_fields = {DESTINATION: b"crm", SOURCE: b"enriched:0"}
+    failed_receipt = receipt_fields | {OUTCOME: b"retry", REASON: b"status-503", STATUS: b"503"}
+    delivered_receipt = receipt_fields | {OUTCOME: b"delivered", STATUS: b"200"}
+    minute = now_us() // 60_000_000
 
-    async def tell(partition: int, more: dict[str, bytes]) -> None:
-        await stream.write("receipts", partition, [stream.fields(partition, now) | more])
+    async def tell(partition: int, extra_fields: dict[str, bytes]) -> None:
+        await stream.write("receipts", partition, [stream.fields(partition, minute) | extra_fields])
 
-    def is_(state: str, partitions: int, answer: str | None = None) -> Callable[[Any], bool]:
-        def good(body: Any) -> bool:
+    def breaker_is(state: str, partitions: int, answer: str | None = None) -> Callable[[Any], bool]:
+        def holds(body: Any) -> bool:
             (destination,) = body["destinations"]
             breaker = destination["breaker"]
             return (breaker["state"], breaker["open_partitions"], breaker["answer"]) == (
@@ -252,7 +254,7 @@ async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: S
                 answer,
             )
 
-        return good
+        return holds
 
     path = "/api/v1/pipes/flights"
     async with stream.observing() as (first, url), stream.observing() as (second, other_url):
@@ -260,11 +262,11 @@ async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: S
             while not (first.stream.partitions.numbers and second.stream.partitions.numbers):
                 await asyncio.sleep(0.05)
         for instance_url in (url, other_url):
-            await until(instance_url, path, is_("unknown", 0))
-        await tell(0, refused | {BREAKER: b"open:egest-1"})
+            await until(instance_url, path, breaker_is("unknown", 0))
+        await tell(0, failed_receipt | {BREAKER: b"open:egest-1"})
         await tell(
             1,
-            about
+            receipt_fields
             | {
                 OUTCOME: b"retry",
                 REASON: b"breaker-open",
@@ -272,7 +274,7 @@ async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: S
             },
         )
         for instance_url in (url, other_url):
-            await until(instance_url, path, is_("open", 2, "503"))
+            await until(instance_url, path, breaker_is("open", 2, "503"))
         async with (
             aiohttp.ClientSession(headers=VIEWER) as session,
             session.get(url + "/pipes/flights") as page,
@@ -281,33 +283,33 @@ async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: S
             assert '<span class="badge bad">open</span> since 20' in text
             assert "answer 503" in text
         await asyncio.sleep(0.01)
-        await tell(1, delivered | {BREAKER: b"closed:egest-1"})
+        await tell(1, delivered_receipt | {BREAKER: b"closed:egest-1"})
         for instance_url in (url, other_url):
-            await until(instance_url, path, is_("closed", 0))
+            await until(instance_url, path, breaker_is("closed", 0))
 
 
 async def test_a_silence_needs_an_operator_and_is_in_the_audit(stream: Stream) -> None:
     async with stream.observing() as (_, url), aiohttp.ClientSession() as session:
         body = {"reason": "new broker", "seconds": 60}
-        refused = [
+        refusals = [
             ({}, 401),
             ({"authorization": "Bearer wrong"}, 401),
             (VIEWER, 403),
             (as_principal("other"), 403),
         ]
-        for headers, status in refused:
+        for headers, status in refusals:
             async with session.post(url + "/api/v1/silences", json=body, headers=headers) as answer:
                 assert answer.status == status
         document = await ask(url, "/openapi.json")
         operator = OPERATOR
-        invalid: tuple[Any, ...] = (
+        invalid_bodies: tuple[Any, ...] = (
             {},
             {"reason": "x", "seconds": 0},
             {"reason": "x", "seconds": 1, "kind": "none"},
             [],
         )
-        for wrong in invalid:
-            async with session.post(url + "/api/v1/silences", json=wrong, headers=operator) as answer:
+        for invalid_body in invalid_bodies:
+            async with session.post(url + "/api/v1/silences", json=invalid_body, headers=operator) as answer:
                 assert answer.status == 400
         async with session.post(url + "/api/v1/silences", json=body, headers=operator) as answer:
             assert answer.status == 200
@@ -320,15 +322,15 @@ async def test_a_silence_needs_an_operator_and_is_in_the_audit(stream: Stream) -
     assert entry.after["id"] == alarms["silences"][0]["id"]
 
 
-async def dead(stream: Stream, count: int, reason: str = "status-400") -> None:
+async def write_dead_letters(stream: Stream, count: int, reason: str = "status-400") -> None:
     letters = [stream.fields(0, past_minute()) for _ in range(count)]
-    why = {SERVICE: b"egest", DESTINATION: b"crm", REASON: reason.encode()}
-    await stream.write("dead-letter", 0, [letter | why for letter in letters])
+    reason_fields = {SERVICE: b"egest", DESTINATION: b"crm", REASON: reason.encode()}
+    await stream.write("dead-letter", 0, [letter | reason_fields for letter in letters])
 
 
 async def test_a_replay_needs_an_operator_and_repeating_it_is_harmless(stream: Stream) -> None:
-    await dead(stream, 5)
-    await dead(stream, 3, "status-422")
+    await write_dead_letters(stream, 5)
+    await write_dead_letters(stream, 3, "status-422")
     await stream.write("dead-letter", 0, [{PIPE: b"flights", SERVICE: b"egest", REASON: b"broken"}])
     path = "/api/v1/pipes/flights/dead/replay"
     async with stream.observing() as (_, url), aiohttp.ClientSession() as session:
@@ -338,7 +340,7 @@ async def test_a_replay_needs_an_operator_and_repeating_it_is_harmless(stream: S
             async with session.post(url + path, json=body, headers=bearer) as answer:
                 return answer.status, await answer.json(content_type=None)
 
-        async def gone() -> int:
+        async def retried_count() -> int:
             return await stream.size("retry-out")
 
         async def counts(body: Any) -> tuple[int, int, int]:
@@ -350,32 +352,32 @@ async def test_a_replay_needs_an_operator_and_repeating_it_is_harmless(stream: S
             assert (await order({}, token))[0] == 401
         for name in ("viewer", "data-viewer", "other"):
             assert (await order({}, f"token-of-{name}"))[0] == 403
-        invalid: tuple[Any, ...] = ({"reasons": "x"}, {"ids": []}, {"ids": ["x"]}, {"limit": 0}, [])
-        for wrong in invalid:
-            assert (await order(wrong))[0] == 400
+        invalid_bodies: tuple[Any, ...] = ({"reasons": "x"}, {"ids": []}, {"ids": ["x"]}, {"limit": 0}, [])
+        for invalid_body in invalid_bodies:
+            assert (await order(invalid_body))[0] == 400
         assert (await order({}, path="/api/v1/pipes/nothing/dead/replay"))[0] == 404
-        assert await gone() == 0
+        assert await retried_count() == 0
         assert await counts({"reason": "status-422"}) == (3, 0, 0)
         assert await counts({"reason": "status-422", "destination": "crm", "service": "egest"}) == (0, 3, 0)
         assert await counts({"service": "normalize"}) == (0, 0, 0)
         status, problem = await order({"ids": ["0:0", "0:7", "1:99"]})
         assert (status, problem["replayed"], problem["already"], problem["missing"]) == (200, 1, 1, 1)
-        listed = (await ask(url, "/api/v1/pipes/flights/dead"))["dead"]
-        assert {letter["id"] for letter in listed if letter["replayed"]} == {"0:0", "0:5", "0:6", "0:7"}
+        dead_letters = (await ask(url, "/api/v1/pipes/flights/dead"))["dead"]
+        assert {letter["id"] for letter in dead_letters if letter["replayed"]} == {"0:0", "0:5", "0:6", "0:7"}
         status, problem = await order({"limit": 2})
         assert (problem["replayed"], problem["already"], problem["more"]) == (2, 1, True)
         assert await counts({}) == (2, 6, 1)
         status, problem = await order({})
         assert (problem["replayed"], problem["already"], problem["more"]) == (0, 8, False)
         assert "0:8" in problem["why"]
-        assert await gone() == 8
+        assert await retried_count() == 8
     entries = await audit_entries(stream.kafka, principal_topics(stream.topics.stream))
     assert {(entry.principal, entry.what, entry.subject) for entry in entries} == {
         ("operator", "replay dead letters", "pipe/flights")
     }
-    first = entries[1]  # the one before it named no ids that exist
-    assert (first.outcome, first.before) == (AuditOutcome.DONE, {"reason": "status-422"})
-    assert first.after["replayed"] == 3
+    first_entry = entries[1]  # the one before it named no ids that exist
+    assert (first_entry.outcome, first_entry.before) == (AuditOutcome.DONE, {"reason": "status-422"})
+    assert first_entry.after["replayed"] == 3
 
 
 async def test_every_path_of_the_document_answers_and_what_is_not_there_is_a_problem(stream: Stream) -> None:
@@ -451,10 +453,12 @@ async def test_the_commands_print_what_the_api_says(stream: Stream) -> None:
 
 
 async def test_a_parked_destination_is_an_alarm_until_it_is_active_again(stream: Stream) -> None:
-    crm, unknown = DestinationName("flights", "crm"), DestinationName("flights", "removed")
-    parked = StateChange(DestinationState.PARKED, EGEST, "it failed for an hour", now_us())
-    for name in (crm, unknown):
-        await stream.producer.send_and_wait(stream.topics.destinations, 0, [state_record(name, parked)])
+    crm, removed = DestinationName("flights", "crm"), DestinationName("flights", "removed")
+    parked_change = StateChange(DestinationState.PARKED, EGEST, "it failed for an hour", now_us())
+    for name in (crm, removed):
+        await stream.producer.send_and_wait(
+            stream.topics.destinations, 0, [state_record(name, parked_change)]
+        )
 
     def subjects(body: Any) -> list[str]:
         return [alarm["subject"] for alarm in body["active"] if alarm["kind"] == "parked"]
@@ -462,10 +466,10 @@ async def test_a_parked_destination_is_an_alarm_until_it_is_active_again(stream:
     async with stream.observing() as (_, url):
         body = await until(url, "/api/v1/alarms", subjects)
         assert subjects(body) == ["crm"], "one that no pipe declares any more is not"
-        [alarm] = [active for active in body["active"] if active["kind"] == "parked"]
+        [alarm] = [entry for entry in body["active"] if entry["kind"] == "parked"]
         assert "it failed for an hour" in alarm["cause"]
-        active = StateChange(DestinationState.ACTIVE, EGEST, "a delivery succeeded", now_us())
-        await stream.producer.send_and_wait(stream.topics.destinations, 0, [state_record(crm, active)])
+        active_change = StateChange(DestinationState.ACTIVE, EGEST, "a delivery succeeded", now_us())
+        await stream.producer.send_and_wait(stream.topics.destinations, 0, [state_record(crm, active_change)])
         await until(url, "/api/v1/alarms", lambda body: not subjects(body))
 
 
@@ -486,8 +490,8 @@ async def test_a_control_record_that_cannot_be_read_is_an_alarm_until_its_key_is
         [cause] = causes(body)
         assert "'flights/crm'" in cause
         assert stream.topics.destinations in cause
-        active = StateChange(DestinationState.ACTIVE, EGEST, "a delivery succeeded", now_us())
-        await stream.producer.send_and_wait(stream.topics.destinations, 0, [state_record(crm, active)])
+        active_change = StateChange(DestinationState.ACTIVE, EGEST, "a delivery succeeded", now_us())
+        await stream.producer.send_and_wait(stream.topics.destinations, 0, [state_record(crm, active_change)])
         await until(url, "/api/v1/alarms", lambda body: not causes(body))
 
 
@@ -507,16 +511,18 @@ async def test_a_declaration_that_cannot_be_read_is_an_alarm_that_says_that_its_
 
 
 async def test_minutes_are_listed_from_the_one_in_which_the_stream_started(kafka: str) -> None:
-    before = now_us() // 60_000_000
+    first_minute = now_us() // 60_000_000
     async with new_stream(kafka) as stream, stream.observing() as (observer, url):
-        created = now_us() // 60_000_000
+        creation_minute = now_us() // 60_000_000
         path = "/api/v1/pipes/flights/minutes?last=60"
         async with asyncio.timeout(90):
-            while observer.stream.store.closed_minute(observer.stream.partitions.count) < before - 1:
+            while observer.stream.store.closed_minute(observer.stream.partitions.count) < first_minute - 1:
                 await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)  # long enough to merge what was closed
         body = await ask(url, path)
         minutes = [row["minute"] for row in (*body["minutes"], *body["provisional"])]
-        assert before <= minutes[0] <= created, "no minute before the stream, and the one in which it started"
+        assert first_minute <= minutes[0] <= creation_minute, (
+            "no minute before the stream, and the one in which it started"
+        )
         assert minutes == list(range(minutes[0], minutes[-1] + 1))
         assert minutes[-1] >= now_us() // 60_000_000 - 1

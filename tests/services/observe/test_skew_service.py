@@ -60,39 +60,43 @@ def counted(rows: list[dict[str, Any]]) -> list[dict[str, int]]:
     return [dict(counts) for counts in total]
 
 
-def expected(written: list[bytes]) -> list[dict[str, int]]:
-    names = [watch.decode().partition(":")[2].split(",") for watch in written]
+def expected(watch_texts: list[bytes]) -> list[dict[str, int]]:
+    names = [watch.decode().partition(":")[2].split(",") for watch in watch_texts]
     return [dict(Counter(position)) for position in zip(*names, strict=True)]
 
 
 async def test_a_drift_is_an_alarm_with_both_distributions_and_a_restart_changes_no_count(kafka: str) -> None:
     chance = random.Random(5)
     async with new_stream(kafka, WATCHED) as stream:
-        last = now_us() // 60_000_000 - 2
-        minutes = list(range(last - 18, last + 1))
-        written: list[bytes] = []
+        last_minute = now_us() // 60_000_000 - 2
+        minutes = list(range(last_minute - 18, last_minute + 1))
+        watch_texts: list[bytes] = []
         for minute in minutes:
-            weights = (60, 30, 10) if minute < last - 8 else (10, 30, 60)
+            weights = (60, 30, 10) if minute < last_minute - 8 else (10, 30, 60)
             batch = texts(WATCHED, chance, EVENTS, weights)
             fields = await stream.events(0, minute, EVENTS, watch=batch)
             # A restart of enrich writes some events again.
-            again = [headers | {TO: b"crm", WATCH: batch[n]} for n, headers in enumerate(fields[:40])]
-            await stream.write("enriched", 0, again)
-            written += batch
+            repeated_events = [
+                headers | {TO: b"crm", WATCH: batch[index]} for index, headers in enumerate(fields[:40])
+            ]
+            await stream.write("enriched", 0, repeated_events)
+            watch_texts += batch
         await stream.commit(0)
         async with stream.observing(**SETTINGS) as (_, url):
-            before = counted(await until_closed(url, minutes, EVENTS))
-        assert before == expected(written)
-        late = texts(WATCHED, chance, 10, (1, 1, 1))
-        await stream.events(0, minutes[0], 10, watch=late)
+            counts_before = counted(await until_closed(url, minutes, EVENTS))
+        assert counts_before == expected(watch_texts)
+        late_texts = texts(WATCHED, chance, 10, (1, 1, 1))
+        await stream.events(0, minutes[0], 10, watch=late_texts)
         await stream.commit(0)
         async with stream.observing(**SETTINGS) as (_, url):
             await check_drift(url)
             async with asyncio.timeout(120):
                 while (await ask(url, f"/api/v1/pipes/flights/minutes/{minutes[0]}"))["in"] != EVENTS + 10:
                     await asyncio.sleep(0.05)
-            rows = (await ask(url, f"/api/v1/pipes/flights/minutes?from={minutes[0]}&to={last}"))["minutes"]
-            assert counted(rows) == expected(written + late)
+            rows = (await ask(url, f"/api/v1/pipes/flights/minutes?from={minutes[0]}&to={last_minute}"))[
+                "minutes"
+            ]
+            assert counted(rows) == expected(watch_texts + late_texts)
 
 
 async def check_drift(url: str) -> None:
@@ -110,9 +114,9 @@ async def check_drift(url: str) -> None:
         "from 0.5",
         "missing or null",
     ]
-    high = score["buckets"][2]
-    assert high["reference_share"] < 0.2
-    assert high["window_share"] > 0.5
+    high_bucket = score["buckets"][2]
+    assert high_bucket["reference_share"] < 0.2
+    assert high_bucket["window_share"] > 0.5
     drifts: list[dict[str, Any]] = []
     async with asyncio.timeout(120):
         while not drifts:

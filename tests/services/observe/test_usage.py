@@ -65,9 +65,9 @@ class Sender:
                         "source": "/s",
                         "type": "t",
                         "time": time,
-                        "data": {"n": "x" * (number * 7 + part)},
+                        "data": {"n": "x" * (number * 7 + index)},
                     }
-                    for part in range(2)
+                    for index in range(2)
                 ]
                 async with client.post(f"{url}/v1/pipes/{name}/events", data=orjson.dumps(batch)) as answer:
                     assert answer.status == 202, await answer.text()
@@ -89,16 +89,16 @@ async def deliver(stream: Stream) -> Counter[str]:
     await producer.start()
     try:
         for raw in await stream.raw():
-            now = b"%d" % now_us()
+            now_text = b"%d" % now_us()
             event = fields(raw.headers)
-            about = {DESTINATION: b"d", OUTCOME: b"delivered", SOURCE: b"enriched:0", STATUS: b"200"}
-            for topic, more in (
+            receipt_fields = {DESTINATION: b"d", OUTCOME: b"delivered", SOURCE: b"enriched:0", STATUS: b"200"}
+            for topic, extra_fields in (
                 ("normalized", {}),
                 ("enriched", {TO: b"d"}),
-                ("receipts", about | {SENT: now, ANSWERED: now}),
-                ("receipts", about | {SENT: now, ANSWERED: now}),
+                ("receipts", receipt_fields | {SENT: now_text, ANSWERED: now_text}),
+                ("receipts", receipt_fields | {SENT: now_text, ANSWERED: now_text}),
             ):
-                record = Record(raw.key, b"{}", packed(event | {IN: now} | more))
+                record = Record(raw.key, b"{}", packed(event | {IN: now_text} | extra_fields))
                 await producer.send_and_wait(f"{stream.name}.{topic}", raw.partition, [record])
             deliveries[event["hifi_pipe"].decode()] += 1
     finally:
@@ -125,9 +125,11 @@ def totals(body: dict[str, Any]) -> tuple[dict[str, tuple[int, int, int]], dict[
     pipes: dict[str, tuple[int, int, int]] = {}
     keys: dict[Any, tuple[int, int]] = {}
     for row in body["usage"]:
-        before = pipes.get(row["pipe"], (0, 0, 0))
+        totals_before = pipes.get(row["pipe"], (0, 0, 0))
         units = ("events", "bytes", "deliveries")
-        pipes[row["pipe"]] = tuple(was + row[unit] for was, unit in zip(before, units, strict=True))
+        pipes[row["pipe"]] = tuple(
+            amount + row[unit] for amount, unit in zip(totals_before, units, strict=True)
+        )
         for key in row["keys"]:
             events, size = keys.get((row["pipe"], key["key"]), (0, 0))
             keys[row["pipe"], key["key"]] = (events + key["events"], size + key["bytes"])
@@ -160,24 +162,26 @@ async def test_usage_is_exact_by_pipe_key_and_day_whoever_is_killed(kafka: str, 
                 else:
                     return
 
-    with ingest(kafka, stream.name, log) as first, observing(stream, log) as url:
+    with ingest(kafka, stream.name, log) as first_ingest, observing(stream, log) as url:
         for key, requests in (("first", 12), ("second", 5), ("third", 3)):
-            await sender.send(first.url, key, requests)
+            await sender.send(first_ingest.url, key, requests)
         await until_answering(url)
         await counted(url, Counter())  # then both are killed
-    with ingest(kafka, stream.name, log) as second:
-        await sender.send(second.url, "first", 4)
-        await sender.send(second.url, "third", 2)
-        assert second.stop() == 0, "it writes the last totals when it stops"
+    with ingest(kafka, stream.name, log) as second_ingest:
+        await sender.send(second_ingest.url, "first", 4)
+        await sender.send(second_ingest.url, "third", 2)
+        assert second_ingest.stop() == 0, "it writes the last totals when it stops"
     deliveries = await deliver(stream)
     with observing(stream, log) as url:
         await until_answering(url)
         body = await counted(url, deliveries)
         require_described(await ask(url, "/openapi.json"), "GET", "/api/v1/usage", 200, body)
         days = [row["day"] for row in body["usage"]]
-        assert set(days) <= {str(datetime.now(UTC).date() - timedelta(days=back)) for back in range(2)}
-        only = await ask(url, "/api/v1/usage?pipe=orders")
-        assert only["usage"] == [row for row in body["usage"] if row["pipe"] == "orders"]
+        assert set(days) <= {
+            str(datetime.now(UTC).date() - timedelta(days=days_ago)) for days_ago in range(2)
+        }
+        orders_body = await ask(url, "/api/v1/usage?pipe=orders")
+        assert orders_body["usage"] == [row for row in body["usage"] if row["pipe"] == "orders"]
         assert (await ask(url, "/api/v1/usage?from=2000-01-01&to=2000-01-02"))["usage"] == []
         assert (await ask(url, "/api/v1/usage?from=yesterday"))["status"] == 400
 

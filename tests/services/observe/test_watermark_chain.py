@@ -25,7 +25,7 @@ def flights(stream: CollectedStream) -> Pipe:
     return pipe(destinations=[{"name": "crm", "kind": "kafka", "settings": settings}])
 
 
-async def deliver(collected: CollectedStream, double: Stream, count: int) -> None:
+async def deliver(collected: CollectedStream, double_stream: Stream, count: int) -> None:
     """Events of `flights` come to the topic, in a transaction as egest writes it, and get their outcome."""
     producer = AIOKafkaProducer(bootstrap_servers=collected.kafka, transactional_id=secrets.token_hex(4))
     await producer.start()
@@ -35,32 +35,32 @@ async def deliver(collected: CollectedStream, double: Stream, count: int) -> Non
                 await producer.send(collected.source, b'{"n": %d}' % number, partition=number % 2)
     finally:
         await producer.stop()
-    await double.events(0, past_minute(), count)
+    await double_stream.events(0, past_minute(), count)
 
 
-async def settle(collected: CollectedStream, double: Stream, count: int) -> None:
-    """The events of `orders` get their outcome, once collect has written so many in all."""
+async def settle(collected: CollectedStream, double_stream: Stream, count: int) -> None:
+    """The events of `orders` get their outcome, once collect has written `count` of them in all."""
 
-    def of_orders(records: list[Any]) -> list[Any]:
+    def orders_records(records: list[Any]) -> list[Any]:
         return [record for record in records if fields(record.headers)["hifi_pipe"] == b"orders"]
 
-    raw = await collected.read(collected.topics.raw, lambda records: len(of_orders(records)) == count)
-    for record in of_orders(raw):
+    raw = await collected.read(collected.topics.raw, lambda records: len(orders_records(records)) == count)
+    for record in orders_records(raw):
         receipt = fields(record.headers) | added(b"%d" % now_us())["receipts"] | {"hifi_destination": b"d"}
         headers = packed({name: receipt[name] for name in receipt if name != "hifi_position"})
-        await double.producer.send_and_wait(
-            double.topics.receipts, record.partition, [Record(b"k", b"", headers)]
+        await double_stream.producer.send_and_wait(
+            double_stream.topics.receipts, record.partition, [Record(b"k", b"", headers)]
         )
 
 
-async def statements(url: str, good: Any) -> dict[str, Watermark]:
-    """Pipe to its statement, once they are as a test wants them."""
+async def statements(url: str, condition: Any) -> dict[str, Watermark]:
+    """Pipe to its statement, once all meet the condition."""
 
     def by_pipe(body: Any) -> dict[str, Watermark]:
         return {row["pipe"]: row for row in body["watermarks"]}
 
     body = await until(
-        url, "/api/v1/watermarks", lambda body: len(by_pipe(body)) == 2 and good(by_pipe(body))
+        url, "/api/v1/watermarks", lambda body: len(by_pipe(body)) == 2 and condition(by_pipe(body))
     )
     return by_pipe(body)
 
@@ -73,7 +73,7 @@ def chain_us(rows: dict[str, Watermark]) -> int:
 
 
 def settled_us(rows: dict[str, Watermark]) -> int:
-    """Both pipes by themselves are settled up to there."""
+    """Time up to which both pipes are settled, each by itself."""
     return min(microseconds(row["settled_until"]) for row in rows.values())
 
 
@@ -84,11 +84,11 @@ async def test_a_chain_waits_for_what_its_topic_holds_and_names_it(kafka: str, t
         await create_principals(kafka, collected.topics.stream)
         producer = Producer(kafka, "double")
         await producer.start()
-        double = Stream(kafka, collected.topics, producer)
+        double_stream = Stream(kafka, collected.topics, producer)
         try:
             process, _ = await collected.start("collect")
-            async with double.observing() as (_, url):
-                await deliver(collected, double, 4)
+            async with double_stream.observing() as (_, url):
+                await deliver(collected, double_stream, 4)
                 delivered_us = now_us()
                 rows = await statements(
                     url,
@@ -99,7 +99,7 @@ async def test_a_chain_waits_for_what_its_topic_holds_and_names_it(kafka: str, t
                     ),
                 )
                 assert chain_us(rows) < delivered_us, "orders has not delivered them"
-                await settle(collected, double, 4)
+                await settle(collected, double_stream, 4)
                 rows = await statements(url, lambda rows: chain_us(rows) > delivered_us)
                 chain = rows["orders"]["chain"]
                 assert chain is not None
@@ -108,7 +108,7 @@ async def test_a_chain_waits_for_what_its_topic_holds_and_names_it(kafka: str, t
                 process.terminate()
                 await asyncio.to_thread(process.wait, 60)
                 before_us = now_us()
-                await deliver(collected, double, 2)
+                await deliver(collected, double_stream, 2)
                 delivered_us = now_us()
                 rows = await statements(
                     url,
@@ -120,7 +120,7 @@ async def test_a_chain_waits_for_what_its_topic_holds_and_names_it(kafka: str, t
                 assert chain_us(rows) < delivered_us, "collect has not read them"
                 assert chain_us(rows) > before_us - 10_000_000
                 process, _ = await collected.start("collect")
-                await settle(collected, double, 6)
+                await settle(collected, double_stream, 6)
                 rows = await statements(url, lambda rows: chain_us(rows) > delivered_us)
                 chain = rows["orders"]["chain"]
                 assert chain is not None
@@ -133,16 +133,16 @@ async def test_a_chain_waits_for_what_its_topic_holds_and_names_it(kafka: str, t
 
 async def test_a_topic_that_observe_does_not_read_is_named(kafka: str, tmp_path: Path) -> None:
     async with collected_stream(kafka, tmp_path / "log") as collected:
-        elsewhere = {"bootstrap": "127.0.0.1:9", "topic": "legs"}
-        away = pipe(destinations=[{"name": "crm", "kind": "kafka", "settings": elsewhere}])
-        await collected.publish(away)
-        await collected.publish(collected.pipe(**elsewhere))
+        other_kafka = {"bootstrap": "127.0.0.1:9", "topic": "legs"}
+        flights_pipe = pipe(destinations=[{"name": "crm", "kind": "kafka", "settings": other_kafka}])
+        await collected.publish(flights_pipe)
+        await collected.publish(collected.pipe(**other_kafka))
         await create_principals(kafka, collected.topics.stream)
         producer = Producer(kafka, "double")
         await producer.start()
         try:
-            double = Stream(kafka, collected.topics, producer)
-            async with double.observing() as (_, url):
+            double_stream = Stream(kafka, collected.topics, producer)
+            async with double_stream.observing() as (_, url):
                 rows = await statements(
                     url,
                     lambda rows: (

@@ -30,25 +30,27 @@ WARM_UP_S = 15
 WITHIN_S = 60
 CALM_S = 25
 BEHIND_S = 2.0
-"""What p95 of the distance behind the truth may be without faults."""
+"""Bound of the p95 of the distance behind the truth without faults."""
 
 
 class Logs:
-    """What the sender knows of acknowledgements, and the destination of arrivals."""
+    """Acknowledgements of the sender's events, and their arrivals at the destination."""
 
     def __init__(self) -> None:
         self.acknowledged: list[tuple[float, str]] = []
         """Unix time after the 202, and id of the event, in the order of the times."""
         self.arrived: set[str] = set()
-        self.told: list[tuple[float, float]] = []
+        self.stated_times: list[tuple[float, float]] = []
         """`settled_until` of each event `hifi.watermark` at the destination, and the truth when it came."""
         self._all_arrived = 0
         """Events at the beginning of `acknowledged` that have arrived."""
 
     def arrive(self, event: dict[str, Any]) -> None:
-        """Take what the destination got."""
+        """Record an event that the destination received."""
         if event["type"] == "hifi.watermark":
-            self.told.append((microseconds(event["data"]["settled_until"]) / 1e6, self.settled_until_s()))
+            self.stated_times.append(
+                (microseconds(event["data"]["settled_until"]) / 1e6, self.settled_until_s())
+            )
         else:
             self.arrived.add(event["id"])
 
@@ -63,7 +65,7 @@ class Logs:
         return now_s
 
 
-class Scene:
+class WatermarkMesh:
     """A mesh with a sender and a destination."""
 
     def __init__(self, mesh: Mesh, logs: Logs, session: aiohttp.ClientSession) -> None:
@@ -73,13 +75,13 @@ class Scene:
 
     async def send(self) -> None:
         """Send until cancelled; requests that fail are not sent again."""
-        began_s, sent = time.monotonic(), 0
+        start_s, sent_count = time.monotonic(), 0
         async with asyncio.TaskGroup() as posts:
             while True:
-                while sent < (time.monotonic() - began_s) * PER_S:
+                while sent_count < (time.monotonic() - start_s) * PER_S:
                     posts.create_task(self._post(range(self._number, self._number + BATCH)))
                     self._number += BATCH
-                    sent += BATCH
+                    sent_count += BATCH
                 await asyncio.sleep(0.01)
 
     async def _post(self, numbers: range) -> None:
@@ -104,7 +106,7 @@ class Scene:
                     self.logs.acknowledged += [(at_s, str(number)) for number in numbers]
 
     async def ask(self) -> dict[str, Any] | None:
-        """The statement of now; None: observe does not answer."""
+        """The current statement; None: observe does not answer."""
         url = f"http://127.0.0.1:{self.mesh.plan.console_port}/api/v1/watermarks/flights"
         timeout = aiohttp.ClientTimeout(total=2)
         try:
@@ -136,7 +138,7 @@ class Scene:
 
 
 @contextlib.asynccontextmanager
-async def scene(kafka: str, folder: Path) -> AsyncIterator[Scene]:
+async def watermark_mesh(kafka: str, folder: Path) -> AsyncIterator[WatermarkMesh]:
     logs = Logs()
 
     async def reply(request: ReceivedRequest) -> bytes:
@@ -165,7 +167,7 @@ async def scene(kafka: str, folder: Path) -> AsyncIterator[Scene]:
         await mesh.start([Pipe.model_validate(pipe)])
         try:
             await mesh.wait_ready(120)
-            yield Scene(mesh, logs, session)
+            yield WatermarkMesh(mesh, logs, session)
         finally:
             await mesh.kill()
 
@@ -173,52 +175,59 @@ async def scene(kafka: str, folder: Path) -> AsyncIterator[Scene]:
 async def test_no_event_acknowledged_before_a_published_time_is_missing_while_ingest_and_egest_are_killed(
     kafka: str, tmp_path: Path
 ) -> None:
-    async with scene(kafka, tmp_path) as here:
-        sending = asyncio.create_task(here.send())
-        await here.watch(WARM_UP_S)
-        calm = await here.watch(CALM_S)
+    async with watermark_mesh(kafka, tmp_path) as watched_mesh:
+        load_task = asyncio.create_task(watched_mesh.send())
+        await watched_mesh.watch(WARM_UP_S)
+        calm_behind_s = await watched_mesh.watch(CALM_S)
         for name in ("ingest-1", "egest-1", "ingest-1"):
-            await processes(here.mesh)[name].kill()
-            await here.watch(12)
-        sending.cancel()
-        await asyncio.wait([sending])
+            await processes(watched_mesh.mesh)[name].kill()
+            await watched_mesh.watch(12)
+        load_task.cancel()
+        await asyncio.wait([load_task])
         sent_s = time.time()
         async with asyncio.timeout(WITHIN_S):
-            while microseconds((await here.ask() or {}).get("settled_until")) / 1e6 < sent_s:
-                await here.watch(0.5)
-        assert {event for _, event in here.logs.acknowledged} <= here.logs.arrived
-        assert all(settled_s <= truth_s for settled_s, truth_s in here.logs.told), here.logs.told
-        assert max(settled_s for settled_s, _ in here.logs.told) > here.logs.acknowledged[0][0]
-        assert len(here.logs.told) > CALM_S / 2
-        p95_s = statistics.quantiles(calm, n=20)[-1]
-        rate = len(here.logs.acknowledged) / (WARM_UP_S + CALM_S + 36)
-        print(
-            f"behind the truth: p50 {statistics.median(calm):.2f} s, p95 {p95_s:.2f} s; {rate:.0f} events/s"
+            while microseconds((await watched_mesh.ask() or {}).get("settled_until")) / 1e6 < sent_s:
+                await watched_mesh.watch(0.5)
+        assert {event for _, event in watched_mesh.logs.acknowledged} <= watched_mesh.logs.arrived
+        assert all(settled_s <= truth_s for settled_s, truth_s in watched_mesh.logs.stated_times), (
+            watched_mesh.logs.stated_times
         )
-        print(f"CPU seconds by service: {here.mesh.fleet.cpu_seconds()}")
-        assert len(here.logs.acknowledged) > PER_S * CALM_S / 2
+        assert (
+            max(settled_s for settled_s, _ in watched_mesh.logs.stated_times)
+            > watched_mesh.logs.acknowledged[0][0]
+        )
+        assert len(watched_mesh.logs.stated_times) > CALM_S / 2
+        p95_s = statistics.quantiles(calm_behind_s, n=20)[-1]
+        rate = len(watched_mesh.logs.acknowledged) / (WARM_UP_S + CALM_S + 36)
+        print(
+            f"behind the truth: p50 {statistics.median(calm_behind_s):.2f} s, p95 {p95_s:.2f} s; {rate:.0f} events/s"
+        )
+        print(f"CPU seconds by service: {watched_mesh.mesh.fleet.cpu_seconds()}")
+        assert len(watched_mesh.logs.acknowledged) > PER_S * CALM_S / 2
         assert p95_s < BEHIND_S
 
 
 async def test_after_observe_stood_still_no_statement_that_has_expired_counts_and_none_is_wrong(
     kafka: str, tmp_path: Path
 ) -> None:
-    async with scene(kafka, tmp_path) as here:
-        sending = asyncio.create_task(here.send())
+    async with watermark_mesh(kafka, tmp_path) as watched_mesh:
+        load_task = asyncio.create_task(watched_mesh.send())
         async with asyncio.timeout(WITHIN_S):
-            while (before := await here.ask()) is None or before["verdict"] == "unknown":
-                await here.watch(0.5)
-        observe = processes(here.mesh)["observe-1"]
+            while (first_statement := await watched_mesh.ask()) is None or first_statement[
+                "verdict"
+            ] == "unknown":
+                await watched_mesh.watch(0.5)
+        observe = processes(watched_mesh.mesh)["observe-1"]
         observe.pause()
         await asyncio.sleep(8)
         observe.resume()
-        here.statements.clear()
+        watched_mesh.statements.clear()
         async with asyncio.timeout(WITHIN_S):
-            while not here.statements or here.statements[-1]["verdict"] == "unknown":
-                await here.watch(0.5)
-        await here.watch(5)
-        assert here.statements[0]["settled_until"] >= before["settled_until"]
-        times = [statement["settled_until"] for statement in here.statements]
+            while not watched_mesh.statements or watched_mesh.statements[-1]["verdict"] == "unknown":
+                await watched_mesh.watch(0.5)
+        await watched_mesh.watch(5)
+        assert watched_mesh.statements[0]["settled_until"] >= first_statement["settled_until"]
+        times = [statement["settled_until"] for statement in watched_mesh.statements]
         assert times == sorted(times)
-        sending.cancel()
-        await asyncio.wait([sending])
+        load_task.cancel()
+        await asyncio.wait([load_task])

@@ -11,24 +11,26 @@ from hifi.runtime.clock import now_us
 from hifi_observe.watermark.statement import Watermark, iso, microseconds
 
 
-async def stated(url: str, good: Any) -> Watermark:
+async def watermark_when(url: str, condition: Any) -> Watermark:
     body = await until(
-        url, "/api/v1/watermarks/flights", lambda body: body["watermarks"] and good(body["watermarks"][0])
+        url,
+        "/api/v1/watermarks/flights",
+        lambda body: body["watermarks"] and condition(body["watermarks"][0]),
     )
     watermark: Watermark = body["watermarks"][0]
     return watermark
 
 
-async def published(stream: Stream) -> list[tuple[bytes, bytes]]:
+async def published_records(stream: Stream) -> list[tuple[bytes, bytes]]:
     """Key and value of all records of the topic."""
-    tp = TopicPartition(stream.topics.watermarks, 0)
+    partition = TopicPartition(stream.topics.watermarks, 0)
     async with AIOKafkaConsumer(bootstrap_servers=stream.kafka, enable_auto_commit=False) as consumer:
-        consumer.assign([tp])
-        await consumer.seek_to_beginning(tp)
-        end, records = (await consumer.end_offsets([tp]))[tp], []
-        while await consumer.position(tp) < end:
-            for fetched in (await consumer.getmany(timeout_ms=500)).values():
-                records += [(record.key, record.value) for record in fetched]
+        consumer.assign([partition])
+        await consumer.seek_to_beginning(partition)
+        end, records = (await consumer.end_offsets([partition]))[partition], []
+        while await consumer.position(partition) < end:
+            for batch in (await consumer.getmany(timeout_ms=500)).values():
+                records += [(record.key, record.value) for record in batch]
         return records
 
 
@@ -38,33 +40,33 @@ async def test_it_advances_until_an_event_is_open_and_never_goes_back(kafka: str
         async with stream.observing() as (_, url):
             await stream.events(0, minute, 20)
             settled_us = now_us()
-            watermark = await stated(url, lambda row: microseconds(row["settled_until"]) > settled_us)
+            watermark = await watermark_when(url, lambda row: microseconds(row["settled_until"]) > settled_us)
             assert (watermark["pipe"], watermark["destination"]) == ("flights", "crm")
             assert watermark["verdict"] == "current"
             assert not watermark["open"]["in_flight"]
 
             before_us = now_us()
-            (lost,) = await stream.events(1, minute, 1, lose={"receipts": [0]})
+            (lost_event,) = await stream.events(1, minute, 1, lose={"receipts": [0]})
             after_us = now_us()
-            watermark = await stated(
+            watermark = await watermark_when(
                 url, lambda row: row["open"]["in_flight"] == 1 and row["verdict"] == "degraded"
             )
-            held = watermark["settled_until"]
+            held_until = watermark["settled_until"]
             assert watermark["open"]["services"] == {"egest": 1}
-            assert before_us - 2_000_000 < microseconds(held) < after_us
+            assert before_us - 2_000_000 < microseconds(held_until) < after_us
             assert any("(1 at egest)" in reason for reason in watermark["because"])
-        records = await published(stream)
+        records = await published_records(stream)
         assert {key for key, _ in records} == {b"flights/crm"}
         async with stream.observing() as (_, url):
             restarted_us = now_us()
-            watermark = await stated(
+            watermark = await watermark_when(
                 url, lambda row: row["verdict"] != "unknown" and row["as_of"] > iso(restarted_us)
             )
-            assert watermark["settled_until"] == held
+            assert watermark["settled_until"] == held_until
             assert watermark["open"]["in_flight"] == 1
-            await stream.write("receipts", 1, [lost | added(b"%d" % now_us())["receipts"]])
+            await stream.write("receipts", 1, [lost_event | added(b"%d" % now_us())["receipts"]])
             answered_us = now_us()
-            await stated(url, lambda row: microseconds(row["settled_until"]) > answered_us)
+            await watermark_when(url, lambda row: microseconds(row["settled_until"]) > answered_us)
 
 
 async def test_the_event_time_covers_all_but_late_events_which_are_named(kafka: str) -> None:
@@ -75,7 +77,7 @@ async def test_the_event_time_covers_all_but_late_events_which_are_named(kafka: 
             await stream.events(
                 0, minute, 3, times_us=[noon_us, noon_us + second_us, noon_us + 5 * second_us]
             )
-            watermark = await stated(
+            watermark = await watermark_when(
                 url,
                 lambda row: row["event_until"] == iso(noon_us + 5 * second_us) and not row["event_because"],
             )
@@ -84,12 +86,12 @@ async def test_the_event_time_covers_all_but_late_events_which_are_named(kafka: 
             (open_event,) = await stream.events(
                 1, minute, 1, times_us=[noon_us + 6 * second_us], lose={"receipts": [0]}
             )
-            await stated(url, lambda row: row["event_until"] == iso(noon_us + 6 * second_us))
-            (late,) = await stream.events(
+            await watermark_when(url, lambda row: row["event_until"] == iso(noon_us + 6 * second_us))
+            (late_event,) = await stream.events(
                 0, minute, 1, times_us=[noon_us + 2 * second_us], lose={"receipts": [0]}
             )
             await stream.events(0, minute, 1, times_us=[noon_us + 9 * second_us])
-            watermark = await stated(
+            watermark = await watermark_when(
                 url,
                 lambda row: (
                     row["event_until"] == iso(noon_us + 6 * second_us)
@@ -97,7 +99,7 @@ async def test_the_event_time_covers_all_but_late_events_which_are_named(kafka: 
                     and row["open"]["in_flight"] == 2
                 ),
             )
-            name = late[SEQ].decode()
+            name = late_event[SEQ].decode()
             assert watermark["event_late"] == {
                 "last_1m": 1,
                 "by_s": 4.0,
@@ -106,16 +108,16 @@ async def test_the_event_time_covers_all_but_late_events_which_are_named(kafka: 
             }
         async with stream.observing() as (_, url):
             restarted_us = now_us()
-            watermark = await stated(
+            watermark = await watermark_when(
                 url, lambda row: row["verdict"] != "unknown" and row["as_of"] > iso(restarted_us)
             )
             assert watermark["event_until"] == iso(noon_us + 6 * second_us), "as published before"
             assert watermark["event_because"], "what is open was read before the restart"
             receipt = added(b"%d" % now_us())["receipts"]
             await stream.write("receipts", 1, [open_event | receipt])
-            await stream.write("receipts", 0, [late | receipt])
+            await stream.write("receipts", 0, [late_event | receipt])
             await stream.events(1, minute, 1, times_us=[noon_us + 11 * second_us])
-            await stated(
+            await watermark_when(
                 url,
                 lambda row: row["event_until"] == iso(noon_us + 11 * second_us) and not row["event_because"],
             )

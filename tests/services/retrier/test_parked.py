@@ -61,7 +61,7 @@ def size_bytes(records: list[ConsumerRecord]) -> int:
 
 
 async def waiting(stream: EgestStream) -> list[ConsumerRecord]:
-    """Everything that was written because deliveries could not be delivered."""
+    """Records of deliveries that could not be delivered."""
     topics = [stream.topics.retry_in(tier) for tier in stream.topics.tiers]
     topics += [stream.topics.retry_out, stream.topics.parked]
     return [record for topic in topics for record in await stream.read(topic)]
@@ -79,11 +79,11 @@ async def parked(stream: EgestStream) -> Counter[str]:
 async def test_an_outage_costs_half_as_much_again_and_every_delivery_arrives_once_after_it(
     stream: EgestStream, tmp_path: Path
 ) -> None:
-    outage, others = Outage(), Outage()
-    others.over = True
+    outage, other_outage = Outage(), Outage()
+    other_outage.over = True
     settings: dict[str, Any] = {"egest_park_bytes": 50_000, "session_timeout_s": 6}
-    async with destination(outage.reply) as receiver, destination(others.reply) as works:
-        await stream.publish(pipe(receiver.url, **PATIENT), pipe(works.url, "orders"))
+    async with destination(outage.reply) as receiver, destination(other_outage.reply) as other_receiver:
+        await stream.publish(pipe(receiver.url, **PATIENT), pipe(other_receiver.url, "orders"))
         async with retrying(stream, retrier_probe_s=2):
             with process(stream, tmp_path / "1.log", **settings) as egest:
                 await egest.ready()
@@ -91,10 +91,10 @@ async def test_an_outage_costs_half_as_much_again_and_every_delivery_arrives_onc
                 await stream.at_least(stream.topics.parked, 1)
                 for partition in (0, 1):
                     ids += await stream.send(140, partition=partition, data=DATA)
-                fine = await stream.send(50, pipe="orders")
-                await until(lambda: others.accepted == Counter(fine))
+                other_ids = await stream.send(50, pipe="orders")
+                await until(lambda: other_outage.accepted == Counter(other_ids))
                 async with asyncio.timeout(60):
-                    while (await outcomes(stream))["delivered"] < len(fine):
+                    while (await outcomes(stream))["delivered"] < len(other_ids):
                         pass
                 await stream.at_least(stream.topics.parked, 100)
                 egest.stop(signal.SIGKILL)
@@ -103,19 +103,19 @@ async def test_an_outage_costs_half_as_much_again_and_every_delivery_arrives_onc
                 async with asyncio.timeout(60):
                     while not set(ids) <= (await parked(stream)).keys():
                         pass
-                extra, enriched_bytes = (
+                extra_bytes, enriched_bytes = (
                     size_bytes(await waiting(stream)),
                     size_bytes(await stream.read(stream.topics.enriched)),
                 )
-                assert extra <= 1.5 * enriched_bytes, extra / enriched_bytes
-                assert others.accepted == Counter(fine)
+                assert extra_bytes <= 1.5 * enriched_bytes, extra_bytes / enriched_bytes
+                assert other_outage.accepted == Counter(other_ids)
                 outage.over = True
                 await until(lambda: set(ids) <= outage.accepted.keys())
                 assert egest.stop() == 0
     assert outage.accepted == Counter(ids)
     assert await stream.read(stream.topics.dead_letter) == []
     receipts = await outcomes(stream)
-    assert receipts["delivered"] == len(ids) + len(fine)
+    assert receipts["delivered"] == len(ids) + len(other_ids)
     assert receipts["parked"] >= len(ids)
 
 
@@ -146,11 +146,11 @@ async def test_a_retrier_that_is_killed_while_it_brings_deliveries_back_costs_no
                 event_id for partition in (0, 1) for event_id in await stream.send(900, partition=partition)
             ]
             await stream.at_least(stream.topics.parked, len(ids))
-            with process(stream, tmp_path / "1.log", "retrier", **settings) as first:
-                await first.ready()
+            with process(stream, tmp_path / "1.log", "retrier", **settings) as first_retrier:
+                await first_retrier.ready()
                 await set_state(stream, DestinationState.ACTIVE)
                 await until(lambda: len(outage.accepted) > 100)
-                first.stop(signal.SIGKILL)
+                first_retrier.stop(signal.SIGKILL)
             assert len(outage.accepted) < len(ids), "it was killed while it brought them back"
             with process(stream, tmp_path / "2.log", "retrier", **settings):
                 await until(lambda: set(ids) <= outage.accepted.keys())
@@ -171,22 +171,25 @@ async def test_what_an_operator_expires_becomes_dead_letters_and_new_events_are_
         await set_state(stream, DestinationState.EXPIRING)
         async with retrying(stream), running_egest(stream):  # another retrier knows where they begin
             letters = await stream.at_least(stream.topics.dead_letter, 5)
-            fresh = await stream.send(3)
+            new_ids = await stream.send(3)
             await until(lambda: len(outage.accepted) == 3)
     assert [texts(letter)["ce_id"] for letter in letters] == ids
     assert {texts(letter)[REASON] for letter in letters} == {"expired"}
-    assert outage.accepted == Counter(fresh)
+    assert outage.accepted == Counter(new_ids)
 
 
 async def test_what_others_parked_is_not_resumed_with_it(stream: EgestStream) -> None:
-    outage, other = Outage(), Outage()
-    outage.over = other.over = True
-    async with destination(outage.reply) as receiver, destination(other.reply) as elsewhere:
-        closed = StateChange(DestinationState.PARKED, "operator", "test", now_us())
-        record = state_record(DestinationName("orders", "d"), closed)
+    outage, other_outage = Outage(), Outage()
+    outage.over = other_outage.over = True
+    async with destination(outage.reply) as receiver, destination(other_outage.reply) as other_receiver:
+        parked_change = StateChange(DestinationState.PARKED, "operator", "test", now_us())
+        record = state_record(DestinationName("orders", "d"), parked_change)
         await stream.producer.send_and_wait(stream.topics.destinations, 0, [record])
         await set_state(stream, DestinationState.PARKED)
-        async with retrying(stream), running_egest(stream, pipe(receiver.url), pipe(elsewhere.url, "orders")):
+        async with (
+            retrying(stream),
+            running_egest(stream, pipe(receiver.url), pipe(other_receiver.url, "orders")),
+        ):
             ids: list[str] = []
             for _ in range(3):
                 await stream.send(10, pipe="orders")
@@ -195,29 +198,29 @@ async def test_what_others_parked_is_not_resumed_with_it(stream: EgestStream) ->
             await set_state(stream, DestinationState.ACTIVE)
             await until(lambda: len(outage.accepted) == 30)
     assert outage.accepted == Counter(ids)
-    assert other.accepted == Counter()
+    assert other_outage.accepted == Counter()
 
 
-async def keep(stream: EgestStream, milliseconds: int) -> None:
-    """Let Kafka keep the topic `parked` for so long."""
+async def keep(stream: EgestStream, retention_ms: int) -> None:
+    """Set the retention of the topic `parked`."""
     admin = AIOKafkaAdminClient(bootstrap_servers=stream.kafka)
     await admin.start()
     try:
-        kept = ConfigResource(
-            ConfigResourceType.TOPIC, stream.topics.parked, {"retention.ms": str(milliseconds)}
+        retention = ConfigResource(
+            ConfigResourceType.TOPIC, stream.topics.parked, {"retention.ms": str(retention_ms)}
         )
-        await admin.alter_configs([kept])
+        await admin.alter_configs([retention])
     finally:
         await admin.close()
 
 
-@pytest.mark.parametrize("by", ["operator", EGEST])
+@pytest.mark.parametrize("actor", ["operator", EGEST])
 async def test_parked_deliveries_become_dead_letters_before_kafka_deletes_them(
-    stream: EgestStream, by: str
+    stream: EgestStream, actor: str
 ) -> None:
     outage = Outage()
     async with destination(outage.reply) as receiver:
-        change = StateChange(DestinationState.PARKED, by, "test", now_us())
+        change = StateChange(DestinationState.PARKED, actor, "test", now_us())
         record = state_record(DestinationName("flights", "d"), change)
         await stream.producer.send_and_wait(stream.topics.destinations, 0, [record])
         await keep(stream, 3_600_000)

@@ -1,4 +1,4 @@
-"""What failed comes back when it is due, once, in order, at its partition; a stop loses nothing."""
+"""Failed deliveries come back when they are due, once, in order, at their partition; a stop loses none."""
 
 import asyncio
 import time
@@ -15,29 +15,33 @@ from hifi.record.headers import ATTEMPT, DESTINATION, DUE, IN, PASS, REASON, RET
 from hifi.record.record import Record
 
 
-async def put(stream: EgestStream, tier: int, count: int, *, partition: int = 0, **more: bytes) -> list[int]:
+async def put(
+    stream: EgestStream, tier: int, count: int, *, partition: int = 0, **extra_headers: bytes
+) -> list[int]:
     """Write deliveries that failed; returns their append times, milliseconds."""
     topic = stream.topics.retry_in(stream.topics.tiers[tier])
-    changes = {DESTINATION: b"d", PASS: b"0", ATTEMPT: b"1"} | more
+    changes = {DESTINATION: b"d", PASS: b"0", ATTEMPT: b"1"} | extra_headers
     records = [stream.record(partition=partition) for _ in range(count)]
     records = [Record(record.key, record.value, with_fields(record.headers, changes)) for record in records]
     await stream.producer.send_and_wait(topic, partition, records)
     return [record.timestamp for record in await stream.read(topic) if record.partition == partition][-count:]
 
 
-async def back(stream: EgestStream, count: int) -> list[ConsumerRecord]:
+async def read_returned(stream: EgestStream, count: int) -> list[ConsumerRecord]:
     return await stream.at_least(stream.topics.retry_out, count)
 
 
 async def test_each_tier_comes_back_after_its_own_delay(stream: EgestStream) -> None:
     async with retrying(stream):
-        slow = await put(stream, 1, 3)
-        fast = await put(stream, 0, 3)
-        returned = await back(stream, 6)
-    assert [texts(record)[RETRY] for record in returned] == [
+        slow_times_ms = await put(stream, 1, 3)
+        fast_times_ms = await put(stream, 0, 3)
+        returned_records = await read_returned(stream, 6)
+    assert [texts(record)[RETRY] for record in returned_records] == [
         f"{tier}:{n}" for tier in ("200ms", "1s") for n in range(3)
     ]
-    for record, appended_ms, delay_ms in zip(returned, fast + slow, [200] * 3 + [1000] * 3, strict=True):
+    for record, appended_ms, delay_ms in zip(
+        returned_records, fast_times_ms + slow_times_ms, [200] * 3 + [1000] * 3, strict=True
+    ):
         waited_ms = record.timestamp - appended_ms
         assert delay_ms - 2 <= waited_ms < delay_ms + 1500
 
@@ -45,32 +49,40 @@ async def test_each_tier_comes_back_after_its_own_delay(stream: EgestStream) -> 
 async def test_what_waits_in_a_tier_that_is_removed_comes_back_after_its_delay(stream: EgestStream) -> None:
     (appended_ms,) = await put(stream, 1, 1)
     async with retrying(stream, tiers=stream.topics.tiers[:1]):
-        (returned,) = await back(stream, 1)
-    assert texts(returned)[RETRY] == "1s:0"
-    assert returned.timestamp - appended_ms >= 1000 - 2
+        (returned_record,) = await read_returned(stream, 1)
+    assert texts(returned_record)[RETRY] == "1s:0"
+    assert returned_record.timestamp - appended_ms >= 1000 - 2
 
 
 async def test_it_comes_back_as_it_was_with_one_more_trip(stream: EgestStream) -> None:
     async with retrying(stream):
         await put(stream, 0, 1, partition=1, **{PASS: b"4", DUE: b"99"})
-        (returned,) = await back(stream, 1)
-        (before,) = await stream.read(stream.topics.retry_in(stream.topics.tiers[0]))
-    assert (returned.partition, returned.key, returned.value) == (1, before.key, before.value)
-    was, now = texts(before), texts(returned)
-    assert now[PASS] == "5"
-    assert int(now[IN]) >= returned.timestamp * 1000 - 60_000_000
-    same = set(was) - {PASS, IN}
-    assert {name: now[name] for name in same} == {name: was[name] for name in same}
+        (returned_record,) = await read_returned(stream, 1)
+        (waiting_record,) = await stream.read(stream.topics.retry_in(stream.topics.tiers[0]))
+    assert (returned_record.partition, returned_record.key, returned_record.value) == (
+        1,
+        waiting_record.key,
+        waiting_record.value,
+    )
+    headers_before, headers_after = texts(waiting_record), texts(returned_record)
+    assert headers_after[PASS] == "5"
+    assert int(headers_after[IN]) >= returned_record.timestamp * 1000 - 60_000_000
+    unchanged_names = set(headers_before) - {PASS, IN}
+    assert {name: headers_after[name] for name in unchanged_names} == {
+        name: headers_before[name] for name in unchanged_names
+    }
 
 
 async def test_the_order_of_a_partition_is_kept(stream: EgestStream) -> None:
     async with retrying(stream):
         await put(stream, 0, 300)
         await put(stream, 0, 300, partition=1)
-        returned = await back(stream, 600)
+        returned_records = await read_returned(stream, 600)
     for partition in range(2):
         offsets = [
-            int(texts(record)[RETRY].split(":")[1]) for record in returned if record.partition == partition
+            int(texts(record)[RETRY].split(":")[1])
+            for record in returned_records
+            if record.partition == partition
         ]
         assert offsets == list(range(300))
 
@@ -78,15 +90,15 @@ async def test_the_order_of_a_partition_is_kept(stream: EgestStream) -> None:
 async def test_what_waits_at_a_stop_comes_back_once_after_the_start(stream: EgestStream) -> None:
     async with retrying(stream):
         await put(stream, 0, 50)
-        await back(stream, 50)
-        appended = await put(stream, 2, 20)
-    began_s = time.monotonic()
-    assert len(await back(stream, 50)) == 50, "5 s are not over"
+        await read_returned(stream, 50)
+        append_times_ms = await put(stream, 2, 20)
+    start_s = time.monotonic()
+    assert len(await read_returned(stream, 50)) == 50, "5 s are not over"
     async with retrying(stream):
-        returned = await back(stream, 70)
-    assert time.monotonic() - began_s < 60
-    assert Counter(texts(record)["ce_id"] for record in returned).most_common(1)[0][1] == 1
-    assert returned[-1].timestamp - appended[-1] >= 4998
+        returned_records = await read_returned(stream, 70)
+    assert time.monotonic() - start_s < 60
+    assert Counter(texts(record)["ce_id"] for record in returned_records).most_common(1)[0][1] == 1
+    assert returned_records[-1].timestamp - append_times_ms[-1] >= 4998
 
 
 async def test_a_stop_does_not_wait_for_what_waits(stream: EgestStream) -> None:
@@ -101,7 +113,7 @@ async def test_what_is_no_delivery_is_a_dead_letter_and_the_others_go_on(stream:
     async with retrying(stream):
         await stream.producer.send_and_wait(topic, 0, [Record(None, b"?", []), stream.record()])
         await put(stream, 0, 1)
-        assert len(await back(stream, 1)) == 1
+        assert len(await read_returned(stream, 1)) == 1
         letters = await stream.at_least(stream.topics.dead_letter, 2)
     assert {(texts(letter)[REASON], texts(letter)[SERVICE]) for letter in letters} == {
         ("not-an-event", "retrier")
@@ -113,10 +125,10 @@ async def test_two_instances_share_the_work_and_hand_it_over(stream: EgestStream
         await put(stream, 0, 100)
         async with retrying(stream, instance="two"):
             await put(stream, 0, 100, partition=1)
-            await back(stream, 200)
+            await read_returned(stream, 200)
         await put(stream, 0, 50, partition=1)
-        returned = await back(stream, 250)
-    assert Counter(texts(record)["ce_id"] for record in returned).most_common(1)[0][1] == 1
+        returned_records = await read_returned(stream, 250)
+    assert Counter(texts(record)["ce_id"] for record in returned_records).most_common(1)[0][1] == 1
 
 
 async def test_a_delivery_goes_round_until_the_destination_takes_it(stream: EgestStream) -> None:
@@ -127,11 +139,11 @@ async def test_a_delivery_goes_round_until_the_destination_takes_it(stream: Eges
         calls.append(request)
         return answer(503) if len(calls) < 4 else OK
 
-    declared: dict[str, Any] = {"retry": {"local_attempts": 2}}
+    options: dict[str, Any] = {"retry": {"local_attempts": 2}}
     async with (
         destination(at_last) as receiver,
         retrying(stream),
-        running_egest(stream, pipe(receiver.url, **declared)),
+        running_egest(stream, pipe(receiver.url, **options)),
     ):
         await stream.send(1)
         receipts = await stream.receipts(2)
@@ -168,7 +180,7 @@ async def test_a_destination_that_comes_back_gets_its_backlog_while_fresh_events
     async def up(_: ReceivedRequest) -> bytes:
         return OK
 
-    declared: dict[str, Any] = {
+    options: dict[str, Any] = {
         "breaker": {"failures": 3, "probe": "300ms"},
         "retry": {"local_attempts": 1},
         "rate": "200/s",
@@ -176,35 +188,35 @@ async def test_a_destination_that_comes_back_gets_its_backlog_while_fresh_events
     async with (
         destination(down) as receiver,
         retrying(stream),
-        running_egest(stream, pipe(receiver.url, **declared)),
+        running_egest(stream, pipe(receiver.url, **options)),
     ):
-        old = await stream.send(300)
+        old_ids = await stream.send(300)
         await stream.receipts(300)
         assert len(receiver.requests) < 30, "a dead destination is left in peace"
         receiver.reply = up
         receiver.requests.clear()
-        began_s, fresh = time.monotonic(), list[str]()
-        while set(receiver.ids) < {*old, *fresh} or len(fresh) < 100:
-            fresh += await stream.send(1)
+        start_s, new_ids = time.monotonic(), list[str]()
+        while set(receiver.ids) < {*old_ids, *new_ids} or len(new_ids) < 100:
+            new_ids += await stream.send(1)
             await asyncio.sleep(0.01)
-            assert time.monotonic() - began_s < 60
+            assert time.monotonic() - start_s < 60
     assert Counter(receiver.ids).most_common(1)[0][1] == 1
     first_old, last_old = (
         receiver.ids.index(event_id)
-        for event_id in (min(old, key=receiver.ids.index), max(old, key=receiver.ids.index))
+        for event_id in (min(old_ids, key=receiver.ids.index), max(old_ids, key=receiver.ids.index))
     )
-    assert {*receiver.ids[first_old:last_old]} & {*fresh}, "fresh events did not wait for the backlog"
+    assert {*receiver.ids[first_old:last_old]} & {*new_ids}, "fresh events did not wait for the backlog"
 
 
 async def test_limits_end_it(stream: EgestStream) -> None:
     async def never(_: ReceivedRequest) -> bytes:
         return answer(500)
 
-    declared: dict[str, Any] = {"retry": {"local_attempts": 1, "max_attempts": 3}}
+    options: dict[str, Any] = {"retry": {"local_attempts": 1, "max_attempts": 3}}
     async with (
         destination(never) as receiver,
         retrying(stream),
-        running_egest(stream, pipe(receiver.url, **declared)),
+        running_egest(stream, pipe(receiver.url, **options)),
     ):
         await stream.send(1)
         receipts = await stream.receipts(3)

@@ -1,4 +1,4 @@
-"""Which retry topics the retrier reads."""
+"""Retry topics that the retrier reads."""
 
 from hifi.kafka.topics import Tier, Topics
 from hifi_retrier.tiers import tiers_by_topic

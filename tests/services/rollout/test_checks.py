@@ -1,4 +1,4 @@
-"""What is declared is checked before it is put into force."""
+"""Declarations are checked before they are put into force."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from hifi_rollout.checks import require_valid
 
 
 def pipe(**destination: Any) -> Pipe:
-    declared = {"name": "d", **destination}
+    destination_data = {"name": "d", **destination}
     return Pipe.model_validate(
-        {"pipe": "orders", "source": {"keys": [{"env": "K"}]}, "destinations": [declared]}
+        {"pipe": "orders", "source": {"keys": [{"env": "K"}]}, "destinations": [destination_data]}
     )
 
 

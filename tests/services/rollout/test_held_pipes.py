@@ -37,12 +37,12 @@ async def test_a_pipe_in_force_that_cannot_be_read_is_not_replaced_until_it_is_d
         await stream.declare(ORDERS, "orders")
         stream.run()
         await stream.status(ended(RolloutState.IN_FORCE, 1), "orders")
-        waiting = await stream.status(ended(RolloutState.WAITING, 0))
-        assert "the pipe is held" in waiting.reason
-        assert "newkey" in waiting.reason
-        published = await stream.pipes()
-        assert published.pipes.keys() == {"orders"}
-        assert published.held.keys() == {"flights"}
+        waiting_status = await stream.status(ended(RolloutState.WAITING, 0))
+        assert "the pipe is held" in waiting_status.reason
+        assert "newkey" in waiting_status.reason
+        registry = await stream.pipes()
+        assert registry.pipes.keys() == {"orders"}
+        assert registry.held.keys() == {"flights"}
 
         await stream.declare(None)
         await stream.status(ended(RolloutState.IN_FORCE, 2))
@@ -60,6 +60,6 @@ async def test_an_earlier_declaration_is_not_put_into_force_after_one_that_canno
         await stream.declare(ORDERS, "orders")
         stream.run()
         await stream.status(ended(RolloutState.IN_FORCE, 2), "orders")
-        waiting = await stream.status(ended(RolloutState.WAITING, 0))
-        assert "the pipe is held: the record at offset 1 is not a declaration" in waiting.reason
+        waiting_status = await stream.status(ended(RolloutState.WAITING, 0))
+        assert "the pipe is held: the record at offset 1 is not a declaration" in waiting_status.reason
         assert (await stream.pipes()).pipes.keys() == {"orders"}

@@ -81,18 +81,22 @@ async def test_2_percent_more_dead_letters_go_back_within_2000_events_and_equal_
             load = SteadyLoad(
                 session, plan.url, EVENTS_PER_S, lambda n: {"n": n} | ({"vip": 1} if n % 100 > 1 else {})
             )
-            sending = asyncio.create_task(load.run())
-            worse = [await ended(orders(receiver.url, f"worse-{run}", "vip")) for run in range(RUNS)]
-            equal = [await ended(orders(receiver.url, f"equal-{run}")) for run in range(RUNS)]
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            load_task = asyncio.create_task(load.run())
+            worse_statuses = [
+                await ended(orders(receiver.url, f"worse-{number}", "vip")) for number in range(RUNS)
+            ]
+            equal_statuses = [await ended(orders(receiver.url, f"equal-{number}")) for number in range(RUNS)]
+            load_task.cancel()
+            await asyncio.gather(load_task, return_exceptions=True)
             raw = await read_all(mesh.bootstrap, mesh.topics.raw)
         finally:
             await mesh.stop()
     events = Counter(int(fields(record.headers)["hifi_revision"]) for record in raw)
-    print(*(f"{status.state.value}: {status.reason}" for status in (*equal, *worse)), sep="\n")
-    print("events of the worse revisions:", [events[status.revision or 0] for status in worse])
-    assert {status.state for status in equal} == {RolloutState.IN_FORCE}
-    assert {status.state for status in worse} == {RolloutState.ROLLED_BACK}
-    assert all("dead letters: " in status.reason for status in worse)
-    assert all(events[status.revision or 0] <= MOST_EVENTS for status in worse)
+    print(
+        *(f"{status.state.value}: {status.reason}" for status in (*equal_statuses, *worse_statuses)), sep="\n"
+    )
+    print("events of the worse revisions:", [events[status.revision or 0] for status in worse_statuses])
+    assert {status.state for status in equal_statuses} == {RolloutState.IN_FORCE}
+    assert {status.state for status in worse_statuses} == {RolloutState.ROLLED_BACK}
+    assert all("dead letters: " in status.reason for status in worse_statuses)
+    assert all(events[status.revision or 0] <= MOST_EVENTS for status in worse_statuses)

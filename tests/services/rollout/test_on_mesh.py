@@ -37,10 +37,10 @@ def pipe(url: str, shape: str, *required: str) -> Pipe:
 
 
 async def test_good_revisions_are_promoted_and_bad_ones_go_back_on_a_mesh_under_load(tmp_path) -> None:
-    received: Counter[int] = Counter()
+    received_counts: Counter[int] = Counter()
 
     async def take(request: ReceivedRequest) -> bytes:
-        received[orjson.loads(request.body)["n"]] += 1
+        received_counts[orjson.loads(request.body)["n"]] += 1
         return OK
 
     settings = {
@@ -84,24 +84,29 @@ async def test_good_revisions_are_promoted_and_bad_ones_go_back_on_a_mesh_under_
                 EVENTS_PER_S,
                 lambda number: {"n": number} | ({} if number % 10 < MISSING_OF_10 else {"vip": 1}),
             )
-            sending = asyncio.create_task(load.run())
-            good = await ended("new")
-            assert (good.state, good.revision) == (RolloutState.IN_FORCE, 2), good
-            bad = await ended("bad", "vip")
-            assert (bad.state, bad.revision) == (RolloutState.ROLLED_BACK, 3), bad
-            assert "dead letters: " in bad.reason
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
-            published = await read_registry(mesh.bootstrap, mesh.topics)
-            assert published.pipes["orders"].number == 2
+            load_task = asyncio.create_task(load.run())
+            good_status = await ended("new")
+            assert (good_status.state, good_status.revision) == (RolloutState.IN_FORCE, 2), good_status
+            bad_status = await ended("bad", "vip")
+            assert (bad_status.state, bad_status.revision) == (RolloutState.ROLLED_BACK, 3), bad_status
+            assert "dead letters: " in bad_status.reason
+            load_task.cancel()
+            await asyncio.gather(load_task, return_exceptions=True)
+            registry = await read_registry(mesh.bootstrap, mesh.topics)
+            assert registry.pipes["orders"].number == 2
             end = time.monotonic() + WITHIN_S
-            while dead := load.accepted - received.keys():
-                if all(number % 10 < MISSING_OF_10 for number in dead) and len(dead) < 500:
+            while missing_numbers := load.accepted - received_counts.keys():
+                if (
+                    all(number % 10 < MISSING_OF_10 for number in missing_numbers)
+                    and len(missing_numbers) < 500
+                ):
                     break
-                assert time.monotonic() < end, f"{len(dead)} did not arrive"
+                assert time.monotonic() < end, f"{len(missing_numbers)} did not arrive"
                 await asyncio.sleep(0.2)
-            assert dead, "no event became a dead letter"
-            assert set(received.values()) == {1}, "an event arrived twice"
-            print(f"{len(load.accepted):,} accepted, {len(dead)} dead letters; {good}; {bad}")
+            assert missing_numbers, "no event became a dead letter"
+            assert set(received_counts.values()) == {1}, "an event arrived twice"
+            print(
+                f"{len(load.accepted):,} accepted, {len(missing_numbers)} dead letters; {good_status}; {bad_status}"
+            )
         finally:
             await mesh.stop()

@@ -22,8 +22,8 @@ class Pipe:
     """A pipe under load, whose figures rise as observe would count them.
 
     Attributes:
-        seed: of all chances.
-        events_per_s: that come in.
+        seed: the seed of all chances.
+        events_per_s: events that come in a second.
         dead: share of dead letters by revision.
         late: share of late deliveries by revision.
     """
@@ -46,16 +46,18 @@ class Pipe:
         figures = RolloutFigures(1, dict(self.figures))
         return Verdict("pipe/x", self.condition, self.since_us, self.now_us, self.reasons, {}, figures)
 
-    def look(self, asked: Wishes = NOTHING) -> RampDecision:
+    def look(self, wishes: Wishes = NOTHING) -> RampDecision:
         """The decision after some more seconds of traffic."""
         self.now_us += LOOK_S * 1_000_000
         for _ in range(self.events_per_s * LOOK_S):
             revision = NEW if self._draw.random() * WHOLE < self.ramp.share else OLD
-            before = self.figures[revision]
-            dead = self._draw.random() < self.dead.get(revision, 0.001)
-            late = not dead and self._draw.random() < self.late.get(revision, 0.01)
-            self.figures[revision] = before + RevisionFigures(1, int(not dead), 0, int(dead), 0, int(late))
-        decision = self.ramp.decide(self.verdict(), asked, self.now_us)
+            revision_figures = self.figures[revision]
+            is_dead = self._draw.random() < self.dead.get(revision, 0.001)
+            is_late = not is_dead and self._draw.random() < self.late.get(revision, 0.01)
+            self.figures[revision] = revision_figures + RevisionFigures(
+                1, int(not is_dead), 0, int(is_dead), 0, int(is_late)
+            )
+        decision = self.ramp.decide(self.verdict(), wishes, self.now_us)
         if decision.move is Move.CHANGE_SHARE:
             self.ramp.begin_phase(decision.share, self.now_us)
         return decision
@@ -81,22 +83,22 @@ def test_a_revision_that_is_no_worse_passes_all_phases_and_is_promoted() -> None
 
 @pytest.mark.parametrize("count", [12, pytest.param(50, marks=pytest.mark.more)])
 def test_of_50_equal_revisions_at_most_one_is_rolled_back(count: int) -> None:
-    ended = [Pipe(seed=seed, events_per_s=100).run().move for seed in range(count)]
-    assert ended.count(Move.ROLL_BACK) <= 1
-    assert ended.count(Move.PROMOTE) >= count - 1
+    moves = [Pipe(seed=seed, events_per_s=100).run().move for seed in range(count)]
+    assert moves.count(Move.ROLL_BACK) <= 1
+    assert moves.count(Move.PROMOTE) >= count - 1
 
 
 @pytest.mark.more
 def test_two_percent_more_dead_letters_go_back_within_2000_events_in_19_of_20_runs() -> None:
     pipes = [Pipe(seed=seed, dead={NEW: 0.021}) for seed in range(20)]
-    ended = [pipe.run() for pipe in pipes]
+    decisions = [pipe.run() for pipe in pipes]
     rolled_back = [
         decision.move is Move.ROLL_BACK and pipe.figures[NEW].ended <= 2000
-        for pipe, decision in zip(pipes, ended, strict=True)
+        for pipe, decision in zip(pipes, decisions, strict=True)
     ]
     assert sum(rolled_back) >= 19
-    assert "dead letters: " in ended[0].reason
-    assert "with the revision before" in ended[0].reason
+    assert "dead letters: " in decisions[0].reason
+    assert "with the revision before" in decisions[0].reason
 
 
 def test_late_deliveries_are_found_too() -> None:
@@ -126,10 +128,10 @@ def test_lost_events_and_a_pipe_that_stays_unstable_go_back() -> None:
     pipe.condition, pipe.since_us, pipe.reasons = Condition.UNSTABLE, pipe.now_us, ("lag: p95 3 s",)
     assert pipe.look().move is Move.WAIT
     assert pipe.run(limit_s=66) == RampDecision(Move.ROLL_BACK, "unstable for 63 s: lag: p95 3 s")
-    again = Pipe()
-    again.look()
-    again.condition, again.reasons = Condition.UNSTABLE, ("loss: 3 events were lost",)
-    assert again.look() == RampDecision(Move.ROLL_BACK, "loss: 3 events were lost")
+    lossy_pipe = Pipe()
+    lossy_pipe.look()
+    lossy_pipe.condition, lossy_pipe.reasons = Condition.UNSTABLE, ("loss: 3 events were lost",)
+    assert lossy_pipe.look() == RampDecision(Move.ROLL_BACK, "loss: 3 events were lost")
 
 
 def test_an_earlier_trouble_does_not_count_against_a_new_phase() -> None:
@@ -138,25 +140,28 @@ def test_an_earlier_trouble_does_not_count_against_a_new_phase() -> None:
     assert pipe.look().move is Move.WAIT
 
 
-def asked(*kinds: RequestKind, share: int = 0) -> Wishes:
+def wishes_for(*kinds: RequestKind, share: int = 0) -> Wishes:
     return wishes([Request("x", 7, kind, "ann", 1, share) for kind in kinds], 7)
 
 
 def test_a_person_can_pause_resume_abort_and_force() -> None:
     pipe = Pipe()
-    paused, resumed = asked(RequestKind.PAUSE), asked(RequestKind.PAUSE, RequestKind.RESUME)
-    decisions = [pipe.look(paused) for _ in range(120)]
+    paused_wishes, resumed_wishes = (
+        wishes_for(RequestKind.PAUSE),
+        wishes_for(RequestKind.PAUSE, RequestKind.RESUME),
+    )
+    decisions = [pipe.look(paused_wishes) for _ in range(120)]
     assert decisions[-1] == RampDecision(Move.WAIT, "paused by ann")
-    assert pipe.look(resumed).move is Move.CHANGE_SHARE
-    forced = pipe.look(asked(RequestKind.FORCE, share=1000))
-    assert forced == RampDecision(Move.CHANGE_SHARE, "forced by ann", 5000, "ann")
-    assert pipe.look(asked(RequestKind.FORCE, share=1000)).move is Move.WAIT  # this phase was not forced
-    assert pipe.look(asked(RequestKind.ABORT)) == RampDecision(Move.ROLL_BACK, "aborted by ann")
+    assert pipe.look(resumed_wishes).move is Move.CHANGE_SHARE
+    forced_decision = pipe.look(wishes_for(RequestKind.FORCE, share=1000))
+    assert forced_decision == RampDecision(Move.CHANGE_SHARE, "forced by ann", 5000, "ann")
+    assert pipe.look(wishes_for(RequestKind.FORCE, share=1000)).move is Move.WAIT  # this phase was not forced
+    assert pipe.look(wishes_for(RequestKind.ABORT)) == RampDecision(Move.ROLL_BACK, "aborted by ann")
 
 
 def test_a_paused_rollout_still_goes_back_when_it_is_worse() -> None:
     pipe = Pipe(dead={NEW: 0.2})
-    decisions = [pipe.look(asked(RequestKind.PAUSE)) for _ in range(60)]
+    decisions = [pipe.look(wishes_for(RequestKind.PAUSE)) for _ in range(60)]
     assert Move.ROLL_BACK in [decision.move for decision in decisions]
 
 

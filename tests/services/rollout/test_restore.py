@@ -54,7 +54,7 @@ async def hifi(stream: ControlledStream, *arguments: str, fails: bool = False) -
 
 
 async def write_position(stream: ControlledStream) -> None:
-    """As normalize does."""
+    """Write a position as normalize does."""
     producer = Producer(stream.kafka, "test")
     await producer.start()
     figures = {"highest": 41, "through": 900, "runs": [[880, "r", 40]]}
@@ -65,7 +65,7 @@ async def write_position(stream: ControlledStream) -> None:
 
 
 async def registered_id(stream: ControlledStream, text: str) -> int:
-    """As manage registers a schema."""
+    """Register a schema as manage does; returns its id."""
     store = SchemaStore(stream.kafka, stream.control.schemas, stream.control.registrar, "test")
     await store.start()
     try:
@@ -122,61 +122,72 @@ async def test_a_backup_restored_in_a_new_kafka_has_the_same_pipes_rollout_princ
     file = tmp_path / "backup.ndjson"
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
-    async with controlled(kafka, tmp_path / "old") as old:
-        old.environment["HIFI_ROLLOUT_PHASE_S"] = "600"
-        old.run()
-        await old.declare(pipe("n", "other"), "other")  # so that the offsets differ after the restore
-        await old.declare(None, "other")
-        await old.declare(pipe("a"))
-        await old.status(ended(RolloutState.IN_FORCE, 2))
-        await old.declare(pipe("b"))
-        ramping = await old.status(lambda status: status.state is RolloutState.RAMPING)
-        await old.ask(RequestKind.PAUSE, ramping)
-        paused = await old.status(lambda status: status.state is RolloutState.PAUSED)
+    async with controlled(kafka, tmp_path / "old") as old_stream:
+        old_stream.environment["HIFI_ROLLOUT_PHASE_S"] = "600"
+        old_stream.run()
+        await old_stream.declare(pipe("n", "other"), "other")  # so that the offsets differ after the restore
+        await old_stream.declare(None, "other")
+        await old_stream.declare(pipe("a"))
+        await old_stream.status(ended(RolloutState.IN_FORCE, 2))
+        await old_stream.declare(pipe("b"))
+        ramping_status = await old_stream.status(lambda status: status.state is RolloutState.RAMPING)
+        await old_stream.ask(RequestKind.PAUSE, ramping_status)
+        paused_status = await old_stream.status(lambda status: status.state is RolloutState.PAUSED)
         token = await create_principal(
-            kafka, old.control, "ann", Role.ADMIN, author="test", at_us=now_us(), pipes=("flights",)
+            kafka, old_stream.control, "ann", Role.ADMIN, author="test", at_us=now_us(), pipes=("flights",)
         )
-        await write_position(old)
-        assert await registered_id(old, "string") == 1
-        pipes = orjson.loads(await hifi(old, "pipes", "--json"))
-        await hifi(old, "backup", str(file))
+        await write_position(old_stream)
+        assert await registered_id(old_stream, "string") == 1
+        pipes = orjson.loads(await hifi(old_stream, "pipes", "--json"))
+        await hifi(old_stream, "backup", str(file))
     assert token.encode() not in file.read_bytes()
 
     cluster = KafkaCluster(tmp_path / "kafka")
     await cluster.start()
     try:
-        async with controlled(cluster.bootstrap, tmp_path / "new", stream=old.topics.stream) as new:
-            said = await hifi(new, "restore", str(file))
-            assert {"pipes", "declared", "requests", "principals", "source-positions"} <= set(said.split())
-            assert "restart it now" in said
-            assert orjson.loads(await hifi(new, "pipes", "--json")) == pipes
-            assert await registered_id(new, "string") == 1
-            assert await registered_id(new, "long") == 2
-            assert await positions(new) == {1: {POSITION: {"highest": 41, "through": -1, "runs": []}}}
+        async with controlled(
+            cluster.bootstrap, tmp_path / "new", stream=old_stream.topics.stream
+        ) as restored_stream:
+            output = await hifi(restored_stream, "restore", str(file))
+            assert {"pipes", "declared", "requests", "principals", "source-positions"} <= set(output.split())
+            assert "restart it now" in output
+            assert orjson.loads(await hifi(restored_stream, "pipes", "--json")) == pipes
+            assert await registered_id(restored_stream, "string") == 1
+            assert await registered_id(restored_stream, "long") == 2
+            assert await positions(restored_stream) == {
+                1: {POSITION: {"highest": 41, "through": -1, "runs": []}}
+            }
             audit = Audit()
-            follower = TopicFollower(new.kafka, "test", {new.control.audit: audit.take})
+            follower = TopicFollower(
+                restored_stream.kafka, "test", {restored_stream.control.audit: audit.take}
+            )
             await follower.start()
             await follower.stop()
             assert [(entry.what, entry.subject) for entry in audit.entries.values()] == [
                 ("create", "principal/ann"),
-                ("restore", f"stream/{new.topics.stream}"),
+                ("restore", f"stream/{restored_stream.topics.stream}"),
             ]
 
-            new.run()
-            still = await new.status(lambda status: status.state is RolloutState.PAUSED)
-            assert (still.share, still.revision) == (paused.share, paused.revision)
-            await new.ask(RequestKind.RESUME, still)
-            await new.status(ended(RolloutState.IN_FORCE, still.declaration))
-            flights = (await new.pipes()).pipes["flights"]
+            restored_stream.run()
+            restored_status = await restored_stream.status(lambda status: status.state is RolloutState.PAUSED)
+            assert (restored_status.share, restored_status.revision) == (
+                paused_status.share,
+                paused_status.revision,
+            )
+            await restored_stream.ask(RequestKind.RESUME, restored_status)
+            await restored_stream.status(ended(RolloutState.IN_FORCE, restored_status.declaration))
+            flights = (await restored_stream.pipes()).pipes["flights"]
             assert (flights.pipe, flights.number) == (pipe("b"), 2)
-            assert (await principal_of_token(new, tmp_path, token))["name"] == "ann"
+            assert (await principal_of_token(restored_stream, tmp_path, token))["name"] == "ann"
 
-            refused = await hifi(new, "restore", str(file), fails=True)
-            assert "is not empty" in refused
-            assert "--force" in refused
-            await hifi(new, "restore", str(file), "--force")
-            again = (await new.pipes()).pipes["flights"]
-            assert (again.pipe, again.number) == (pipe("a"), 3)
-            await new.status(lambda status: status.declaration > still.declaration and status.share > 0)
+            refusal = await hifi(restored_stream, "restore", str(file), fails=True)
+            assert "is not empty" in refusal
+            assert "--force" in refusal
+            await hifi(restored_stream, "restore", str(file), "--force")
+            restored_flights = (await restored_stream.pipes()).pipes["flights"]
+            assert (restored_flights.pipe, restored_flights.number) == (pipe("a"), 3)
+            await restored_stream.status(
+                lambda status: status.declaration > restored_status.declaration and status.share > 0
+            )
     finally:
         await cluster.stop()

@@ -22,13 +22,13 @@ async def test_declared_pipes_are_put_into_force_ramped_promoted_and_deleted(kaf
         await stream.declare(pipe("a"))
         await stream.status(ended(RolloutState.IN_FORCE, 0))
         await stream.declare(pipe("b"))
-        done = await stream.status(ended(RolloutState.IN_FORCE, 1))
-        assert (done.revision, done.author) == (2, "ann")
+        final_status = await stream.status(ended(RolloutState.IN_FORCE, 1))
+        assert (final_status.revision, final_status.author) == (2, "ann")
         assert [
             status.share for status in stream.statuses["flights"] if status.state is RolloutState.RAMPING
         ] != []
-        published = await stream.pipes()
-        assert (published.pipes["flights"].pipe, published.pipes["flights"].number) == (pipe("b"), 2)
+        registry = await stream.pipes()
+        assert (registry.pipes["flights"].pipe, registry.pipes["flights"].number) == (pipe("b"), 2)
         steps = [action.step for action in await stream.actions()]
         assert steps == [
             "a new pipe: all events",
@@ -48,8 +48,8 @@ async def test_a_worse_revision_is_rolled_back_with_its_reason_and_not_begun_aga
         await stream.put_at_once(pipe("a"))
         stream.run()
         await stream.declare(pipe("b"))
-        back = await stream.status(ended(RolloutState.ROLLED_BACK, 0))
-        assert "dead letters: " in back.reason
+        final_status = await stream.status(ended(RolloutState.ROLLED_BACK, 0))
+        assert "dead letters: " in final_status.reason
         end = time.monotonic() + WITHIN_S
         while (await stream.pipes()).pipes["flights"].rollout is not None:
             assert time.monotonic() < end
@@ -69,15 +69,15 @@ async def test_a_rollout_waits_while_the_stream_is_unstable_and_a_person_can_for
         await stream.put_at_once(pipe("a"))
         stream.run()
         await stream.declare(pipe("b"))
-        waiting = await stream.status(ended(RolloutState.WAITING, 0))
-        assert waiting.reason == "the stream or the scope is unstable"
-        await stream.ask(RequestKind.FORCE, waiting)
-        begun = await stream.status(lambda status: status.share == WHOLE // 10)
-        await stream.ask(RequestKind.PAUSE, begun)
+        waiting_status = await stream.status(ended(RolloutState.WAITING, 0))
+        assert waiting_status.reason == "the stream or the scope is unstable"
+        await stream.ask(RequestKind.FORCE, waiting_status)
+        ramping_status = await stream.status(lambda status: status.share == WHOLE // 10)
+        await stream.ask(RequestKind.PAUSE, ramping_status)
         await stream.status(lambda status: status.state is RolloutState.PAUSED)
-        await stream.ask(RequestKind.ABORT, begun)
-        back = await stream.status(ended(RolloutState.ROLLED_BACK, 0))
-        assert back.reason == "aborted by ann"
+        await stream.ask(RequestKind.ABORT, ramping_status)
+        final_status = await stream.status(ended(RolloutState.ROLLED_BACK, 0))
+        assert final_status.reason == "aborted by ann"
         end = time.monotonic() + WITHIN_S
         while [action.forced_by for action in await stream.actions()] != ["ann", ""]:
             assert time.monotonic() < end, await stream.actions()
@@ -90,8 +90,8 @@ async def test_a_declaration_that_is_not_allowed_is_refused(kafka, tmp_path):
         body = pipe("a").model_dump(mode="json", by_alias=True, exclude_unset=True)
         body["normalize"] = {"function": "subprocess:call"}
         await stream.declare(Pipe.model_validate(body))
-        refused = await stream.status(ended(RolloutState.REFUSED, 0))
-        assert "not allowed" in refused.reason
+        refused_status = await stream.status(ended(RolloutState.REFUSED, 0))
+        assert "not allowed" in refused_status.reason
         assert not (await stream.pipes()).pipes
 
 
@@ -100,24 +100,24 @@ async def test_a_rollout_service_that_is_killed_or_frozen_in_a_ramp_leaves_what_
 ):
     async with controlled(kafka, tmp_path) as stream:
         await stream.put_at_once(pipe("a"))
-        killed = stream.run()
+        killed_process = stream.run()
         await stream.declare(pipe("b"))
         await stream.status(lambda status: status.share == WHOLE // 10)
-        killed.kill()
-        frozen = stream.run()
+        killed_process.kill()
+        frozen_process = stream.run()
         await stream.status(lambda status: status.share >= WHOLE // 2)
-        frozen.send_signal(signal.SIGSTOP)
+        frozen_process.send_signal(signal.SIGSTOP)
         stream.run()
         await stream.status(ended(RolloutState.IN_FORCE, 0))
-        frozen.send_signal(signal.SIGCONT)
+        frozen_process.send_signal(signal.SIGCONT)
         end = time.monotonic() + WITHIN_S
         await stream.declare(pipe("c"))
         await stream.status(ended(RolloutState.IN_FORCE, 1))
-        while frozen.poll() is None:  # it writes, is refused, and ends
+        while frozen_process.poll() is None:  # it writes, is refused, and ends
             assert time.monotonic() < end
             await asyncio.sleep(0.05)
-        published = await stream.pipes()
-        assert (published.pipes["flights"].pipe, published.pipes["flights"].rollout) == (pipe("c"), None)
+        registry = await stream.pipes()
+        assert (registry.pipes["flights"].pipe, registry.pipes["flights"].rollout) == (pipe("c"), None)
         log = (tmp_path / "rollout-1.log").read_bytes()
         assert b"another instance of this service has started" in log, orjson.dumps(log.decode()[-2000:])
 
@@ -129,7 +129,7 @@ async def test_a_pipe_is_paused_and_resumed_while_the_stream_is_unstable_and_kee
         await stream.put_at_once(pipe("a"))
         stream.run()
         await stream.declare(pipe("b"))
-        back = await stream.status(ended(RolloutState.ROLLED_BACK, 0))
+        final_status = await stream.status(ended(RolloutState.ROLLED_BACK, 0))
         stream.condition = Condition.UNSTABLE
         await stream.pause(paused=True)
         await stream.until_pipe(lambda revision: revision.paused)
@@ -142,7 +142,7 @@ async def test_a_pipe_is_paused_and_resumed_while_the_stream_is_unstable_and_kee
         ]
         flights = (await stream.pipes()).pipes["flights"]
         assert (flights.pipe, flights.rollout) == (pipe("a"), None), "what was rolled back is not begun again"
-        assert stream.statuses["flights"][-1] == back
+        assert stream.statuses["flights"][-1] == final_status
 
 
 async def test_the_rate_of_a_new_pipe_rises_with_the_phases_and_waits_for_traffic(kafka, tmp_path):
@@ -150,12 +150,16 @@ async def test_the_rate_of_a_new_pipe_rises_with_the_phases_and_waits_for_traffi
         stream.environment["HIFI_ROLLOUT_NEW_PIPE_RATE"] = "1000"
         stream.run()
         await stream.declare(pipe("a"))
-        waits = await stream.status(lambda status: status.reason.startswith("too little traffic"))
-        assert (waits.state, waits.share, waits.revision) == (RolloutState.RAMPING, WHOLE // 10, 1)
+        waiting_status = await stream.status(lambda status: status.reason.startswith("too little traffic"))
+        assert (waiting_status.state, waiting_status.share, waiting_status.revision) == (
+            RolloutState.RAMPING,
+            WHOLE // 10,
+            1,
+        )
         assert (await stream.pipes()).pipes["flights"].cap == RateCap(share=WHOLE // 10, events_per_s=100)
         stream.traffic = True
-        done = await stream.status(ended(RolloutState.IN_FORCE, 0))
-        assert "no reason against it in" in done.reason
+        final_status = await stream.status(ended(RolloutState.IN_FORCE, 0))
+        assert "no reason against it in" in final_status.reason
         assert (await stream.pipes()).pipes["flights"].cap is None
         assert [action.step for action in await stream.actions()] == [
             "a new pipe: up to 100 events/s (10 %)",
@@ -176,20 +180,20 @@ async def test_a_new_pipe_that_is_unstable_goes_back_to_the_first_rate_until_it_
             "HIFI_ROLLOUT_UNSTABLE_S": "1",
         }
         stream.run()
-        limited = pipe("a").model_dump(mode="json", by_alias=True, exclude_unset=True)
-        limited["source"]["quota"] = {"events": "40/s"}
-        capped = Pipe.model_validate(limited)
-        await stream.declare(capped)
+        pipe_data = pipe("a").model_dump(mode="json", by_alias=True, exclude_unset=True)
+        pipe_data["source"]["quota"] = {"events": "40/s"}
+        limited_pipe = Pipe.model_validate(pipe_data)
+        await stream.declare(limited_pipe)
         await stream.status(lambda status: status.share == WHOLE // 2)
         stream.condition = Condition.UNSTABLE
-        back = await stream.status(ended(RolloutState.ROLLED_BACK, 0))
-        assert back.reason.startswith("unstable for ")
+        final_status = await stream.status(ended(RolloutState.ROLLED_BACK, 0))
+        assert final_status.reason.startswith("unstable for ")
         await stream.until_pipe(lambda revision: revision.cap == RateCap(share=WHOLE // 10, events_per_s=4))
         stream.condition = Condition.STABLE
-        await stream.declare(capped)
+        await stream.declare(limited_pipe)
         await stream.status(ended(RolloutState.IN_FORCE, 1))
-        published = (await stream.pipes()).pipes["flights"]
-        assert (published.cap, published.number) == (None, 1)
+        new_pipe = (await stream.pipes()).pipes["flights"]
+        assert (new_pipe.cap, new_pipe.number) == (None, 1)
 
 
 async def test_a_pipe_waits_for_capacity_until_a_person_forces_it(kafka, tmp_path):
@@ -199,9 +203,9 @@ async def test_a_pipe_waits_for_capacity_until_a_person_forces_it(kafka, tmp_pat
         body = pipe("a").model_dump(mode="json", by_alias=True, exclude_unset=True)
         body["source"]["quota"] = {"events": "81/s"}
         await stream.declare(Pipe.model_validate(body))
-        waiting = await stream.status(ended(RolloutState.WAITING, 0))
-        assert waiting.reason.startswith("no capacity for 81 events/s of flights")
+        waiting_status = await stream.status(ended(RolloutState.WAITING, 0))
+        assert waiting_status.reason.startswith("no capacity for 81 events/s of flights")
         assert not (await stream.pipes()).pipes
-        await stream.ask(RequestKind.FORCE, waiting)
+        await stream.ask(RequestKind.FORCE, waiting_status)
         await stream.status(ended(RolloutState.IN_FORCE, 0))
         assert [action.forced_by for action in await stream.actions()] == ["ann"]

@@ -36,13 +36,13 @@ FIGURES = re.compile(r"CPU ([\d.]+) cores each, backlog (\d+) records, lanes (\d
 
 def orders(url: str) -> Pipe:
     """A pipe whose destination takes few requests at a time."""
-    declared = {
+    declaration = {
         "pipe": "orders",
         "source": {"keys": [{"env": "SLOW_KEY"}]},
         "destinations": [{"name": "slow", "url": url, "concurrency": CONCURRENCY}],
         "slo": {"p95": "120s"},
     }
-    return Pipe.model_validate(declared)
+    return Pipe.model_validate(declaration)
 
 
 async def steps(log: ActionLog, kind: ActionKind) -> list[Action]:
@@ -59,11 +59,11 @@ async def test_egest_grows_by_its_lanes_while_cpu_stays_low_and_shrinks_drained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HIFI_TIERS", "2s,10s")  # of the topics and of every service
-    received: Counter[int] = Counter()
+    received_counts: Counter[int] = Counter()
 
     async def slowly(request: ReceivedRequest) -> bytes:
         await asyncio.sleep(ANSWER_S)
-        received[orjson.loads(request.body)["n"]] += 1
+        received_counts[orjson.loads(request.body)["n"]] += 1
         return OK
 
     plan = Plan(
@@ -86,28 +86,27 @@ async def test_egest_grows_by_its_lanes_while_cpu_stays_low_and_shrinks_drained(
             log = ActionLog(mesh.bootstrap, plan.control_topics.actions, "test")
             await log.start()
             load = SteadyLoad(session, mesh.plan.url, EVENTS_PER_S, lambda number: {"n": number})
-            sending = asyncio.create_task(load.run())
+            load_task = asyncio.create_task(load.run())
             async with asyncio.timeout(WITHIN_S):
-                while not (grown := await steps(log, ActionKind.SCALE_OUT)):
+                while not (scale_out_steps := await steps(log, ActionKind.SCALE_OUT)):
                     await asyncio.sleep(0.5)
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            load_task.cancel()
+            await asyncio.gather(load_task, return_exceptions=True)
             async with asyncio.timeout(WITHIN_S):
-                while len(mesh.instances["egest"]) > 1 or load.accepted - received.keys():
+                while len(mesh.instances["egest"]) > 1 or load.accepted - received_counts.keys():
                     await asyncio.sleep(0.5)
-                while not (shrunk := await steps(log, ActionKind.SCALE_IN)):
+                while not (scale_in_steps := await steps(log, ActionKind.SCALE_IN)):
                     await asyncio.sleep(0.5)
             await log.stop()
         finally:
             await mesh.stop()
-    policy, figures = Policy(), FIGURES.search(grown[0].reason)
-    assert figures is not None, grown[0].reason
+    policy, figures = Policy(), FIGURES.search(scale_out_steps[0].reason)
+    assert figures is not None, scale_out_steps[0].reason
     cpu, backlog, lanes = (float(figure) for figure in figures.groups())
-    print(
-        f"{grown[0].step}: {grown[0].reason}; then {len(shrunk)} steps in, {len(load.accepted):,} delivered"
-    )
+    print(f"{scale_out_steps[0].step}: {scale_out_steps[0].reason}")
+    print(f"then {len(scale_in_steps)} steps in, {len(load.accepted):,} delivered")
     assert cpu < policy.cpu_high, "CPU alone would have grown it"
     assert backlog < policy.backlog_high, "the backlog alone would have grown it"
     assert lanes >= 100 * policy.occupancy_high
-    assert load.accepted <= received.keys(), "an event was lost"
-    assert set(received.values()) == {1}, "an event arrived twice"
+    assert load.accepted <= received_counts.keys(), "an event was lost"
+    assert set(received_counts.values()) == {1}, "an event arrived twice"

@@ -40,9 +40,9 @@ class Observer:
         try:
             while True:
                 if self.condition is not None:
-                    now = now_us()
+                    time_us = now_us()
                     records = [
-                        Record(scope.encode(), Verdict(scope, self.condition, now, now).encode(), [])
+                        Record(scope.encode(), Verdict(scope, self.condition, time_us, time_us).encode(), [])
                         for scope in ("stream", "service/egest")
                     ]
                     await self._producer.send_and_wait(self._topic, 0, records)

@@ -16,8 +16,8 @@ class Flow:
 
     def __init__(self, services: int) -> None:
         self.topics: list[list[list[int]]] = [[[] for _ in range(PARTITIONS)] for _ in range(services + 1)]
-        self.read = [[0] * PARTITIONS for _ in range(services)]
-        """How far each service has written its output; more than it has committed."""
+        self.read_offsets = [[0] * PARTITIONS for _ in range(services)]
+        """Offset up to which each service has written its output; it may have committed less."""
         self.committed = [[0] * PARTITIONS for _ in range(services)]
         self.view = [0] * PARTITIONS
         self.time = 0
@@ -31,49 +31,51 @@ class Flow:
 
     def process(self, service: int, partition: int) -> None:
         """Write the output for one record. Every third event ends here, such as a dead letter."""
-        at, source = self.read[service][partition], self.topics[service][partition]
-        if at < len(source):
-            if source[at] % 3:
-                self.topics[service + 1][partition].append(source[at])
-            self.read[service][partition] = at + 1
+        offset, source = self.read_offsets[service][partition], self.topics[service][partition]
+        if offset < len(source):
+            if source[offset] % 3:
+                self.topics[service + 1][partition].append(source[offset])
+            self.read_offsets[service][partition] = offset + 1
 
     def commit(self, service: int, partition: int) -> None:
-        self.committed[service][partition] = self.read[service][partition]
+        self.committed[service][partition] = self.read_offsets[service][partition]
 
     def die(self, service: int, partition: int) -> None:
-        """Start again at what was committed: some output is written twice."""
-        self.read[service][partition] = self.committed[service][partition]
+        """Start again at the committed offset: some output is written twice."""
+        self.read_offsets[service][partition] = self.committed[service][partition]
 
     def apply(self, partition: int) -> None:
         self.view[partition] = len(self.topics[-1][partition])
         self.complete.reached(dict(enumerate(self.view)))
 
     def tick(self) -> None:
-        """One request to Kafka; other things happen between two of them."""
+        """Make one request to Kafka; other steps happen between two of them."""
         next(self._tick)
 
-    def ends(self, topic: int) -> dict[int, int]:
+    def end_offsets(self, topic: int) -> dict[int, int]:
         return {partition: len(events) for partition, events in enumerate(self.topics[topic])}
 
     def missing(self) -> set[int]:
         """Events that were accepted and must come to the view, and are not in it."""
-        shown = {time for partition, end in enumerate(self.view) for time in self.topics[-1][partition][:end]}
-        ends_before = {time for time in range(1, self.time + 1) if len(self.topics) > 1 and time % 3 == 0}
-        return set(range(1, self.time + 1)) - shown - ends_before
+        view_times = {
+            time for partition, end in enumerate(self.view) for time in self.topics[-1][partition][:end]
+        }
+        filtered_times = {time for time in range(1, self.time + 1) if len(self.topics) > 1 and time % 3 == 0}
+        return set(range(1, self.time + 1)) - view_times - filtered_times
 
     def _ticks(self, services: int) -> Iterator[None]:
         while True:
             self.time += 1  # an own moment, before the ends are read
-            now = self.time
+            cut_time = self.time
             # No event has this time, so none is missing.
-            self.topics[0][0].append(now)
+            self.topics[0][0].append(cut_time)
             yield
-            self.cuts.begin(now, self.ends(0))
+            self.cuts.begin(cut_time, self.end_offsets(0))
             yield
             for service in range(services):
                 committed = dict(enumerate(self.committed[service]))
                 yield
-                self.cuts.advance(service, committed, self.ends(service + 1))
+                self.cuts.advance(service, committed, self.end_offsets(service + 1))
                 yield
             for cut in self.cuts.take():
                 self.complete.add(cut)
@@ -93,7 +95,7 @@ def test_nothing_is_missing_before_the_time_and_the_time_comes(
     services: int, steps: list[tuple[str, int, int]]
 ) -> None:
     flow = Flow(services)
-    before = 0
+    last_until = 0
     for step, service, partition in steps:
         if step in ("accept", "apply"):
             getattr(flow, step)(partition)
@@ -101,21 +103,21 @@ def test_nothing_is_missing_before_the_time_and_the_time_comes(
             flow.tick()
         elif service < services:
             getattr(flow, step)(service, partition)
-        until = flow.complete.time_us or 0
-        assert until >= before, "it goes back"
-        before = until
-        assert not {time for time in flow.missing() if time < until}
-    last = flow.time
+        until_us = flow.complete.time_us or 0
+        assert until_us >= last_until, "it goes back"
+        last_until = until_us
+        assert not {time for time in flow.missing() if time < until_us}
+    last_time = flow.time
     for _ in range(20 * (services + 1)):
         for service in range(services):
             for partition in range(PARTITIONS):
-                while flow.read[service][partition] < len(flow.topics[service][partition]):
+                while flow.read_offsets[service][partition] < len(flow.topics[service][partition]):
                     flow.process(service, partition)
                 flow.commit(service, partition)
         for partition in range(PARTITIONS):
             flow.apply(partition)
         flow.tick()
-    assert (flow.complete.time_us or 0) > last
+    assert (flow.complete.time_us or 0) > last_time
 
 
 def test_a_service_that_stands_still_costs_no_memory() -> None:

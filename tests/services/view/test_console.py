@@ -87,9 +87,9 @@ async def test_the_rows_of_a_view_are_searched_and_shown_as_they_change(
         await expect(page.locator("#refused")).to_be_hidden()
         await expect(page.locator(ROWS)).to_have_count(8)
 
-        hostile = "<img src=x onerror=alert(1)>"
+        hostile_text = "<img src=x onerror=alert(1)>"
         await stream.events(
-            {"flight": "UA007", "carrier": hostile, "delay": 8, "cancelled": True},
+            {"flight": "UA007", "carrier": hostile_text, "delay": 8, "cancelled": True},
             {
                 "flight": "DL014",
                 "carrier": "DL",
@@ -101,7 +101,7 @@ async def test_the_rows_of_a_view_are_searched_and_shown_as_they_change(
         await expect(page.locator("#rows tbody th")).to_have_text(
             ["AA001", "DL000", "DL028", "DL042", "UA007", "UA021", "UA035", "UA049"]
         )
-        await expect(page.locator(ROWS).nth(4)).to_contain_text(hostile)
+        await expect(page.locator(ROWS).nth(4)).to_contain_text(hostile_text)
         await shot(page, "views-filtered")
         await page.get_by_role("button", name="Use another key").click()
         await expect(page.locator("#content")).to_be_hidden()

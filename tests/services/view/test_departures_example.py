@@ -45,9 +45,11 @@ async def departures(stream: ViewStream, monkeypatch: pytest.MonkeyPatch) -> Vie
 async def send(stream: ViewStream, changes: Sequence[Change]) -> None:
     """Send changes in their order; all of a flight go to one partition."""
     for partition in range(stream.partitions):
-        part = [each for each in changes if sum(each["flight"].encode()) % stream.partitions == partition]
-        if part:
-            await stream.put(*part, partition=partition, pipe="departures")
+        partition_changes = [
+            change for change in changes if sum(change["flight"].encode()) % stream.partitions == partition
+        ]
+        if partition_changes:
+            await stream.put(*partition_changes, partition=partition, pipe="departures")
     await stream.commit()
 
 
@@ -89,23 +91,23 @@ class Reader:
         self.delays[row["flight"]].append(row["delay"])
 
 
-def expected(sent: Sequence[Change], airport: str) -> dict[str, list[int]]:
+def expected(sent_changes: Sequence[Change], airport: str) -> dict[str, list[int]]:
     """Flight to the delays that were sent for it, in order."""
     delays: dict[str, list[int]] = defaultdict(list)
-    for change in sent:
+    for change in sent_changes:
         if change["airport"] == airport:
             delays[change["flight"]].append(change["delay"])
     return delays
 
 
-def is_part(told: Sequence[int], sent: Sequence[int]) -> bool:
+def is_part(read_delays: Sequence[int], sent_delays: Sequence[int]) -> bool:
     """Whether a sequence is another one, of which some are left out."""
-    remaining = iter(sent)
-    return all(delay in remaining for delay in told)
+    remaining = iter(sent_delays)
+    return all(delay in remaining for delay in read_delays)
 
 
 async def test_fifty_readers_see_each_change_of_their_airport(departures: ViewStream, tmp_path: Path) -> None:
-    sent: list[Change] = []
+    sent_changes: list[Change] = []
 
     async def change_all(delay: int) -> None:
         changes = [
@@ -113,33 +115,33 @@ async def test_fifty_readers_see_each_change_of_their_airport(departures: ViewSt
             for airport in AIRPORTS
             for flight in FLIGHTS
         ]
-        sent.extend(changes)
+        sent_changes.extend(changes)
         await send(departures, changes)
 
-    declared = (EXAMPLE / "departures-now.yaml").read_text("utf-8")
-    async with viewing(departures, tmp_path, declared) as (client, _):
-        following = [Reader(client, AIRPORTS[number % len(AIRPORTS)]) for number in range(READERS)]
+    declaration = (EXAMPLE / "departures-now.yaml").read_text("utf-8")
+    async with viewing(departures, tmp_path, declaration) as (client, _):
+        readers = [Reader(client, AIRPORTS[number % len(AIRPORTS)]) for number in range(READERS)]
         try:
-            await asyncio.gather(*(reader.open() for reader in following))
+            await asyncio.gather(*(reader.open() for reader in readers))
             for delay in range(ROUNDS):
                 if delay == ROUNDS // 2:  # while half of them are away, nothing is missed
-                    await asyncio.gather(*(reader.close() for reader in following[::2]))
+                    await asyncio.gather(*(reader.close() for reader in readers[::2]))
                 await change_all(delay)
                 if delay == ROUNDS // 2:
-                    await asyncio.gather(*(reader.open() for reader in following[::2]))
-                await asyncio.gather(*(reader.read(len(FLIGHTS)) for reader in following))
-            for reader in following:
-                assert reader.delays == expected(sent, reader.airport)
+                    await asyncio.gather(*(reader.open() for reader in readers[::2]))
+                await asyncio.gather(*(reader.read(len(FLIGHTS)) for reader in readers))
+            for reader in readers:
+                assert reader.delays == expected(sent_changes, reader.airport)
             # Of changes that come faster than they are read, a reader may see only the last one.
             for delay in range(ROUNDS, ROUNDS + BURST):
                 await change_all(delay)
-            await asyncio.gather(*(reader.read_to(ROUNDS + BURST - 1) for reader in following))
-            for reader in following:
-                for flight, delays in expected(sent, reader.airport).items():
+            await asyncio.gather(*(reader.read_to(ROUNDS + BURST - 1) for reader in readers))
+            for reader in readers:
+                for flight, delays in expected(sent_changes, reader.airport).items():
                     assert is_part(reader.delays[flight], delays)
                     assert reader.delays[flight][-1] == delays[-1]
         finally:
-            await asyncio.gather(*(reader.close() for reader in following))
+            await asyncio.gather(*(reader.close() for reader in readers))
 
 
 @contextlib.asynccontextmanager
@@ -165,7 +167,7 @@ def replaced(file: str, before: str, after: str) -> str:
     return text.replace(before, after)
 
 
-async def shown(page: Page) -> dict[str, list[str]]:
+async def page_rows(page: Page) -> dict[str, list[str]]:
     """Flight to the cells of its row."""
     rows = await page.locator("tbody tr").all()
     cells = [await row.locator("td").all_inner_texts() for row in rows]
@@ -188,9 +190,9 @@ async def test_the_page_shows_the_departures_of_an_airport_live(
 ) -> None:
     changes = [orjson.loads(line) for line in (EXAMPLE / "departures.ndjson").read_bytes().splitlines()]
     port = free_port()
-    declared = replaced("departures-now.yaml", "http://127.0.0.1:8000", f"http://127.0.0.1:{port}")
+    declaration = replaced("departures-now.yaml", "http://127.0.0.1:8000", f"http://127.0.0.1:{port}")
     async with (
-        viewing(departures, tmp_path, declared) as (client, service),
+        viewing(departures, tmp_path, declaration) as (client, service),
         page_without_errors(UNANSWERED) as page,
     ):
         text = replaced("departures.html", "http://127.0.0.1:8092", client.url)
@@ -207,12 +209,14 @@ async def test_the_page_shows_the_departures_of_an_airport_live(
             await expect(page.locator("#state")).to_have_text("Live")
             await send(departures, changes[60:])
             for airport in ("JFK", "LGA"):
-                last = {each["flight"]: as_shown(each) for each in changes if each["airport"] == airport}
+                expected_rows = {
+                    change["flight"]: as_shown(change) for change in changes if change["airport"] == airport
+                }
                 async with asyncio.timeout(60):
-                    while await shown(page) != last:
+                    while await page_rows(page) != expected_rows:
                         await asyncio.sleep(0.05)
                 await page.get_by_label("Airport").select_option("LGA")
-            hostile = {
+            hostile_change = {
                 "airport": "LGA",
                 "flight": "XX1",
                 "scheduled": "00:00",
@@ -220,10 +224,10 @@ async def test_the_page_shows_the_departures_of_an_airport_live(
                 "status": "__proto__",
                 "delay": "x",
             }
-            await send(departures, [hostile])
+            await send(departures, [hostile_change])
             await expect(page.locator("tbody tr").first).to_contain_text("<img src=x")
             service.stop()
             await expect(page.locator("#state")).to_have_text(
                 re.compile("The view (cannot be reached|sends nothing)")
             )
-            assert len(await shown(page)) == 15
+            assert len(await page_rows(page)) == 15

@@ -20,16 +20,16 @@ async def test_each_answer_is_described_and_none_is_an_error_of_the_server(
     await stream.events({"flight": "UA1", "delay": 1}, {"delay": 2})
     async with viewing(stream, tmp_path, view_wait_s=0.1) as (client, _):
         await client.rows()
-        described = document(OPERATIONS, "1", API)
-        assert (await client.ask("/openapi.json", None))[1]["paths"] == described["paths"]
-        sent = Requests(
+        api_document = document(OPERATIONS, "1", API)
+        assert (await client.ask("/openapi.json", None))[1]["paths"] == api_document["paths"]
+        requests = Requests(
             client.url,
-            described,
+            api_document,
             {"authorization": f"Bearer {KEY}"},
             {"name": "flights-now", "key": "UA1"},
         )
-        assert "\n".join(await sent.problems(examples)) == ""
-    answered = {operation for operation, status in sent.statuses if status == 200}
-    assert answered >= {
+        assert "\n".join(await requests.problems(examples)) == ""
+    answered_operations = {operation for operation, status in requests.statuses if status == 200}
+    assert answered_operations >= {
         f"{operation.method} {operation.path}" for operation in OPERATIONS if operation.method == "GET"
     }

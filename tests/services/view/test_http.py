@@ -71,7 +71,7 @@ async def test_a_key_opens_its_views_and_no_others(stream: ViewStream, tmp_path:
                     statuses.append(answer.status)
             assert tuple(statuses) == expected, route
         _, body, _ = await client.ask("/v1/views", OTHER_KEY)
-        assert [each["view"] for each in body["views"]] == ["late"]
+        assert [view["view"] for view in body["views"]] == ["late"]
         for header in ("Basic " + KEY, KEY, "Bearer", "Bearer  ", "bearer \u00ff", "Bearer " + KEY + "x"):
             status, _, _ = await client.ask(NAME, None, headers={"authorization": header})
             assert status == 401, header
@@ -81,9 +81,9 @@ async def test_a_key_opens_its_views_and_no_others(stream: ViewStream, tmp_path:
 async def test_names_that_are_not_its_own_and_pages_of_other_sites_are_refused(
     stream: ViewStream, tmp_path: Path
 ) -> None:
-    declared = VIEW.replace("sql: true", "sql: true, origins: ['https://shop.example']")
+    declaration = VIEW.replace("sql: true", "sql: true, origins: ['https://shop.example']")
     await stream.events({"flight": "UA1", "delay": 1})
-    async with viewing(stream, tmp_path, declared, view_hosts="views.example, ") as (client, _):
+    async with viewing(stream, tmp_path, declaration, view_hosts="views.example, ") as (client, _):
         await client.rows()
         for host, status in (
             ("rebound.attacker.example", 421),
@@ -106,10 +106,10 @@ async def test_names_that_are_not_its_own_and_pages_of_other_sites_are_refused(
             ("https://shop.example", 200),
             (client.url, 200),
         ):
-            asked = await client.ask(
+            sql_answer = await client.ask(
                 f"{NAME}/sql", method="POST", json={"sql": "SELECT 1"}, headers={"origin": origin}
             )
-            assert asked[0] == status, origin
+            assert sql_answer[0] == status, origin
             assert (await client.ask(NAME, headers={"origin": origin}))[0] == 200
 
 
@@ -141,16 +141,18 @@ async def test_filters_and_pages(stream: ViewStream, tmp_path: Path) -> None:
         assert [row["delay"] for row in rows] == [191, 193, 195]
         assert [row["flight"] for row in await client.rows(cancelled="true")] == ["a/b ?%&=é"]
         assert (await client.ask(f"{NAME}/rows/a%2Fb%20%3F%25&=%C3%A9"))[1]["speed"] == 0.5
-        seen: list[str] = []
-        after: dict[str, str] = {}
+        flights: list[str] = []
+        cursor: dict[str, str] = {}
         for _ in range(4):
-            _, body, _ = await client.ask(f"{NAME}/rows", params={"limit": "70", "carrier.min": "A", **after})
-            seen += [row["flight"] for row in body["rows"]]
+            _, body, _ = await client.ask(
+                f"{NAME}/rows", params={"limit": "70", "carrier.min": "A", **cursor}
+            )
+            flights += [row["flight"] for row in body["rows"]]
             if body["next"] is None:
                 break
-            after = {"after": body["next"]}
-        assert len(seen) == len(set(seen)) == 201
-        for wrong in (
+            cursor = {"after": body["next"]}
+        assert len(flights) == len(set(flights)) == 201
+        for invalid_params in (
             {"nothing": "1"},
             {"delay.around": "1"},
             {"delay": "x"},
@@ -167,10 +169,10 @@ async def test_filters_and_pages(stream: ViewStream, tmp_path: Path) -> None:
             {"at_least": "yesterday"},
             {"at_least": "0000-00-00T00:00:00Z"},
         ):
-            status, body, _ = await client.ask(f"{NAME}/rows", params=wrong)
-            assert (status, body["status"]) == (400, 400), wrong
-        many = "&".join(["delay=1"] * 51)
-        assert (await client.ask(f"{NAME}/rows?{many}"))[0] == 400
+            status, body, _ = await client.ask(f"{NAME}/rows", params=invalid_params)
+            assert (status, body["status"]) == (400, 400), invalid_params
+        many_filters = "&".join(["delay=1"] * 51)
+        assert (await client.ask(f"{NAME}/rows?{many_filters}"))[0] == 400
 
 
 async def test_keys_of_several_fields(stream: ViewStream, tmp_path: Path) -> None:
@@ -207,15 +209,15 @@ async def test_sql_reads_the_view_and_nothing_else(stream: ViewStream, tmp_path:
             200,
             {"columns": ["carrier", "n", "worst"], "rows": [["DL", 49, 198], ["UA", 50, 199]], "more": False},
         )
-        for allowed in (
+        for allowed_sql in (
             "SELECT a.flight FROM flights_now a JOIN flights_now b ON a.delay = b.delay + 1",
             "SELECT rank() OVER (ORDER BY delay) FROM flights_now",
             "SELECT count(*) FROM flights_now",
             "VALUES (1)",
             "SELECT x'00ff', 1e999, -0.0, NULL",
         ):
-            assert (await client.sql(allowed))[0] == 200, allowed
-        for refused in (
+            assert (await client.sql(allowed_sql))[0] == 200, allowed_sql
+        for refused_sql in (
             "",
             ";",
             "SELECT",
@@ -254,8 +256,8 @@ async def test_sql_reads_the_view_and_nothing_else(stream: ViewStream, tmp_path:
             " UNION ALL ".join(["SELECT 1"] * 30),
             "SELECT \x00 1",
         ):
-            status, body = await client.sql(refused)
-            assert (status, "title" in body) == (400, True), refused
+            status, body = await client.sql(refused_sql)
+            assert (status, "title" in body) == (400, True), refused_sql
         assert len(await client.rows()) == 200
         assert not (tmp_path / "stolen").exists()
 
@@ -267,18 +269,23 @@ async def test_sql_is_bounded_in_time_rows_and_bytes(stream: ViewStream, tmp_pat
         async with asyncio.timeout(30):
             while (await client.sql("SELECT count(*) FROM flights_now"))[1]["rows"] != [[400]]:
                 await asyncio.sleep(0.05)
-        slow = "SELECT count(*) FROM flights_now a, flights_now b, flights_now c WHERE a.flight || b.flight < c.flight"
-        slow_queries = asyncio.gather(*(client.sql(slow) for _ in range(4)))
+        slow_sql = (
+            "SELECT count(*) FROM flights_now a, flights_now b, flights_now c "
+            "WHERE a.flight || b.flight < c.flight"
+        )
+        slow_queries = asyncio.gather(*(client.sql(slow_sql) for _ in range(4)))
         assert (await client.ask(f"{NAME}/rows/UA001"))[0] == 200
         for status, body in await slow_queries:
             assert status == 422
             assert "takes longer than 0.3 s" in body["detail"]
         status, body = await client.sql("SELECT flight FROM flights_now ORDER BY 1")
         assert (status, len(body["rows"]), body["more"]) == (200, 100, True)
-        large = "SELECT a.carrier || b.carrier || a.carrier || b.carrier FROM flights_now a, flights_now b"
-        assert (await client.sql(large))[0] == 422
-        doubled = "SELECT " + " || ".join(["carrier"] * 50) + " FROM flights_now"
-        assert (await client.sql(doubled))[0] in {
+        large_sql = (
+            "SELECT a.carrier || b.carrier || a.carrier || b.carrier FROM flights_now a, flights_now b"
+        )
+        assert (await client.sql(large_sql))[0] == 422
+        long_sql = "SELECT " + " || ".join(["carrier"] * 50) + " FROM flights_now"
+        assert (await client.sql(long_sql))[0] in {
             400,
             422,
         }  # the text is too long, or its time is over before
@@ -337,7 +344,7 @@ async def test_hostile_requests_are_refused(stream: ViewStream, tmp_path: Path) 
 
 
 async def test_hostile_content_becomes_rows_or_refusals(stream: ViewStream, tmp_path: Path) -> None:
-    deep = b'{"flight": "deep", "x": ' + b"[" * 3000 + b"]" * 3000 + b"}"
+    deep_data = b'{"flight": "deep", "x": ' + b"[" * 3000 + b"]" * 3000 + b"}"
     texts = [
         "'; DROP TABLE flights_now; --",
         "\x00",
@@ -363,7 +370,7 @@ async def test_hostile_content_becomes_rows_or_refusals(stream: ViewStream, tmp_
         b'{"flight": 1e999}',
         {"flight": True},
         {"flight": ["UA1"]},
-        deep,
+        deep_data,
         b"",
         b"{",
         b"null",
@@ -386,11 +393,11 @@ async def test_hostile_content_becomes_rows_or_refusals(stream: ViewStream, tmp_
     assert (rows["big"]["delay"], rows["big"]["speed"]) == (None, float(2**70))
     assert rows["small"]["delay"] == -(2**63)
     assert {rows["types"][name] for name in ("carrier", "delay", "cancelled", "speed")} == {None}
-    vast = rows[str(2**70)]
-    assert (vast["carrier"], vast["delay"], vast["speed"]) == ("1" + "0" * 1000, None, None)
+    vast_row = rows[str(2**70)]
+    assert (vast_row["carrier"], vast_row["delay"], vast_row["speed"]) == ("1" + "0" * 1000, None, None)
     assert (rows["wide"]["carrier"], rows["wide"]["speed"]) == (None, None)
     assert (rows["12"]["carrier"], rows["twice"]["delay"]) == ("34", 2)
-    reasons = sorted(each["reason"] for each in body["refused"])
+    reasons = sorted(refusal["reason"] for refusal in body["refused"])
     assert reasons == ["long-key", "no-key", "no-key", "no-key", *["not-json"] * 7]
 
 
@@ -402,15 +409,15 @@ async def test_changes_are_sent_and_go_on_where_they_ended(stream: ViewStream, t
             assert await changes.rows(2) == {"UA1": 1, "UA2": 2}
             await stream.events({"flight": "UA1", "delay": 3})
             assert await changes.rows(1) == {"UA1": 3}
-            last = changes.last_id
-            complete = await changes.complete()
-            assert complete.startswith("20")
+            last_id = changes.last_id
+            complete_until = await changes.complete()
+            assert complete_until.startswith("20")
         await stream.events({"flight": "UA2", "delay": 4})
-        async with Changes(client, last) as changes, Changes(client, "000000000000:99") as others:
+        async with Changes(client, last_id) as changes, Changes(client, "000000000000:99") as reset_changes:
             assert await changes.rows(1) == {"UA2": 4}
             assert changes.resets == 0
-            assert await others.rows(2) == {"UA1": 3, "UA2": 4}
-            assert others.resets == 1
+            assert await reset_changes.rows(2) == {"UA1": 3, "UA2": 4}
+            assert reset_changes.resets == 1
             assert (await client.ask(f"{NAME}/changes"))[0] == 503
 
 
@@ -420,11 +427,11 @@ async def test_fifty_readers_see_the_same_rows(stream: ViewStream, tmp_path: Pat
         await client.rows()
         async with contextlib.AsyncExitStack() as stack:
             readers = [await stack.enter_async_context(Changes(client)) for _ in range(50)]
-            before = await asyncio.gather(*(reader.rows(200) for reader in readers))
-            assert before == [{f"UA{number:03}": number for number in range(200)}] * 50
+            first_rows = await asyncio.gather(*(reader.rows(200) for reader in readers))
+            assert first_rows == [{f"UA{number:03}": number for number in range(200)}] * 50
             await stream.events(*({"flight": f"UA{number:03}", "delay": 1000} for number in range(20)))
-            after = await asyncio.gather(*(reader.rows(20) for reader in readers))
-            assert after == [{f"UA{number:03}": 1000 for number in range(20)}] * 50
+            changed_rows = await asyncio.gather(*(reader.rows(20) for reader in readers))
+            assert changed_rows == [{f"UA{number:03}": 1000 for number in range(20)}] * 50
             assert (await client.ask(f"{NAME}/rows/UA001"))[1]["delay"] == 1000
 
 
@@ -441,21 +448,28 @@ async def test_streams_of_changes_end_when_view_stops(
 async def test_changes_of_a_part_of_the_key(stream: ViewStream, tmp_path: Path) -> None:
     await stream.events(*({"carrier": "UA" if delay % 2 else "DL", "delay": delay} for delay in range(20)))
     async with viewing(stream, tmp_path, BOTH) as (client, _):
-        for wrong in ({"note": "x"}, {"carrier": "UA", "note.min": "x"}, {"delay": "x"}, {"gate": "1"}):
-            assert (await client.ask("/v1/views/late/changes", OTHER_KEY, params=wrong))[0] == 400, wrong
-        few = {"view": "late", "key": OTHER_KEY, "carrier": "UA", "delay.min": "13"}
-        async with Changes(client, **few) as changes:
+        for invalid_params in (
+            {"note": "x"},
+            {"carrier": "UA", "note.min": "x"},
+            {"delay": "x"},
+            {"gate": "1"},
+        ):
+            assert (await client.ask("/v1/views/late/changes", OTHER_KEY, params=invalid_params))[0] == 400, (
+                invalid_params
+            )
+        filters = {"view": "late", "key": OTHER_KEY, "carrier": "UA", "delay.min": "13"}
+        async with Changes(client, **filters) as changes:
             assert [(await changes.row())["delay"] for _ in range(4)] == [13, 15, 17, 19]
             await stream.events({"carrier": "UA", "delay": 1}, {"carrier": "DL", "delay": 14})
-            before = changes.last_id
+            id_before = changes.last_id
             async with asyncio.timeout(30):
-                while changes.last_id == before:  # it tells how far it has looked, although nothing fits
+                while changes.last_id == id_before:  # it tells how far it has looked, although nothing fits
                     await changes.complete()
             await stream.events({"carrier": "UA", "delay": 17, "note": "again"})
             row = await changes.row()
             assert (row["delay"], row["note"]) == (17, "again")
         await stream.events({"carrier": "UA", "delay": 99})
-        async with Changes(client, changes.last_id, **few) as changes:
+        async with Changes(client, changes.last_id, **filters) as changes:
             assert (await changes.row())["delay"] == 99
             assert changes.resets == 0
 
@@ -463,28 +477,34 @@ async def test_changes_of_a_part_of_the_key(stream: ViewStream, tmp_path: Path) 
 async def test_pages_of_declared_origins_may_read(stream: ViewStream, tmp_path: Path) -> None:
     origin = "https://shop.example"
     await stream.events({"flight": "UA1", "delay": 1})
-    for declared, may in ((VIEW, False), (VIEW.replace("sql: true", f"origins: ['{origin}/']"), True)):
-        folder = tmp_path / str(may)
+    for declaration, is_allowed in (
+        (VIEW, False),
+        (VIEW.replace("sql: true", f"origins: ['{origin}/']"), True),
+    ):
+        folder = tmp_path / str(is_allowed)
         folder.mkdir()
-        async with viewing(stream, folder, declared) as (client, _):
-            asks = {
+        async with viewing(stream, folder, declaration) as (client, _):
+            preflight_headers = {
                 "origin": origin,
                 "access-control-request-method": "GET",
                 "access-control-request-headers": "authorization,last-event-id",
             }
             async with (
                 aiohttp.ClientSession() as session,
-                session.options(client.url + f"{NAME}/changes", headers=asks) as preflight,
+                session.options(client.url + f"{NAME}/changes", headers=preflight_headers) as preflight,
             ):
-                assert (preflight.status == 200) is may
-                assert ("access-control-allow-origin" in preflight.headers) is may
+                assert (preflight.status == 200) is is_allowed
+                assert ("access-control-allow-origin" in preflight.headers) is is_allowed
             for key, status in ((KEY, 200), ("wrong", 401)):
                 for page in (origin, "https://other.example", "null"):
                     answer = await client.ask(NAME, key, headers={"origin": page})
-                    allowed = answer[2].get("access-control-allow-origin")
-                    assert (answer[0], allowed) == (status, origin if may and page == origin else None)
+                    allowed_origin = answer[2].get("access-control-allow-origin")
+                    assert (answer[0], allowed_origin) == (
+                        status,
+                        origin if is_allowed and page == origin else None,
+                    )
             _, _, names = await client.ask(f"{NAME}/rows", headers={"origin": origin})
-            assert ("hifi-complete-until" in names.get("access-control-expose-headers", "")) is may
+            assert ("hifi-complete-until" in names.get("access-control-expose-headers", "")) is is_allowed
 
 
 def test_what_a_view_declares_is_checked() -> None:

@@ -20,7 +20,7 @@ key: [flight]
 fields: {badge: text, phone: text, desk: text}
 serve: {keys: [{env: TEST_VIEW_KEY}], sql: true}
 """
-BOTH = "---".join(VIEW.replace("AT", at) for at in ("raw", "normalized"))
+BOTH = "---".join(VIEW.replace("AT", stage) for stage in ("raw", "normalized"))
 SECRETS = (b"badge-of-", b"phone-of-", b"desk-of-")
 
 
@@ -63,9 +63,11 @@ async def test_a_masked_value_is_in_no_view_behind_normalize(
             # Neither are they elsewhere in its file.
             with sqlite3.connect(tmp_path / "views" / "flights-normalized.sqlite") as database:
                 database.execute("PRAGMA wal_checkpoint(FULL)")
-            stored = b"".join(file.read_bytes() for file in (tmp_path / "views").glob("flights-normalized*"))
-            assert b"redacted" in stored
-            assert not any(secret in stored for secret in SECRETS)
+            stored_bytes = b"".join(
+                file.read_bytes() for file in (tmp_path / "views").glob("flights-normalized*")
+            )
+            assert b"redacted" in stored_bytes
+            assert not any(secret in stored_bytes for secret in SECRETS)
     finally:
         normalize.terminate()
         normalize.wait(60)

@@ -64,14 +64,16 @@ def connect_failing(*arguments: Any, **options: Any) -> sqlite3.Connection:
 
 def oracle(view: View, records: list[Sent], now_us: int) -> dict[str, int | None]:
     """Key to delay: the event with the highest place, of those that have not expired."""
-    newest: dict[str, tuple[Any, ...]] = {}
+    newest_rows: dict[str, tuple[Any, ...]] = {}
     for record in records:
         if record.pipe != "flights" or not record.key or record.age_us > KEEP_US:
             continue
-        place = ((record.time_s,) if view.order == "time" else ()) + (record.partition, record.raw)
+        rank = ((record.time_s,) if view.order == "time" else ()) + (record.partition, record.raw)
         delay = record.delay if isinstance(record.delay, int) and not isinstance(record.delay, bool) else None
-        newest[record.key] = max(newest.get(record.key, (-1,)), (*place, delay), key=lambda row: row[:-1])
-    return {key: row[-1] for key, row in newest.items()}
+        newest_rows[record.key] = max(
+            newest_rows.get(record.key, (-1,)), (*rank, delay), key=lambda row: row[:-1]
+        )
+    return {key: row[-1] for key, row in newest_rows.items()}
 
 
 def read_in_batches(
@@ -79,11 +81,11 @@ def read_in_batches(
 ) -> Iterator[list[PartitionRead]]:
     """The records, each partition in the order of its list, in batches; offsets count from 0."""
     offsets = dict.fromkeys(range(PARTITIONS), 0) if start is None else dict(start)
-    places = sorted({0, len(records), *(cut % (len(records) + 1) for cut in cuts)})
-    for first, end in itertools.pairwise(places):
-        parts: dict[int, PartitionRead] = {}
-        for record in records[first:end]:
-            part = parts.setdefault(
+    bounds = sorted({0, len(records), *(cut % (len(records) + 1) for cut in cuts)})
+    for batch_start, batch_end in itertools.pairwise(bounds):
+        reads: dict[int, PartitionRead] = {}
+        for record in records[batch_start:batch_end]:
+            partition_read = reads.setdefault(
                 record.partition,
                 PartitionRead(record.partition, offsets[record.partition], offsets[record.partition]),
             )
@@ -91,12 +93,15 @@ def read_in_batches(
             time = b"2025-11-20T00:%02d:%02dZ" % divmod(record.time_s, 60)
             names = headers(record.raw, pipe=record.pipe, accepted_us=NOW_US - record.age_us, time=time)
             value = data(flight=record.key, carrier="UA", delay=record.delay)
-            part.records.append(
-                (part.next_offset, reader.read(names, value, record.partition, part.next_offset))
+            partition_read.records.append(
+                (
+                    partition_read.next_offset,
+                    reader.read(names, value, record.partition, partition_read.next_offset),
+                )
             )
-            part.next_offset += 1
-            offsets[record.partition] = part.next_offset
-        yield list(parts.values())
+            partition_read.next_offset += 1
+            offsets[record.partition] = partition_read.next_offset
+        yield list(reads.values())
 
 
 def rows_of(path: Path) -> dict[str, int | None]:
@@ -105,13 +110,13 @@ def rows_of(path: Path) -> dict[str, int | None]:
 
 
 def total(path: Path) -> Account:
-    summed = Account()
+    total_account = Account()
     with sqlite3.connect(path) as database:
-        for part in accounts(database):
-            assert part.account.balanced
-            assert part.account.read == part.next_offset - part.first
-            summed.add(part.account)
-    return summed
+        for account_range in accounts(database):
+            assert account_range.account.balanced
+            assert account_range.account.read == account_range.next_offset - account_range.first
+            total_account.add(account_range.account)
+    return total_account
 
 
 SENT = st.builds(
@@ -134,10 +139,10 @@ def distinct(records: list[Sent]) -> list[Sent]:
 
 @pytest.mark.parametrize("order", ["offset", "time"])
 def test_an_older_event_changes_no_row(tmp_path: Path, order: str) -> None:
-    declared = view(order=order)
+    declared_view = view(order=order)
     newer, older = Sent(0, 7, "UA1", 7, "flights", 0, 7), Sent(0, 3, "UA1", 3, "flights", 0, 3)
-    file = RowFile(file_of(tmp_path), declared, LOGS)
-    for batch in read_in_batches(EventReader(declared), [newer, older, newer], [1, 2]):
+    file = RowFile(file_of(tmp_path), declared_view, LOGS)
+    for batch in read_in_batches(EventReader(declared_view), [newer, older, newer], [1, 2]):
         file.apply(batch, 0)
     file.close()
     assert rows_of(file_of(tmp_path)) == {"UA1": 7}
@@ -154,22 +159,22 @@ def test_an_older_event_changes_no_row(tmp_path: Path, order: str) -> None:
 def test_order_copies_and_batches_do_not_change_rows(
     records: list[Sent], cuts: list[int], order: str, shuffle: Any
 ) -> None:
-    declared = view(keep="1h", order=order)
-    reader = EventReader(declared)
-    expected = oracle(declared, records, NOW_US)
-    for copied in (records, records + records):
-        mixed = list(copied)
-        shuffle.shuffle(mixed)
+    declared_view = view(keep="1h", order=order)
+    reader = EventReader(declared_view)
+    expected = oracle(declared_view, records, NOW_US)
+    for sent_records in (records, records + records):
+        shuffled_records = list(sent_records)
+        shuffle.shuffle(shuffled_records)
         with tempfile.TemporaryDirectory() as folder:
             path = file_of(Path(folder))
-            file = RowFile(path, declared, LOGS)
-            for batch in read_in_batches(reader, mixed, cuts):
+            file = RowFile(path, declared_view, LOGS)
+            for batch in read_in_batches(reader, shuffled_records, cuts):
                 file.apply(batch, NOW_US - KEEP_US)
             rows = file.rows
             file.close()
             assert rows_of(path) == expected
             assert rows == len(expected)
-            assert total(path).read == len(mixed)
+            assert total(path).read == len(shuffled_records)
 
 
 @settings(max_examples=60)
@@ -181,21 +186,21 @@ def test_order_copies_and_batches_do_not_change_rows(
 def test_a_death_between_any_two_statements_changes_neither_rows_nor_the_account(
     records: list[Sent], cuts: list[int], fails_at: list[int]
 ) -> None:
-    declared = view(keep="1h")
-    reader = EventReader(declared)
+    declared_view = view(keep="1h")
+    reader = EventReader(declared_view)
     with tempfile.TemporaryDirectory() as folder:
         path = file_of(Path(folder))
-        RowFile(path, declared, LOGS).close()
+        RowFile(path, declared_view, LOGS).close()
         unread = records
         start = dict.fromkeys(range(PARTITIONS), 0)
-        for fails in [*fails_at, -1]:
+        for failing_statement in [*fails_at, -1]:
             FailingConnection.fails_at, FailingConnection.statements = -1, 0
-            file = RowFile(path, declared, LOGS, connect_failing)
+            file = RowFile(path, declared_view, LOGS, connect_failing)
             assert not file.made_because
-            kept = file.positions()
-            start = {partition: kept.get(partition, 0) for partition in range(PARTITIONS)}
+            positions = file.positions()
+            start = {partition: positions.get(partition, 0) for partition in range(PARTITIONS)}
             unread = _behind(records, start)
-            FailingConnection.fails_at, FailingConnection.statements = fails, 0
+            FailingConnection.fails_at, FailingConnection.statements = failing_statement, 0
             try:
                 for batch in read_in_batches(reader, unread, cuts, start):
                     file.apply(batch, NOW_US - KEEP_US)
@@ -203,7 +208,7 @@ def test_a_death_between_any_two_statements_changes_neither_rows_nor_the_account
                 pass
             FailingConnection.fails_at = -1
             file.close()
-        assert rows_of(path) == oracle(declared, records, NOW_US)
+        assert rows_of(path) == oracle(declared_view, records, NOW_US)
         assert total(path).read == len(records)
 
 
@@ -219,30 +224,30 @@ def _behind(records: list[Sent], start: dict[int, int]) -> list[Sent]:
 
 def test_each_statement_of_a_batch_can_be_the_last_one(tmp_path: Path) -> None:
     """Begin, rows, offsets, account, commit: after each of them the file is as it was before the batch."""
-    declared = view(keep="1h")
-    reader = EventReader(declared)
+    declared_view = view(keep="1h")
+    reader = EventReader(declared_view)
     path = file_of(tmp_path)
     records = [Sent(0, 1, "UA1", 1, "flights", 0, 0), Sent(1, 1, None, 1, "flights", 0, 0)]
-    later = [Sent(0, 2, "UA1", 2, "flights", 0, 0), Sent(1, 2, "DL7", 2, "flights", 0, 0)]
+    later_records = [Sent(0, 2, "UA1", 2, "flights", 0, 0), Sent(1, 2, "DL7", 2, "flights", 0, 0)]
     FailingConnection.fails_at = -1
-    file = RowFile(path, declared, LOGS, connect_failing)
+    file = RowFile(path, declared_view, LOGS, connect_failing)
     for batch in read_in_batches(reader, records, []):
         file.apply(batch, 0)
-    before = rows_of(path), file.positions(), total(path)
-    (batch,) = read_in_batches(reader, later, [], {0: 1, 1: 1})
-    failed = 0
+    state_before = rows_of(path), file.positions(), total(path)
+    (batch,) = read_in_batches(reader, later_records, [], {0: 1, 1: 1})
+    failure_count = 0
     for fails_at in range(1, 50):
         FailingConnection.fails_at, FailingConnection.statements = fails_at, 0
         try:
             file.apply(batch, 0)
         except Fault:
-            failed += 1
+            failure_count += 1
             FailingConnection.fails_at = -1
-            assert (rows_of(path), file.positions(), total(path)) == before
+            assert (rows_of(path), file.positions(), total(path)) == state_before
             continue
         break
     FailingConnection.fails_at = -1
-    assert failed >= 8
+    assert failure_count >= 8
     assert rows_of(path) == {"UA1": 2, "DL7": 2}
     assert file.positions() == {0: 2, 1: 2}
     with sqlite3.connect(path) as database:
@@ -254,10 +259,10 @@ def test_each_statement_of_a_batch_can_be_the_last_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "overwritten", "not SQLite", "empty"])
 def test_a_damaged_file_is_made_anew(tmp_path: Path, damage: str) -> None:
-    declared, path = view(), file_of(tmp_path)
-    file = RowFile(path, declared, LOGS)
-    many = [Sent(0, number, f"UA{number}", number, "flights", 0, 0) for number in range(2000)]
-    for batch in read_in_batches(EventReader(declared), many, []):
+    declared_view, path = view(), file_of(tmp_path)
+    file = RowFile(path, declared_view, LOGS)
+    many_records = [Sent(0, number, f"UA{number}", number, "flights", 0, 0) for number in range(2000)]
+    for batch in read_in_batches(EventReader(declared_view), many_records, []):
         file.apply(batch, 0)
     file.close()
     content = path.read_bytes()
@@ -271,7 +276,7 @@ def test_a_damaged_file_is_made_anew(tmp_path: Path, damage: str) -> None:
             path.write_bytes(b"x" * 5000)
         case "empty":
             path.write_bytes(b"")
-    file = RowFile(path, declared, LOGS)
+    file = RowFile(path, declared_view, LOGS)
     assert file.made_because == "it is damaged"
     assert (file.rows, file.positions()) == (0, {})
     file.close()
@@ -280,16 +285,16 @@ def test_a_damaged_file_is_made_anew(tmp_path: Path, damage: str) -> None:
 def test_a_file_of_another_declaration_or_log_is_made_anew(tmp_path: Path) -> None:
     path = file_of(tmp_path)
     RowFile(path, view(), LOGS).close()
-    kept = RowFile(path, view(description="other words"), LOGS)
-    assert kept.made_because == ""
-    kept.close()
-    for declared, logs in (
+    kept_file = RowFile(path, view(description="other words"), LOGS)
+    assert kept_file.made_because == ""
+    kept_file.close()
+    for declared_view, logs in (
         (view(keep="1h"), LOGS),
         (view(order="time"), LOGS),
         (view(fields={"carrier": "text"}), LOGS),
         (view(), LOGS._replace(raw="c" * 32)),
     ):
-        file = RowFile(path, declared, logs)
+        file = RowFile(path, declared_view, logs)
         assert file.made_because == "the view or the stream's topics are other ones"
         file.close()
 
@@ -297,15 +302,17 @@ def test_a_file_of_another_declaration_or_log_is_made_anew(tmp_path: Path) -> No
 def test_old_rows_go_and_old_accounts_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hifi_view.store.row_file.RANGE_OFFSETS", 3)
     monkeypatch.setattr("hifi_view.store.row_file.RANGES", 4)
-    declared, path = view(keep="1h"), file_of(tmp_path)
-    file = RowFile(path, declared, LOGS)
-    many = [Sent(0, number, f"UA{number}", number, "flights", number, 0) for number in range(60)]
-    for batch in read_in_batches(EventReader(declared), many, list(range(60))):
+    declared_view, path = view(keep="1h"), file_of(tmp_path)
+    file = RowFile(path, declared_view, LOGS)
+    many_records = [Sent(0, number, f"UA{number}", number, "flights", number, 0) for number in range(60)]
+    for batch in read_in_batches(EventReader(declared_view), many_records, list(range(60))):
         file.apply(batch, NOW_US - KEEP_US)
     with sqlite3.connect(path) as database:
         ranges = accounts(database)
     assert len(ranges) == 4
-    assert [each.first for each in ranges[1:]] == [each.next_offset for each in ranges[:-1]]
+    assert [account_range.first for account_range in ranges[1:]] == [
+        account_range.next_offset for account_range in ranges[:-1]
+    ]
     assert total(path).applied == 60
     assert file.expire(NOW_US - 39) == 20
     assert file.rows == 40
@@ -313,6 +320,6 @@ def test_old_rows_go_and_old_accounts_are_joined(tmp_path: Path, monkeypatch: py
     file.expire(NOW_US + 1)
     file.close()
     # Changes are numbered on, though no row has the last number any more.
-    file = RowFile(path, declared, LOGS)
+    file = RowFile(path, declared_view, LOGS)
     assert (file.rows, file.change) == (0, 60)
     file.close()

@@ -1,4 +1,4 @@
-"""What view says when it cannot start: what is wrong, where, and how to correct it."""
+"""Errors of a view that cannot start: what is wrong, where, and how to correct it."""
 
 from pathlib import Path
 
@@ -32,15 +32,15 @@ async def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
     health = Health("view", "view")
     settings = ViewSettings(view_data=tmp_path / "views")
     registry = PipeRegistry("127.0.0.1:9", Topics("s"), health)
-    first, second = (Views(settings, [], registry, health) for _ in range(2))
-    await first.start()
+    first_views, second_views = (Views(settings, [], registry, health) for _ in range(2))
+    await first_views.start()
     with pytest.raises(Misconfigured, match=r"another process uses the folder .* \(HIFI_VIEW_DATA\)"):
-        await second.start()
-    await second.stop()
-    await first.stop()
-    await second.start()
-    await second.stop()
+        await second_views.start()
+    await second_views.stop()
+    await first_views.stop()
+    await second_views.start()
+    await second_views.stop()
     (tmp_path / "file").write_text("")
-    in_file = Views(ViewSettings(view_data=tmp_path / "file" / "views"), [], registry, health)
+    views_in_file = Views(ViewSettings(view_data=tmp_path / "file" / "views"), [], registry, health)
     with pytest.raises(Misconfigured, match="cannot be written"):
-        await in_file.start()
+        await views_in_file.start()

@@ -81,7 +81,7 @@ async def test_every_record_that_was_read_has_an_outcome(stream: ViewStream, tmp
         "expired": 1,
         "refused": 2,
     }
-    assert [(each["partition"], each["offset"], each["reason"]) for each in body["refused"]] == [
+    assert [(refusal["partition"], refusal["offset"], refusal["reason"]) for refusal in body["refused"]] == [
         (0, 4, "not-json"),
         (0, 2, "no-key"),
     ]
@@ -119,26 +119,26 @@ async def test_a_restart_reads_on_where_the_rows_end(stream: ViewStream, tmp_pat
         assert summed(body["ranges"])["read"] == 51
 
 
-@pytest.mark.parametrize("how", ["removed", "damaged"])
+@pytest.mark.parametrize("damage", ["removed", "damaged"])
 async def test_a_file_that_is_lost_while_it_is_served_is_made_anew(
-    stream: ViewStream, tmp_path: Path, how: str
+    stream: ViewStream, tmp_path: Path, damage: str
 ) -> None:
     await stream.events(
         *({"flight": f"UA{number}", "carrier": "UA" * 200, "delay": number} for number in range(300))
     )
     file = tmp_path / "views" / "flights-now.sqlite"
     async with viewing(stream, tmp_path) as (client, _):
-        before = await client.rows()
-        if how == "removed":
-            for ending in ("", "-wal", "-shm"):
-                file.with_name(file.name + ending).unlink(missing_ok=True)
+        rows_before = await client.rows()
+        if damage == "removed":
+            for suffix in ("", "-wal", "-shm"):
+                file.with_name(file.name + suffix).unlink(missing_ok=True)
             await until(file.exists)  # also where no event comes
         else:
             with sqlite3.connect(file) as database:
                 database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            with file.open("r+b") as opened:
-                opened.seek(4096)
-                opened.write(os.urandom(file.stat().st_size - 4096))
+            with file.open("r+b") as database_file:
+                database_file.seek(4096)
+                database_file.write(os.urandom(file.stat().st_size - 4096))
         await stream.events({"flight": "DL7"})
         async with asyncio.timeout(60):
             while True:
@@ -146,7 +146,7 @@ async def test_a_file_that_is_lost_while_it_is_served_is_made_anew(
                 if status == 200 and names["hifi-complete-until"] != "none":
                     break
                 await asyncio.sleep(0.05)
-        assert [row for row in await client.rows() if row["flight"] != "DL7"] == before
+        assert [row for row in await client.rows() if row["flight"] != "DL7"] == rows_before
 
 
 async def test_a_full_view_stands_still_says_so_and_goes_on_when_rows_expire(
@@ -176,16 +176,16 @@ async def test_a_full_disk_stops_one_view_which_goes_on_when_there_is_space(
     await stream.events({"flight": "UA1", "delay": 1})
     with small_disk(tmp_path / "disk", "4m") as disk:
         async with viewing(stream, tmp_path, view_data=disk / "views") as (client, service):
-            before = await client.rows()
+            rows_before = await client.rows()
             with filled(disk):
                 for number in range(4):
                     await stream.events(
-                        *({"flight": f"UA{number}-{place}", "carrier": "x" * 2000} for place in range(100))
+                        *({"flight": f"UA{number}-{index}", "carrier": "x" * 2000} for index in range(100))
                     )
                 await until(lambda: "disk" in service.health.warnings.get("view flights-now", ""))
                 assert service.health.ready
                 status, row, _ = await client.ask(f"{NAME}/rows/UA1")
-                assert (status, row) == (200, before[0])
+                assert (status, row) == (200, rows_before[0])
             assert len(await client.rows()) == 401
             _, body, _ = await client.ask(f"{NAME}/accounts")
             assert summed(body["ranges"])["applied"] == 401
@@ -196,8 +196,8 @@ async def test_a_view_stands_still_while_its_pipe_has_another_key(stream: ViewSt
     await stream.events({"flight": "UA1", "delay": 1})
     async with viewing(stream, tmp_path) as (client, service):
         await client.rows()
-        changed = PIPE | {"source": {**PIPE["source"], "partition_key": "carrier"}}  # type: ignore[dict-item]
-        await stream.publish(Pipe.model_validate(changed))
+        changed_pipe = PIPE | {"source": {**PIPE["source"], "partition_key": "carrier"}}  # type: ignore[dict-item]
+        await stream.publish(Pipe.model_validate(changed_pipe))
         await until(lambda: "order: time" in service.health.warnings.get("view flights-now", ""))
         assert (await client.ask(NAME))[1]["state"] == "refused"
         await stream.publish(Pipe.model_validate(PIPE))
@@ -211,29 +211,29 @@ async def test_killed_in_the_middle_of_a_load_it_has_the_rows_that_were_sent(
     folder = tmp_path / "pipes"
     folder.mkdir()
     (folder / "view.yaml").write_text(VIEW)
-    sent: dict[str, int] = {}
+    sent_delays: dict[str, int] = {}
     count = 0
     process = ViewProcess(stream, tmp_path, tmp_path / "log")
     process.start()
     try:
-        for turn in range(6):
+        for load_round in range(6):
             for _ in range(10):
                 events: dict[int, list[dict[str, Any]]] = {0: [], 1: []}
                 for _ in range(100):
                     key = f"UA{count * 7919 % 500}"
                     events[hash(key) % 2].append({"flight": key, "delay": count})
-                    sent[key] = count
+                    sent_delays[key] = count
                     count += 1
                 for partition, batch in events.items():
                     await stream.put(*batch, partition=partition)
-            if turn < 4:
+            if load_round < 4:
                 process.kill()
                 process.start()
         await stream.commit()
         async with viewing_process(process) as client:
             rows = await client.rows()
             _, body, _ = await client.ask(f"{NAME}/accounts")
-        assert {row["flight"]: row["delay"] for row in rows} == sent
+        assert {row["flight"]: row["delay"] for row in rows} == sent_delays
         totals = summed(body["ranges"])
         assert (totals["read"], totals["absent"]) == (count, 0)
         assert totals["applied"] == count

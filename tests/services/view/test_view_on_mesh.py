@@ -57,8 +57,8 @@ async def test_views_of_a_mesh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     async with destination(take) as receiver:
         (folder / "flights.yaml").write_text(PIPE.replace("URL", receiver.url))
-        for at in ("raw", "normalized", "enriched"):
-            (folder / f"{at}.yaml").write_text(VIEW.replace("AT", at))
+        for stage in ("raw", "normalized", "enriched"):
+            (folder / f"{stage}.yaml").write_text(VIEW.replace("AT", stage))
         pipes, problems = check_folder(folder, "auto", sql=False)
         assert problems == []
         plan = Plan(
@@ -81,8 +81,8 @@ async def test_views_of_a_mesh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 async def _send_and_compare(mesh: Mesh, pipes: list[Pipe]) -> None:
     assert pipes
-    newest: dict[str, int] = {}
-    shown: dict[str, int] = {}
+    newest_delays: dict[str, int] = {}
+    enriched_delays: dict[str, int] = {}
     (view,) = mesh.instances["view"]
     async with aiohttp.ClientSession() as session:
         for number in range(EVENTS):
@@ -101,24 +101,28 @@ async def _send_and_compare(mesh: Mesh, pipes: list[Pipe]) -> None:
                 headers={"authorization": f"Bearer {WRITE_KEY}"},
             ) as answer:
                 assert answer.status == 202, await answer.text()
-            newest[flight] = delay
+            newest_delays[flight] = delay
             if delay >= 0:  # else the pipe filters it out
-                shown[flight] = delay
+                enriched_delays[flight] = delay
             if number in (EVENTS // 3, EVENTS * 2 // 3):
                 await view.process.kill()
         at_least = format_us(now_us()).decode()
         client = ViewClient(mesh.plan.view_port, session)
-        for at, expected in (("raw", newest), ("normalized", newest), ("enriched", shown)):
-            rows = await _rows(client, f"flights-{at}", at_least)
+        for stage, expected in (
+            ("raw", newest_delays),
+            ("normalized", newest_delays),
+            ("enriched", enriched_delays),
+        ):
+            rows = await _rows(client, f"flights-{stage}", at_least)
             assert {row["flight"]: row["delay"] for row in rows} == expected
             text = str(rows)
-            assert all((secret in text) == (at == "raw") for secret in SECRETS), at
-            assert {row["late"] for row in rows} == ({True, False} if at == "enriched" else {None})
-            _, body, _ = await client.ask(f"/v1/views/flights-{at}/accounts")
+            assert all((secret in text) == (stage == "raw") for secret in SECRETS), stage
+            assert {row["late"] for row in rows} == ({True, False} if stage == "enriched" else {None})
+            _, body, _ = await client.ask(f"/v1/views/flights-{stage}/accounts")
             totals = summed(body["ranges"])
-            filtered = sum(number % 50 < 5 for number in range(EVENTS)) if at == "enriched" else 0
-            assert (totals["read"], totals["no_data"]) == (EVENTS, filtered)
-            assert totals["applied"] == EVENTS - filtered
+            filtered_count = sum(number % 50 < 5 for number in range(EVENTS)) if stage == "enriched" else 0
+            assert (totals["read"], totals["no_data"]) == (EVENTS, filtered_count)
+            assert totals["applied"] == EVENTS - filtered_count
 
 
 async def _rows(client: ViewClient, name: str, at_least: str) -> list[dict[str, Any]]:

@@ -24,22 +24,22 @@ async def test_every_source_with_a_backfill_yields_to_the_latest_stage_and_to_sc
 ) -> None:
     interval = SimpleNamespace(seconds=0.02)
     monkeypatch.setattr(backfill_controller, "FETCH_INTERVAL", interval)
-    paces = BackfillController(CollectSettings(), 4)
+    controller = BackfillController(CollectSettings(), 4)
     with (
-        paces.reading("filling", Backfill(rate=1000)) as filling,
-        paces.reading("live", Backfill(rate=1000)) as live,
+        controller.reading("filling", Backfill(rate=1000)) as filling,
+        controller.reading("live", Backfill(rate=1000)) as live,
     ):
         await filling.turn(1)
-        paces._adjust(readings(normalize=1.5, enrich=4.0, egest=0.2))
+        controller._adjust(readings(normalize=1.5, enrich=4.0, egest=0.2))
         assert filling.rate.late == "enrich"
         assert filling.rate.per_s < 1000 * START
         assert (live.rate.late, live.rate.per_s) == ("", 1000 * START)
-        slow = filling.rate.per_s
-        paces._adjust(readings(normalize=0.5, enrich=0.9))
+        slow_per_s = filling.rate.per_s
+        controller._adjust(readings(normalize=0.5, enrich=0.9))
         assert filling.rate.late == ""
-        assert filling.rate.per_s > slow
+        assert filling.rate.per_s > slow_per_s
         interval.seconds = 0.05
-        paces._adjust(readings(normalize=0.5, enrich=0.9))
+        controller._adjust(readings(normalize=0.5, enrich=0.9))
         assert filling.rate.late == CPU
 
 
@@ -47,9 +47,9 @@ async def test_metrics_have_the_sources_that_are_read() -> None:
     def left_s(pipe: str) -> float | None:
         return REGISTRY.get_sample_value("hifi_collect_source_left_seconds", {"pipe": pipe})
 
-    paces = BackfillController(CollectSettings(), 4)
-    with paces.reading("metered", Backfill()):
-        assert set(paces.reports()) == {"metered"}
+    controller = BackfillController(CollectSettings(), 4)
+    with controller.reading("metered", Backfill()):
+        assert set(controller.reports()) == {"metered"}
         assert left_s("metered") == 0
-    assert paces.reports() == {}
+    assert controller.reports() == {}
     assert left_s("metered") is None

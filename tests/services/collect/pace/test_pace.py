@@ -78,15 +78,15 @@ def test_scarce_cpu_slows_the_backfill_less_than_a_late_stage() -> None:
 
 
 class _Clock:
-    """The time of a test: whoever sleeps advances it."""
+    """The time of a test, which `asyncio.sleep` advances."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 100.0
-        yielding = asyncio.sleep
+        original_sleep = asyncio.sleep
 
         async def sleep(seconds: float) -> None:
             self.now_s += seconds
-            await yielding(0)
+            await original_sleep(0)
 
         monkeypatch.setattr(asyncio, "sleep", sleep)
 
@@ -107,12 +107,12 @@ async def test_all_partitions_of_a_source_share_its_rate(
 
     async def read(records: range) -> None:
         for chunk in pace.chunks(records):
-            for part in pace.slices(chunk):
-                await pace.turn(len(part))
+            for records_slice in pace.slices(chunk):
+                await pace.turn(len(records_slice))
 
-    begun_s = clock.now_s
+    start_s = clock.now_s
     await asyncio.gather(*(read(range(1000)) for _ in range(4)))
-    per_s = 4000 / (clock.now_s - begun_s)
+    per_s = 4000 / (clock.now_s - start_s)
     assert per_s == pytest.approx(1000 * share, rel=0.05)
 
 
@@ -158,7 +158,7 @@ def test_progress_tells_what_remains_and_when_it_ends_over_all_instances() -> No
     assert seconds_left(total | {"remaining": 0}) == 0
 
 
-def _report(late: str) -> SourceReport:
+def _report(late_stage: str) -> SourceReport:
     return SourceReport(
         backfill=True,
         done=2000,
@@ -166,8 +166,8 @@ def _report(late: str) -> SourceReport:
         read_per_s=200,
         arriving_per_s=50,
         limit_per_s=250,
-        late=late,
-        held_bytes=10 if late else 7,
-        held="a slot" if late else "",
-        notice="rows" if late else "",
+        late=late_stage,
+        held_bytes=10 if late_stage else 7,
+        held="a slot" if late_stage else "",
+        notice="rows" if late_stage else "",
     )

@@ -1,4 +1,4 @@
-"""Which events of tables and objects are backfill, and what remains of them."""
+"""The backfill of tables and objects: which events belong to it, and how many remain."""
 
 from hifi.pipe.sources.event import SourceEvent
 from hifi_collect.polled.source_backlog import SourceBacklog
@@ -13,9 +13,9 @@ def event(time_us: int | None) -> SourceEvent:
 
 def flags(backlog: SourceBacklog, times_us: list[int | None], remaining: int | None) -> list[bool]:
     events = [event(time_us) for time_us in times_us]
-    marked = backlog.mark(events, remaining, NOW_US)
+    marked_count = backlog.mark(events, remaining, NOW_US)
     flags = [event.backfill for event in events]
-    assert marked == sum(flags)
+    assert marked_count == sum(flags)
     return flags
 
 

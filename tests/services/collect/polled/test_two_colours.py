@@ -50,7 +50,7 @@ class TwoColours:
         await producer.stop()
 
     async def collect(self, stream: CollectedStream, name: str) -> int:
-        """Start collect of a colour; the port of its health pages."""
+        """Start collect of a colour; returns the port of its health pages."""
         _, port = await stream.start(
             "collect",
             colours=self.control.control,
@@ -61,7 +61,7 @@ class TwoColours:
         return port
 
     async def passed(self) -> dict[str, Counter[str]]:
-        """Colour to how often each event has passed its normalize."""
+        """Colour to the number of passes of each event through its normalize."""
         return {
             name: Counter(
                 fields(record)["ce_id"].decode() for record in await stream.all(stream.topics.normalized)
@@ -70,7 +70,7 @@ class TwoColours:
         }
 
     async def numbers(self) -> set[tuple[str, int]]:
-        """Of the rows that have passed: the field by which a pipe numbers them, and the number."""
+        """The field by which a pipe numbers its rows, and the number, of the rows that have passed."""
         pairs = set()
         for stream in (self.blue, self.green):
             for record in await stream.all(stream.topics.normalized):
@@ -115,7 +115,7 @@ async def two_colours(
 
 
 def add(table: PolledTable, folder: PolledFolder, numbers: range) -> None:
-    """Rows of the table, a hundred of each time so that batches end between rows of equal value, and of an object."""
+    """Add rows to the table, a hundred of each time so that batches end between equal values, and an object."""
     table.add(numbers, "statement_timestamp() + (n / 100) * interval '1 us'")
     lines = b"".join(orjson.dumps({"n": number}, option=orjson.OPT_APPEND_NEWLINE) for number in numbers)
     folder.put(f"{numbers.start}.ndjson", lines)
@@ -133,7 +133,7 @@ async def test_after_a_shift_the_other_colour_goes_on_and_after_a_kill_it_repeat
         ports = {
             name: await colours.collect(stream, name) for name, stream in (("blue", blue), ("green", green))
         }
-        killed = green.processes[0]
+        killed_process = green.processes[0]
         for stream in (blue, green):
             await stream.start("normalize")
         await until(lambda: "not read here but by blue" in str(readyz(ports["green"])[1]))
@@ -144,23 +144,29 @@ async def test_after_a_shift_the_other_colour_goes_on_and_after_a_kill_it_repeat
             await colours.shift("green")
             await green_end.reached(1)
             await colours.until_passed(range(ROWS))
-            passed = await colours.passed()
-            assert set((passed["blue"] + passed["green"]).values()) == {1}, "a shift repeats nothing"
+            pass_counts = await colours.passed()
+            assert set((pass_counts["blue"] + pass_counts["green"]).values()) == {1}, (
+                "a shift repeats nothing"
+            )
 
             await colours.shift("blue")
             await until(lambda: "not read here but by blue" in str(readyz(ports["green"])[1]))
             add(table, folder, range(ROWS, 2 * ROWS))
             await blue_end.reached(await blue_end.count() + ROWS // 3)
-            await blue.kill(killed)
+            await blue.kill(killed_process)
             await colours.shift("green")
             await colours.until_passed(range(2 * ROWS))
 
-        passed = await colours.passed()
-        assert all(set(passes.values()) == {1} for passes in passed.values()), "a colour passes nothing twice"
-        repeated = passed["blue"] & passed["green"]
-        assert len(passed["blue"] + passed["green"]) == 4 * ROWS, "nothing else was read"
+        pass_counts = await colours.passed()
+        assert all(set(counts.values()) == {1} for counts in pass_counts.values()), (
+            "a colour passes nothing twice"
+        )
+        repeated_names = pass_counts["blue"] & pass_counts["green"]
+        assert len(pass_counts["blue"] + pass_counts["green"]) == 4 * ROWS, "nothing else was read"
         for source in ("table", "folder"):
-            repeated_here = [name for name in repeated if (table.name in name) == (source == "table")]
-            assert len(repeated_here) <= MOST_EVENTS, f"more than one batch of the {source} was repeated"
+            repeated_of_source = [
+                name for name in repeated_names if (table.name in name) == (source == "table")
+            ]
+            assert len(repeated_of_source) <= MOST_EVENTS, f"more than one batch of the {source} was repeated"
         log_text = log.read_text()
         assert log_text.count("source-taken-over") == 2 * 4

@@ -1,4 +1,4 @@
-"""What Kafka deletes before collect has read it is told: by a warning, a metric, and an alarm of observe."""
+"""Records that Kafka deletes before collect has read them cause a warning, a metric, and an alarm of observe."""
 
 import asyncio
 import json
@@ -25,12 +25,12 @@ def get(port: int, path: str) -> str:
         return str(answer.read().decode())
 
 
-async def delete_records(stream: CollectedStream, before: int = READ + DELETED) -> None:
+async def delete_records(stream: CollectedStream, end_offset: int = READ + DELETED) -> None:
     """Delete the records before an offset of each partition; -1: all."""
     admin = AIOKafkaAdminClient(bootstrap_servers=stream.kafka)
     await admin.start()
-    places = [TopicPartition(stream.source, number) for number in range(SOURCE_PARTITIONS)]
-    await admin.delete_records(dict.fromkeys(places, RecordsToDelete(before)))
+    partitions = [TopicPartition(stream.source, number) for number in range(SOURCE_PARTITIONS)]
+    await admin.delete_records(dict.fromkeys(partitions, RecordsToDelete(end_offset)))
     await admin.close()
 
 
@@ -48,13 +48,13 @@ async def transaction(stream: CollectedStream, records: int, *, commits: bool) -
 
 async def wait_for_commits(stream: CollectedStream, offset: int) -> None:
     """Wait until collect has committed an offset of every partition of the source."""
-    places = [TopicPartition(stream.source, number) for number in range(SOURCE_PARTITIONS)]
+    partitions = [TopicPartition(stream.source, number) for number in range(SOURCE_PARTITIONS)]
     admin = AIOKafkaAdminClient(bootstrap_servers=stream.kafka)
     await admin.start()
     async with asyncio.timeout(60):
         while True:
             commits = await admin.list_consumer_group_offsets(stream.topics.group("collect.orders"))
-            if {commits[place].offset for place in places if place in commits} == {offset}:
+            if {commits[partition].offset for partition in partitions if partition in commits} == {offset}:
                 break
             await asyncio.sleep(0.1)
     await admin.close()
@@ -81,10 +81,10 @@ async def test_markers_and_aborted_records_that_kafka_deletes_are_no_loss_and_ot
         await delete_records(stream, 14)
         _, admin = await stream.start("collect")
         await stream.read(stream.topics.raw, lambda records: len(records) == SOURCE_PARTITIONS * 4)
-        lost = float(SOURCE_PARTITIONS * 3)
-        assert f'hifi_collect_deleted_records_total{{pipe="orders"}} {lost}' in get(admin, "/metrics")
-        where = f"source of orders: deleted records of {stream.source}[0]"
-        assert "the offsets 11 to 13" in readyz(admin)[1]["warnings"][where]
+        lost_records = float(SOURCE_PARTITIONS * 3)
+        assert f'hifi_collect_deleted_records_total{{pipe="orders"}} {lost_records}' in get(admin, "/metrics")
+        warning_key = f"source of orders: deleted records of {stream.source}[0]"
+        assert "the offsets 11 to 13" in readyz(admin)[1]["warnings"][warning_key]
 
 
 async def test_deleted_records_are_told_with_their_offsets_and_the_rest_is_read(
@@ -101,19 +101,19 @@ async def test_deleted_records_are_told_with_their_offsets_and_the_rest_is_read(
         port = free_port()
         await stream.start("observe", observe_port=port)
         _, admin = await stream.start("collect")
-        left = RECORDS - SOURCE_PARTITIONS * (READ + DELETED)
-        await stream.read(stream.topics.raw, lambda records: len(records) == left)
+        remaining = RECORDS - SOURCE_PARTITIONS * (READ + DELETED)
+        await stream.read(stream.topics.raw, lambda records: len(records) == remaining)
 
         warnings = readyz(admin)[1]["warnings"]
         for number in range(SOURCE_PARTITIONS):
-            where = f"source of orders: deleted records of {stream.source}[{number}]"
-            assert f"the offsets {READ} to {READ + DELETED - 1}" in warnings[where]
-        lost = float(SOURCE_PARTITIONS * DELETED)
-        assert f'hifi_collect_deleted_records_total{{pipe="orders"}} {lost}' in get(admin, "/metrics")
+            warning_key = f"source of orders: deleted records of {stream.source}[{number}]"
+            assert f"the offsets {READ} to {READ + DELETED - 1}" in warnings[warning_key]
+        lost_records = float(SOURCE_PARTITIONS * DELETED)
+        assert f'hifi_collect_deleted_records_total{{pipe="orders"}} {lost_records}' in get(admin, "/metrics")
 
         def alarms() -> list[dict[str, Any]]:
-            active: list[dict[str, Any]] = json.loads(get(port, "/api/v1/alarms"))["active"]
-            return [alarm for alarm in active if alarm["kind"] == "source-deleted"]
+            active_alarms: list[dict[str, Any]] = json.loads(get(port, "/api/v1/alarms"))["active"]
+            return [alarm for alarm in active_alarms if alarm["kind"] == "source-deleted"]
 
         await until(lambda: len(alarms()) == SOURCE_PARTITIONS)
         assert {alarm["pipe"] for alarm in alarms()} == {"orders"}

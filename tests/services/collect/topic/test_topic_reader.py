@@ -17,7 +17,7 @@ from hifi_collect.topic.topic_reader import KafkaTopicReader, _PartitionState
 
 
 class Reader(KafkaTopicReader):
-    """Reads no topic: makes events of the records that it is given."""
+    """A reader without a topic, which makes events of the records of a test."""
 
     def __init__(self, failures: dict[int, int]) -> None:
         self._pipe, self._cluster = "orders", "cluster"
@@ -56,8 +56,8 @@ async def test_a_record_on_which_the_reader_fails_again_is_refused_alone_with_it
     assert parse_refusal(headers[REFUSED]).reason == "collect-failed"
     assert "KeyError" in parse_refusal(headers[REFUSED]).detail
     assert source_events[500].data == b"{}"
-    too_large, *_ = await events(Reader({0: 99}))
-    assert (dict(too_large.headers)["ce_id"], too_large.data) == (b"cluster/t/1/0", None)
+    large_event, *_ = await events(Reader({0: 99}))
+    assert (dict(large_event.headers)["ce_id"], large_event.data) == (b"cluster/t/1/0", None)
 
 
 async def test_a_record_on_which_the_reader_fails_once_is_prepared_again_and_read() -> None:
@@ -68,15 +68,15 @@ async def test_a_record_on_which_the_reader_fails_once_is_prepared_again_and_rea
 
 
 class Written(KafkaTopicReader):
-    """Writes to lists: batches of positions with the source partition, and what is remembered."""
+    """A reader that writes to lists: batches of positions with the source partition, and remembered events."""
 
-    def __init__(self, events: list[SourceEvent], following: TopicEvents) -> None:
-        self.told: list[Any] = []
-        self._made = events
+    def __init__(self, events: list[SourceEvent], topic_events: TopicEvents) -> None:
+        self.written_batches: list[Any] = []
+        self._source_events = events
         source: Any = None
         self._pipe, self._source = "orders", source
         self._work_lock = asyncio.Lock()
-        self._topic_events = following
+        self._topic_events = topic_events
         revision = SimpleNamespace(pipe=SimpleNamespace(source=None))
         self._registry: Any = SimpleNamespace(get=lambda _: revision)
         self._writer: Any = SimpleNamespace(begin=self.begin)
@@ -84,21 +84,21 @@ class Written(KafkaTopicReader):
         self._deleted: Any = SimpleNamespace(report=lambda *_: None)
         self._states = WeakKeyDictionary()
 
-    async def begin(self, _: Any, events: Any, at: Any, source: bytes, *__: Any, **___: Any) -> Any:
-        self.told.append((source, [event.position for event in events], set(at)))
-        done = asyncio.get_running_loop().create_future()
-        done.set_result(None)
-        return done
+    async def begin(self, _: Any, events: Any, times_us: Any, source: bytes, *__: Any, **___: Any) -> Any:
+        self.written_batches.append((source, [event.position for event in events], set(times_us)))
+        written = asyncio.get_running_loop().create_future()
+        written.set_result(None)
+        return written
 
     async def _prepare(self, *_: Any) -> None:
         pass
 
     async def _events(self, *_: Any) -> list[SourceEvent]:
-        return self._made
+        return self._source_events
 
-    async def _keep_times(self, _: Any, state: Any, batch: Any, accepted_us: int) -> None:
-        if state.times.at(batch[-1].offset) is None:
-            state.times.extend(batch[-1].offset + 1, accepted_us)
+    async def _keep_times(self, _: Any, partition_state: Any, batch: Any, accepted_us: int) -> None:
+        if partition_state.times.at(batch[-1].offset) is None:
+            partition_state.times.extend(batch[-1].offset + 1, accepted_us)
 
     def _end_offset(self, _: Any) -> int:
         return 0
@@ -107,7 +107,7 @@ class Written(KafkaTopicReader):
 class Following(TopicEvents):
     def __init__(self) -> None:
         self.remembered: list[int] = []
-        self.written = 0
+        self.writes = 0
 
     def event_reader(self, cluster: str) -> Any:
         raise NotImplementedError
@@ -120,36 +120,36 @@ class Following(TopicEvents):
 
     async def following(self, _: Any, event: SourceEvent) -> Any:
         assert self.remembered == list(range(event.position))
-        return [("swept/1", [made(1), made(2)]), ("swept/5", [made(0)])]
+        return [("swept/1", [source_event(1), source_event(2)]), ("swept/5", [source_event(0)])]
 
     async def following_written(self) -> None:
-        self.written += 1
+        self.writes += 1
 
 
-def made(position: int) -> SourceEvent:
+def source_event(position: int) -> SourceEvent:
     return SourceEvent(position, b"k", b"{}", [], None)
 
 
 async def test_what_follows_a_record_is_written_after_all_before_it_and_before_all_after_it() -> None:
-    events = [made(position) for position in range(6)]
+    events = [source_event(position) for position in range(6)]
     events[2].skipped = events[2].followed = True
     events[5].skipped = True
-    following = Following()
-    reader = Written(events, following)
+    topic_events = Following()
+    reader = Written(events, topic_events)
     assigned = AssignedPartition(TopicPartition("t", 0))
     reader._states[assigned] = _PartitionState(assigned, b"kafka/c/t/i/0", 60.0)
-    batch: Any = [SimpleNamespace(offset=at, timestamp=now_us() // 1000) for at in range(6)]
-    for at in range(6):
-        assigned.offsets.start(at)
+    batch: Any = [SimpleNamespace(offset=offset, timestamp=now_us() // 1000) for offset in range(6)]
+    for offset in range(6):
+        assigned.offsets.start(offset)
     await reader._handle(assigned, batch)
     await assigned.outputs_acknowledged()
-    written = [(source, positions) for source, positions, _ in reader.told]
-    assert written == [
+    batches = [(source, positions) for source, positions, _ in reader.written_batches]
+    assert batches == [
         (b"kafka/c/t/i/0", [0, 1]),
         (b"kafka/c/t/i/0/swept/1", [1, 2]),
         (b"kafka/c/t/i/0/swept/5", [0]),
         (b"kafka/c/t/i/0", [3, 4]),
     ]
-    assert following.remembered == list(range(6))
-    assert following.written == 1
+    assert topic_events.remembered == list(range(6))
+    assert topic_events.writes == 1
     assert assigned.offsets.committable == 6

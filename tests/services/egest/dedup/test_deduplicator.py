@@ -32,8 +32,8 @@ class Owner:
     position: int
     floor: int
     offsets: OffsetTracker = field(default_factory=OffsetTracker)
-    owed: dict[int, set[bytes]] = field(default_factory=dict)
-    sending: list[tuple[int, bytes, int]] = field(default_factory=list)
+    open_destinations: dict[int, set[bytes]] = field(default_factory=dict)
+    in_flight: list[tuple[int, bytes, int]] = field(default_factory=list)
 
 
 class Mesh(RuleBasedStateMachine):
@@ -46,8 +46,8 @@ class Mesh(RuleBasedStateMachine):
         self.cursor = 0
         self.receipts: list[Receipt] = []
         self.committed: tuple[int, str] | None = None
-        self.sent: Counter[tuple[int, bytes]] = Counter()
-        self.allowed: Counter[tuple[int, bytes]] = Counter()
+        self.send_counts: Counter[tuple[int, bytes]] = Counter()
+        self.allowed_counts: Counter[tuple[int, bytes]] = Counter()
         self.zombies: list[tuple[int, bytes, int]] = []
         self.taken_over()
 
@@ -56,20 +56,20 @@ class Mesh(RuleBasedStateMachine):
         metadata = CommitMetadata.parse(text) or CommitMetadata()
         index = OutcomeIndex()
         start = metadata.floors.get(FLOOR, 0)
-        written = self.receipts[start:]
-        for receipt in written:
+        receipts = self.receipts[start:]
+        for receipt in receipts:
             index.add(receipt.offset, receipt.destination)
         deduplicator = Deduplicator(metadata, index, window=-1)  # so that the offsets have to do it
-        for receipt in written:
+        for receipt in receipts:
             if receipt.offset < offset:
                 deduplicator.remember(b"%d" % receipt.seq)
         self.owner = Owner(deduplicator, index, offset, len(self.receipts))
 
-    @rule(new=st.integers(0, 4), back=st.sampled_from([0, 0, 1, 3, 20]))
-    def enrich(self, new: int, back: int) -> None:
+    @rule(new_count=st.integers(0, 4), back_count=st.sampled_from([0, 0, 1, 3, 20]))
+    def enrich(self, new_count: int, back_count: int) -> None:
         """New events come, and perhaps enrich dies and goes on from an older commit."""
-        self.raw.extend(range(len(self.raw), len(self.raw) + new))
-        self.cursor = max(0, self.cursor - back)
+        self.raw.extend(range(len(self.raw), len(self.raw) + new_count))
+        self.cursor = max(0, self.cursor - back_count)
         self.enriched += [
             (log_offset, self.raw[log_offset]) for log_offset in range(self.cursor, len(self.raw))
         ]
@@ -92,27 +92,27 @@ class Mesh(RuleBasedStateMachine):
             if owner.deduplicator.check(offset, b"%d" % seq, "raw", log_offset, seq) is CopyCheck.COPY:
                 owner.offsets.finish(offset)
                 continue
-            owed = {name for name in DESTINATIONS if not owner.index.has(offset, name)}
-            owner.owed[offset] = owed
-            if not owed:
+            open_destinations = {name for name in DESTINATIONS if not owner.index.has(offset, name)}
+            owner.open_destinations[offset] = open_destinations
+            if not open_destinations:
                 owner.offsets.finish(offset)
-            for name in sorted(owed):
-                self.sent[seq, name] += 1
-                owner.sending.append((offset, name, seq))
+            for name in sorted(open_destinations):
+                self.send_counts[seq, name] += 1
+                owner.in_flight.append((offset, name, seq))
 
-    @precondition(lambda self: self.owner.sending)
-    @rule(picks=st.lists(st.integers(0, 1000), min_size=1, max_size=4))
-    def receipts_acknowledged(self, picks: list[int]) -> None:
-        for pick in picks:
-            if self.owner.sending:
-                self.acknowledge(pick % len(self.owner.sending))
+    @precondition(lambda self: self.owner.in_flight)
+    @rule(indexes=st.lists(st.integers(0, 1000), min_size=1, max_size=4))
+    def receipts_acknowledged(self, indexes: list[int]) -> None:
+        for index in indexes:
+            if self.owner.in_flight:
+                self.acknowledge(index % len(self.owner.in_flight))
 
-    def acknowledge(self, at: int) -> None:
+    def acknowledge(self, index: int) -> None:
         owner = self.owner
-        offset, name, seq = owner.sending.pop(at)
+        offset, name, seq = owner.in_flight.pop(index)
         self.receipts.append(Receipt(offset, name, seq))
-        owner.owed[offset].discard(name)
-        if not owner.owed[offset]:
+        owner.open_destinations[offset].discard(name)
+        if not owner.open_destinations[offset]:
             owner.offsets.finish(offset)
 
     @rule()
@@ -123,31 +123,31 @@ class Mesh(RuleBasedStateMachine):
 
     @rule()
     def egest_dies(self) -> None:
-        for offset, name, seq in self.owner.sending:
-            self.allowed[seq, name] += 1
+        for offset, name, seq in self.owner.in_flight:
+            self.allowed_counts[seq, name] += 1
             self.zombies.append((offset, name, seq))
         self.taken_over()
 
     @precondition(lambda self: self.zombies)
     @rule()
     def zombie_writes_its_receipt(self) -> None:
-        """It was sending when it was frozen; the receipt comes after the takeover read the receipts."""
+        """A frozen owner writes the receipt of a delivery after the takeover read the receipts."""
         offset, name, seq = self.zombies.pop(0)
         self.receipts.append(Receipt(offset, name, seq))
 
     @invariant()
     def sent_again_only_without_a_receipt(self) -> None:
-        for delivery, count in self.sent.items():
-            assert count <= 1 + self.allowed[delivery], delivery
+        for delivery, count in self.send_counts.items():
+            assert count <= 1 + self.allowed_counts[delivery], delivery
 
     def teardown(self) -> None:
         """In the end everything is read and finished, and nothing was left out."""
         self.taken_over()
         self.read(len(self.enriched), snapshot=False)
-        while self.owner.sending:
+        while self.owner.in_flight:
             self.acknowledge(0)
-        delivered = {(receipt.seq, receipt.destination) for receipt in self.receipts}
-        assert delivered == {(seq, name) for seq in self.raw for name in DESTINATIONS}
+        deliveries = {(receipt.seq, receipt.destination) for receipt in self.receipts}
+        assert deliveries == {(seq, name) for seq in self.raw for name in DESTINATIONS}
 
 
 TestMesh = Mesh.TestCase

@@ -46,12 +46,12 @@ async def a_moment(_: ReceivedRequest) -> bytes:
 
 
 async def paced(
-    stream: EgestStream, partitions: int, per_second: int, seconds: float, sent: list[str]
+    stream: EgestStream, partitions: int, per_second: int, seconds: float, sent_ids: list[str]
 ) -> None:
-    began_s = time.monotonic()
+    start_s = time.monotonic()
     for count in range(int(per_second * seconds)):
-        await asyncio.sleep(max(0.0, began_s + count / per_second - time.monotonic()))
-        sent += await stream.send(1, partition=count % partitions, key=f"k{count % 20}")
+        await asyncio.sleep(max(0.0, start_s + count / per_second - time.monotonic()))
+        sent_ids += await stream.send(1, partition=count % partitions, key=f"k{count % 20}")
 
 
 @pytest.mark.more
@@ -60,24 +60,24 @@ async def test_instances_come_and_go_and_each_event_arrives_once_and_in_order(ka
     await stream.create()
     async with destination(a_moment) as receiver:
         await stream.publish(pipe(receiver.url))
-        sent: list[str] = []
-        first = await RunningEgest(stream).start()
-        load = asyncio.create_task(paced(stream, 4, 150, 4, sent))
-        await until(lambda: len(sent) > 100)
-        second = await RunningEgest(stream).start()
-        await until(lambda: len(sent) > 250)
-        await first.stop()
-        await until(lambda: len(sent) > 400)
-        third = await RunningEgest(stream).start()
-        await second.stop()
+        sent_ids: list[str] = []
+        first_egest = await RunningEgest(stream).start()
+        load = asyncio.create_task(paced(stream, 4, 150, 4, sent_ids))
+        await until(lambda: len(sent_ids) > 100)
+        second_egest = await RunningEgest(stream).start()
+        await until(lambda: len(sent_ids) > 250)
+        await first_egest.stop()
+        await until(lambda: len(sent_ids) > 400)
+        third_egest = await RunningEgest(stream).start()
+        await second_egest.stop()
         await load
-        receipts = await stream.receipts(len(sent))
-        await third.stop()
-    assert Counter(receiver.ids) == Counter(sent)
-    assert outcomes(receipts) == ["delivered"] * len(sent)
+        receipts = await stream.receipts(len(sent_ids))
+        await third_egest.stop()
+    assert Counter(receiver.ids) == Counter(sent_ids)
+    assert outcomes(receipts) == ["delivered"] * len(sent_ids)
     for key in range(20):
-        of_key = [int(event_id) for event_id in receiver.ids if int(event_id) % 20 == key]
-        assert of_key == sorted(of_key)
+        ids_of_key = [int(event_id) for event_id in receiver.ids if int(event_id) % 20 == key]
+        assert ids_of_key == sorted(ids_of_key)
     await stream.producer.stop()
 
 
@@ -97,7 +97,7 @@ async def test_what_has_its_receipt_is_not_sent_again_though_it_was_never_commit
             receipts = await stream.receipts(65)
         assert Counter(receiver.ids) == Counter(str(number) for number in range(65))
         assert len(receipts) == 65
-        assert [at.offset for at in (await stream.committed()).values()] == [65]
+        assert [commit.offset for commit in (await stream.committed()).values()] == [65]
 
 
 # Faster: test_what_has_its_receipt_is_not_sent_again_though_it_was_never_committed; `make chaos-quick`
@@ -109,28 +109,28 @@ async def test_a_kill_in_mid_run_loses_nothing_and_repeats_only_what_had_no_rece
     async with destination(a_moment) as receiver:
         await stream.publish(pipe(receiver.url, concurrency=4))
         with process(stream, tmp_path / "log", session_timeout_s=6) as egest:
-            sent: list[str] = []
-            load = asyncio.create_task(paced(stream, 1, 200, 4, sent))
+            sent_ids: list[str] = []
+            load = asyncio.create_task(paced(stream, 1, 200, 4, sent_ids))
             await until(lambda: len(receiver.ids) > 100)
             egest.stop(signal.SIGKILL)
-        on_record = {texts(record)[SEQ] for record in await stream.read(stream.topics.receipts)}
-        numbers = {str(int(seq.split(":")[1])) for seq in on_record}
+        recorded_seqs = {texts(record)[SEQ] for record in await stream.read(stream.topics.receipts)}
+        recorded_ids = {str(int(seq.split(":")[1])) for seq in recorded_seqs}
         async with running_egest(stream, session_timeout_s=6):
             await load
-            await until(lambda: set(receiver.ids) == set(sent))
-    twice = {event_id for event_id, count in Counter(receiver.ids).items() if count > 1}
-    assert twice.isdisjoint(numbers)
+            await until(lambda: set(receiver.ids) == set(sent_ids))
+    repeated_ids = {event_id for event_id, count in Counter(receiver.ids).items() if count > 1}
+    assert repeated_ids.isdisjoint(recorded_ids)
     # The requests under way, and the receipts that had not been acknowledged yet: a turn or two of the loop.
-    assert len(twice) <= 4 + 40
+    assert len(repeated_ids) <= 4 + 40
 
 
 async def test_answers_that_came_while_it_was_frozen_are_read_before_they_are_called_late(
     stream: EgestStream, tmp_path: Path
 ) -> None:
-    came = asyncio.Event()
+    answers_released = asyncio.Event()
 
     async def when_it_is_frozen(_: ReceivedRequest) -> bytes:
-        await came.wait()
+        await answers_released.wait()
         return OK
 
     async with destination(when_it_is_frozen) as receiver:
@@ -141,7 +141,7 @@ async def test_answers_that_came_while_it_was_frozen_are_read_before_they_are_ca
             await until(lambda: len(receiver.ids) == 20)
             egest.send(signal.SIGSTOP)
             late_s = time.monotonic() + 2.2
-            came.set()
+            answers_released.set()
             await until(lambda: time.monotonic() > late_s)
             egest.send(signal.SIGCONT)
             receipts = await stream.receipts(20)
@@ -157,25 +157,25 @@ async def test_a_frozen_instance_sends_nothing_once_its_partitions_are_anothers(
     async with destination(a_moment) as receiver:
         await stream.publish(pipe(receiver.url, concurrency=2))
         with process(stream, tmp_path / "log", session_timeout_s=6, instance="frozen") as egest:
-            sent: list[str] = []
-            load = asyncio.create_task(paced(stream, 1, 100, 9, sent))
+            sent_ids: list[str] = []
+            load = asyncio.create_task(paced(stream, 1, 100, 9, sent_ids))
             await until(lambda: len(receiver.ids) > 50)
             egest.send(signal.SIGSTOP)
-            at_freeze = len(receiver.requests)
+            requests_at_freeze = len(receiver.requests)
             async with running_egest(stream, session_timeout_s=6):
-                await until(lambda: len(receiver.requests) > at_freeze + 100)
+                await until(lambda: len(receiver.requests) > requests_at_freeze + 100)
                 egest.send(signal.SIGCONT)
                 await load
-                await until(lambda: set(receiver.ids) == set(sent))
+                await until(lambda: set(receiver.ids) == set(sent_ids))
             assert egest.stop() == 0
-    twice = [event_id for event_id, count in Counter(receiver.ids).items() if count > 1]
-    assert len(twice) <= 2 + 40, "what was under way when it froze, and what had no receipt yet"
+    repeated_ids = [event_id for event_id, count in Counter(receiver.ids).items() if count > 1]
+    assert len(repeated_ids) <= 2 + 40, "what was under way when it froze, and what had no receipt yet"
 
 
 async def test_copies_are_dropped_also_after_a_restart(
     stream: EgestStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the rank alone, which travels in the commit's metadata: however many receipts ago the first ones came."""
+    """The rank in the commit's metadata is enough to drop them, however old their first receipts are."""
     monkeypatch.setattr(Deduplicator, "remember", lambda *_: None)
     records = [stream.record() for _ in range(10)]
     async with destination() as receiver:
@@ -191,7 +191,7 @@ async def test_copies_are_dropped_also_after_a_restart(
             receipts = await stream.receipts(12)
     assert Counter(receiver.ids) == Counter(str(number) for number in range(12))
     assert outcomes(receipts) == ["delivered"] * 12
-    assert [at.offset for at in (await stream.committed()).values()] == [10 + 6 + 9 + 11]
+    assert [commit.offset for commit in (await stream.committed()).values()] == [10 + 6 + 9 + 11]
 
 
 async def test_copies_on_retry_out_are_dropped_and_further_passes_are_not(stream: EgestStream) -> None:
@@ -207,11 +207,15 @@ async def test_copies_on_retry_out_are_dropped_and_further_passes_are_not(stream
     topic = stream.topics.retry_out
     async with destination() as receiver:
         async with running_egest(stream, pipe(receiver.url)):
-            first = [retried(first_record, 1, "200ms", 5), retried(second_record, 1, "200ms", 6)]
-            await stream.producer.send_and_wait(topic, 0, [*first, *first, retried(first_record, 1, "1s", 0)])
+            retried_records = [retried(first_record, 1, "200ms", 5), retried(second_record, 1, "200ms", 6)]
+            await stream.producer.send_and_wait(
+                topic, 0, [*retried_records, *retried_records, retried(first_record, 1, "1s", 0)]
+            )
             await stream.receipts(2)
         async with running_egest(stream):
-            await stream.producer.send_and_wait(topic, 0, [*first, retried(first_record, 2, "1s", 1)])
+            await stream.producer.send_and_wait(
+                topic, 0, [*retried_records, retried(first_record, 2, "1s", 1)]
+            )
             receipts = await stream.receipts(3)
     assert Counter(receiver.ids) == {"0": 2, "1": 1}
     assert sorted(receipt[PASS] for receipt in receipts) == ["1", "1", "2"]
@@ -219,7 +223,7 @@ async def test_copies_on_retry_out_are_dropped_and_further_passes_are_not(stream
 
 async def test_a_replayed_event_is_delivered_again_once_for_each_replay(stream: EgestStream) -> None:
     record = stream.record()
-    newer = stream.record()
+    newer_record = stream.record()
 
     def replayed(times: int, service: bytes = b"enrich", raw: int = 0) -> Record:
         changes = {REPLAY: b"%d" % times, SERVICE: service, RAW: b"%d" % raw}
@@ -228,7 +232,7 @@ async def test_a_replayed_event_is_delivered_again_once_for_each_replay(stream: 
     async with destination() as receiver, running_egest(stream, pipe(receiver.url)):
         await stream.enriched(
             record,
-            newer,
+            newer_record,
             replayed(1),
             replayed(1),
             replayed(2),
@@ -236,9 +240,9 @@ async def test_a_replayed_event_is_delivered_again_once_for_each_replay(stream: 
             replayed(5, b"retrier"),
         )
         await stream.receipts(6)
-        # What came to normalize again has a new place in raw, by which its copies are told as all others'.
-        again = replayed(3, b"normalize", raw=next(stream.raw[0]))
-        await stream.enriched(again, again, stream.record())
+        # An event that came to normalize again has a new offset in raw, which identifies its copies.
+        repeated_record = replayed(3, b"normalize", raw=next(stream.raw[0]))
+        await stream.enriched(repeated_record, repeated_record, stream.record())
         receipts = await stream.receipts(8)
     assert Counter(receiver.ids) == {"0": 6, "1": 1, "2": 1}
     assert sorted(receipt.get(REPLAY, "") for receipt in receipts) == ["", "", "", "1", "2", "3", "4", "5"]
@@ -257,9 +261,9 @@ async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: Eg
         async with running_egest(stream):
             receipts = await stream.receipts(2)
     assert receiver.ids == ["1"]
-    by_seq = {receipt[SEQ][-1]: receipt for receipt in receipts}
-    assert (by_seq["0"][OUTCOME], by_seq["0"][REASON]) == ("retry", "timeout")
-    assert by_seq["1"][OUTCOME] == "delivered"
+    receipts_by_seq = {receipt[SEQ][-1]: receipt for receipt in receipts}
+    assert (receipts_by_seq["0"][OUTCOME], receipts_by_seq["0"][REASON]) == ("retry", "timeout")
+    assert receipts_by_seq["1"][OUTCOME] == "delivered"
 
 
 async def test_a_partition_that_was_quiet_for_long_is_taken_over_without_reading_all_receipts_since(
@@ -309,21 +313,21 @@ async def test_nothing_is_sent_or_handed_over_without_the_lease(
 async def test_a_partition_that_is_given_up_at_once_is_given_up_quickly(
     stream: EgestStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its new owner was still reading what the last one had done."""
-    reading = asyncio.Event()
-    read = OutcomeReader.read
+    """The new owner was still reading the outcomes of the last one."""
+    reading_started = asyncio.Event()
+    original_read = OutcomeReader.read
 
     async def slowly(*arguments: Any) -> RecordedOutcomes:
-        reading.set()
+        reading_started.set()
         await asyncio.sleep(1)
-        return await read(*arguments)
+        return await original_read(*arguments)
 
     monkeypatch.setattr(OutcomeReader, "read", slowly)
     async with destination() as receiver:
         await stream.publish(pipe(receiver.url))
         service = await RunningEgest(stream).start()
         await stream.send(5)
-        await reading.wait()
+        await reading_started.wait()
         async with asyncio.timeout(10):
             await service.stop()
         assert receiver.requests == []
@@ -352,10 +356,10 @@ async def test_draining_records_what_runs_and_leaves_the_rest(stream: EgestStrea
         service = await RunningEgest(stream).start()
         await stream.send(10)
         await until(lambda: len(receiver.requests) == 2)
-        stopping = asyncio.create_task(service.stop())
+        stop_task = asyncio.create_task(service.stop())
         await until(lambda: service.service.health.state == "draining")
         gate.set()
-        await stopping
+        await stop_task
         receipts = await stream.receipts(2)
         assert len(receiver.requests) == 2, "nothing new was begun"
         assert len(receipts) == 2

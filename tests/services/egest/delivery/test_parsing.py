@@ -1,4 +1,4 @@
-"""Records are parsed into events with all that their deliveries need; others are told apart."""
+"""Records are parsed into events with all that their deliveries need; other records are recognised as such."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ from hifi_egest.delivery.parsing import InvalidRecord, parse
 SEQ = seq_text(EPOCH, 7)
 
 
-def parsed(source: str, *more: tuple[str, bytes], drop: str = "") -> Any:
+def parsed(source: str, *extra_fields: tuple[str, bytes], drop: str = "") -> Any:
     values = {
         **dict(attributes(7)),
         PIPE: b"flights",
@@ -49,11 +49,11 @@ def parsed(source: str, *more: tuple[str, bytes], drop: str = "") -> Any:
         IN: b"6",
         RAW: b"11",
         TO: b"a,b,a",
-        **dict(more),
+        **dict(extra_fields),
     }
     values.pop(drop, None)
-    kept = tuple(packed(values))
-    record = ConsumerRecord(source, 0, 9, 0, 0, b"k", b"{}", None, 0, 2, kept)
+    headers = tuple(packed(values))
+    record = ConsumerRecord(source, 0, 9, 0, 0, b"k", b"{}", None, 0, 2, headers)
     partition = SourcePartition(
         AssignedPartition(TopicPartition(source, 0)), source, InFlightBudget(10, 10**6)
     )
@@ -107,12 +107,16 @@ def test_a_retry_continues_the_counts_of_its_delivery() -> None:
 def test_a_replay_at_enrich_is_identified_by_its_key_alone() -> None:
     delivery = parsed(ENRICHED, (REPLAY, b"1"), (SERVICE, b"enrich"))
     assert (delivery.key, delivery.log) == (SEQ + b"~1", None)
-    again = parsed(ENRICHED, (REPLAY, b"1"), (SERVICE, b"normalize"))
-    assert (again.key, again.log, again.log_offset) == (SEQ + b"~1", "raw", 11)
+    normalize_delivery = parsed(ENRICHED, (REPLAY, b"1"), (SERVICE, b"normalize"))
+    assert (normalize_delivery.key, normalize_delivery.log, normalize_delivery.log_offset) == (
+        SEQ + b"~1",
+        "raw",
+        11,
+    )
 
 
-@pytest.mark.parametrize("missing", [SEQ_FIELD, TO, ACCEPTED, REVISION_OFFSET, IN])
-def test_a_record_without_a_field_of_hifi_is_invalid(missing: str) -> None:
-    delivery = parsed(ENRICHED, drop=missing)
+@pytest.mark.parametrize("missing_field", [SEQ_FIELD, TO, ACCEPTED, REVISION_OFFSET, IN])
+def test_a_record_without_a_field_of_hifi_is_invalid(missing_field: str) -> None:
+    delivery = parsed(ENRICHED, drop=missing_field)
     assert isinstance(delivery, InvalidRecord)
     assert delivery.error.reason == "not-an-event"

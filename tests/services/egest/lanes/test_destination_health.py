@@ -1,4 +1,4 @@
-"""What follows a failed request is decided without I/O: who is at fault, what is sent again, what is handed over."""
+"""Decisions after a failed request, without I/O: who is at fault, what is sent again, what is handed over."""
 
 from typing import Any
 
@@ -22,26 +22,26 @@ from hifi_egest.policy.streak import HOLD_S
 TOPICS = Topics("s")
 
 
-def request(deliveries: int = 1, permit: Permit = Permit.NORMAL) -> OutboundRequest:
+def request(count: int = 1, permit: Permit = Permit.NORMAL) -> OutboundRequest:
     partition = SourcePartition(
         AssignedPartition(TopicPartition(TOPICS.enriched, 0)), "enriched", InFlightBudget(100, 10**6)
     )
-    offered = []
-    for offset in range(deliveries):
+    deliveries = []
+    for offset in range(count):
         record: Any = ConsumerRecord(
             TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, tuple(attributes(offset))
         )
-        offered.append(Delivery(EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5), b"d"))
+        deliveries.append(Delivery(EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5), b"d"))
     lease: Any = None
-    outbound_request = OutboundRequest(offered, [b"k"], lease)
+    outbound_request = OutboundRequest(deliveries, [b"k"], lease)
     outbound_request.permit = permit
     outbound_request.count_attempt(0.0, now_us())
     return outbound_request
 
 
-def health(**declared: Any) -> DestinationHealth:
-    declared.setdefault("retry", {"local_attempts": 1})
-    destination = pipe("http://127.0.0.1:1", **declared).destinations[0]
+def health(**options: Any) -> DestinationHealth:
+    options.setdefault("retry", {"local_attempts": 1})
+    destination = pipe("http://127.0.0.1:1", **options).destinations[0]
     return DestinationHealth("flights", destination, TOPICS.tiers, 10.0)
 
 
@@ -80,7 +80,7 @@ def test_the_failure_that_opens_the_breaker_hands_over_what_waits() -> None:
 
 
 def test_a_refused_batch_is_sent_again_as_two_halves() -> None:
-    decision = fails(health(batch={"size": 10}), Answer(422), deliveries=5)
+    decision = fails(health(batch={"size": 10}), Answer(422), count=5)
     assert decision.resend is not None
     assert [len(decision.resend.deliveries), len(decision.resend.followed_by.deliveries)] == [2, 3]
     assert decision.conclusions == []
@@ -111,8 +111,8 @@ def test_a_long_pause_hands_over_what_waits_and_a_short_one_does_not() -> None:
 
 def test_a_pause_ends_after_the_declared_time_whatever_the_destination_asked_for() -> None:
     year_s = 31_536_000.0
-    for declared, most_s in (({}, 3600.0), ({"max_pause": "1m"}, 60.0)):
-        destination_health = health(retry={"local_attempts": 1, **declared})
+    for retry_options, most_s in (({}, 3600.0), ({"max_pause": "1m"}, 60.0)):
+        destination_health = health(retry={"local_attempts": 1, **retry_options})
         decision = fails(destination_health, Answer(503, year_s))
         assert decision.hand_over_waiting
         assert destination_health.paused_until_s == 1.0 + most_s
@@ -130,9 +130,9 @@ def test_a_delivery_does_not_wait_beyond_its_age_for_a_pause() -> None:
     (delivery,) = request().deliveries
     deferral = destination_health.deferral(2.0)
     assert deferral is not None
-    waits = destination_health.without_request(delivery, deferral, 2.0)
-    assert isinstance(waits, RetryLater)
-    assert max(waits.tier.delay_s, waits.wait_s or 0) <= 60
+    outcome = destination_health.without_request(delivery, deferral, 2.0)
+    assert isinstance(outcome, RetryLater)
+    assert max(outcome.tier.delay_s, outcome.wait_s or 0) <= 60
     delivery.started_us -= 61 * 1_000_000
     assert isinstance(destination_health.without_request(delivery, deferral, 2.0), DeadLettered)
 

@@ -35,7 +35,7 @@ class Beating:
 
 
 class FakeRecorder:
-    """Keeps what the lane decided."""
+    """Keeps the outcomes that the lane decided."""
 
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
@@ -49,9 +49,9 @@ def recorder() -> FakeRecorder:
     return FakeRecorder()
 
 
-def lane(url: str, recorder: FakeRecorder, **declared: Any) -> Lane:
+def lane(url: str, recorder: FakeRecorder, **options: Any) -> Lane:
     settings = EgestSettings(kafka="127.0.0.1:1", stream="s")
-    tools = LaneResources(
+    resources = LaneResources(
         settings,
         TOPICS.tiers,
         recorder,  # type: ignore[arg-type]
@@ -63,10 +63,10 @@ def lane(url: str, recorder: FakeRecorder, **declared: Any) -> Lane:
         lambda: False,
         lambda: "",
     )
-    return Lane("flights", pipe(url, **declared).destinations[0], tools, 1.0)
+    return Lane("flights", pipe(url, **options).destinations[0], resources, 1.0)
 
 
-def offered(offset: int = 0) -> EventRecord:
+def event_record(offset: int = 0) -> EventRecord:
     assigned = AssignedPartition(TopicPartition(TOPICS.enriched, 0))
     partition = SourcePartition(assigned, "enriched", InFlightBudget(100, 10**6))
     headers = tuple(attributes(offset))
@@ -89,7 +89,7 @@ async def test_a_refusal_that_comes_while_the_destination_is_declared_anew_gets_
 
     async with destination(refuses) as receiver:
         http_lane = lane(receiver.url, recorder)
-        assert http_lane.offer(offered(), b"d")
+        assert http_lane.offer(event_record(), b"d")
         await until(lambda: receiver.requests)
         monkeypatch.setattr(Credentials, "stop", stop)
         await http_lane.replace(pipe(receiver.url, concurrency=3).destinations[0])
@@ -99,8 +99,8 @@ async def test_a_refusal_that_comes_while_the_destination_is_declared_anew_gets_
     assert outcome.reason == "status-404"
 
 
-def shown() -> list[float]:
-    """What the metrics say of the breaker."""
+def breaker_metrics() -> list[float]:
+    """Values of the metric of open breakers."""
     return [sample.value for family in metrics.BREAKER_OPEN.collect() for sample in family.samples]
 
 
@@ -111,11 +111,11 @@ async def test_the_breaker_of_a_deleted_destination_is_shown_no_longer(recorder:
     metrics.BREAKER_OPEN.clear()
     async with destination(fails) as receiver:
         http_lane = lane(receiver.url, recorder, breaker={"failures": 1}, retry={"local_attempts": 1})
-        assert http_lane.offer(offered(), b"d")
+        assert http_lane.offer(event_record(), b"d")
         await until(lambda: recorder.outcomes, 5)
-        assert shown() == [1]
+        assert breaker_metrics() == [1]
         await http_lane.retire()
-        assert shown() == []
+        assert breaker_metrics() == []
 
 
 async def test_a_request_that_fails_after_its_destination_was_deleted_shows_no_breaker(
@@ -130,29 +130,29 @@ async def test_a_request_that_fails_after_its_destination_was_deleted_shows_no_b
     metrics.BREAKER_OPEN.clear()
     async with destination(fails) as receiver:
         http_lane = lane(receiver.url, recorder, breaker={"failures": 1}, retry={"local_attempts": 1})
-        assert http_lane.offer(offered(), b"d")
+        assert http_lane.offer(event_record(), b"d")
         await until(lambda: receiver.requests, 5)
         await http_lane.retire()
         gate.set()
         await until(lambda: recorder.outcomes, 5)
-        assert shown() == []
+        assert breaker_metrics() == []
 
 
 async def test_what_was_queued_is_sent_once_though_the_lane_failed_when_it_was_offered(
     recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def takes(_: ReceivedRequest) -> bytes:
+    async def accept(_: ReceivedRequest) -> bytes:
         return answer(204)
 
     def fails(_: Lane) -> None:
         raise AttributeError
 
-    async with destination(takes) as receiver:
+    async with destination(accept) as receiver:
         http_lane = lane(receiver.url, recorder)
         await until(lambda: http_lane.sender.ready, 5)
-        with monkeypatch.context() as broken:
-            broken.setattr(Lane, "_next_request", fails)
-            assert http_lane.offer(offered(), b"d")
+        with monkeypatch.context() as patch:
+            patch.setattr(Lane, "_next_request", fails)
+            assert http_lane.offer(event_record(), b"d")
             await asyncio.sleep(0.01)
         http_lane.sweep()
         await until(lambda: recorder.outcomes, 5)
@@ -162,7 +162,7 @@ async def test_what_was_queued_is_sent_once_though_the_lane_failed_when_it_was_o
 
 def of_revision(offset: int, revision: int) -> EventRecord:
     """An event of a revision; its id is its offset."""
-    event = offered(offset)
+    event = event_record(offset)
     numbers = dict.fromkeys((REVISION, REVISION_OFFSET), b"%d" % revision)
     texts = {PIPE: b"flights", SEQ: seq_text(1, offset), TO: b"d"} | numbers
     identity_fields = texts | dict.fromkeys((ACCEPTED, MINUTE, IN, RAW), b"1")
@@ -189,7 +189,7 @@ async def test_each_delivery_is_sent_as_its_revision_declares_it(recorder: FakeR
 
 
 class BreakerRecorder(FakeRecorder):
-    """Keeps what the receipts would say of the breaker."""
+    """Keeps the state of the breaker in each receipt."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -213,12 +213,12 @@ async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status:
     breaker = {"failures": 2, "probe": "100ms"}
     async with destination(answers) as receiver:
         http_lane = lane(receiver.url, recorder, breaker=breaker, retry={"local_attempts": 1})
-        said = lambda state: f"{state}:{http_lane._resources.settings.instance}".encode()  # noqa: E731
+        breaker_text = lambda state: f"{state}:{http_lane._resources.settings.instance}".encode()  # noqa: E731
 
         async def offer(outcomes: int, wait_s: float = 0) -> bytes:
-            """The last receipt's word, once there are so many outcomes."""
+            """Breaker state in the last receipt, once there are `outcomes` outcomes."""
             await asyncio.sleep(wait_s)
-            assert http_lane.offer(offered(len(recorder.outcomes)), b"d")
+            assert http_lane.offer(event_record(len(recorder.outcomes)), b"d")
             await until(lambda: len(recorder.outcomes) >= outcomes, 5)
             return recorder.breakers[-1]
 
@@ -226,14 +226,14 @@ async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status:
         if status == 500:
             assert await offer(2) == b""
         else:  # held until the next answer says whose fault it is
-            assert http_lane.offer(offered(7), b"d")
-        assert await offer(3) == said("open")
-        assert await offer(4) == said("open"), "refused without a request"
-        assert await offer(5, 0.15) == said("open"), "its probe failed"
-        assert await offer(6, 0.25) == said("closed"), "its probe was answered"
-        assert await offer(7) == said("closed")
-        # Mended by a new declaration: the word that it is closed is still owed.
+            assert http_lane.offer(event_record(7), b"d")
+        assert await offer(3) == breaker_text("open")
+        assert await offer(4) == breaker_text("open"), "refused without a request"
+        assert await offer(5, 0.15) == breaker_text("open"), "its probe failed"
+        assert await offer(6, 0.25) == breaker_text("closed"), "its probe was answered"
+        assert await offer(7) == breaker_text("closed")
+        # Mended by a new declaration: a receipt still has to say that it is closed.
         await http_lane.replace(pipe(receiver.url, breaker=breaker, concurrency=3).destinations[0])
         assert http_lane._failures.health.ever_open
         statuses.append(200)
-        assert await offer(8) == said("closed")
+        assert await offer(8) == breaker_text("closed")

@@ -100,5 +100,5 @@ def test_an_outage_begins_anew_after_a_resumption(lane: Lane) -> None:
 
 def test_a_dead_letter_stays_one(lane: Lane) -> None:
     lane.read(StateChange(DestinationState.PARKED, EGEST))
-    dead = DeadLettered("gave-up", "too old")
-    assert lane.parking.outcome(dead, 1) is dead
+    dead_letter = DeadLettered("gave-up", "too old")
+    assert lane.parking.outcome(dead_letter, 1) is dead_letter

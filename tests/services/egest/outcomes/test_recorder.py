@@ -74,14 +74,14 @@ class FakeOutbox:
         self.waiting: list[tuple[str, int, Sequence[Record], Callable[[], None]]] = []
 
     def send(
-        self, topic: str, partition: int, records: Sequence[Record], acknowledged: Callable[[], None]
+        self, topic: str, partition: int, records: Sequence[Record], on_acknowledged: Callable[[], None]
     ) -> None:
-        self.waiting.append((topic, partition, records, acknowledged))
+        self.waiting.append((topic, partition, records, on_acknowledged))
 
     def acknowledge(self) -> tuple[str, Record]:
-        """The oldest; returns its topic and what it is."""
-        topic, _, (record,), acknowledged = self.waiting.pop(0)
-        acknowledged()
+        """Acknowledge the oldest record; returns its topic and the record."""
+        topic, _, (record,), on_acknowledged = self.waiting.pop(0)
+        on_acknowledged()
         return topic, record
 
 
@@ -107,19 +107,19 @@ def recorder(outbox: FakeOutbox) -> OutcomeRecorder:
 
 @pytest.fixture
 def delivery() -> Delivery:
-    return of_partition(3)
+    return delivery_of_partition(3)
 
 
-def of_partition(number: int) -> Delivery:
+def delivery_of_partition(number: int) -> Delivery:
     assigned = AssignedPartition(TopicPartition(TOPICS.enriched, number))
     assigned.offsets.start(7)
     partition = SourcePartition(assigned, "enriched", InFlightBudget(10, 10**6))
     headers = tuple(packed(FIELDS))
     record: Any = ConsumerRecord(TOPICS.enriched, number, 7, 0, 0, b"k", b"{}", None, 0, 2, headers)
-    (shared,) = parse(partition, [record], 5)
-    assert isinstance(shared, EventRecord)
-    shared.pending = 1
-    return Delivery(shared, b"d", EarlierAttempts(attempts=2, started_us=99, passes=1, ambiguous=1))
+    (event,) = parse(partition, [record], 5)
+    assert isinstance(event, EventRecord)
+    event.pending = 1
+    return Delivery(event, b"d", EarlierAttempts(attempts=2, started_us=99, passes=1, ambiguous=1))
 
 
 def finished(delivery: Delivery) -> bool:
@@ -127,13 +127,13 @@ def finished(delivery: Delivery) -> bool:
 
 
 @pytest.mark.parametrize(
-    "decided", [RetryLater(TOPICS.tiers[1], "timeout", "no answer"), DeadLettered("gave-up", "too often")]
+    "decision", [RetryLater(TOPICS.tiers[1], "timeout", "no answer"), DeadLettered("gave-up", "too often")]
 )
 def test_first_the_record_then_the_receipt_then_the_offset(
-    recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery, decided: RetryLater | DeadLettered
+    recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery, decision: RetryLater | DeadLettered
 ) -> None:
-    recorder.record([delivery], decided, Attempt(5, 503, 6))
-    if isinstance(decided, RetryLater):
+    recorder.record([delivery], decision, Attempt(5, 503, 6))
+    if isinstance(decision, RetryLater):
         expected, outcome = TOPICS.retry_in(TOPICS.tiers[1]), b"retry"
     else:
         expected, outcome = TOPICS.dead_letter, b"dead-letter"
@@ -150,8 +150,8 @@ def test_first_the_record_then_the_receipt_then_the_offset(
     topic, receipt = outbox.acknowledge()
     assert topic == TOPICS.receipts
     assert receipt.value is None
-    facts = fields(receipt.headers)
-    assert (facts[OUTCOME], facts[SOURCE], facts[STATUS]) == (
+    receipt_fields = fields(receipt.headers)
+    assert (receipt_fields[OUTCOME], receipt_fields[SOURCE], receipt_fields[STATUS]) == (
         outcome,
         b"enriched:7",
         b"503",
@@ -186,9 +186,9 @@ def test_the_receipt_of_a_filtered_event_has_no_destination(
 ) -> None:
     recorder.record([Delivery(delivery.event, b"")], Filtered())
     _, receipt = outbox.acknowledge()
-    facts = fields(receipt.headers)
-    assert facts[OUTCOME] == b"filtered"
-    assert set(facts) & set(RECEIPT_FIELDS) == {OUTCOME, SOURCE, RELEASE}
+    receipt_fields = fields(receipt.headers)
+    assert receipt_fields[OUTCOME] == b"filtered"
+    assert set(receipt_fields) & set(RECEIPT_FIELDS) == {OUTCOME, SOURCE, RELEASE}
 
 
 def test_an_event_is_finished_with_its_last_delivery(
@@ -206,11 +206,11 @@ def test_an_event_is_finished_with_its_last_delivery(
 def test_a_request_with_events_of_two_partitions_has_its_receipts_in_their_partitions(
     recorder: OutcomeRecorder, outbox: FakeOutbox
 ) -> None:
-    some = [of_partition(3), of_partition(4)]
-    some.append(Delivery(some[0].event, b"e"))
-    recorder.record(some, DELIVERED, Attempt(5, 200, 6))
+    deliveries = [delivery_of_partition(3), delivery_of_partition(4)]
+    deliveries.append(Delivery(deliveries[0].event, b"e"))
+    recorder.record(deliveries, DELIVERED, Attempt(5, 200, 6))
     assert [(partition, len(records)) for _, partition, records, _ in outbox.waiting] == [(3, 2), (4, 1)]
-    assert outbox.waiting[0][2][0].headers[0] == some[0].event.record.headers[0]
+    assert outbox.waiting[0][2][0].headers[0] == deliveries[0].event.record.headers[0]
 
 
 def test_a_partition_that_is_anothers_gets_the_truth_and_nothing_else(
@@ -229,12 +229,12 @@ async def test_however_much_waits_for_the_lease_one_waits_for_it_and_the_order_s
 ) -> None:
     heart = Heart()
     recorder = OutcomeRecorder(TOPICS, outbox, PartitionLease(lambda: heart, 10.0))  # type: ignore[arg-type]
-    before = len(asyncio.all_tasks())
+    task_count = len(asyncio.all_tasks())
     for _ in range(1000):
-        recorder.record([of_partition(3)], RetryLater(TOPICS.tiers[0], "timeout", "no answer"))
+        recorder.record([delivery_of_partition(3)], RetryLater(TOPICS.tiers[0], "timeout", "no answer"))
     for _ in range(1000):
-        recorder.record([of_partition(4)], DeadLettered("gave-up", "too often"))
-    assert len(asyncio.all_tasks()) == before
+        recorder.record([delivery_of_partition(4)], DeadLettered("gave-up", "too often"))
+    assert len(asyncio.all_tasks()) == task_count
     await asyncio.sleep(0.2)
     assert outbox.waiting == []
     heart.last_heartbeat_monotonic_s = float("inf")
@@ -245,12 +245,12 @@ async def test_however_much_waits_for_the_lease_one_waits_for_it_and_the_order_s
 async def test_what_waits_for_the_lease_is_left_once_its_partition_is_anothers(outbox: FakeOutbox) -> None:
     heart = Heart()
     recorder = OutcomeRecorder(TOPICS, outbox, PartitionLease(lambda: heart, 10.0))  # type: ignore[arg-type]
-    given_up, kept = of_partition(3), of_partition(4)
-    for delivery in (given_up, kept):
+    revoked_delivery, owned_delivery = delivery_of_partition(3), delivery_of_partition(4)
+    for delivery in (revoked_delivery, owned_delivery):
         recorder.record([delivery], RetryLater(TOPICS.tiers[0], "timeout", "no answer"))
-    given_up.event.partition.assigned.revoke(fenced=True)
+    revoked_delivery.event.partition.assigned.revoke(fenced=True)
     async with asyncio.timeout(5):
-        await given_up.event.partition.wait_idle()
+        await revoked_delivery.event.partition.wait_idle()
     heart.last_heartbeat_monotonic_s = float("inf")
     await until(lambda: outbox.waiting, 5)
     assert [partition for _, partition, *_ in outbox.waiting] == [4]

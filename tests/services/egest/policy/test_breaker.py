@@ -49,9 +49,9 @@ def test_what_was_sent_before_it_opened_does_not_close_it() -> None:
 
 
 @given(st.integers(0, 20))
-def test_failed_probes_double_the_time_up_to_a_minute(failed: int) -> None:
+def test_failed_probes_double_the_time_up_to_a_minute(failed_probes: int) -> None:
     breaker, now_s, wait_s = opened(), 0.0, PROBE_S
-    for _ in range(failed):
+    for _ in range(failed_probes):
         now_s += wait_s
         assert breaker.permit(now_s - 0.001) is Permit.NO
         assert breaker.permit(now_s) is Permit.PROBE
@@ -61,13 +61,13 @@ def test_failed_probes_double_the_time_up_to_a_minute(failed: int) -> None:
 
 
 class Any(RuleBasedStateMachine):
-    """Whatever comes in whatever order."""
+    """Permits, results and failures in any order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.breaker = CircuitBreaker(FAILURES, PROBE_S)
         self.now_s = 0.0
-        self.out: list[Permit] = []
+        self.permits: list[Permit] = []
         self.row = 0
 
     @rule(seconds=st.floats(0, 30))
@@ -78,23 +78,23 @@ class Any(RuleBasedStateMachine):
     def ask(self) -> None:
         permit = self.breaker.permit(self.now_s)
         if permit is not Permit.NO:
-            self.out.append(permit)
+            self.permits.append(permit)
 
-    @rule(ok=st.booleans(), at=st.integers(0, 100))
-    def answered(self, ok: bool, at: int) -> None:
-        if self.out:
-            permit = self.out.pop(at % len(self.out))
-            closed = self.breaker.state is BreakerState.CLOSED
+    @rule(ok=st.booleans(), index=st.integers(0, 100))
+    def answered(self, ok: bool, index: int) -> None:
+        if self.permits:
+            permit = self.permits.pop(index % len(self.permits))
+            was_closed = self.breaker.state is BreakerState.CLOSED
             self.breaker.result(permit, ok=ok, now_s=self.now_s)
-            self.row = 0 if ok or not closed else self.row + 1
-            if closed and self.row >= FAILURES:
+            self.row = 0 if ok or not was_closed else self.row + 1
+            if was_closed and self.row >= FAILURES:
                 assert self.breaker.state is BreakerState.OPEN
                 self.row = 0
 
-    @rule(at=st.integers(0, 100))
-    def not_sent(self, at: int) -> None:
-        if self.out:
-            self.breaker.forgo(self.out.pop(at % len(self.out)))
+    @rule(index=st.integers(0, 100))
+    def not_sent(self, index: int) -> None:
+        if self.permits:
+            self.breaker.forgo(self.permits.pop(index % len(self.permits)))
 
     @rule()
     def trip(self) -> None:
@@ -103,9 +103,9 @@ class Any(RuleBasedStateMachine):
 
     @invariant()
     def one_probe_at_a_time(self) -> None:
-        assert self.out.count(Permit.PROBE) <= 1
+        assert self.permits.count(Permit.PROBE) <= 1
         if self.breaker.state is BreakerState.HALF_OPEN:
-            assert self.out.count(Permit.PROBE) == 1
+            assert self.permits.count(Permit.PROBE) == 1
 
     @invariant()
     def never_stuck(self) -> None:

@@ -102,15 +102,15 @@ def test_the_limits_end_it_and_nothing_else_does(
     if not recoverable(result, policy):
         return
     decision = decide(result, policy, counts, DEFAULT_TIERS, jitter=1.0)
-    over = counts.attempts >= max_attempts or counts.age_s >= max_age
-    assert isinstance(decision, DeadLettered) == over
+    limit_reached = counts.attempts >= max_attempts or counts.age_s >= max_age
+    assert isinstance(decision, DeadLettered) == limit_reached
     if isinstance(decision, DeadLettered):
         assert decision.reason == "gave-up"
 
 
 def test_a_given_up_delivery_says_why_the_last_request_failed() -> None:
-    silent = NoResponse("timeout", "the destination sent no status line in time", ambiguous=True)
-    decision = decide(silent, RetryPolicy(max_attempts=1), FIRST, DEFAULT_TIERS, jitter=0.0)
+    no_response = NoResponse("timeout", "the destination sent no status line in time", ambiguous=True)
+    decision = decide(no_response, RetryPolicy(max_attempts=1), FIRST, DEFAULT_TIERS, jitter=0.0)
     assert isinstance(decision, DeadLettered)
     assert "no status line in time" in decision.detail
 
@@ -118,8 +118,8 @@ def test_a_given_up_delivery_says_why_the_last_request_failed() -> None:
 def test_a_delivery_reaches_its_age_also_when_no_request_was_ever_sent() -> None:
     policy = RetryPolicy(max_age=10)
     assert too_old(policy, 9.0, 0) is None
-    ended = too_old(policy, 10.0, 0)
-    assert ended == DeadLettered("gave-up", "the delivery began 10 s ago; no request could be sent")
+    outcome = too_old(policy, 10.0, 0)
+    assert outcome == DeadLettered("gave-up", "the delivery began 10 s ago; no request could be sent")
 
 
 TIERS = st.lists(st.integers(1, 10_000), min_size=1, max_size=6, unique=True).map(
@@ -127,18 +127,18 @@ TIERS = st.lists(st.integers(1, 10_000), min_size=1, max_size=6, unique=True).ma
 )
 
 
-@given(wait_s=st.floats(0, 20_000), choice=TIERS)
-def test_a_wished_wait_takes_the_largest_tier_not_above_it(wait_s: float, choice: tuple[Tier, ...]) -> None:
-    tier = tiers.within(wait_s, choice)
-    assert tier in choice
+@given(wait_s=st.floats(0, 20_000), choices=TIERS)
+def test_a_wished_wait_takes_the_largest_tier_not_above_it(wait_s: float, choices: tuple[Tier, ...]) -> None:
+    tier = tiers.within(wait_s, choices)
+    assert tier in choices
     if tier.delay_s > wait_s:
-        assert tier == choice[0]
-    assert not any(tier.delay_s < other.delay_s <= wait_s for other in choice)
+        assert tier == choices[0]
+    assert not any(tier.delay_s < candidate.delay_s <= wait_s for candidate in choices)
 
 
-@given(wait_s=st.floats(1.5, 1e7), tries=st.integers(1, 9))
-def test_a_wait_beyond_the_tier_is_remembered(wait_s: float, tries: int) -> None:
-    counts = AttemptCounts(attempts=tries, local=3, age_s=1.0, pass_age_s=0.5, passes=tries)
+@given(wait_s=st.floats(1.5, 1e7), attempts=st.integers(1, 9))
+def test_a_wait_beyond_the_tier_is_remembered(wait_s: float, attempts: int) -> None:
+    counts = AttemptCounts(attempts=attempts, local=3, age_s=1.0, pass_age_s=0.5, passes=attempts)
     policy = RetryPolicy(max_pause=1e7, max_age=1e8)
     decision = decide(Answer(429, wait_s), policy, counts, DEFAULT_TIERS, jitter=random.random())
     assert isinstance(decision, RetryLater)

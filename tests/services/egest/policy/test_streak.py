@@ -33,15 +33,15 @@ def test_a_refusal_is_not_held_for_long_but_still_counts() -> None:
 @given(st.lists(st.tuples(st.sampled_from([200, 401, 403]), st.floats(0, 2)), max_size=40), st.integers(1, 5))
 def test_each_refused_delivery_is_let_go_exactly_once(answers: list[tuple[int, float]], limit: int) -> None:
     streak: RefusalStreak[int] = RefusalStreak(limit)
-    now_s, gone, refused = 0.0, [], []
+    now_s, released, refused_numbers = 0.0, [], []
     for number, (status, pause) in enumerate(answers):
         now_s += pause
-        gone += streak.overdue(now_s)
+        released += streak.overdue(now_s)
         if status == 200:
-            gone += streak.end()
+            released += streak.end()
         else:
-            refused.append(number)
-            for some in streak.refused(number, status, now_s):
-                gone += some
-    gone += streak.release()
-    assert sorted(gone) == refused
+            refused_numbers.append(number)
+            for group in streak.refused(number, status, now_s):
+                released += group
+    released += streak.release()
+    assert sorted(released) == refused_numbers

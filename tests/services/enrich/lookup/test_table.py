@@ -6,9 +6,9 @@ from hifi.pipe.model import Lookup
 from hifi_enrich.lookup.table import build_table
 
 
-def lookup(**more: Any) -> Lookup:
+def lookup(**options: Any) -> Lookup:
     return Lookup.model_validate(
-        {"file": "/x.csv", "key": {"carrier": "code"}, "fields": {"airline": "name"}, **more}
+        {"file": "/x.csv", "key": {"carrier": "code"}, "fields": {"airline": "name"}, **options}
     )
 
 

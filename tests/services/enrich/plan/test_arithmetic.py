@@ -31,7 +31,7 @@ def remainder(a: int, b: int) -> int | None:
     return None if quotient is None else a - quotient * b
 
 
-def both(
+def nullable(
     limit: int, compute: Callable[[int, int], int | None]
 ) -> Callable[[int | None, int | None], int | None]:
     """The oracle of an operator: null for a null operand and for a result that does not fit."""
@@ -55,7 +55,7 @@ def of_value(compute: Callable[[Any, int], Any], name: str, limit: int) -> Calla
 
 
 def oracles() -> dict[str, tuple[str, Callable[[Row], Any]]]:
-    """Name of a derived field, its SQL, and what Python computes."""
+    """Name of a derived field to its SQL and the function of Python that computes it."""
     derived: dict[str, tuple[str, Callable[[Row], Any]]] = {}
 
     def add(sql: str, oracle: Callable[[Row], Any]) -> None:
@@ -63,12 +63,12 @@ def oracles() -> dict[str, tuple[str, Callable[[Row], Any]]]:
 
     for sql, compute in OPERATORS:
         for limit, a, b in ((INT, "i", "j"), (BIGINT, "k", "l"), (BIGINT, "i", "l")):
-            oracle = both(limit, compute)
+            oracle = nullable(limit, compute)
             add(sql.format(a=a, b=b), of_pair(oracle, a, b))
     for name, limit in (("i", INT), ("k", BIGINT)):
         add(f"-{name}", of_value(negated, name, limit))
         add(f"abs({name})", of_value(magnitude, name, limit))
-    quotient = both(BIGINT, divided)
+    quotient = nullable(BIGINT, divided)
     for a, b in (("i", "j"), ("k", "l")):
         add(f"{a} div {b}", of_pair(quotient, a, b))
         for sign, compare in (("<", int.__lt__), ("=", int.__eq__), (">=", int.__ge__)):
@@ -78,11 +78,11 @@ def oracles() -> dict[str, tuple[str, Callable[[Row], Any]]]:
     add("cast(x as bigint)", lambda row: whole(row["x"], BIGINT))
     add(
         "(i + 2147483647) + 1",
-        lambda row: both(INT, int.__add__)(both(INT, int.__add__)(row["i"], INT - 1), 1),
+        lambda row: nullable(INT, int.__add__)(nullable(INT, int.__add__)(row["i"], INT - 1), 1),
     )
     add(
         "i * 1000000 * 1000000",
-        lambda row: both(INT, int.__mul__)(both(INT, int.__mul__)(row["i"], 10**6), 10**6),
+        lambda row: nullable(INT, int.__mul__)(nullable(INT, int.__mul__)(row["i"], 10**6), 10**6),
     )
     add("2147483647 + 1", lambda _: None)
     add("cast(s as int)", lambda row: text_as_int(row["s"]))
@@ -91,7 +91,7 @@ def oracles() -> dict[str, tuple[str, Callable[[Row], Any]]]:
     add("round(k, -2)", lambda row: None if row["k"] is None else rounded(row["k"]))
     add(
         "aggregate(array(i, j), 0, (sum, n) -> sum + n)",
-        lambda row: both(INT, int.__add__)(row["i"], row["j"]),
+        lambda row: nullable(INT, int.__add__)(row["i"], row["j"]),
     )
     return derived
 
@@ -159,8 +159,8 @@ def test_a_result_is_exact_or_null(bench: SparkBench, trigger: QueryTrigger) -> 
         for _ in range(400)
     ]  # fmt: skip
     bench.evaluate_as(trigger)
-    written = bench.values(pipe, [json.dumps(row).encode() for row in rows])
-    for row, record in zip(rows, written, strict=True):
+    records = bench.values(pipe, [json.dumps(row).encode() for row in rows])
+    for row, record in zip(rows, records, strict=True):
         assert record.topic == "enriched", (record.detail, row)
         values = json.loads(record.value or b"")
         for name, (sql, oracle) in derived.items():
@@ -209,17 +209,24 @@ def test_hostile_numbers_cost_neither_time_nor_neighbours(bench: SparkBench) -> 
         b'{"i":2147483647,"k":9223372036854775807,"x":1e308,"s":"1"}',
         b'{"i":1,"k":0,"x":1.5,"s":"2"}',
     ]
-    long = b'{"i":%s' % (b"9" * 4000)
-    too_long, *written = bench.values(pipe, [long + b"}", *values])
-    assert (too_long.value or b"").startswith(long), "a number of any length is kept, and fits no type"
-    for value, record in zip(values, written, strict=True):
+    long_prefix = b'{"i":%s' % (b"9" * 4000)
+    long_record, *records = bench.values(pipe, [long_prefix + b"}", *values])
+    assert (long_record.value or b"").startswith(long_prefix), (
+        "a number of any length is kept, and fits no type"
+    )
+    for value, record in zip(values, records, strict=True):
         assert record.topic == "enriched", (value[:50], record.detail)
         assert b'Infinity"' not in (record.value or b"").partition(b'"y"')[2].partition(b'"d"')[0]
         assert b"NaN" not in (record.value or b"").partition(b'"y"')[2].partition(b'"d"')[0]
-    largest = json.loads(written[-2].value or b"")
-    assert (largest["y"], largest["day"], largest["at"], largest["p"]) == (None, None, None, None)
-    last = json.loads(written[-1].value or b"")
-    assert (last["y"], last["f"], last["day"], last["at"]) == (
+    largest_values = json.loads(records[-2].value or b"")
+    assert (largest_values["y"], largest_values["day"], largest_values["at"], largest_values["p"]) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    last_values = json.loads(records[-1].value or b"")
+    assert (last_values["y"], last_values["f"], last_values["day"], last_values["at"]) == (
         3.0,
         1,
         "2026-01-02",
@@ -236,12 +243,12 @@ def test_an_overflow_goes_to_no_destination_of_another_number(bench: SparkBench)
     )
     record = bench.value(pipe, b'{"qty":50000,"cents":50000}')
     assert record.to == "unknown"
-    wide = make_pipe(
+    bigint_pipe = make_pipe(
         "p",
         [("large", "total > 1000000")],
         fields={"qty": "bigint", "cents": "int"},
         derive={"total": "qty * cents"},
     )
-    record = bench.value(wide, b'{"qty":50000,"cents":50000}')
+    record = bench.value(bigint_pipe, b'{"qty":50000,"cents":50000}')
     assert json.loads(record.value or b"")["total"] == 2500000000
     assert record.to == "large"

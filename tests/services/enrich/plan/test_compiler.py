@@ -23,8 +23,8 @@ def test_each_of_hundreds_of_pipes_uses_its_own_expressions(bench: SparkBench, c
     ]
     plan = bench.plan(pipes)
     numbers, n = [count - 1, 0, count // 2, count // 4], count // 3
-    written = bench.run(plan, [(b"k", b'{"n":%d}' % n, 0, make_headers(f"p{number}")) for number in numbers])
-    assert [event.value and json.loads(event.value) for event in written] == [
+    events = bench.run(plan, [(b"k", b'{"n":%d}' % n, 0, make_headers(f"p{number}")) for number in numbers])
+    assert [event.value and json.loads(event.value) for event in events] == [
         {"n": n, f"f{number}": n + number} if number < n else None for number in numbers
     ]
 
@@ -34,11 +34,13 @@ def test_a_broken_pipe_makes_dead_letters_with_the_reason_and_affects_no_other_p
 ) -> None:
     pipe = make_pipe("bad", fields={"known": "int"}, derive={"x": "nosuch + 1"})
     plan = bench.plan([pipe, make_pipe("good")])
-    bad, good = bench.run(plan, [(b"k", b"{}", 0, make_headers(name)) for name in ("bad", "good")])
-    assert bad.reason == "pipe-broken"
-    assert "nosuch" in bad.detail
-    assert "[`known`]" in bad.detail, "the names that Spark suggests are the user's"
-    assert good.reason is None
+    bad_record, good_record = bench.run(
+        plan, [(b"k", b"{}", 0, make_headers(name)) for name in ("bad", "good")]
+    )
+    assert bad_record.reason == "pipe-broken"
+    assert "nosuch" in bad_record.detail
+    assert "[`known`]" in bad_record.detail, "the names that Spark suggests are the user's"
+    assert good_record.reason is None
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.more)])
@@ -49,12 +51,12 @@ def test_a_pipe_may_have_hundreds_of_fields_and_long_chains_of_derived_ones(
     derive = {f"wide{number}": f"f{number} * 2" for number in range(count // 2)}
     derive |= {"d0": f"f{count - 1}"} | {f"d{number}": f"d{number - 1} + 1" for number in range(1, 50)}
     data = {f"f{number}": number for number in range(count)}
-    written = bench.value(make_pipe(fields=fields, derive=derive), json.dumps(data).encode())
-    assert written.value is not None
-    added = {f"wide{number}": number * 2 for number in range(count // 2)} | {
+    record = bench.value(make_pipe(fields=fields, derive=derive), json.dumps(data).encode())
+    assert record.value is not None
+    added_fields = {f"wide{number}": number * 2 for number in range(count // 2)} | {
         f"d{number}": count - 1 + number for number in range(50)
     }
-    assert json.loads(written.value) == data | added
+    assert json.loads(record.value) == data | added_fields
 
 
 class FailsOnANumber:
@@ -75,18 +77,20 @@ def test_a_pipe_that_spark_fails_to_analyse_is_broken_and_affects_no_other_pipe(
     monkeypatch.setattr(bench.catalyst, "_exact_arithmetic", FailsOnANumber(bench.catalyst))
     pipes = [make_pipe("deep", fields={"n": "int"}, derive={"x": "n + 1.5"}), make_pipe("good")]
     plan = bench.plan(pipes, compiler=PipeCompiler(bench.catalyst))
-    deep, good = bench.run(plan, [(b"k", b"{}", 0, make_headers(name)) for name in ("deep", "good")])
-    assert deep.reason == "pipe-broken"
-    assert "Spark fails to analyse it: java.lang.IndexOutOfBoundsException" in deep.detail
-    assert good.reason is None
+    deep_record, good_record = bench.run(
+        plan, [(b"k", b"{}", 0, make_headers(name)) for name in ("deep", "good")]
+    )
+    assert deep_record.reason == "pipe-broken"
+    assert "Spark fails to analyse it: java.lang.IndexOutOfBoundsException" in deep_record.detail
+    assert good_record.reason is None
 
 
 def test_a_broken_new_version_is_refused_and_the_old_one_stays_in_force(bench: SparkBench) -> None:
     compiler = PipeCompiler(bench.catalyst)
     bench.plan([make_pipe(derive={"x": "1"})], offset=1, compiler=compiler)
     plan = bench.plan([make_pipe(derive={"x": "raise_error('no')"})], offset=2, compiler=compiler)
-    [written] = bench.run(plan, [(b"k", b"{}", 0, make_headers("p", 2))])
-    assert written.value == b'{"x":1}'
+    [record] = bench.run(plan, [(b"k", b"{}", 0, make_headers("p", 2))])
+    assert record.value == b'{"x":1}'
 
 
 def test_a_quarantined_pipe_makes_dead_letters_until_it_is_published_again(bench: SparkBench) -> None:
@@ -94,60 +98,66 @@ def test_a_quarantined_pipe_makes_dead_letters_until_it_is_published_again(bench
     pipes = [make_pipe(derive={"x": "1"}), make_pipe("good")]
     bench.plan(pipes, offset=1, compiler=compiler)
     plan = bench.plan(pipes, offset=1, compiler=compiler, quarantined={"p": "quarantined: too slow"})
-    dead, good = bench.run(plan, [(b"k", b"{}", 0, make_headers(name, 1)) for name in ("p", "good")])
-    assert dead.reason == "pipe-broken"
-    assert "quarantined: too slow" in dead.detail
-    assert good.reason is None
-    [written] = bench.run(
+    dead_letter, good_record = bench.run(
+        plan, [(b"k", b"{}", 0, make_headers(name, 1)) for name in ("p", "good")]
+    )
+    assert dead_letter.reason == "pipe-broken"
+    assert "quarantined: too slow" in dead_letter.detail
+    assert good_record.reason is None
+    [record] = bench.run(
         bench.plan(pipes, offset=2, compiler=compiler), [(b"k", b"{}", 0, make_headers("p", 2))]
     )
-    assert written.value == b'{"x":1}'
+    assert record.value == b'{"x":1}'
 
 
 def test_pipes_of_one_template_share_its_expressions_and_others_do_not(
     bench: SparkBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled: list[Steps] = []
+    queries: list[Steps] = []
     compile_query = bench.catalyst.compile
 
-    def noted(query: Steps) -> Any:
-        compiled.append(query)
+    def recorded_compile(query: Steps) -> Any:
+        queries.append(query)
         return compile_query(query)
 
-    monkeypatch.setattr(bench.catalyst, "compile", noted)
+    monkeypatch.setattr(bench.catalyst, "compile", recorded_compile)
     compiler = PipeCompiler(bench.catalyst)
-    like = [make_pipe(f"like{number}", derive={"x": "1"}) for number in range(120)]
-    bench.plan([*like, make_pipe("other", derive={"x": "2"})], compiler=compiler)
-    assert len(compiled) == len(set(compiled))
-    plan = bench.plan([*like[:2], make_pipe("other", derive={"x": "1"})], offset=1, compiler=compiler)
-    assert len(compiled) == len(set(compiled))
+    template_pipes = [make_pipe(f"like{number}", derive={"x": "1"}) for number in range(120)]
+    bench.plan([*template_pipes, make_pipe("other", derive={"x": "2"})], compiler=compiler)
+    assert len(queries) == len(set(queries))
+    plan = bench.plan(
+        [*template_pipes[:2], make_pipe("other", derive={"x": "1"})], offset=1, compiler=compiler
+    )
+    assert len(queries) == len(set(queries))
     names = ("like0", "like1", "other")
-    written = bench.run(plan, [(b"k", b"{}", 0, make_headers(name, 1)) for name in names])
-    assert [record.value for record in written] == [b'{"x":1}'] * 3
+    records = bench.run(plan, [(b"k", b"{}", 0, make_headers(name, 1)) for name in names])
+    assert [record.value for record in records] == [b'{"x":1}'] * 3
 
 
 @pytest.mark.parametrize("text", ["raise_error('x')", "now()", "rand()", "sum(n)", "1) or (1 = 1"])
 def test_forbidden_expressions_make_the_pipe_broken(bench: SparkBench, text: str) -> None:
     plan = bench.plan([make_pipe(fields={"n": "int"}, derive={"x": text})])
-    [written] = bench.run(plan, [(b"k", b"{}", 0, make_headers())])
-    assert written.reason == "pipe-broken"
+    [record] = bench.run(plan, [(b"k", b"{}", 0, make_headers())])
+    assert record.reason == "pipe-broken"
 
 
 def test_a_plan_lists_every_broadcast_of_its_own(bench: SparkBench, monkeypatch: pytest.MonkeyPatch) -> None:
     lookup = {"file": "/a.csv", "key": {"c": "code"}, "fields": {"name": "name"}}
     udf = {"function": "udfs:double", "args": ["n"], "returns": {"twice": "int"}}
     pipe = make_pipe(fields={"c": "string", "n": "int"}, lookups={"a": lookup}, udf=udf)
-    compiled: list[Any] = []
+    broadcasts: list[Any] = []
     broadcast = bench.catalyst.broadcast
 
-    def noted(value: Any) -> Any:
-        compiled.append(broadcast(value))
-        return compiled[-1]
+    def recorded_broadcast(value: Any) -> Any:
+        broadcasts.append(broadcast(value))
+        return broadcasts[-1]
 
-    monkeypatch.setattr(bench.catalyst, "broadcast", noted)
+    monkeypatch.setattr(bench.catalyst, "broadcast", recorded_broadcast)
     plan = bench.plan([pipe], {"a": [{"code": "A", "name": "x"}]})
-    tables = {compiled[0].id(), plan.tables.id()}  # they outlive the plan
-    assert {copied.id() for copied in plan.broadcasts()} == {copied.id() for copied in compiled} - tables
+    tables = {broadcasts[0].id(), plan.tables.id()}  # they outlive the plan
+    assert {broadcast_value.id() for broadcast_value in plan.broadcasts()} == {
+        broadcast_value.id() for broadcast_value in broadcasts
+    } - tables
 
 
 def test_events_of_a_revision_that_cannot_be_read_are_dead_letters_and_other_revisions_and_pipes_go_on(
@@ -158,8 +168,8 @@ def test_events_of_a_revision_that_cannot_be_read_are_dead_letters_and_other_rev
     )
     rows = [("p", 1), ("p", 2), ("q", 2), ("held", 1), ("held", 7), ("gone", 1)]
     records = [(b"k", b"{}", 0, make_headers(name, number)) for name, number in rows]
-    written = bench.run(plan, records)
-    assert [event.reason for event in written] == [
+    output_records = bench.run(plan, records)
+    assert [event.reason for event in output_records] == [
         None,
         "pipe-unreadable",
         None,
@@ -167,5 +177,5 @@ def test_events_of_a_revision_that_cannot_be_read_are_dead_letters_and_other_rev
         "pipe-unreadable",
         "pipe-deleted",
     ]
-    assert written[1].detail == "the pipe is held: why 2"
-    assert written[3].detail == "the pipe is held: no 'slo.newkey'"
+    assert output_records[1].detail == "the pipe is held: why 2"
+    assert output_records[3].detail == "the pipe is held: no 'slo.newkey'"

@@ -66,11 +66,12 @@ def test_a_pipe_that_adds_nothing_passes_every_value_key_header_and_partition_on
     records = [
         (key, value, number, headers) for key in (None, b"", b"\xff") for number, value in enumerate(values)
     ]
-    written = bench.run(plan, records)
+    output_records = bench.run(plan, records)
     assert [
-        (written_record.key, written_record.value, written_record.partition) for written_record in written
+        (written_record.key, written_record.value, written_record.partition)
+        for written_record in output_records
     ] == [record[:3] for record in records]
-    for written_record in written:
+    for written_record in output_records:
         assert [written_record.headers[0], *written_record.headers[2:]] == [headers[0], *headers[2:]]
         written_hop = hop(written_record.headers)
         assert (written_hop.raw, written_hop.to) == (1, b"one")
@@ -78,7 +79,7 @@ def test_a_pipe_that_adds_nothing_passes_every_value_key_header_and_partition_on
 
 
 def test_micro_batches_and_real_time_write_the_same_records(bench: SparkBench) -> None:
-    typed = make_pipe(
+    typed_pipe = make_pipe(
         "typed",
         [("large", "n >= 10"), "all"],
         fields={"n": "int", "at": "timestamp", "carrier": "string"},
@@ -86,7 +87,7 @@ def test_micro_batches_and_real_time_write_the_same_records(bench: SparkBench) -
         derive={"double": "n * 2", "day": "date(at)", "fails": "1 / n"},
         filter="n is null or n != 3",
     )
-    plan = bench.plan([typed, make_pipe("plain")], ROWS)
+    plan = bench.plan([typed_pipe, make_pipe("plain")], ROWS)
     objects = [b'{"n":%d,"at":"2026-01-02T03:04:05Z","carrier":"AA"}' % number for number in range(20)]
     records = [
         (b"k", value, 1, headers)
@@ -94,28 +95,28 @@ def test_micro_batches_and_real_time_write_the_same_records(bench: SparkBench) -
         for headers in (make_headers("typed"), make_headers("plain"), make_headers("deleted"), [], None)
     ]
 
-    def written(trigger: QueryTrigger) -> list[tuple[Any, ...]]:
+    def output_records(trigger: QueryTrigger) -> list[tuple[Any, ...]]:
         bench.evaluate_as(trigger)
         return [
             (record.key, record.value, record.topic, with_fields(record.headers, {IN: None}))
             for record in bench.run(plan, records)
         ]
 
-    in_batches = written("micro-batch")
-    assert {topic for _, _, topic, _ in in_batches} == {"enriched", "dead-letter"}
-    assert written("real-time") == in_batches
+    batch_outputs = output_records("micro-batch")
+    assert {topic for _, _, topic, _ in batch_outputs} == {"enriched", "dead-letter"}
+    assert output_records("real-time") == batch_outputs
 
 
 def test_the_time_of_fetch_is_each_records_own(bench: SparkBench) -> None:
-    before = now_us()
-    written = bench.values(make_pipe(), [b"{}"] * 50)
-    stamps = [hop(record.headers).in_us for record in written]
-    assert before <= min(stamps) <= max(stamps) <= now_us()
-    assert len(set(stamps)) > 1
+    start_us = now_us()
+    records = bench.values(make_pipe(), [b"{}"] * 50)
+    fetch_times_us = [hop(record.headers).in_us for record in records]
+    assert start_us <= min(fetch_times_us) <= max(fetch_times_us) <= now_us()
+    assert len(set(fetch_times_us)) > 1
 
 
 def test_added_fields_are_merged_into_the_text_of_the_data(bench: SparkBench) -> None:
-    merged = {
+    outputs_by_input = {
         b"{}": b'{"twice":null}',
         b" { } \n": b' { "twice":null}',
         b'{"n":2}': b'{"n":2,"twice":4}',
@@ -126,7 +127,9 @@ def test_added_fields_are_merged_into_the_text_of_the_data(bench: SparkBench) ->
         b'{"n":1,"n":3}': b'{"n":1,"n":3,"twice":6}',
     }
     pipe = make_pipe(fields={"n": "double"}, derive={"twice": "cast(n * 2 as int)"})
-    assert [record.value for record in bench.values(pipe, list(merged))] == list(merged.values())
+    assert [record.value for record in bench.values(pipe, list(outputs_by_input))] == list(
+        outputs_by_input.values()
+    )
 
 
 def test_fields_cannot_be_added_to_what_is_no_json_object(bench: SparkBench) -> None:
@@ -141,17 +144,15 @@ def test_fields_cannot_be_added_to_what_is_no_json_object(bench: SparkBench) -> 
         b"\xef\xbb\xbf{}",
         b"[" * 10_000 + b"]" * 10_000,
     ]
-    for value, written in zip(data, bench.values(make_pipe(derive={"x": "1"}), data), strict=True):
-        assert (written.reason, written.value, written.topic) == ("not-an-object", value, "dead-letter"), (
-            value
-        )
+    for value, record in zip(data, bench.values(make_pipe(derive={"x": "1"}), data), strict=True):
+        assert (record.reason, record.value, record.topic) == ("not-an-object", value, "dead-letter"), value
 
 
 def test_objects_nested_ten_thousand_deep_affect_no_other_event(bench: SparkBench) -> None:
-    deep = b'{"a":' * 10_000 + b"1" + b"}" * 10_000
-    written = bench.values(make_pipe(fields={"a": "string"}, derive={"x": "a"}), [deep, b'{"a":1}'])
-    assert written[0].reason == "not-an-object"
-    assert written[1].value == b'{"a":1,"x":"1"}'
+    deep_object = b'{"a":' * 10_000 + b"1" + b"}" * 10_000
+    records = bench.values(make_pipe(fields={"a": "string"}, derive={"x": "a"}), [deep_object, b'{"a":1}'])
+    assert records[0].reason == "not-an-object"
+    assert records[1].value == b'{"a":1,"x":"1"}'
 
 
 def test_every_type_of_field_is_read_and_written(bench: SparkBench) -> None:
@@ -177,17 +178,21 @@ def test_every_type_of_field_is_read_and_written(bench: SparkBench) -> None:
         "day": "2024-02-29",
         "at": "2024-02-29T12:00:00.123456+02:00",
     }
-    added = json.loads(bench.value(pipe, json.dumps(data).encode()).value or b"")
-    assert added == data | {
+    output = json.loads(bench.value(pipe, json.dumps(data).encode()).value or b"")
+    assert output == data | {
         "s2": data["s"], "b2": True, "i2": -5, "l2": 2**62, "d2": 1.25, "day2": "2024-02-29",
         "at2": "2024-02-29T10:00:00.123456Z", "list": [-5, None], "map": {"k": {"l": 2**62}},
     }  # fmt: skip
 
 
 def test_a_value_that_does_not_fit_its_type_is_null(bench: SparkBench) -> None:
-    odd: dict[str, list[Any]] = {"int": [2**31, "five", [1]], "boolean": ["maybe", 2], "double": [{}, "1,5"]}
-    pipe = make_pipe(fields={kind[0]: kind for kind in odd}, derive={"all": "concat_ws('', i, b, d)"})
-    data = [json.dumps({kind[0]: value}).encode() for kind, values in odd.items() for value in values]
+    misfits: dict[str, list[Any]] = {
+        "int": [2**31, "five", [1]],
+        "boolean": ["maybe", 2],
+        "double": [{}, "1,5"],
+    }
+    pipe = make_pipe(fields={kind[0]: kind for kind in misfits}, derive={"all": "concat_ws('', i, b, d)"})
+    data = [json.dumps({kind[0]: value}).encode() for kind, values in misfits.items() for value in values]
     assert [json.loads(record.value or b"")["all"] for record in bench.values(pipe, data)] == [""] * len(data)
 
 
@@ -202,23 +207,23 @@ def test_a_name_means_what_spark_sql_says(bench: SparkBench) -> None:
             "d": "'x; -- '",
         },
     )
-    added = json.loads(bench.value(pipe, b'{"x":1,"X":2,"select":4}').value or b"")
-    assert {name: added[name] for name in "abcd"} == {"a": 3, "b": [12], "c": 7, "d": "x; -- "}
+    output = json.loads(bench.value(pipe, b'{"x":1,"X":2,"select":4}').value or b"")
+    assert {name: output[name] for name in "abcd"} == {"a": 3, "b": [12], "c": 7, "d": "x; -- "}
 
 
 def test_destinations_are_those_whose_condition_is_true_in_declared_order(bench: SparkBench) -> None:
     pipe = make_pipe("p", [("z", "n > 1"), "a", ("m", "n < 5"), ("never", "n = n + 1")], fields={"n": "int"})
-    written = bench.values(pipe, [b'{"n":3}', b'{"n":9}', b'{"n":0}', b"{}"])
-    assert [record.to for record in written] == ["z,a,m", "z,a", "a,m", "a"]
+    records = bench.values(pipe, [b'{"n":3}', b'{"n":9}', b'{"n":0}', b"{}"])
+    assert [record.to for record in records] == ["z,a,m", "z,a", "a,m", "a"]
 
 
 def test_an_event_without_destinations_is_written_without_data(bench: SparkBench) -> None:
-    unwanted = make_pipe("p", [("z", "n > 1")], fields={"n": "int"})
-    filtered = make_pipe("p", fields={"n": "int"}, filter="n > 1")
-    for pipe in (unwanted, filtered):
+    unwanted_pipe = make_pipe("p", [("z", "n > 1")], fields={"n": "int"})
+    filtered_pipe = make_pipe("p", fields={"n": "int"}, filter="n > 1")
+    for pipe in (unwanted_pipe, filtered_pipe):
         for data in (b'{"n":1}', b'{"n":null}', b"no json"):
-            written = bench.value(pipe, data)
-            assert (written.value, written.to, written.topic) == (None, "", "enriched")
+            record = bench.value(pipe, data)
+            assert (record.value, record.to, record.topic) == (None, "", "enriched")
         assert bench.value(pipe, b'{"n":2}').value == b'{"n":2}'
 
 
@@ -234,13 +239,13 @@ def test_lookups_add_fields_and_a_later_one_uses_those_of_an_earlier_one(bench: 
         lookups={"airlines": AIRLINES, "airports": airports},
         derive={"high": "altitude > 10"},
     )
-    written = bench.values(pipe, [b'{"carrier":"AA"}', b'{"carrier":"UA"}', b'{"carrier":"?"}', b"{}"], ROWS)
-    nothing = {"airline": None, "home": None, "altitude": None, "high": None}
-    assert [json.loads(record.value or b"") for record in written] == [
+    records = bench.values(pipe, [b'{"carrier":"AA"}', b'{"carrier":"UA"}', b'{"carrier":"?"}', b"{}"], ROWS)
+    null_fields = {"airline": None, "home": None, "altitude": None, "high": None}
+    assert [json.loads(record.value or b"") for record in records] == [
         {"carrier": "AA", "airline": "American", "home": "JFK", "altitude": 13, "high": True},
         {"carrier": "UA", "airline": None, "home": "EWR", "altitude": None, "high": None},
-        {"carrier": "?"} | nothing,
-        nothing,
+        {"carrier": "?"} | null_fields,
+        null_fields,
     ]
 
 
@@ -251,9 +256,12 @@ def test_a_lookup_matches_on_several_typed_columns(bench: SparkBench) -> None:
     }  # fmt: skip
     rows = {"w": [{"place": "1:a", "hour": "07", "at": "2024-01-01T00:00:00Z", "wind": "2.5"}]}
     pipe = make_pipe(fields={"place": "string", "hour": "double", "at": "timestamp"}, lookups={"w": lookup})
-    same = b'{"place":"1:a","hour":7,"at":"2024-01-01T01:00:00+01:00"}'
-    other = b'{"place":"1:","hour":7,"at":"2024-01-01T01:00:00+01:00"}'
-    winds = [json.loads(record.value or b"")["wind"] for record in bench.values(pipe, [same, other], rows)]
+    matching_data = b'{"place":"1:a","hour":7,"at":"2024-01-01T01:00:00+01:00"}'
+    missing_data = b'{"place":"1:","hour":7,"at":"2024-01-01T01:00:00+01:00"}'
+    winds = [
+        json.loads(record.value or b"")["wind"]
+        for record in bench.values(pipe, [matching_data, missing_data], rows)
+    ]
     assert winds == [2.5, None]
 
 
@@ -269,20 +277,20 @@ def test_the_default_of_a_miss_is_typed_and_a_null_in_a_found_row_stays_null(ben
 
 def test_a_miss_can_be_a_dead_letter_that_names_the_lookup(bench: SparkBench) -> None:
     pipe = make_pipe(fields={"carrier": "string"}, lookups={"airlines": AIRLINES | {"miss": "dead-letter"}})
-    missed, matched = bench.values(pipe, [b'{"carrier":"?"}', b'{"carrier":"UA"}'], ROWS)
-    assert (missed.reason, missed.value) == ("lookup-miss", b'{"carrier":"?"}')
-    assert "airlines" in missed.detail
-    assert "?" not in missed.detail
-    assert matched.reason is None
+    missed_record, matched_record = bench.values(pipe, [b'{"carrier":"?"}', b'{"carrier":"UA"}'], ROWS)
+    assert (missed_record.reason, missed_record.value) == ("lookup-miss", b'{"carrier":"?"}')
+    assert "airlines" in missed_record.detail
+    assert "?" not in missed_record.detail
+    assert matched_record.reason is None
 
 
 def test_a_required_null_is_a_dead_letter(bench: SparkBench) -> None:
-    declared = make_pipe(fields={"n": "int"}, required=["n"])
-    derived = make_pipe(fields={"n": "int"}, derive={"half": {"sql": "10 / n", "required": True}})
-    for pipe, data, name in ((declared, b'{"n":"x"}', "n"), (derived, b'{"n":0}', "half")):
-        written = bench.value(pipe, data)
-        assert (written.reason, written.value) == ("required-null", data)
-        assert name in written.detail
+    declared_pipe = make_pipe(fields={"n": "int"}, required=["n"])
+    derived_pipe = make_pipe(fields={"n": "int"}, derive={"half": {"sql": "10 / n", "required": True}})
+    for pipe, data, name in ((declared_pipe, b'{"n":"x"}', "n"), (derived_pipe, b'{"n":0}', "half")):
+        record = bench.value(pipe, data)
+        assert (record.reason, record.value) == ("required-null", data)
+        assert name in record.detail
         assert bench.value(pipe, b'{"n":5}').reason is None
 
 
@@ -290,23 +298,23 @@ def test_an_expression_that_throws_affects_its_own_event_only(bench: SparkBench)
     pipe = make_pipe(
         fields={"n": "int", "p": "string"}, derive={"x": "element_at(array(1, 2), n)", "y": "'a' rlike p"}
     )
-    written = bench.values(
+    records = bench.values(
         pipe, [b'{"n":1,"p":"a"}', b'{"n":0,"p":"a"}', b'{"n":1,"p":"("}', b'{"n":2,"p":"b"}']
     )
-    assert [record.reason for record in written] == [None, "sql-failed", "sql-failed", None]
-    assert written[1].value == b'{"n":0,"p":"a"}'
+    assert [record.reason for record in records] == [None, "sql-failed", "sql-failed", None]
+    assert records[1].value == b'{"n":0,"p":"a"}'
 
 
 def test_dead_letters_keep_key_value_headers_and_partition(bench: SparkBench) -> None:
     plan = bench.plan([make_pipe(derive={"x": "1"})])
     headers = make_headers(odd=b"\xff")
-    [written] = bench.run(plan, [(b"\xfe", b"[1]", 3, headers)])
-    assert (written.key, written.value, written.partition) == (b"\xfe", b"[1]", 3)
-    assert [written.headers[0], *written.headers[2 : len(headers)]] == [headers[0], *headers[2:]]
-    assert hop(written.headers).raw == 1
-    more = dict(written.headers[len(headers) :])
-    assert set(more) == {REASON, DETAIL, SERVICE}
-    assert more[SERVICE] == b"enrich"
+    [record] = bench.run(plan, [(b"\xfe", b"[1]", 3, headers)])
+    assert (record.key, record.value, record.partition) == (b"\xfe", b"[1]", 3)
+    assert [record.headers[0], *record.headers[2 : len(headers)]] == [headers[0], *headers[2:]]
+    assert hop(record.headers).raw == 1
+    failure_fields = dict(record.headers[len(headers) :])
+    assert set(failure_fields) == {REASON, DETAIL, SERVICE}
+    assert failure_fields[SERVICE] == b"enrich"
 
 
 @pytest.mark.parametrize("trigger", ["micro-batch", "real-time"])
@@ -314,12 +322,12 @@ def test_a_replayed_delivery_goes_to_its_destination_alone_if_the_condition_hold
     bench: SparkBench, trigger: QueryTrigger
 ) -> None:
     bench.evaluate_as(trigger)
-    watched = make_pipe("watched", [("large", "n >= 10"), "all"], fields={"n": "int"})
-    watched = Pipe.model_validate(
-        watched.model_dump(exclude_defaults=True) | {"watch": [{"field": "n", "values": ["1", "2"]}]}
+    watched_pipe = make_pipe("watched", [("large", "n >= 10"), "all"], fields={"n": "int"})
+    watched_pipe = Pipe.model_validate(
+        watched_pipe.model_dump(exclude_defaults=True) | {"watch": [{"field": "n", "values": ["1", "2"]}]}
     )
     plan = bench.plan(
-        [make_pipe("p", [("large", "n >= 10"), "all"], fields={"n": "int"}), watched, make_pipe("plain")]
+        [make_pipe("p", [("large", "n >= 10"), "all"], fields={"n": "int"}), watched_pipe, make_pipe("plain")]
     )
 
     def replay_to(destination: str | None) -> dict[str, Any]:
@@ -343,17 +351,21 @@ def test_a_replayed_delivery_goes_to_its_destination_alone_if_the_condition_hold
         for name, destination, value in cases
     ]
     for (name, destination, value), record in zip(cases, bench.run(plan, records), strict=True):
-        declared = {"plain": ["one"]}.get(name) or (["large", "all"] if b"10" in value else ["all"])
-        expected = declared if destination is None else [name for name in declared if name == destination]
-        assert record.to == ",".join(expected), (name, destination, value)
-        assert record.value == (value if expected else None)
+        declared_names = {"plain": ["one"]}.get(name) or (["large", "all"] if b"10" in value else ["all"])
+        expected_names = (
+            declared_names
+            if destination is None
+            else [name for name in declared_names if name == destination]
+        )
+        assert record.to == ",".join(expected_names), (name, destination, value)
+        assert record.value == (value if expected_names else None)
         assert DESTINATION not in dict(record.headers)
 
 
 def test_headers_of_an_earlier_pass_are_replaced_but_for_what_tells_a_replay_from_a_copy(
     bench: SparkBench,
 ) -> None:
-    left: dict[str, Any] = {
+    earlier_headers: dict[str, Any] = {
         REASON: b"x",
         DETAIL: b"x",
         SERVICE: b"enrich",
@@ -361,47 +373,57 @@ def test_headers_of_an_earlier_pass_are_replaced_but_for_what_tells_a_replay_fro
         TO: b"x",
         REPLAY: b"1",
     }
-    [written] = bench.run(bench.plan([make_pipe()]), [(b"k", b"{}", 0, make_headers(**left))])
-    names = [name for name, _ in written.headers]
+    [record] = bench.run(bench.plan([make_pipe()]), [(b"k", b"{}", 0, make_headers(**earlier_headers))])
+    names = [name for name, _ in record.headers]
     assert names == [IDENTITY, HOP, "ce_id", SERVICE, REPLAY]
-    assert dict(written.headers)[SERVICE] == b"enrich"
-    assert written.to == "one"
-    required = bench.plan([make_pipe(fields={"n": "int"}, required=["n"])])
-    [refused] = bench.run(required, [(b"k", b"{}", 0, make_headers(**left | {SERVICE: b"normalize"}))])
-    assert [value for name, value in refused.headers if name == SERVICE] == [b"enrich"]
+    assert dict(record.headers)[SERVICE] == b"enrich"
+    assert record.to == "one"
+    plan = bench.plan([make_pipe(fields={"n": "int"}, required=["n"])])
+    [refused_record] = bench.run(
+        plan, [(b"k", b"{}", 0, make_headers(**earlier_headers | {SERVICE: b"normalize"}))]
+    )
+    assert [value for name, value in refused_record.headers if name == SERVICE] == [b"enrich"]
 
 
 def test_an_event_that_grows_too_large_is_a_dead_letter_with_its_input(bench: SparkBench) -> None:
     pipe = make_pipe(fields={"s": "string"}, derive={"t": "concat(s, s)"})
-    small, large = (json.dumps({"s": "x" * (LIMIT_BYTES // part)}).encode() for part in (4, 3))
-    written = bench.values(pipe, [small, large])
-    assert [record.reason for record in written] == [None, "too-large"]
-    assert written[1].value == large
+    small_data, large_data = (
+        json.dumps({"s": "x" * (LIMIT_BYTES // divisor)}).encode() for divisor in (4, 3)
+    )
+    records = bench.values(pipe, [small_data, large_data])
+    assert [record.reason for record in records] == [None, "too-large"]
+    assert records[1].value == large_data
 
 
 def test_a_record_that_is_no_event_is_a_dead_letter(bench: SparkBench) -> None:
     names = (REVISION, REVISION_OFFSET, SEQ, ACCEPTED, MINUTE, IN)
-    good = fields(make_headers())
-    malformed = [packed(good | {name: b"\xff?"}) for name in names]
-    other_format = [(IDENTITY, b"1;p;0;0;0;0;" + good[SEQ]), *make_headers()[1:]]
-    swapped = [*make_headers()[1::-1], *make_headers()[2:]]
-    bad = [*(without(name) for name in (IDENTITY, HOP)), *malformed, other_format, swapped, None]
+    header_fields = fields(make_headers())
+    malformed_headers = [packed(header_fields | {name: b"\xff?"}) for name in names]
+    other_format = [(IDENTITY, b"1;p;0;0;0;0;" + header_fields[SEQ]), *make_headers()[1:]]
+    swapped_headers = [*make_headers()[1::-1], *make_headers()[2:]]
+    invalid_headers = [
+        *(headers_without(name) for name in (IDENTITY, HOP)),
+        *malformed_headers,
+        other_format,
+        swapped_headers,
+        None,
+    ]
     plan = bench.plan([make_pipe()])
-    written = bench.run(
-        plan, [*((None, b"x", 0, headers) for headers in bad), (None, b"y", 0, make_headers())]
+    records = bench.run(
+        plan, [*((None, b"x", 0, headers) for headers in invalid_headers), (None, b"y", 0, make_headers())]
     )
-    assert [record.reason for record in written] == ["not-an-event"] * len(bad) + [None]
-    assert {record.value for record in written} == {b"x", b"y"}
+    assert [record.reason for record in records] == ["not-an-event"] * len(invalid_headers) + [None]
+    assert {record.value for record in records} == {b"x", b"y"}
 
 
-def without(name: str) -> Headers:
+def headers_without(name: str) -> Headers:
     return [header for header in make_headers() if header[0] != name]
 
 
 def test_an_event_of_a_deleted_pipe_is_a_dead_letter(bench: SparkBench) -> None:
     plan = bench.plan([make_pipe("other")], offset=5)
-    [written] = bench.run(plan, [(b"k", b"{}", 0, make_headers("gone", 5))])
-    assert (written.reason, written.value) == ("pipe-deleted", b"{}")
+    [record] = bench.run(plan, [(b"k", b"{}", 0, make_headers("gone", 5))])
+    assert (record.reason, record.value) == ("pipe-deleted", b"{}")
 
 
 def test_an_event_of_a_later_revision_than_the_plan_stops_the_query(bench: SparkBench) -> None:
@@ -414,9 +436,9 @@ def test_forty_fields_derived_from_each_other_compile(bench: SparkBench) -> None
     """2^40 steps would be a lifetime; see `let` in hifi.spark.generator."""
     derive = {"d0": "n + 1", **{f"d{depth}": f"d{depth - 1} + 1" for depth in range(1, 40)}}
     pipe = make_pipe(fields={"n": "int"}, derive=derive)
-    [written] = bench.values(pipe, [b'{"n": 1}'])
-    assert written.value is not None
-    assert json.loads(written.value)["d39"] == 41
+    [record] = bench.values(pipe, [b'{"n": 1}'])
+    assert record.value is not None
+    assert json.loads(record.value)["d39"] == 41
 
 
 _JSON = st.recursive(
@@ -448,7 +470,7 @@ def test_any_object_keeps_its_text_and_gains_the_field(
         json.dumps(document, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "replace")
         for document in objects
     ]
-    for text, written in zip(texts, bench.values(make_pipe(derive={"added": "1"}), texts), strict=True):
-        assert written.value is not None
-        assert written.value.startswith(text.rstrip()[:-1])
-        assert json.loads(written.value) == json.loads(text) | {"added": 1}
+    for text, record in zip(texts, bench.values(make_pipe(derive={"added": "1"}), texts), strict=True):
+        assert record.value is not None
+        assert record.value.startswith(text.rstrip()[:-1])
+        assert json.loads(record.value) == json.loads(text) | {"added": 1}

@@ -91,10 +91,10 @@ def mutated(count: int) -> list[str]:
     for _ in range(count):
         text = list(random_numbers.choice(TEXTS)[:300])
         for _ in range(random_numbers.randint(1, 3)):
-            at = random_numbers.randrange(len(text) + 1)
-            text[at : at + random_numbers.randint(0, 1)] = random_numbers.choice(INSERTED)
+            position = random_numbers.randrange(len(text) + 1)
+            text[position : position + random_numbers.randint(0, 1)] = random_numbers.choice(INSERTED)
             if random_numbers.random() < 0.4:
-                del text[at : at + 1]
+                del text[position : position + 1]
         texts.append("".join(text))
     return texts
 
@@ -116,13 +116,13 @@ def parsed(text: str) -> Any:
         ValueError: it is not JSON.
     """
     value = json.loads(
-        text, parse_int=Number, parse_float=Number, parse_constant=refused, object_pairs_hook=pairs
+        text, parse_int=Number, parse_float=Number, parse_constant=refuse_constant, object_pairs_hook=pairs
     )
     json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no character
     return value
 
 
-def refused(constant: str) -> Any:
+def refuse_constant(constant: str) -> Any:
     raise ValueError(constant)
 
 
@@ -143,23 +143,23 @@ def scalar(value: Any) -> Any:
 
 
 def compared(catalyst: Catalyst, names: list[str], texts: list[str]) -> list[Any]:
-    """(text, what Python reads, what Spark reads) of each text."""
+    """Each text with the values that Python and Spark read from it."""
     frame = catalyst.spark.createDataFrame([(text,) for text in texts], "t string").coalesce(1)
-    read = [row[0] for row in frame.selectExpr(json_fields("t", names)).collect()]
+    spark_values = [row[0] for row in frame.selectExpr(json_fields("t", names)).collect()]
     oracles = [expected(text, names) for text in texts]
     return [
         (text[:200], oracle, comparable(values, oracle))
-        for text, oracle, values in zip(texts, oracles, read, strict=True)
+        for text, oracle, values in zip(texts, oracles, spark_values, strict=True)
     ]
 
 
-def comparable(read: list[str | None] | None, oracle: list[Any] | None) -> list[Any] | None:
+def comparable(spark_values: list[str | None] | None, oracle: list[Any] | None) -> list[Any] | None:
     """The values that were read, parsed where the oracle has an object or a list."""
-    if read is None or oracle is None:
-        return read
+    if spark_values is None or oracle is None:
+        return spark_values
     return [
         parsed(text or "") if isinstance(value, list | tuple) else text
-        for text, value in zip(read, oracle, strict=True)
+        for text, value in zip(spark_values, oracle, strict=True)
     ]
 
 
@@ -168,7 +168,7 @@ def test_fields_are_those_that_python_reads_and_what_is_no_object_has_none(catal
     for names in (NAMES, []):
         rows = compared(catalyst, names, texts)
         assert [row for row in rows if row[1] != row[2]] == []
-        assert 100 < sum(read is not None for _, _, read in rows) < len(rows) - 100
+        assert 100 < sum(spark_values is not None for _, _, spark_values in rows) < len(rows) - 100
 
 
 def test_data_may_be_nested_a_thousand_deep(catalyst: Catalyst) -> None:
@@ -184,11 +184,13 @@ def number(generator: random.Random) -> str:
     edges = (0, 1, 5, 2**31, 2**53, 2**63, 10**18, 10**19)
     edge = generator.choice(edges) + generator.randint(-2, 2)
     digits = "".join(generator.choices("0123456789", k=generator.choice((1, 3, 17, 20, 40, 1500))))
-    whole = str(abs(edge)) if generator.random() < 0.6 else digits.lstrip("0") or "0"
+    whole_digits = str(abs(edge)) if generator.random() < 0.6 else digits.lstrip("0") or "0"
     fraction = generator.choice(("", ".0", ".5", ".000", "." + digits, ".0000000000000000000000001"))
-    exponent = generator.choice(("", "", "", "e3", "E-2", "e+18", "e-18", "e400", "E-400", f"e-{len(whole)}"))
-    zeros = "0" * generator.choice((0, 0, 2, 19, 40)) if whole != "0" else ""
-    return generator.choice(("", "-")) + whole + zeros + fraction + exponent
+    exponent = generator.choice(
+        ("", "", "", "e3", "E-2", "e+18", "e-18", "e400", "E-400", f"e-{len(whole_digits)}")
+    )
+    zeros = "0" * generator.choice((0, 0, 2, 19, 40)) if whole_digits != "0" else ""
+    return generator.choice(("", "-")) + whole_digits + zeros + fraction + exponent
 
 
 def whole_number(text: str, bits: int) -> int | None:
@@ -223,8 +225,8 @@ def test_a_number_keeps_every_digit_and_is_a_whole_number_only_if_it_is_one(
     for text, record, event in zip(texts, bench.values(pipe, data), data, strict=True):
         value = record.value or b""
         assert value.startswith(event[:-1]), "the data itself is not changed"
-        added = json.loads(b"{" + value[len(event) :])
-        assert added == {
+        added_fields = json.loads(b"{" + value[len(event) :])
+        assert added_fields == {
             "s2": text, "i2": whole_number(text, 32), "b2": whole_number(text, 64), "d2": nearest(text)
         }, text  # fmt: skip
 
@@ -234,12 +236,12 @@ def test_a_number_in_text_is_a_whole_number_only_if_it_is_one(catalyst: Catalyst
         "5": 5, " 5.0\t": 5, "+7": 7, "5.": 5, ".0": 0, "-0": 0, "1e3": 1000, "0e99999999999": 0,
         "9223372036854775807": 2**63 - 1, "-9223372036854775808": -(2**63), "1" + "0" * 40 + "e-40": 1,
     }  # fmt: skip
-    others = ["", " ", "-", "e3", "1e", "1e+", "0x5", "5 5", "1_0", "٣", "1e99999999999", "9223372036854775808",
+    other_texts = ["", " ", "-", "e3", "1e", "1e+", "0x5", "5 5", "1_0", "٣", "1e99999999999", "9223372036854775808",
               "5.0000000000000000000001", "NaN", "Infinity", "1,5", "5d", "5L", "true", "1.5.0", "--1"]  # fmt: skip
-    texts = [*values, *others]
+    texts = [*values, *other_texts]
     frame = catalyst.spark.createDataFrame([(text,) for text in texts], "t string").coalesce(1)
-    read = [row[0] for row in frame.selectExpr(typed_text("t", SqlType.BIGINT)).collect()]
-    assert dict(zip(texts, read, strict=True)) == values | dict.fromkeys(others)
+    spark_values = [row[0] for row in frame.selectExpr(typed_text("t", SqlType.BIGINT)).collect()]
+    assert dict(zip(texts, spark_values, strict=True)) == values | dict.fromkeys(other_texts)
 
 
 def test_routing_tells_numbers_apart_that_are_one_double(bench: SparkBench) -> None:
@@ -252,8 +254,8 @@ def test_routing_tells_numbers_apart_that_are_one_double(bench: SparkBench) -> N
 
 
 def test_a_field_is_read_and_written_as_the_table_of_types_says(bench: SparkBench) -> None:
-    for declared in SPARK:
-        pipe = make_pipe(fields={"v": declared.declared}, derive={"w": "v"})
-        values = [f'{{"v":{text}}}'.encode() for text, _ in declared.reads]
-        for data, record, (_, text) in zip(values, bench.values(pipe, values), declared.reads, strict=True):
-            assert record.value == data[:-1] + f',"w":{text}}}'.encode(), declared.types
+    for type_row in SPARK:
+        pipe = make_pipe(fields={"v": type_row.declared}, derive={"w": "v"})
+        values = [f'{{"v":{text}}}'.encode() for text, _ in type_row.reads]
+        for data, record, (_, text) in zip(values, bench.values(pipe, values), type_row.reads, strict=True):
+            assert record.value == data[:-1] + f',"w":{text}}}'.encode(), type_row.types

@@ -20,8 +20,8 @@ INSERT = {"id": 1, "change": {"op": "insert"}}
 
 
 def changes(destinations: Any = (), normalize: Any = None, **enrich: Any) -> Pipe:
-    declared = make_pipe("p", destinations, fields=FIELDS, **enrich).model_dump(mode="json")
-    return Pipe.model_validate(declared | {"source": DEBEZIUM, "normalize": normalize or {}})
+    declaration = make_pipe("p", destinations, fields=FIELDS, **enrich).model_dump(mode="json")
+    return Pipe.model_validate(declaration | {"source": DEBEZIUM, "normalize": normalize or {}})
 
 
 def write(bench: SparkBench, pipe: Pipe, data: Any) -> OutputRecord:
@@ -41,20 +41,20 @@ def test_a_delete_passes_rules_on_columns_that_it_leaves_out(
     bench: SparkBench, rule: dict[str, Any], reason: str
 ) -> None:
     pipe = changes(**rule)
-    passed = write(bench, pipe, DELETE)
-    assert (passed.reason, passed.to) == (None, "one")
-    for judged in (FULL, INSERT):
-        assert write(bench, pipe, judged).reason == reason
-    of_http = make_pipe("p", fields=FIELDS, **rule)
-    assert write(bench, of_http, DELETE).reason == reason
+    record = write(bench, pipe, DELETE)
+    assert (record.reason, record.to) == (None, "one")
+    for change in (FULL, INSERT):
+        assert write(bench, pipe, change).reason == reason
+    http_pipe = make_pipe("p", fields=FIELDS, **rule)
+    assert write(bench, http_pipe, DELETE).reason == reason
 
 
 def test_an_update_passes_rules_on_long_values_that_did_not_change(bench: SparkBench) -> None:
     assert write(bench, changes(required=["body"]), UPDATE).reason is None
-    by_body = LOOKUP | {"key": {"body": "code"}, "miss": "dead-letter"}
-    assert write(bench, changes(lookups={"rates": by_body}), UPDATE).reason is None
-    changed = UPDATE | {"change": {"op": "update", "unchanged": ["title"]}}
-    assert write(bench, changes(required=["body"]), changed).reason == "required-null"
+    lookup_by_body = LOOKUP | {"key": {"body": "code"}, "miss": "dead-letter"}
+    assert write(bench, changes(lookups={"rates": lookup_by_body}), UPDATE).reason is None
+    other_update = UPDATE | {"change": {"op": "update", "unchanged": ["title"]}}
+    assert write(bench, changes(required=["body"]), other_update).reason == "required-null"
 
 
 def test_a_delete_whose_condition_cannot_be_judged_goes_to_the_destination(bench: SparkBench) -> None:
@@ -62,11 +62,11 @@ def test_a_delete_whose_condition_cannot_be_judged_goes_to_the_destination(bench
     pipe = changes(destinations)
     assert write(bench, pipe, DELETE).to == "de,all"
     assert write(bench, pipe, UPDATE).to == "de,all"
-    for judged in (FULL, INSERT):
-        assert write(bench, pipe, judged).to == "all"
-    filtered = changes(filter="status = 'open'")
-    assert write(bench, filtered, DELETE).to == "one"
-    assert write(bench, filtered, FULL).to == ""
+    for change in (FULL, INSERT):
+        assert write(bench, pipe, change).to == "all"
+    filtered_pipe = changes(filter="status = 'open'")
+    assert write(bench, filtered_pipe, DELETE).to == "one"
+    assert write(bench, filtered_pipe, FULL).to == ""
     assert write(bench, make_pipe("p", destinations, fields=FIELDS), DELETE).to == "all"
 
 
@@ -86,12 +86,12 @@ def test_a_delete_whose_condition_cannot_be_judged_goes_to_the_destination(bench
 def test_a_delete_goes_where_a_column_that_it_leaves_out_decides_though_a_function_turns_null_into_a_value(
     bench: SparkBench, condition: str
 ) -> None:
-    more = {"derive": {"region": "coalesce(country, 'DE')"}, "lookups": {"rates": LOOKUP}}
-    pipe = changes([("some", condition), ("all", None)], **more)
+    enrichment = {"derive": {"region": "coalesce(country, 'DE')"}, "lookups": {"rates": LOOKUP}}
+    pipe = changes([("some", condition), ("all", None)], **enrichment)
     assert write(bench, pipe, DELETE).to == "some,all"
-    for judged in (FULL, INSERT):
-        assert write(bench, pipe, judged).to == "all"
-    assert write(bench, changes(filter=condition, **more), DELETE).to == "one"
+    for change in (FULL, INSERT):
+        assert write(bench, pipe, change).to == "all"
+    assert write(bench, changes(filter=condition, **enrichment), DELETE).to == "one"
 
 
 @pytest.mark.parametrize(
@@ -104,17 +104,17 @@ def test_a_delete_goes_where_a_column_that_it_leaves_out_decides_though_a_functi
     ],
 )
 def test_what_a_delete_carries_still_decides(bench: SparkBench, condition: str) -> None:
-    declared = changes([("some", condition), ("all", None)]).model_dump(mode="json")
-    declared["enrich"]["fields"]["change"] = "string"
-    assert write(bench, Pipe.model_validate(declared), DELETE).to == "all"
+    declaration = changes([("some", condition), ("all", None)]).model_dump(mode="json")
+    declaration["enrich"]["fields"]["change"] = "string"
+    assert write(bench, Pipe.model_validate(declaration), DELETE).to == "all"
 
 
 def test_the_default_of_a_lookup_is_not_that_of_a_key_that_is_left_out(bench: SparkBench) -> None:
     lookup = LOOKUP | {"miss": "default", "default": {"rate": "7"}}
     pipe = changes([("high", "rate > '1'")], lookups={"rates": lookup})
-    passed = write(bench, pipe, DELETE)
-    assert passed.to == "high"
-    assert orjson.loads(passed.value or b"")["rate"] is None
+    record = write(bench, pipe, DELETE)
+    assert record.to == "high"
+    assert orjson.loads(record.value or b"")["rate"] is None
     assert orjson.loads(write(bench, pipe, FULL).value or b"")["rate"] == "7"
 
 
@@ -129,13 +129,15 @@ def test_a_field_made_of_an_unchanged_column_is_left_out_as_the_column_is(bench:
             "nothing": "nullif(status, status)",
         },
     )
-    added = {"upper": "S", "nothing": None}
-    passed = write(bench, pipe, UPDATE)
-    assert passed.reason is None
-    assert orjson.loads(passed.value or b"") == UPDATE | added
-    whole = UPDATE | {"body": "b", "change": {"op": "update"}}
-    more = {"rate": None, "words": 1, "twice": 2, "text": "bs"}
-    assert orjson.loads(write(bench, pipe, whole).value or b"") == whole | added | more
+    added_fields = {"upper": "S", "nothing": None}
+    record = write(bench, pipe, UPDATE)
+    assert record.reason is None
+    assert orjson.loads(record.value or b"") == UPDATE | added_fields
+    full_update = UPDATE | {"body": "b", "change": {"op": "update"}}
+    body_fields = {"rate": None, "words": 1, "twice": 2, "text": "bs"}
+    assert (
+        orjson.loads(write(bench, pipe, full_update).value or b"") == full_update | added_fields | body_fields
+    )
 
 
 def test_where_all_added_fields_are_left_out_the_data_stays_as_it_is(bench: SparkBench) -> None:
@@ -144,11 +146,11 @@ def test_where_all_added_fields_are_left_out_the_data_stays_as_it_is(bench: Spar
 
 
 def test_an_unchanged_column_is_the_one_that_normalize_maps(bench: SparkBench) -> None:
-    mapped = changes(
+    mapped_pipe = changes(
         normalize={"fields": {"body": "doc.text"}}, derive={"words": "coalesce(length(body), 0)"}
     )
     update = {"id": 1, "change": {"op": "update", "unchanged": ["doc"]}}
-    assert write(bench, mapped, update).value == orjson.dumps(update)
+    assert write(bench, mapped_pipe, update).value == orjson.dumps(update)
 
 
 def test_the_check_says_so() -> None:

@@ -57,17 +57,17 @@ def test_only_the_rows_on_which_a_function_raises_fail() -> None:
     ]
 
 
-def hang_on(bad: set[int], calls: list[int]) -> Callable[[Sequence[str]], list[str]]:
+def hang_on(hanging_rows: set[int], calls: list[int]) -> Callable[[Sequence[str]], list[str]]:
     """A call that does not end with one of these rows, and catches every exception that it can."""
 
-    def run_some(some: Sequence[str]) -> list[str]:
-        calls.append(len(some))
-        while bad & set(map(int, some)):
+    def run_rows(batch: Sequence[str]) -> list[str]:
+        calls.append(len(batch))
+        while hanging_rows & set(map(int, batch)):
             with contextlib.suppress(Exception):
                 time.sleep(10)
-        return [f"ok{row}" for row in some]
+        return [f"ok{row}" for row in batch]
 
-    return run_some
+    return run_rows
 
 
 def test_only_the_event_on_which_a_function_hangs_fails_and_the_next_batch_is_not_affected() -> None:
@@ -86,21 +86,21 @@ def test_after_three_events_that_hang_the_function_is_not_called_until_the_pipe_
     assert len(calls) == 4
     assert answers[2] == "!the function took longer than 0.05 s"
     assert [answer.startswith("!quarantined: 3 events took longer") for answer in answers[3:]] == [True] * 5
-    again = UdfGuard("hangs", 1, limits)
-    assert call_by_halves(hang_on(set(), calls), rows, again)[0].startswith("!quarantined")
+    guard = UdfGuard("hangs", 1, limits)
+    assert call_by_halves(hang_on(set(), calls), rows, guard)[0].startswith("!quarantined")
     assert call_by_halves(hang_on(set(), calls), rows, UdfGuard("hangs", 2, limits))[0] == "ok0"
 
 
 @given(st.lists(st.integers(0, 30), unique=True), st.sets(st.integers(0, 30)))
-def test_halving_finds_exactly_the_bad_rows_in_order(rows: list[int], bad: set[int]) -> None:
-    def run_some(some: Sequence[str]) -> list[str]:
-        if bad & set(map(int, some)):
+def test_halving_finds_exactly_the_bad_rows_in_order(rows: list[int], bad_rows: set[int]) -> None:
+    def run_rows(batch: Sequence[str]) -> list[str]:
+        if bad_rows & set(map(int, batch)):
             raise RuntimeError
-        return [f"ok{row}" for row in some]
+        return [f"ok{row}" for row in batch]
 
     guard = UdfGuard("f", 0, NO_LIMITS)
-    answers = call_by_halves(run_some, [str(row) for row in rows], guard) if rows else []
-    assert answers == ["!the function raised RuntimeError" if row in bad else f"ok{row}" for row in rows]
+    answers = call_by_halves(run_rows, [str(row) for row in rows], guard) if rows else []
+    assert answers == ["!the function raised RuntimeError" if row in bad_rows else f"ok{row}" for row in rows]
 
 
 def test_arguments_have_the_types_of_their_expressions() -> None:
@@ -131,7 +131,7 @@ def test_an_answer_that_does_not_fit_is_a_failure_of_each_row() -> None:
 
 def test_in_spark_only_pipes_with_a_function_call_one(bench: SparkBench) -> None:
     udf = {"function": "udfs:no_negatives", "args": ["m"], "returns": {"root": "double"}}
-    with_udf = make_pipe(
+    udf_pipe = make_pipe(
         "u",
         [("big", "root > 2"), "all"],
         fields={"n": "int"},
@@ -139,17 +139,17 @@ def test_in_spark_only_pipes_with_a_function_call_one(bench: SparkBench) -> None
         required=["n"],
         udf=udf | {"args": ["n"]},
     )
-    plan = bench.plan([with_udf, make_pipe("plain", derive={"x": "1"})])
-    given_rows = [
+    plan = bench.plan([udf_pipe, make_pipe("plain", derive={"x": "1"})])
+    input_rows = [
         ("u", b'{"n":9}'),
         ("u", b'{"n":-9}'),
         ("plain", b'{"n":-9}'),
         ("u", b"{}"),
         ("u", b'{"n":1}'),
     ]
-    written = bench.run(plan, [(b"k", data, 0, make_headers(name)) for name, data in given_rows])
-    assert [record.reason for record in written] == [None, "udf-failed", None, "required-null", None]
-    assert written[0].value == b'{"n":9,"m":9,"root":3.0}'
-    assert [record.to for record in written if record.reason is None] == ["big,all", "one", "all"]
-    assert "ValueError" in written[1].detail
-    assert "-9" not in written[1].detail
+    records = bench.run(plan, [(b"k", data, 0, make_headers(name)) for name, data in input_rows])
+    assert [record.reason for record in records] == [None, "udf-failed", None, "required-null", None]
+    assert records[0].value == b'{"n":9,"m":9,"root":3.0}'
+    assert [record.to for record in records if record.reason is None] == ["big,all", "one", "all"]
+    assert "ValueError" in records[1].detail
+    assert "-9" not in records[1].detail

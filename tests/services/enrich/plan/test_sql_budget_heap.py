@@ -30,10 +30,10 @@ def evaluate(
     expressions: Sequence[str], event: Mapping[str, Any], tasks: int = 1
 ) -> dict[str, list[tuple[str | None, str | None, Any]]]:
     """Reason, detail and value of each expression in each task for an event, evaluated in a JVM of its own."""
-    asked = {"fields": FIELDS, "event": event, "sql": expressions, "budget_bytes": BUDGET_BYTES}
-    ended = subprocess.run(
+    request = {"fields": FIELDS, "event": event, "sql": expressions, "budget_bytes": BUDGET_BYTES}
+    process = subprocess.run(
         [sys.executable, "-m", "tests.support.programs.small_heap"],
-        input=json.dumps(asked | {"tasks": tasks}),
+        input=json.dumps(request | {"tasks": tasks}),
         cwd=ROOT,
         env=os.environ,
         stdout=subprocess.PIPE,
@@ -41,7 +41,7 @@ def evaluate(
         check=False,
     )
     outcomes: dict[str, list[tuple[str | None, str | None, Any]]] = {}
-    for line in ended.stdout.splitlines():
+    for line in process.stdout.splitlines():
         if line.startswith("["):
             sql, *outcome = json.loads(line)
             outcomes.setdefault(sql, []).append(tuple(outcome))

@@ -13,7 +13,7 @@ from hifi.record.hop import hop
 from hifi_enrich.plan.query_plan import QueryPlan
 
 
-def watching(watch: list[dict[str, Any]], **enrich: Any) -> Pipe:
+def make_watched_pipe(watch: list[dict[str, Any]], **enrich: Any) -> Pipe:
     body = make_pipe(**enrich).model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return Pipe.model_validate(body | {"watch": watch})
 
@@ -25,13 +25,13 @@ def buckets(pipe: Pipe, record: OutputRecord) -> list[str]:
 
 
 @pytest.fixture(params=["micro-batch", "real-time"])
-def either(request: pytest.FixtureRequest, bench: SparkBench) -> SparkBench:
+def bench_of_trigger(request: pytest.FixtureRequest, bench: SparkBench) -> SparkBench:
     bench.evaluate_as(request.param)
     return bench
 
 
-def test_numbers_texts_and_missing_values_have_their_buckets(either: SparkBench) -> None:
-    pipe = watching(
+def test_numbers_texts_and_missing_values_have_their_buckets(bench_of_trigger: SparkBench) -> None:
+    pipe = make_watched_pipe(
         [
             {"field": "score", "bounds": [-1, 0.2, 0.5]},
             {"field": "score2", "buckets": 10},
@@ -55,36 +55,42 @@ def test_numbers_texts_and_missing_values_have_their_buckets(either: SparkBench)
         b'{"score":"NaN"}': ["!", "!", "!", "!"],
         b"{}": ["!", "!", "!", "!"],
     }  # fmt: skip
-    written = either.values(pipe, list(expected))
-    assert [buckets(pipe, record) for record in written] == list(expected.values())
-    assert {record.to for record in written} == {"one"}
-    assert {hop(record.headers).to for record in written} == {b"one"}
+    records = bench_of_trigger.values(pipe, list(expected))
+    assert [buckets(pipe, record) for record in records] == list(expected.values())
+    assert {record.to for record in records} == {"one"}
+    assert {hop(record.headers).to for record in records} == {b"one"}
 
 
-def test_events_that_no_destination_wants_have_no_buckets_and_no_data(either: SparkBench) -> None:
-    pipe = watching([{"field": "n", "bounds": [5]}], fields={"n": "int"}, filter="n > 1")
-    delivered, filtered = either.values(pipe, [b'{"n":2}', b'{"n":1}'])
-    assert (buckets(pipe, delivered), delivered.value) == (["0"], b'{"n":2}')
-    assert (filtered.to, filtered.value) == ("", None)
-    assert WATCH not in fields(filtered.headers)
+def test_events_that_no_destination_wants_have_no_buckets_and_no_data(bench_of_trigger: SparkBench) -> None:
+    pipe = make_watched_pipe([{"field": "n", "bounds": [5]}], fields={"n": "int"}, filter="n > 1")
+    delivered_record, filtered_record = bench_of_trigger.values(pipe, [b'{"n":2}', b'{"n":1}'])
+    assert (buckets(pipe, delivered_record), delivered_record.value) == (["0"], b'{"n":2}')
+    assert (filtered_record.to, filtered_record.value) == ("", None)
+    assert WATCH not in fields(filtered_record.headers)
 
 
-def test_pipes_beside_a_watched_one_are_written_as_before(either: SparkBench) -> None:
-    watched = watching([{"field": "n", "buckets": 4}], fields={"n": "int"})
-    plain, derived = make_pipe("plain"), make_pipe("derived", fields={"n": "int"}, derive={"m": "n + 1"})
+def test_pipes_beside_a_watched_one_are_written_as_before(bench_of_trigger: SparkBench) -> None:
+    watched_pipe = make_watched_pipe([{"field": "n", "buckets": 4}], fields={"n": "int"})
+    plain_pipe, derived_pipe = (
+        make_pipe("plain"),
+        make_pipe("derived", fields={"n": "int"}, derive={"m": "n + 1"}),
+    )
 
-    def written(plan: QueryPlan) -> list[tuple[Any, ...]]:
+    def outputs(plan: QueryPlan) -> list[tuple[Any, ...]]:
         records = [(b"k", b'{"n":1}', 1, make_headers(name)) for name in ("plain", "derived")]
         return [
-            (record.value, with_fields(record.headers, {IN: None})) for record in either.run(plan, records)
+            (record.value, with_fields(record.headers, {IN: None}))
+            for record in bench_of_trigger.run(plan, records)
         ]
 
-    with_watch = written(either.plan([watched, plain, derived]))
-    assert with_watch == written(either.plan([plain, derived]))
-    assert all(WATCH not in fields(headers) for _, headers in with_watch)
+    outputs_beside_watch = outputs(bench_of_trigger.plan([watched_pipe, plain_pipe, derived_pipe]))
+    assert outputs_beside_watch == outputs(bench_of_trigger.plan([plain_pipe, derived_pipe]))
+    assert all(WATCH not in fields(headers) for _, headers in outputs_beside_watch)
 
 
-def test_a_watched_field_that_an_event_cannot_be_read_for_refuses_no_event(either: SparkBench) -> None:
-    pipe = watching([{"field": "n", "bounds": [1]}], fields={"n": "int"})
-    for written in either.values(pipe, [b"", b"[1]", b"\xff", None]):
-        assert (written.topic, buckets(pipe, written)) == ("enriched", ["!"])
+def test_a_watched_field_that_an_event_cannot_be_read_for_refuses_no_event(
+    bench_of_trigger: SparkBench,
+) -> None:
+    pipe = make_watched_pipe([{"field": "n", "bounds": [1]}], fields={"n": "int"})
+    for record in bench_of_trigger.values(pipe, [b"", b"[1]", b"\xff", None]):
+        assert (record.topic, buckets(pipe, record)) == ("enriched", ["!"])

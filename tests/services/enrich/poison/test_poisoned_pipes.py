@@ -17,13 +17,15 @@ def test_a_pipe_is_quarantined_after_three_and_released_by_a_new_revision() -> N
 
 
 def test_the_counts_pass_to_the_next_process_with_the_notes() -> None:
-    before, after = PoisonedPipes(), PoisonedPipes()
+    old_pipes, new_pipes = PoisonedPipes(), PoisonedPipes()
     for pipe, offset in (("orders", 12), ("orders", 12), ("crm-eu", 4), ("orders", 12)):
-        before.add(pipe, offset)
-    after.read(["", "crashes:2", f"trial:9{before.note()}", ";poisoned:orders@12=1", ";poisoned:x@y=z,,@="])
-    assert after.note() == before.note() != ""
-    assert after.is_quarantined("orders", 12)
-    assert after.add("crm-eu", 4) == 2
+        old_pipes.add(pipe, offset)
+    new_pipes.read(
+        ["", "crashes:2", f"trial:9{old_pipes.note()}", ";poisoned:orders@12=1", ";poisoned:x@y=z,,@="]
+    )
+    assert new_pipes.note() == old_pipes.note() != ""
+    assert new_pipes.is_quarantined("orders", 12)
+    assert new_pipes.add("crm-eu", 4) == 2
 
 
 def test_what_is_kept_fits_beside_an_offset() -> None:

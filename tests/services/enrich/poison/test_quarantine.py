@@ -1,4 +1,4 @@
-"""Which failures of a query count as those of a record, and what a record that takes too long does."""
+"""Failures of a query that count as those of a record, and the effect of a record that takes too long."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -24,16 +24,16 @@ def test_a_failure_of_kafka_is_not_taken_for_a_poison_record() -> None:
 
 
 class _Offsets:
-    """Of one partition with eight records; remembers the notes that were committed."""
+    """Offsets of one partition with eight records; remembers the notes that were committed."""
 
     def __init__(self, *, kafka_answers: bool = True) -> None:
         self.notes: list[str] = []
-        self.asked = 0
+        self.end_requests = 0
         self._kafka_answers = kafka_answers
 
     async def end(self) -> dict[int, int]:
-        self.asked += 1
-        if self.asked > 1 and not self._kafka_answers:
+        self.end_requests += 1
+        if self.end_requests > 1 and not self._kafka_answers:
             raise OSError("no broker")
         return {0: 8}
 
@@ -44,13 +44,13 @@ class _Offsets:
 def _quarantine(offsets: _Offsets, write: WriteRange) -> tuple[PoisonQuarantine, list[OffsetRange]]:
     settings: Any = SimpleNamespace(enrich_max_offsets_per_trigger=100, enrich_stall_s=120)
     quarantine = PoisonQuarantine(settings, Topics("s"), offsets, write, lambda _: None)  # type: ignore[arg-type]
-    put_away: list[OffsetRange] = []
+    quarantined_ranges: list[OffsetRange] = []
 
-    async def put(offset_range: OffsetRange) -> None:
-        put_away.append(offset_range)
+    async def record_range(offset_range: OffsetRange) -> None:
+        quarantined_ranges.append(offset_range)
 
-    quarantine._quarantine = put  # type: ignore[method-assign]
-    return quarantine, put_away
+    quarantine._quarantine = record_range  # type: ignore[method-assign]
+    return quarantine, quarantined_ranges
 
 
 async def test_an_event_that_takes_too_long_is_found_and_its_neighbours_are_written() -> None:
@@ -61,9 +61,9 @@ async def test_an_event_that_takes_too_long_is_found_and_its_neighbours_are_writ
         if start[0] <= 5 < end[0]:
             raise TimeoutError
 
-    quarantine, put_away = _quarantine(_Offsets(), write)
+    quarantine, quarantined_ranges = _quarantine(_Offsets(), write)
     assert await quarantine.run(StartOffsets({0: 0}, {})) == 1
-    assert put_away == [OffsetRange(0, 5, 6)]
+    assert quarantined_ranges == [OffsetRange(0, 5, 6)]
     assert max(limits) < 11
 
 
@@ -71,10 +71,10 @@ async def test_while_kafka_does_not_answer_no_event_is_blamed_for_the_time() -> 
     async def write(*_: object) -> None:
         raise TimeoutError
 
-    quarantine, put_away = _quarantine(_Offsets(kafka_answers=False), write)
+    quarantine, quarantined_ranges = _quarantine(_Offsets(kafka_answers=False), write)
     with pytest.raises(Retryable):
         await quarantine.run(StartOffsets({0: 0}, {}))
-    assert put_away == []
+    assert quarantined_ranges == []
 
 
 async def test_a_task_that_does_not_end_leaves_a_note_for_the_next_process() -> None:
@@ -82,11 +82,11 @@ async def test_a_task_that_does_not_end_leaves_a_note_for_the_next_process() -> 
         raise SparkExited("a task does not end")
 
     offsets = _Offsets()
-    quarantine, put_away = _quarantine(offsets, write)
+    quarantine, quarantined_ranges = _quarantine(offsets, write)
     with pytest.raises(SparkExited):
         await quarantine.run(StartOffsets({0: 0}, {}))
     assert [unfinished_trial(note) for note in offsets.notes] == [8]
-    assert put_away == []
+    assert quarantined_ranges == []
 
 
 @pytest.mark.parametrize(("records", "limit_s"), [(1, 10), (1_000, 20), (50_000, 120)])

@@ -1,4 +1,4 @@
-"""What is skipped after an interrupted batch: the records whose output is in Kafka, without a gap."""
+"""The records that are skipped after an interrupted batch: those whose output is in Kafka, without a gap."""
 
 from tests.support.enrich.running_instance import LiveStream
 from tests.support.enrich.spark_bench import make_headers, make_pipe
@@ -12,9 +12,11 @@ async def test_a_record_without_output_and_all_after_it_are_not_skipped(kafka: s
     """Other services' dead letters, and outputs of later records and of earlier passes, prove nothing."""
     stream = await LiveStream(kafka).create(make_pipe("p"))
     numbers = await stream.send(*[b"{}"] * 12)  # offsets 0 to 5 of both partitions
-    again = make_headers("p", 0, 5, **{REPLAY: b"1"})
-    refused = {REASON: b"sql-failed"}
-    await stream.append(stream.topics.normalized, [(1, Record(b"", b"", again)), (0, Record(b"", b"", []))])
+    replay_headers = make_headers("p", 0, 5, **{REPLAY: b"1"})
+    refusal = {REASON: b"sql-failed"}
+    await stream.append(
+        stream.topics.normalized, [(1, Record(b"", b"", replay_headers)), (0, Record(b"", b"", []))]
+    )
     await stream.append(
         stream.topics.enriched,
         [
@@ -23,10 +25,10 @@ async def test_a_record_without_output_and_all_after_it_are_not_skipped(kafka: s
             if number not in (2, 5, 8)
         ],
     )
-    dead = [(2, b"enrich"), (5, b"enrich"), (8, b"egest")]
+    dead_letters = [(2, b"enrich"), (5, b"enrich"), (8, b"egest")]
     letters = [
-        (number % 2, Record(b"", b"", make_headers("p", 0, number, **refused, **{SERVICE: service})))
-        for number, service in dead
+        (number % 2, Record(b"", b"", make_headers("p", 0, number, **refusal, **{SERVICE: service})))
+        for number, service in dead_letters
     ]
     await stream.append(stream.topics.dead_letter, letters)
     assert await skip_written(kafka, stream.topics, {0: 0, 1: 0}) == {0: 4, 1: 6}

@@ -32,37 +32,37 @@ def make_archives(count: int) -> list[Path]:
 
 
 def test_only_the_archives_used_last_stay_and_nothing_else_is_touched(cache: Path) -> None:
-    others = [cache / name for name in ("kafka-1.jsa", "spark-1.txt", "jars")]
-    others[2].mkdir()
-    for file in others[:2]:
+    other_files = [cache / name for name in ("kafka-1.jsa", "spark-1.txt", "jars")]
+    other_files[2].mkdir()
+    for file in other_files[:2]:
         file.write_text("")
     archives = make_archives(KEPT + 4)
     assert set(remove_old_archives(cache)) == set(archives[KEPT:])
-    assert set(cache.iterdir()) == {*archives[:KEPT], *others}
+    assert set(cache.iterdir()) == {*archives[:KEPT], *other_files}
     assert remove_old_archives(cache) == []
 
 
 def test_an_archive_that_a_jvm_is_started_with_counts_as_used(cache: Path) -> None:
     archives = make_archives(KEPT + 1)
-    oldest = archives[-1]
-    assert f"-XX:SharedArchiveFile={oldest} " in archive_options(oldest)
+    oldest_archive = archives[-1]
+    assert f"-XX:SharedArchiveFile={oldest_archive} " in archive_options(oldest_archive)
     assert remove_old_archives(cache) == [archives[-2]]
     assert archive_options(archives[-2]) == "", "a JVM starts without one that is gone"
 
 
 def test_a_process_that_has_mapped_a_removed_archive_goes_on_with_it(cache: Path) -> None:
     archives = make_archives(KEPT + 1)
-    with archives[-1].open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+    with archives[-1].open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
         assert remove_old_archives(cache) == [archives[-1]]
-        assert mapped[:] == b"classes"
+        assert mapping[:] == b"classes"
 
 
 def test_an_archive_that_another_process_removes_meanwhile_is_no_failure(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archives = make_archives(KEPT + 3)
-    listed = list(cache.glob("*.jsa"))
-    monkeypatch.setattr(Path, "glob", lambda *_: iter(listed))
+    listed_archives = list(cache.glob("*.jsa"))
+    monkeypatch.setattr(Path, "glob", lambda *_: iter(listed_archives))
     archives[-1].unlink()
     remove_old_archives(cache)
     assert set(cache.iterdir()) == set(archives[:KEPT])

@@ -50,13 +50,13 @@ def test_every_type_of_field_has_values_and_conditions_hold_for_some_of_them_onl
         required=list(TYPES),
     )
     records = warm_up_records([pipe], {}, 8)
-    written = bench.run(
+    output_records = bench.run(
         bench.plan([pipe]),
         [(warm_up_record.key, warm_up_record.value, 0, warm_up_record.headers) for warm_up_record in records],
     )
-    assert {record.reason for record in written} == {None}
+    assert {record.reason for record in output_records} == {None}
     for index in range(len(conditions)):
-        assert 0 < sum(f"d{index}" in record.to.split(",") for record in written) < len(written)
+        assert 0 < sum(f"d{index}" in record.to.split(",") for record in output_records) < len(output_records)
 
 
 def test_lookups_find_their_rows_so_that_the_steps_after_them_run_too(bench: SparkBench) -> None:
@@ -68,12 +68,12 @@ def test_lookups_find_their_rows_so_that_the_steps_after_them_run_too(bench: Spa
     }
     records = warm_up_records([pipe], tables, 4)
     plan = bench.plan([pipe], ROWS)
-    written = bench.run(
+    output_records = bench.run(
         plan,
         [(warm_up_record.key, warm_up_record.value, 0, warm_up_record.headers) for warm_up_record in records],
     )
-    assert [record.reason for record in written] == [None] * 4
-    documents = [json.loads(record.value or b"") for record in written]
+    assert [record.reason for record in output_records] == [None] * 4
+    documents = [json.loads(record.value or b"") for record in output_records]
     assert [(document["temp"], document["warm"], document["label"]) for document in documents] == [
         (3, True, "x"),
         (3, True, "y"),

@@ -39,8 +39,8 @@ def events(*keys: str, time_us: int | None = None) -> list[DecodedEvent]:
     return [DecodedEvent(b"/s", key.encode(), key.encode(), [], b"{}", time_us) for key in keys]
 
 
-def key_of(place: int) -> str:
-    return next(str(n) for n in range(1000) if partition_of(str(n).encode(), 4) == place)
+def key_of(partition: int) -> str:
+    return next(str(n) for n in range(1000) if partition_of(str(n).encode(), 4) == partition)
 
 
 async def test_the_response_gives_each_event_as_accepted_refused_or_unknown() -> None:
@@ -101,12 +101,12 @@ async def test_identities_count_up_within_a_partition_and_name_pipe_version_and_
 
 
 async def test_during_a_rollout_the_key_decides_the_revision() -> None:
-    following = PipeRevision(pipe(), 9, number=4, current=False)
-    rolling = replace(KNOWN, rollout=Rollout(following, WHOLE // 2))
+    next_revision = PipeRevision(pipe(), 9, number=4, current=False)
+    rolling_revision = replace(KNOWN, rollout=Rollout(next_revision, WHOLE // 2))
     producer = FakeProducer({})
     tested_acceptor = acceptor(producer)
     keys = [str(number) for number in range(50)]
-    await tested_acceptor.accept(rolling, events(*keys, *keys), NOW_US, NOW_US, "key")
+    await tested_acceptor.accept(rolling_revision, events(*keys, *keys), NOW_US, NOW_US, "key")
     keys_with_revision = {
         (record.key, identity(record.headers).revision, identity(record.headers).revision_offset)
         for records in producer.sent.values()
@@ -117,8 +117,10 @@ async def test_during_a_rollout_the_key_decides_the_revision() -> None:
         (3, 7),
         (4, 9),
     }
-    assert rolling.rollout is not None
-    assert all(rolling.rollout.gets(key) == (revision == 4) for key, revision, _ in keys_with_revision)
+    assert rolling_revision.rollout is not None
+    assert all(
+        rolling_revision.rollout.gets(key) == (revision == 4) for key, revision, _ in keys_with_revision
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ def test_ranges_are_dense_and_restored_ones_are_reported_later() -> None:
     acks = PartitionAcks(1)
     for first, last, minute in ((0, 4, 1), (5, 5, 1), (6, 6, 2), (7, 9, 1)):
         acks.add("a", minute, first, last)
-    taken = acks.take()
-    assert taken == {"a": {1: [[0, 5], [7, 9]], 2: [[6, 6]]}}
+    report = acks.take()
+    assert report == {"a": {1: [[0, 5], [7, 9]], 2: [[6, 6]]}}
     acks.add("a", 1, 10, 11)
-    acks.restore(taken)
+    acks.restore(report)
     assert acks.take() == {"a": {1: [[0, 5], [7, 11]], 2: [[6, 6]]}}
     assert acks.take() == {}
 
@@ -29,9 +29,9 @@ async def test_a_report_that_was_lost_is_sent_again() -> None:
     assert len(producer.sendings) == 1, "one at a time"
     producer.sendings[0].acknowledged.set_exception(Unacknowledged("gone"))
     reporter.send_reports()
-    first, second = (record.value or b"" for record in producer.sent[0])
-    assert b"[[0,3]]" in first
-    assert b"[[0,3]]" in second
+    first_report, second_report = (record.value or b"" for record in producer.sent[0])
+    assert b"[[0,3]]" in first_report
+    assert b"[[0,3]]" in second_report
 
 
 async def test_reports_that_the_producer_refuses_are_sent_again_with_the_answers() -> None:
@@ -44,8 +44,8 @@ async def test_reports_that_the_producer_refuses_are_sent_again_with_the_answers
     reporter.send_reports()
     await asyncio.sleep(0)
     reporter.send_reports()
-    first, second = (record.value or b"" for record in producer.sent[0])
-    assert b'"pipes":{"a":{"1":[[0,3]]}}' in first
-    assert b'"answers":{"202":4}' in first
-    assert b'"pipes":{}' in second, "an empty report is the heartbeat"
-    assert b'"answers":{}' in second
+    first_report, second_report = (record.value or b"" for record in producer.sent[0])
+    assert b'"pipes":{"a":{"1":[[0,3]]}}' in first_report
+    assert b'"answers":{"202":4}' in first_report
+    assert b'"pipes":{}' in second_report, "an empty report is the heartbeat"
+    assert b'"answers":{}' in second_report

@@ -24,22 +24,22 @@ class Simulation:
 
     def run(self, offered_per_s: int, completed_per_s: int, seconds: float) -> tuple[float, int, float]:
         """Events a second that this process accepted, events refused, and the largest lag that was read."""
-        accepted, refused, worst_s, step_s = self.limit.accepted, 0, 0.0, 0.01
+        accepted_before, refused_count, worst_s, step_s = self.limit.accepted, 0, 0.0, 0.01
         end_s, read_s = self.now_s + seconds, self.now_s
         while self.now_s < end_s:
             self.now_s += step_s
-            mine = round(offered_per_s * self.share * step_s)
+            own_events = round(offered_per_s * self.share * step_s)
             self.end += offered_per_s * (1 - self.share) * step_s
             if self.limit.wait_s(self.now_s, "a") == 0:
-                self.limit.take(self.now_s, "a", mine)
-                self.end += mine
+                self.limit.take(self.now_s, "a", own_events)
+                self.end += own_events
             else:
-                refused += mine
+                refused_count += own_events
             self.completed = min(self.end, self.completed + completed_per_s * step_s)
             if self.now_s >= read_s:
                 read_s += READ_S
                 worst_s = max(worst_s, self.read())
-        return (self.limit.accepted - accepted) / seconds, refused, worst_s
+        return (self.limit.accepted - accepted_before) / seconds, refused_count, worst_s
 
     def read(self) -> float:
         self.stage.add(self.now_s, {0: int(self.end)}, {0: int(self.completed)})
@@ -56,9 +56,9 @@ class Simulation:
 def test_under_twice_the_load_the_stage_is_used_fully_and_its_lag_stays_within_the_bound() -> None:
     simulation = Simulation(BacklogLimit())
     simulation.run(2000, 1000, 60)
-    per_s, refused, worst_s = simulation.run(2000, 1000, 60)
+    per_s, refused_count, worst_s = simulation.run(2000, 1000, 60)
     assert per_s == pytest.approx(1000, rel=0.1)
-    assert refused / 60 == pytest.approx(1000, rel=0.1)
+    assert refused_count / 60 == pytest.approx(1000, rel=0.1)
     assert worst_s < 5
 
 
@@ -87,11 +87,11 @@ def test_a_stage_that_is_down_and_then_catches_up_refuses_nothing() -> None:
 
 def test_after_an_overload_the_limit_is_removed() -> None:
     simulation = Simulation(BacklogLimit())
-    limited = []
+    limited_states = []
     for rate in (2000, 500):
         simulation.run(rate, 1000, 60)
-        limited.append(simulation.limit.rate_per_s is not None)
-    assert limited == [True, False]
+        limited_states.append(simulation.limit.rate_per_s is not None)
+    assert limited_states == [True, False]
     assert simulation.run(500, 1000, 20)[1] == 0
 
 
@@ -112,8 +112,8 @@ def test_when_the_stages_are_unknown_everything_is_accepted() -> None:
 def test_a_greedy_pipe_is_limited_first() -> None:
     limit = BacklogLimit()
     reading = StageReading("enrich", 5, 6, 6000, 1250 * 6, 6, steady=True)
-    accepted = {"greedy": 0, "small": 0, "smaller": 0}
-    refused = dict.fromkeys(accepted, 0)
+    accepted_counts = {"greedy": 0, "small": 0, "smaller": 0}
+    refused_counts = dict.fromkeys(accepted_counts, 0)
     for step in range(4000):
         now_s = step / 200
         if step % 100 == 0:
@@ -124,11 +124,11 @@ def test_a_greedy_pipe_is_limited_first() -> None:
                 continue
             if limit.wait_s(now_s, pipe) == 0:
                 limit.take(now_s, pipe, int(events))
-                accepted[pipe] += int(events)
+                accepted_counts[pipe] += int(events)
             else:
-                refused[pipe] += 1
-    assert refused["small"] == refused["smaller"] == 0
-    assert refused["greedy"] > 0
-    assert sum(accepted.values()) / 20 == pytest.approx(1000, rel=0.1), (
+                refused_counts[pipe] += 1
+    assert refused_counts["small"] == refused_counts["smaller"] == 0
+    assert refused_counts["greedy"] > 0
+    assert sum(accepted_counts.values()) / 20 == pytest.approx(1000, rel=0.1), (
         "the capacity is used and not exceeded"
     )

@@ -41,14 +41,14 @@ class Stages:
         for consumer in (self._reader, *self._consumers.values()):
             await consumer.stop()
 
-    async def ends(self, topic: str) -> dict[TopicPartition, int]:
+    async def end_offsets(self, topic: str) -> dict[TopicPartition, int]:
         end_offsets: dict[TopicPartition, int] = await self._reader.end_offsets(
             [TopicPartition(topic, number) for number in range(PARTITIONS)]
         )
         return end_offsets
 
-    async def commit(self, service: str, topic: str, most: int | None = None) -> None:
-        """Commit up to the ends, or at most so many further records of each partition."""
+    async def commit(self, service: str, topic: str, limit: int | None = None) -> None:
+        """Commit up to the ends, or at most `limit` further records of each partition."""
         consumer = self._consumers.get(service)
         if consumer is None:
             consumer = self._consumers[service] = AIOKafkaConsumer(
@@ -57,22 +57,22 @@ class Stages:
                 enable_auto_commit=False,
             )
             await consumer.start()
-        before = self._committed.get(topic, {})
+        committed = self._committed.get(topic, {})
         offsets = {
-            tp: end if most is None else min(end, before.get(tp, 0) + most)
-            for tp, end in (await self.ends(topic)).items()
+            tp: end if limit is None else min(end, committed.get(tp, 0) + limit)
+            for tp, end in (await self.end_offsets(topic)).items()
         }
         consumer.assign(list(offsets))
         await consumer.commit(offsets)
         self._committed[topic] = offsets
 
     @contextlib.asynccontextmanager
-    async def completing(self, service: str, topic: str, most: int) -> AsyncIterator[None]:
+    async def completing(self, service: str, topic: str, limit: int) -> AsyncIterator[None]:
         """Commit four times a second while the block runs, then everything."""
 
         async def loop() -> None:
             while True:
-                await self.commit(service, topic, most)
+                await self.commit(service, topic, limit)
                 await asyncio.sleep(0.25)
 
         task = asyncio.create_task(loop())
@@ -101,7 +101,7 @@ async def test_more_requests_than_ingest_can_answer_are_refused_and_the_accepted
         async with sender.sending(connections=150):
             await until(lambda: sender.statuses[429] > 100 and sender.statuses[202] > 100)
         assert set(sender.statuses) == {202, 429}
-        assert {after for after, _ in sender.refusals} == {"1"}
+        assert {retry_after_s for retry_after_s, _ in sender.refusals} == {"1"}
         assert "ingest is overloaded" in sender.refusals[0][1]["detail"]
         assert overloaded(instance, "queue") == sender.statuses[429]
 
@@ -125,10 +125,10 @@ async def test_an_overloaded_stage_gets_what_it_completes_and_everything_when_it
             async with sender.sending(connections=2, pause_s=0.1), stages.completing("normalize", raw, 20):
                 await until(lambda: sender.statuses[429] > 5)
                 assert "backlog" in instance.readyz()[1]["warnings"]
-                before = sender.statuses[202]
-                await until(lambda: sender.statuses[202] > before + 5)
+                accepted_before = sender.statuses[202]
+                await until(lambda: sender.statuses[202] > accepted_before + 5)
             assert "normalize is overloaded" in sender.refusals[0][1]["detail"]
-            assert all(int(after or 0) >= 1 for after, _ in sender.refusals)
+            assert all(int(retry_after_s or 0) >= 1 for retry_after_s, _ in sender.refusals)
             assert overloaded(instance, "backlog") == sender.statuses[429] == len(sender.refusals)
 
             async with (
@@ -136,19 +136,19 @@ async def test_an_overloaded_stage_gets_what_it_completes_and_everything_when_it
                 stages.completing("normalize", raw, 10_000),
             ):
                 await until(lambda: instance.readyz()[1]["warnings"] == {})
-                refused, before = sender.statuses[429], sender.statuses[202]
-                await until(lambda: sender.statuses[202] > before + 20)
-                assert sender.statuses[429] == refused
+                refused_before, accepted_before = sender.statuses[429], sender.statuses[202]
+                await until(lambda: sender.statuses[202] > accepted_before + 20)
+                assert sender.statuses[429] == refused_before
             assert instance.stop() == 0
     assert set(sender.statuses) == {202, 429}
     assert len(await stream.raw()) == len(sender.accepted)
     assert await told(stream) == sender.statuses
 
 
-@pytest.mark.parametrize("down", [True, False], ids=["destination down", "egest slow"])
+@pytest.mark.parametrize("destination_down", [True, False], ids=["destination down", "egest slow"])
 @pytest.mark.more
 async def test_a_backlog_of_egest_counts_unless_a_destination_is_the_cause(
-    kafka: str, down: bool, monkeypatch: pytest.MonkeyPatch
+    kafka: str, destination_down: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backlog_monitor, "_EGEST_BOUND_S", 1.0)
     monkeypatch.setattr(backlog_monitor, "_CALM_S", 0.5)
@@ -168,7 +168,7 @@ async def test_a_backlog_of_egest_counts_unless_a_destination_is_the_cause(
                     for partition in range(PARTITIONS)
                 )
             )
-            if down:
+            if destination_down:
                 await producer.send_and_wait(topics.retry_in(topics.tiers[0]), 0, [Record(b"k", b"v", [])])
             await asyncio.sleep(0.1)
 
@@ -180,7 +180,7 @@ async def test_a_backlog_of_egest_counts_unless_a_destination_is_the_cause(
         tasks = [asyncio.create_task(coroutine) for coroutine in (monitor.run(), deliver())]
         try:
             await until(is_late)
-            if down:
+            if destination_down:
                 assert limit.rate_per_s is None
             else:
                 await until(lambda: limit.rate_per_s is not None)

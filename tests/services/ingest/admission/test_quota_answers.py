@@ -24,40 +24,42 @@ def refused(instance: Ingest, labels: str) -> float:
 
 
 async def test_a_quota_holds_over_two_processes_and_touches_no_other_pipe(kafka: str, tmp_path: Path) -> None:
-    limited = pipe(quota={"events": "400/s"})
-    stream = await new_stream(kafka, limited, pipe("orders", "orders-key"))
+    limited_pipe = pipe(quota={"events": "400/s"})
+    stream = await new_stream(kafka, limited_pipe, pipe("orders", "orders-key"))
     with (
-        ingest(kafka, stream.name, tmp_path / "a") as first,
-        ingest(kafka, stream.name, tmp_path / "b") as second,
+        ingest(kafka, stream.name, tmp_path / "a") as first_instance,
+        ingest(kafka, stream.name, tmp_path / "b") as second_instance,
     ):
-        much, little = Sender(first, 20), Sender(second, 5)
-        other = Sender(first, 5, pipe_name="orders", key="orders-key")
+        fast_sender, slow_sender = Sender(first_instance, 20), Sender(second_instance, 5)
+        other_sender = Sender(first_instance, 5, pipe_name="orders", key="orders-key")
         async with (
-            much.sending(connections=4, pause_s=0.02),
-            little.sending(connections=2, pause_s=0.05),
-            other.sending(connections=1, pause_s=0.05),
+            fast_sender.sending(connections=4, pause_s=0.02),
+            slow_sender.sending(connections=2, pause_s=0.05),
+            other_sender.sending(connections=1, pause_s=0.05),
         ):
             settled_s = monotonic_s() + 6
             await until(lambda: monotonic_s() >= settled_s)
-            before, begun_s = len(much.accepted) + len(little.accepted), monotonic_s()
-            await until(lambda: monotonic_s() >= begun_s + 10)
-            per_s = (len(much.accepted) + len(little.accepted) - before) / (monotonic_s() - begun_s)
+            accepted_before, start_s = len(fast_sender.accepted) + len(slow_sender.accepted), monotonic_s()
+            await until(lambda: monotonic_s() >= start_s + 10)
+            per_s = (len(fast_sender.accepted) + len(slow_sender.accepted) - accepted_before) / (
+                monotonic_s() - start_s
+            )
         assert per_s == pytest.approx(400, rel=0.2)
-        assert set(much.statuses) == set(little.statuses) == {202, 429}
-        assert set(other.statuses) == {202}
-        after, problem = much.refusals[-1]
-        assert int(after or 0) >= 1
+        assert set(fast_sender.statuses) == set(slow_sender.statuses) == {202, 429}
+        assert set(other_sender.statuses) == {202}
+        retry_after_s, problem = fast_sender.refusals[-1]
+        assert int(retry_after_s or 0) >= 1
         assert problem["quota"] == {"of": "pipe", "unit": "events", "per_second": 400}
         labels = 'of="pipe",pipe="flights",unit="events"'
-        assert refused(first, labels) == much.statuses[429]
-        assert refused(second, labels) == little.statuses[429]
-        assert first.stop() == second.stop() == 0
+        assert refused(first_instance, labels) == fast_sender.statuses[429]
+        assert refused(second_instance, labels) == slow_sender.statuses[429]
+        assert first_instance.stop() == second_instance.stop() == 0
     reports = [orjson.loads(record.value) for record in await stream.accepted()]
-    told_refused = sum(report["refused"].get("flights", 0) for report in reports)
-    assert told_refused == much.statuses[429] + little.statuses[429]
-    assert await told(stream) == much.statuses + little.statuses + other.statuses
+    reported_refusals = sum(report["refused"].get("flights", 0) for report in reports)
+    assert reported_refusals == fast_sender.statuses[429] + slow_sender.statuses[429]
+    assert await told(stream) == fast_sender.statuses + slow_sender.statuses + other_sender.statuses
     raw = [dict(record.headers)["ce_id"].decode() for record in await stream.raw()]
-    assert sorted(raw) == sorted(much.accepted + little.accepted + other.accepted)
+    assert sorted(raw) == sorted(fast_sender.accepted + slow_sender.accepted + other_sender.accepted)
 
 
 async def test_a_key_above_its_bytes_is_refused_and_the_pipes_other_key_is_not(
@@ -70,30 +72,33 @@ async def test_a_key_above_its_bytes_is_refused_and_the_pipes_other_key_is_not(
     flights = flights.model_copy(update={"source": source})
     stream = await new_stream(kafka, flights)
     with ingest(kafka, stream.name, tmp_path / "log") as instance:
-        first, second = Sender(instance, 1, pad=5000), Sender(instance, 1, pad=5000, key="second")
-        async with first.sending(connections=1), second.sending(connections=1):
-            await until(lambda: first.statuses[429] > 3 and second.statuses[202] > 3)
-        assert first.statuses[202] >= 1
-        assert set(second.statuses) == {202}
-        assert first.refusals[0][1]["quota"] == {"of": "key", "unit": "bytes", "per_second": 1000}
-        assert "a-write-key" not in str(first.refusals), KEY
-        assert refused(instance, 'of="key",pipe="flights",unit="bytes"') == first.statuses[429]
+        first_sender, second_sender = (
+            Sender(instance, 1, pad=5000),
+            Sender(instance, 1, pad=5000, key="second"),
+        )
+        async with first_sender.sending(connections=1), second_sender.sending(connections=1):
+            await until(lambda: first_sender.statuses[429] > 3 and second_sender.statuses[202] > 3)
+        assert first_sender.statuses[202] >= 1
+        assert set(second_sender.statuses) == {202}
+        assert first_sender.refusals[0][1]["quota"] == {"of": "key", "unit": "bytes", "per_second": 1000}
+        assert "a-write-key" not in str(first_sender.refusals), KEY
+        assert refused(instance, 'of="key",pipe="flights",unit="bytes"') == first_sender.statuses[429]
 
 
 async def test_a_new_pipe_is_refused_above_its_cap_which_can_rise(kafka: str, tmp_path: Path) -> None:
     stream = await new_stream(kafka, pipe())
 
     async def set_cap(cap: RateCap | None) -> None:
-        published = await read_registry(kafka, stream.topics)
-        await publish(kafka, stream.topics, change_cap(published, "flights", cap))
+        registry = await read_registry(kafka, stream.topics)
+        await publish(kafka, stream.topics, change_cap(registry, "flights", cap))
 
     await set_cap(RateCap(share=100, events_per_s=1))
     with ingest(kafka, stream.name, tmp_path / "a") as instance:
         sender = Sender(instance, 5)
         async with sender.sending(connections=1, pause_s=0.02):
             await until(lambda: sender.statuses[429] > 5)
-            after, problem = sender.refusals[-1]
-            assert int(after or 0) >= 1
+            retry_after_s, problem = sender.refusals[-1]
+            assert int(retry_after_s or 0) >= 1
             assert problem["quota"] == {"of": "new pipe", "unit": "events", "per_second": 1}
             assert (
                 "this new pipe, which rises while the pipe is stable, is 1 events per second"

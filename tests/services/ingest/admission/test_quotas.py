@@ -21,32 +21,32 @@ class Processes:
 
     def run(self, offered_per_s: list[int], seconds: float, batch: int = 1) -> tuple[list[float], int]:
         """Events per second that each accepted, and requests refused."""
-        accepted, refused = [0.0] * len(self.quotas), 0
-        owed = [0.0] * len(self.quotas)
+        accepted_counts, refused_count = [0.0] * len(self.quotas), 0
+        due_events = [0.0] * len(self.quotas)
         end_s = self.now_s + seconds
         while self.now_s < end_s:
             self.now_s += STEP_S
             for index, quotas in enumerate(self.quotas):
-                owed[index] += offered_per_s[index] * STEP_S
-                while owed[index] >= batch:
-                    owed[index] -= batch
+                due_events[index] += offered_per_s[index] * STEP_S
+                while due_events[index] >= batch:
+                    due_events[index] -= batch
                     limits = quotas.of("a", self.quota, None, self.now_s)
                     try:
                         quotas.check("a", limits, self.now_s)
                         quotas.take("a", limits, batch, batch * 100, self.now_s)
-                        accepted[index] += batch
+                        accepted_counts[index] += batch
                     except QuotaExceeded:
-                        refused += 1
+                        refused_count += 1
             if self.now_s >= self.next_s:
                 self.next_s += PERIOD_S
                 self._exchange()
-        return [count / seconds for count in accepted], refused
+        return [count / seconds for count in accepted_counts], refused_count
 
     def _exchange(self) -> None:
         for index, quotas in enumerate(self.quotas):
-            for other, report in enumerate(self.reports):
-                if other != index:
-                    quotas.hear(str(other), report, self.now_s)
+            for other_index, report in enumerate(self.reports):
+                if other_index != index:
+                    quotas.hear(str(other_index), report, self.now_s)
         self.reports = [quotas.report(self.now_s) for quotas in self.quotas]
 
 
@@ -59,15 +59,17 @@ def test_all_processes_together_accept_the_quota_however_its_senders_are_spread(
 ) -> None:
     processes = Processes(4, quota)
     processes.run(offered, 5, batch)
-    accepted, _ = processes.run(offered, 20, batch)
-    assert sum(accepted) == pytest.approx(400, rel=0.1)
+    accepted_per_s, _ = processes.run(offered, 20, batch)
+    assert sum(accepted_per_s) == pytest.approx(400, rel=0.1)
 
 
 def test_nothing_is_refused_while_all_offer_less_than_the_quota() -> None:
     processes = Processes(3, Quota(events=400))
     assert processes.run([380, 5, 5], 20)[1] == 0
-    moved = processes.run([5, 5, 380], 20)[1]
-    assert moved <= 2 * 380, "for at most two seconds, until the processes have heard that senders moved"
+    refused_count = processes.run([5, 5, 380], 20)[1]
+    assert refused_count <= 2 * 380, (
+        "for at most two seconds, until the processes have heard that senders moved"
+    )
     assert processes.run([5, 5, 380], 20)[1] == 0
 
 
@@ -95,14 +97,14 @@ def test_a_refusal_names_the_quota_and_how_long_to_wait() -> None:
 
 def test_pipes_without_a_quota_have_the_default_and_without_one_no_limit() -> None:
     assert Quotas().of("a", None, None, 0.0) == ()
-    default = Quotas(10)
-    limits = default.of("a", None, None, 0.0)
-    default.take("a", limits, 11, 1, 0.0)
+    quotas = Quotas(10)
+    limits = quotas.of("a", None, None, 0.0)
+    quotas.take("a", limits, 11, 1, 0.0)
     with pytest.raises(QuotaExceeded):
-        default.take("a", limits, 1, 1, 0.0)
-    (changed,) = default.of("a", Quota(events=1000), None, 0.0)
-    assert changed.limit_per_s == 1000
-    assert changed.wait_s(0.0) == 0
+        quotas.take("a", limits, 1, 1, 0.0)
+    (limit,) = quotas.of("a", Quota(events=1000), None, 0.0)
+    assert limit.limit_per_s == 1000
+    assert limit.wait_s(0.0) == 0
 
 
 def test_quotas_that_nobody_uses_are_forgotten() -> None:

@@ -21,36 +21,36 @@ class Simulation:
         limit.tick(self.now_s)
 
     def run(self, offered_per_s: float, seconds: float) -> tuple[int, int, list[float]]:
-        """Requests taken and refused, and the seconds that each taken one took."""
-        taken, refused, took = 0, 0, []
+        """Number of requests accepted and refused, and the duration of each accepted one in seconds."""
+        accepted_count, refused_count, durations_s = 0, 0, []
         end_s = self.now_s + seconds
         next_tick_s, step_s = self.now_s + TICK_S, 1 / offered_per_s
         while self.now_s < end_s:
             self.now_s += step_s
             while self.waiting and self.waiting[0][1] <= self.now_s:
-                begun_s, ended_s = self.waiting.pop(0)
-                self.limit.end("a", ended_s - begun_s)
-                took.append(ended_s - begun_s)
+                request_start_s, request_end_s = self.waiting.pop(0)
+                self.limit.end("a", request_end_s - request_start_s)
+                durations_s.append(request_end_s - request_start_s)
             if self.now_s >= next_tick_s:
                 self.limit.tick(self.now_s)
                 next_tick_s = self.now_s + TICK_S
             if self.limit.refuses(self.now_s, "a"):
-                refused += 1
+                refused_count += 1
                 continue
             self.limit.begin("a")
-            taken += 1
+            accepted_count += 1
             self.free_s = max(self.free_s, self.now_s) + 1 / self.per_s
             self.waiting.append((self.now_s, self.free_s + self.kafka_s))
-        return taken, refused, took
+        return accepted_count, refused_count, durations_s
 
 
 def test_twice_the_capacity_is_refused_by_half_and_answers_stay_within_about_the_bound() -> None:
     simulation = Simulation(RequestLimit(BOUND_S, MOST), 1000)
     simulation.run(2000, 10)
-    taken, refused, took = simulation.run(2000, 20)
-    assert taken / 20 == pytest.approx(1000, rel=0.05), "the capacity is used"
-    assert refused / 20 == pytest.approx(1000, rel=0.05)
-    assert max(took) < 2 * BOUND_S
+    accepted_count, refused_count, durations_s = simulation.run(2000, 20)
+    assert accepted_count / 20 == pytest.approx(1000, rel=0.05), "the capacity is used"
+    assert refused_count / 20 == pytest.approx(1000, rel=0.05)
+    assert max(durations_s) < 2 * BOUND_S
 
 
 def test_a_burst_that_is_answered_within_the_bound_is_not_refused() -> None:
@@ -62,19 +62,19 @@ def test_a_burst_that_is_answered_within_the_bound_is_not_refused() -> None:
 
 def test_everything_is_accepted_again_after_an_overload() -> None:
     simulation = Simulation(RequestLimit(BOUND_S, MOST), 1000)
-    limited = []
+    limited_states = []
     for rate, seconds in ((4000, 20), (500, 15)):
         simulation.run(rate, seconds)
-        limited.append(simulation.limit.limited)
-    assert limited == [True, False]
+        limited_states.append(simulation.limit.limited)
+    assert limited_states == [True, False]
     assert simulation.run(900, 10)[1] == 0
 
 
 def test_a_slow_kafka_leaves_enough_requests_for_the_usual_throughput() -> None:
     simulation = Simulation(RequestLimit(BOUND_S, MOST), 10_000, kafka_s=0.6)
     simulation.run(200, 20)
-    taken, _, _ = simulation.run(200, 20)
-    assert taken / 20 >= 64 / 0.6 * 0.9
+    accepted_count, _, _ = simulation.run(200, 20)
+    assert accepted_count / 20 >= 64 / 0.6 * 0.9
 
 
 def test_a_turn_of_the_event_loop_that_takes_longer_than_the_bound_refuses_what_waited_in_it() -> None:
@@ -95,18 +95,18 @@ def test_a_flood_is_limited_within_a_second_to_what_is_answered_within_the_bound
     simulation = Simulation(RequestLimit(BOUND_S, MOST), 1000)
     simulation.run(20_000, 1.5)
     assert simulation.limit.limited
-    *_, took = simulation.run(20_000, 20)
-    assert max(took[len(took) // 4 :]) < 1.3 * BOUND_S
+    *_, durations_s = simulation.run(20_000, 20)
+    assert max(durations_s[len(durations_s) // 4 :]) < 1.3 * BOUND_S
 
 
 def test_a_time_without_answers_changes_nothing() -> None:
     simulation = Simulation(RequestLimit(BOUND_S, MOST), 1000)
     simulation.run(4000, 20)
-    before = simulation.limit.limit
+    limit_before = simulation.limit.limit
     for tick in range(20):
         simulation.limit.tick(simulation.now_s + tick * TICK_S)
     assert simulation.limit.in_progress
-    assert simulation.limit.limit <= before * 1.1, "one period may have had answers"
+    assert simulation.limit.limit <= limit_before * 1.1, "one period may have had answers"
 
 
 def test_errors_do_not_count_as_answers() -> None:
@@ -126,11 +126,11 @@ def test_a_pipe_below_its_share_is_let_in_while_a_greedy_one_is_refused() -> Non
         assert not limit.refuses(10.0, "greedy")
         limit.begin("greedy")
     assert limit.refuses(10.0, "greedy")
-    let_in = 0
+    admitted_count = 0
     while not limit.refuses(10.0, "small"):
         limit.begin("small")
-        let_in += 1
-    assert let_in == 50
+        admitted_count += 1
+    assert admitted_count == 50
     for _ in range(60):
         limit.end("greedy", 0.01)
     assert not limit.refuses(10.0, "greedy")

@@ -41,10 +41,10 @@ EVENTS = st.lists(
 
 
 def general(body: bytes) -> list[DecodedEvent] | None:
-    """What the general decoder makes of a batch; None: it refuses it."""
-    clean = cloudevents.is_clean(body)
+    """The events that the general decoder makes of a batch; None: it refuses it."""
+    is_clean = cloudevents.is_clean(body)
     try:
-        return [cloudevents.event(members, LIMITS, clean=clean) for members in cloudevents.batched(body)]
+        return [cloudevents.event(members, LIMITS, clean=is_clean) for members in cloudevents.batched(body)]
     except InvalidEvent:
         return None
 
@@ -61,11 +61,11 @@ def in_order(events: list[DecodedEvent]) -> list[DecodedEvent]:
 @given(EVENTS)
 def test_it_decodes_as_the_general_decoder_or_not_at_all(events: list[dict[str, Any]]) -> None:
     body = orjson.dumps(events)
-    decoded = fast(body)
-    if decoded is not None:
+    decoded_events = fast(body)
+    if decoded_events is not None:
         reference = general(body)
         assert reference is not None
-        assert in_order(decoded) == in_order(reference)
+        assert in_order(decoded_events) == in_order(reference)
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def test_it_decodes_as_the_general_decoder_or_not_at_all(events: list[dict[str, 
 )
 def test_the_usual_batch_is_decoded(changes: dict[str, Any]) -> None:
     body = orjson.dumps([EVENT, EVENT | changes])
-    decoded, reference = fast(body), general(body)
-    assert decoded is not None
+    decoded_events, reference = fast(body), general(body)
+    assert decoded_events is not None
     assert reference is not None
-    assert in_order(decoded) == in_order(reference)
+    assert in_order(decoded_events) == in_order(reference)
 
 
 @pytest.mark.parametrize(
@@ -106,22 +106,22 @@ def test_anything_else_is_left_to_the_general_decoder(changes: dict[str, Any]) -
     assert fast(orjson.dumps([EVENT, EVENT | changes])) is None
 
 
-@pytest.mark.parametrize("fast_one", [True, False])
-async def test_the_limits_of_a_batch_hold_either_way(fast_one: bool) -> None:
+@pytest.mark.parametrize("is_fast", [True, False])
+async def test_the_limits_of_a_batch_hold_either_way(is_fast: bool) -> None:
     formats = PipeFormats.of("flights", HttpSource.model_validate({"keys": [{"sha256": "0" * 64}]}))
     limits = DecodeLimits(event_bytes=200, batch_events=300, depth=LIMITS.depth)
 
     async def statuses(events: list[dict[str, Any]]) -> int:
-        more = {} if fast_one else {"my": "extension"}
-        body = orjson.dumps([event | more for event in events])
+        extension = {} if is_fast else {"my": "extension"}
+        body = orjson.dumps([event | extension for event in events])
         request = EventRequest([(b"content-type", b"application/cloudevents-batch+json")], body, 0)
         try:
             return len(await decode_request(request, formats, limits, allow_plain_json=False))
         except Exception as problem:  # noqa: BLE001 - its status is the result
             return -int(getattr(problem, "status", 500))
 
-    many = [EVENT | {"id": str(n)} for n in range(301)]
-    assert await statuses(many[:300]) == 300
-    assert await statuses(many) == -413
+    many_events = [EVENT | {"id": str(n)} for n in range(301)]
+    assert await statuses(many_events[:300]) == 300
+    assert await statuses(many_events) == -413
     assert await statuses([EVENT, EVENT]) == -400
     assert await statuses([EVENT, EVENT | {"id": "2", "data": "x" * 200}]) == -413

@@ -129,7 +129,7 @@ async def test_an_invalid_event_is_named_by_its_line() -> None:
     assert "line" not in caught.value.members["events"][0]
 
 
-async def declared(body: bytes, **source: str) -> DecodedEvent:
+async def decode_declared(body: bytes, **source: str) -> DecodedEvent:
     request = EventRequest([(b"content-type", b"application/json")], body, 0)
     formats = PipeFormats.of("p", pipe("p", **source).source)
     (event,) = await decode_request(request, formats, LIMITS, allow_plain_json=True)
@@ -149,7 +149,7 @@ async def declared(body: bytes, **source: str) -> DecodedEvent:
     ],
 )
 async def test_an_id_is_the_text_of_the_field(value: bytes, text: bytes) -> None:
-    assert (await declared(b'{"a":{"id":%b}}' % value, id="a.id")).id == text
+    assert (await decode_declared(b'{"a":{"id":%b}}' % value, id="a.id")).id == text
 
 
 @pytest.mark.parametrize(
@@ -157,14 +157,14 @@ async def test_an_id_is_the_text_of_the_field(value: bytes, text: bytes) -> None
 )
 async def test_an_id_of_another_kind_or_length_is_422(value: bytes) -> None:
     with pytest.raises(Problem) as caught:
-        await declared(b'{"id":%b}' % value, id="id")
+        await decode_declared(b'{"id":%b}' % value, id="id")
     assert caught.value.status == 422
 
 
 @pytest.mark.parametrize("name", ["id", "source", "type", "subject", "partitionkey", "region", "dataschema"])
 async def test_attributes_too_long_for_receivers_are_422(name: str) -> None:
-    most = 512 if name == "id" else 4096
-    for length, is_accepted in ((most, True), (most + 1, False)):
+    limit = 512 if name == "id" else 4096
+    for length, is_accepted in ((limit, True), (limit + 1, False)):
         event = {
             "specversion": "1.0",
             "id": "1",
@@ -184,7 +184,7 @@ async def test_attributes_too_long_for_receivers_are_422(name: str) -> None:
             else:
                 with pytest.raises(Problem) as caught:
                     await decode_request(request, formats, limits, allow_plain_json=True)
-                assert (caught.value.status, f"the limit is {most}" in str(caught.value.members)) == (
+                assert (caught.value.status, f"the limit is {limit}" in str(caught.value.members)) == (
                     422,
                     True,
                 )

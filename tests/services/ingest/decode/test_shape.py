@@ -43,18 +43,18 @@ def commas(value: Any, level: int) -> int:
 @given(JSON, st.integers(1, 5))
 def test_elements_and_members_are_counted_exactly_in_chunks_of_any_size(value: object, size: int) -> None:
     body = orjson.dumps(value)
-    counted = Shape()
+    counted_shape = Shape()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shape, "CHUNK_BYTES", size)
         body_chunks = list(chunks(body))
     assert b"".join(body_chunks) == body
     for chunk in body_chunks:
-        counted.add(chunk)
-    assert (counted.outer, counted.inner) == (commas(value, 0), commas(value, 1))
+        counted_shape.add(chunk)
+    assert (counted_shape.outer, counted_shape.inner) == (commas(value, 0), commas(value, 1))
 
 
-async def decode(kind: bytes, body: bytes, reserved: list[int], **source: Any) -> int:
-    request = EventRequest([(b"content-type", kind)], body, 0, reserved.append)
+async def decode(kind: bytes, body: bytes, reservations: list[int], **source: Any) -> int:
+    request = EventRequest([(b"content-type", kind)], body, 0, reservations.append)
     formats = PipeFormats.of("p", pipe("p", **source).source)
     return len(await decode_request(request, formats, LIMITS, allow_plain_json=True))
 
@@ -88,20 +88,20 @@ EVENT = b'{"specversion":"1.0","id":"%d","source":"/s","type":"t"}'
 async def test_what_is_too_large_is_refused_before_it_is_decoded(
     kind: bytes, body: bytes, detail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decoded: list[int] = []
-    read = json_slices._decode
+    decode_calls: list[int] = []
+    original_decode = json_slices._decode
 
-    def counted(decoder: Any, text: Any) -> Any:
-        decoded.append(1)
-        return read(decoder, text)
+    def counted_decode(decoder: Any, text: Any) -> Any:
+        decode_calls.append(1)
+        return original_decode(decoder, text)
 
-    monkeypatch.setattr(json_slices, "_decode", counted)
+    monkeypatch.setattr(json_slices, "_decode", counted_decode)
     with pytest.raises(Problem) as caught:
         await decode(kind, body, [])
     assert caught.value.status == 413
     assert detail in caught.value.detail
     if "limit of an event" not in detail:
-        assert not decoded
+        assert not decode_calls
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ async def test_what_is_too_large_is_refused_before_it_is_decoded(
 async def test_what_is_within_the_limits_is_accepted_and_its_memory_reserved(
     kind: bytes, body: bytes, events: int
 ) -> None:
-    reserved: list[int] = []
-    assert await decode(kind, body, reserved) == events
-    assert sum(reserved) >= 1000 * events * (kind != ONE)
+    reservations: list[int] = []
+    assert await decode(kind, body, reservations) == events
+    assert sum(reservations) >= 1000 * events * (kind != ONE)
 
 
 async def test_a_reservation_that_is_refused_refuses_the_request() -> None:
@@ -136,18 +136,18 @@ async def test_others_get_their_turn_while_a_large_body_is_decoded(monkeypatch: 
     monkeypatch.setattr(request_module, "_TURN_S", 0.0)
     monkeypatch.setattr(request_module, "_LARGE_BYTES", 1000)
     body = b"[" + b",".join([b'{"a":' + b"[" * 60 + b"]" * 60 + b"}"] * 1000) + b"]"
-    turns = 0
+    loop_turns = 0
 
     async def count() -> None:
-        nonlocal turns
+        nonlocal loop_turns
         while True:
-            turns += 1
+            loop_turns += 1
             await asyncio.sleep(0)
 
     task = asyncio.create_task(count())
     await decode(PLAIN, body, [])
     task.cancel()
-    assert turns >= 1000
+    assert loop_turns >= 1000
 
 
 async def test_declared_fields_are_read_without_decoding_the_rest() -> None:
@@ -162,9 +162,9 @@ async def test_declared_fields_are_read_without_decoding_the_rest() -> None:
 
 
 def test_long_values_are_not_kept_in_caches() -> None:
-    long = b"a" * 100_000
-    references = sys.getrefcount(long)
-    assert attributes.is_uri_like(long)
-    for read in (media_type.media_type, media_type.is_json, media_type.is_utf8):
-        read(long)
-    assert sys.getrefcount(long) == references
+    long_value = b"a" * 100_000
+    references = sys.getrefcount(long_value)
+    assert attributes.is_uri_like(long_value)
+    for parse in (media_type.media_type, media_type.is_json, media_type.is_utf8):
+        parse(long_value)
+    assert sys.getrefcount(long_value) == references

@@ -36,9 +36,9 @@ def masker(**mask: Any) -> SourceMasker:
 def test_fields_are_masked_in_objects_and_arrays(hashed: dict[str, Any]) -> None:
     source_masker = masker(data={"ssn": "drop", "buyer.name": "redact", "items.card": hashed})
     data = b'{"ssn":"canary","buyer":{"name":"canary","n":1.50},"items":[{"card":"4711"},{"card":null}]}'
-    masked = source_masker.data(data, JSON)
+    masked_data = source_masker.data(data, JSON)
     assert (
-        masked
+        masked_data
         == b'{"buyer":{"name":"[redacted]","n":1.50},"items":[{"card":"%b"},{"card":null}]}' % digest("4711")
     )
     assert source_masker.data(b"", None) == b""
@@ -55,11 +55,11 @@ def test_data_whose_fields_cannot_be_found_is_refused(data: bytes, kind: bytes |
 def test_attributes_are_masked_and_the_key_with_them(hashed: dict[str, Any]) -> None:
     source_masker = masker(attributes={"subject": hashed, "region": "drop", "agent": "redact"})
     headers = [("ce_id", b"1"), ("ce_subject", b"ann"), ("ce_region", b"x"), ("ce_agent", b"y")]
-    masked = source_masker.headers(headers)
-    assert masked == [("ce_id", b"1"), ("ce_subject", digest("ann")), ("ce_agent", b"[redacted]")]
-    assert source_masker.key(b"ann", masked) == digest("ann")
-    with_key = [*headers, ("ce_partitionkey", b"k")]
-    assert source_masker.key(b"k", source_masker.headers(with_key)) == b"k", (
+    masked_headers = source_masker.headers(headers)
+    assert masked_headers == [("ce_id", b"1"), ("ce_subject", digest("ann")), ("ce_agent", b"[redacted]")]
+    assert source_masker.key(b"ann", masked_headers) == digest("ann")
+    headers_with_key = [*headers, ("ce_partitionkey", b"k")]
+    assert source_masker.key(b"k", source_masker.headers(headers_with_key)) == b"k", (
         "the key was not taken from the subject"
     )
     assert source_masker.key(b"1", source_masker.headers([("ce_id", b"1")])) == b"1"
@@ -88,14 +88,16 @@ def pipe(**sections: Any) -> Pipe:
 def test_a_version_that_adds_a_mask_whose_key_cannot_be_read_is_not_published(
     hashed: dict[str, Any], tmp_path: Path
 ) -> None:
-    missing = {"hash": {"file": str(tmp_path / "missing")}}
-    before = pipe(normalize={"mask": {"ssn": missing}})
-    require_mask_keys([before], {"a": before})
-    require_mask_keys([pipe(normalize={"mask": {"ssn": hashed, "n": "drop"}})], {"a": before})
+    missing_key = {"hash": {"file": str(tmp_path / "missing")}}
+    earlier_pipe = pipe(normalize={"mask": {"ssn": missing_key}})
+    require_mask_keys([earlier_pipe], {"a": earlier_pipe})
+    require_mask_keys([pipe(normalize={"mask": {"ssn": hashed, "n": "drop"}})], {"a": earlier_pipe})
     with pytest.raises(Misconfigured, match=r"normalize\.mask\.ssn"):
-        require_mask_keys([before], {})
-    added = pipe(source={"mask": {"data": {"ssn": missing}}}, normalize={"mask": {"ssn": missing}})
+        require_mask_keys([earlier_pipe], {})
+    masked_pipe = pipe(
+        source={"mask": {"data": {"ssn": missing_key}}}, normalize={"mask": {"ssn": missing_key}}
+    )
     with pytest.raises(Misconfigured, match=r"source\.mask\.data\.ssn"):
-        require_mask_keys([added], {"a": before})
+        require_mask_keys([masked_pipe], {"a": earlier_pipe})
     with pytest.raises(MaskUnavailable):
-        SourceMasker(added.source.mask or SourceMask())
+        SourceMasker(masked_pipe.source.mask or SourceMask())

@@ -8,7 +8,7 @@ from hifi.record.cloudevents.event import DecodedEvent
 from hifi_ingest.decode.trace_headers import trace_headers, with_trace
 
 PARENT = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-HERE = [("ce_traceparent", PARENT)]
+PARENT_HEADERS = [("ce_traceparent", PARENT)]
 
 
 def event(*headers: tuple[str, bytes]) -> DecodedEvent:
@@ -16,11 +16,16 @@ def event(*headers: tuple[str, bytes]) -> DecodedEvent:
 
 
 def test_traceparent_and_tracestate_are_added_unchanged() -> None:
-    sent = [(b"traceparent", PARENT), (b"tracestate", b"a=1, b=2"), (b"tracestate", b"c=3"), (b"host", b"h")]
-    assert trace_headers(sent) == [*HERE, ("ce_tracestate", b"a=1, b=2,c=3")]
+    request_headers = [
+        (b"traceparent", PARENT),
+        (b"tracestate", b"a=1, b=2"),
+        (b"tracestate", b"c=3"),
+        (b"host", b"h"),
+    ]
+    assert trace_headers(request_headers) == [*PARENT_HEADERS, ("ce_tracestate", b"a=1, b=2,c=3")]
     assert trace_headers([(b"tracestate", b"a=1")]) == []
-    assert trace_headers([(b"traceparent", PARENT), (b"tracestate", b"\xff")]) == HERE
-    assert trace_headers([(b"traceparent", PARENT), (b"tracestate", b"a" * 513)]) == HERE
+    assert trace_headers([(b"traceparent", PARENT), (b"tracestate", b"\xff")]) == PARENT_HEADERS
+    assert trace_headers([(b"traceparent", PARENT), (b"tracestate", b"a" * 513)]) == PARENT_HEADERS
 
 
 @pytest.mark.parametrize(
@@ -42,8 +47,8 @@ def test_an_invalid_trace_is_not_added(value: bytes) -> None:
 
 def test_of_two_traces_none_is_added_and_a_later_version_may_have_more_fields() -> None:
     assert trace_headers([(b"traceparent", PARENT), (b"traceparent", PARENT)]) == []
-    later = b"01" + PARENT[2:] + b"-more"
-    assert trace_headers([(b"traceparent", later)]) == [("ce_traceparent", later)]
+    later_version = b"01" + PARENT[2:] + b"-more"
+    assert trace_headers([(b"traceparent", later_version)]) == [("ce_traceparent", later_version)]
 
 
 @given(st.binary(max_size=80))
@@ -55,5 +60,5 @@ def test_no_header_raises(value: bytes) -> None:
 
 def test_an_events_own_trace_is_kept() -> None:
     traced_event = event(("ce_traceparent", b"00-own"))
-    assert with_trace([traced_event, event()], HERE) == [traced_event, event(*HERE)]
+    assert with_trace([traced_event, event()], PARENT_HEADERS) == [traced_event, event(*PARENT_HEADERS)]
     assert with_trace([event()], []) == [event()]

@@ -33,16 +33,18 @@ PLAIN = "/v1/pipes/flights/events"
 
 
 @pytest.fixture
-async def client(running: Ingest) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(running.url) as session:
+async def client(running_ingest: Ingest) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(running_ingest.url) as session:
         yield session
 
 
 async def post(client: aiohttp.ClientSession, path: str, body: object, *headers: dict[str, str]) -> Any:
     """Status, body and headers of the response; a body other than bytes is sent as JSON."""
     data = body if isinstance(body, bytes) else orjson.dumps(body)
-    merged = {name: value for header_set in headers for name, value in header_set.items()}
-    async with client.post(path, data=data, headers=merged, skip_auto_headers=["content-type"]) as answer:
+    all_headers = {name: value for header_set in headers for name, value in header_set.items()}
+    async with client.post(
+        path, data=data, headers=all_headers, skip_auto_headers=["content-type"]
+    ) as answer:
         assert answer.content_type == (
             "application/json" if answer.status == 202 else "application/problem+json"
         )
@@ -53,7 +55,9 @@ async def post(client: aiohttp.ClientSession, path: str, body: object, *headers:
 
 async def raw_record(stream: Stream, event_id: str) -> Any:
     """The record of an event on `raw`."""
-    (record,) = [r for r in await stream.raw() if dict(r.headers)["ce_id"] == event_id.encode()]
+    (record,) = [
+        candidate for candidate in await stream.raw() if dict(candidate.headers)["ce_id"] == event_id.encode()
+    ]
     return record
 
 
@@ -79,8 +83,8 @@ async def test_a_binary_event_is_on_raw_byte_for_byte_when_202_comes(
     client: aiohttp.ClientSession, stream: Stream
 ) -> None:
     body = b'{ "a" : 1.10, "b": 12345678901234567890123 }\n'
-    sent = CE | {"ce-id": "bin 1%25", "ce-subject": "N1", "ce-comexampleext": "caf%C3%A9"}
-    status, answer, _ = await post(client, "/v1/events", body, BEARER, JSON, sent)
+    event_headers = CE | {"ce-id": "bin 1%25", "ce-subject": "N1", "ce-comexampleext": "caf%C3%A9"}
+    status, answer, _ = await post(client, "/v1/events", body, BEARER, JSON, event_headers)
     assert (status, answer) == (202, {"accepted": 1, "ids": ["bin 1%"]})
     record = await raw_record(stream, "bin 1%")
     headers = fields(record.headers)
@@ -147,26 +151,35 @@ async def test_a_batch_is_taken_whole(client: aiohttp.ClientSession, stream: Str
     status, answer, _ = await post(client, "/v1/events", events, BEARER, BATCH)
     assert (status, answer["accepted"]) == (202, 250)
     assert answer["ids"] == [event["id"] for event in events]
-    records = [r for r in await stream.raw() if dict(r.headers)["ce_id"].startswith(b"batch")]
+    records = [
+        candidate for candidate in await stream.raw() if dict(candidate.headers)["ce_id"].startswith(b"batch")
+    ]
     assert len(records) == 250
     for key in {record.key for record in records}:
-        same = [record for record in records if record.key == key]
-        assert len({record.partition for record in same}) == 1
-        assert [orjson.loads(r.value)["n"] for r in same] == sorted(orjson.loads(r.value)["n"] for r in same)
+        records_of_key = [record for record in records if record.key == key]
+        assert len({record.partition for record in records_of_key}) == 1
+        assert [orjson.loads(record.value)["n"] for record in records_of_key] == sorted(
+            orjson.loads(record.value)["n"] for record in records_of_key
+        )
 
 
 async def test_one_bad_event_of_a_batch_refuses_all_and_every_bad_index_is_named(
     client: aiohttp.ClientSession, stream: Stream
 ) -> None:
-    good = {"specversion": "1.0", "source": "/s", "type": "t"}
-    events = [good | {"id": "whole0"}, good, good | {"id": "whole2", "specversion": "0.3"}, good | {"id": 3}]
+    valid_event = {"specversion": "1.0", "source": "/s", "type": "t"}
+    events = [
+        valid_event | {"id": "whole0"},
+        valid_event,
+        valid_event | {"id": "whole2", "specversion": "0.3"},
+        valid_event | {"id": 3},
+    ]
     status, answer, _ = await post(client, "/v1/events", events, BEARER, BATCH)
     assert status == 400
     assert [refusal["index"] for refusal in answer["events"]] == [1, 2, 3]
     assert answer["bad"] == 3
     assert "id is missing" in answer["events"][0]["detail"]
     assert answer["events"][1]["pointer"] == "/specversion"
-    assert not [r for r in await stream.raw() if dict(r.headers)["ce_id"].startswith(b"whole")]
+    assert not [record for record in await stream.raw() if dict(record.headers)["ce_id"].startswith(b"whole")]
 
 
 async def test_an_empty_batch_is_no_error(client: aiohttp.ClientSession) -> None:
@@ -186,7 +199,7 @@ async def test_plain_objects_arrays_and_lines_become_events(
         status, answer, _ = await post(client, PLAIN, body, BEARER, headers)
         assert (status, answer["accepted"]) == (202, count)
         ids += answer["ids"]
-    records = {dict(r.headers)["ce_id"].decode(): r for r in await stream.raw()}
+    records = {dict(record.headers)["ce_id"].decode(): record for record in await stream.raw()}
     assert [records[event_id].value for event_id in ids] == [
         b'{"p": 1.0}',
         b'{"p": 2}',
@@ -194,10 +207,10 @@ async def test_plain_objects_arrays_and_lines_become_events(
         b'{"p":4}',
         b'{"p": 5}',
     ]
-    written = dict(records[ids[0]].headers)
-    assert written["ce_type"] == b"hifi.event"
-    assert written["ce_source"] == b"/v1/pipes/flights/events"
-    assert written["ce_time"].endswith(b"Z")
+    first_headers = dict(records[ids[0]].headers)
+    assert first_headers["ce_type"] == b"hifi.event"
+    assert first_headers["ce_source"] == b"/v1/pipes/flights/events"
+    assert first_headers["ce_time"].endswith(b"Z")
     assert len(set(ids)) == 5
 
 
@@ -234,14 +247,14 @@ async def test_a_missing_declared_id_is_422_with_its_pointer(client: aiohttp.Cli
 
 async def test_the_same_idempotency_key_and_content_give_the_same_ids(client: aiohttp.ClientSession) -> None:
     key = {"idempotency-key": '"try-1"'}
-    first = (await post(client, PLAIN, [{"a": 1}, {"a": 1}], BEARER, JSON, key))[1]["ids"]
-    again = (await post(client, PLAIN, [{"a": 1}, {"a": 1}], BEARER, JSON, {"idempotency-key": "try-1"}))[1][
-        "ids"
-    ]
-    other = (await post(client, PLAIN, [{"a": 2}, {"a": 1}], BEARER, JSON, key))[1]["ids"]
-    assert first == again
-    assert len(set(first)) == 2
-    assert first[0] != other[0]
+    first_ids = (await post(client, PLAIN, [{"a": 1}, {"a": 1}], BEARER, JSON, key))[1]["ids"]
+    repeated_ids = (
+        await post(client, PLAIN, [{"a": 1}, {"a": 1}], BEARER, JSON, {"idempotency-key": "try-1"})
+    )[1]["ids"]
+    other_ids = (await post(client, PLAIN, [{"a": 2}, {"a": 1}], BEARER, JSON, key))[1]["ids"]
+    assert first_ids == repeated_ids
+    assert len(set(first_ids)) == 2
+    assert first_ids[0] != other_ids[0]
     assert (await post(client, PLAIN, {"a": 1}, BEARER, JSON, {"idempotency-key": "a b"}))[0] == 400
 
 
@@ -255,9 +268,9 @@ async def test_gzip_and_zstd_bodies_are_accepted(client: aiohttp.ClientSession) 
 
 
 async def test_a_compression_bomb_is_refused_without_using_memory(
-    client: aiohttp.ClientSession, running: Ingest
+    client: aiohttp.ClientSession, running_ingest: Ingest
 ) -> None:
-    before = rss(running)
+    rss_before = rss(running_ingest)
     for coding, body in (
         ("gzip", gzip.compress(b" " * 300_000_000, 9)),
         ("zstd", zstd.compress(b" " * 300_000_000)),
@@ -265,24 +278,24 @@ async def test_a_compression_bomb_is_refused_without_using_memory(
         status, answer, _ = await post(client, PLAIN, body, BEARER, JSON, {"content-encoding": coding})
         assert status == 413
         assert "expands" in answer["detail"]
-    assert rss(running) - before < 60_000_000
+    assert rss(running_ingest) - rss_before < 60_000_000
 
 
-def rss(running: Ingest) -> int:
-    return int(psutil.Process(running.process.pid).memory_info().rss)
+def rss(running_ingest: Ingest) -> int:
+    return int(psutil.Process(running_ingest.process.pid).memory_info().rss)
 
 
 async def test_the_write_key_decides_and_pipe_names_do_not_leak(client: aiohttp.ClientSession) -> None:
     basic = {"authorization": "Basic " + base64.b64encode(f"{KEY}:".encode()).decode()}
     assert (await post(client, PLAIN, {}, basic, JSON))[0] == 202
-    for wrong in (
+    for wrong_key in (
         {},
         {"authorization": "Bearer nope"},
         {"authorization": "Basic !"},
         {"authorization": f"Token {KEY}"},
     ):
         for path in ("/v1/events", PLAIN, "/v1/pipes/none/events"):
-            status, _, headers = await post(client, path, {}, wrong, JSON)
+            status, _, headers = await post(client, path, {}, wrong_key, JSON)
             assert (status, "Bearer" in headers["www-authenticate"]) == (401, True)
     answers = [
         (await post(client, f"/v1/pipes/{name}/events", {}, BEARER, JSON))[:2] for name in ("orders", "none")

@@ -16,15 +16,15 @@ from hifi_ingest.http.app import App
 async def call(
     asgi_app: App, method: str, path: str, headers: list[tuple[bytes, bytes]], chunks: list[bytes]
 ) -> tuple[int, dict[bytes, bytes], bytes]:
-    parts = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
-    parts.append({"type": "http.request", "body": b"", "more_body": False})
-    sent: list[Any] = []
+    request_messages = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
+    request_messages.append({"type": "http.request", "body": b"", "more_body": False})
+    sent_messages: list[Any] = []
 
     async def receive() -> Any:
-        return parts.pop(0)
+        return request_messages.pop(0)
 
     async def send(message: Any) -> None:
-        sent.append(message)
+        sent_messages.append(message)
 
     scope = {
         "type": "http",
@@ -35,8 +35,8 @@ async def call(
         "root_path": "",
     }
     await asgi_app(scope, receive, send)
-    body = b"".join(message.get("body", b"") for message in sent[1:])
-    return sent[0]["status"], dict(sent[0]["headers"]), body
+    body = b"".join(message.get("body", b"") for message in sent_messages[1:])
+    return sent_messages[0]["status"], dict(sent_messages[0]["headers"]), body
 
 
 TYPES = [
@@ -122,17 +122,19 @@ def test_the_app_answers_anything(
 ) -> None:
     async def run() -> None:
         producer = FakeProducer({})
-        named = [(b"authorization", b"Bearer " + key.encode()), (b"content-type", kind), *headers]
+        all_headers = [(b"authorization", b"Bearer " + key.encode()), (b"content-type", kind), *headers]
         # An HTTP server refuses a content-length that is none before the app sees it.
-        named = [header for header in named if header[0] != b"content-length" or header[1].isdigit()]
-        status, answer, body = await call(app(producer), method, path, named, chunks)
+        all_headers = [
+            header for header in all_headers if header[0] != b"content-length" or header[1].isdigit()
+        ]
+        status, answer, body = await call(app(producer), method, path, all_headers, chunks)
         assert status < 500
         assert (b"content-length", b"%d" % len(body)) in answer.items() or method == "HEAD"
-        sent = sum(map(len, producer.sent.values()))
+        sent_count = sum(map(len, producer.sent.values()))
         if status == 202:
-            assert orjson.loads(body)["accepted"] == sent
+            assert orjson.loads(body)["accepted"] == sent_count
         else:
-            assert sent == 0
+            assert sent_count == 0
             assert answer[b"content-type"] == b"application/problem+json"
             assert method == "HEAD" or orjson.loads(body)["status"] == status
 
@@ -141,14 +143,17 @@ def test_the_app_answers_anything(
 
 async def test_a_client_that_disconnects_during_a_request_leaves_no_memory_reserved() -> None:
     asgi_app = app(producer := FakeProducer({}))
-    parts = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
-    sent: list[Any] = []
+    request_messages = [
+        {"type": "http.request", "body": b"{", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent_messages: list[Any] = []
 
     async def receive() -> Any:
-        return parts.pop(0)
+        return request_messages.pop(0)
 
     async def send(message: Any) -> None:
-        sent.append(message)
+        sent_messages.append(message)
 
     headers = [
         (b"authorization", b"Bearer " + KEY.encode()),
@@ -157,7 +162,7 @@ async def test_a_client_that_disconnects_during_a_request_leaves_no_memory_reser
     ]
     scope = {"type": "http", "method": "POST", "path": "/v1/pipes/flights/events", "headers": headers}
     await asgi_app(scope, receive, send)
-    assert (sent, producer.sent) == ([], {})
+    assert (sent_messages, producer.sent) == ([], {})
     assert asgi_app.context is not None
     assert asgi_app.context.body_memory.used_bytes == 0
 
@@ -173,8 +178,8 @@ async def test_a_client_that_disconnects_during_a_request_leaves_no_memory_reser
     ],
     ids=["nulls", "no target", "negative length", "bad chunk", "tls"],
 )
-async def test_bytes_that_are_not_http_get_problem_details_too(chunk: bytes, running: Ingest) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+async def test_bytes_that_are_not_http_get_problem_details_too(chunk: bytes, running_ingest: Ingest) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", running_ingest.port)
     writer.write(chunk)
     async with asyncio.timeout(15):
         answer = await reader.read()
@@ -184,8 +189,8 @@ async def test_bytes_that_are_not_http_get_problem_details_too(chunk: bytes, run
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-async def test_a_request_whose_body_has_no_length_is_refused(version: bytes, running: Ingest) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+async def test_a_request_whose_body_has_no_length_is_refused(version: bytes, running_ingest: Ingest) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", running_ingest.port)
     lines = [
         b"POST /v1/pipes/flights/events HTTP/" + version,
         b"host: x",
@@ -214,8 +219,8 @@ async def test_the_gate_refuses_what_the_app_would_and_lets_the_rest_pass() -> N
     assert gate(b"/v1/events", "wrong")[0] == 401
     assert gate(b"/v1/pipes/orders/events")[0] == 404
     assert requests.in_progress == 0
-    for passed in (b"/healthz", b"/v1/pipes/fl%69ghts/events", b"\xff"):
-        assert gate(passed) == (
+    for accepted_target in (b"/healthz", b"/v1/pipes/fl%69ghts/events", b"\xff"):
+        assert gate(accepted_target) == (
             None,
             {"headers": [(b"authorization", b"Bearer " + KEY.encode())], "state": {}},
         )
@@ -226,23 +231,23 @@ async def test_the_gate_refuses_what_the_app_would_and_lets_the_rest_pass() -> N
     body = orjson.dumps({"n": 1})
     scope |= {"type": "http", "method": "POST", "path": "/v1/pipes/flights/events"}
     scope["headers"] = [*scope["headers"], (b"content-type", b"application/json")]
-    sent: list[Any] = []
+    sent_messages: list[Any] = []
 
     async def receive() -> Any:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Any) -> None:
-        sent.append(message)
+        sent_messages.append(message)
 
     await asgi_app(scope, receive, send)
     assert requests.in_progress == 0
-    assert sent[0]["status"] < 500
+    assert sent_messages[0]["status"] < 500
 
 
-async def sent(
+async def response_to(
     key: str, *headers: tuple[bytes, bytes], method: str = "POST", path: str = "/v1/pipes/flights/events"
 ) -> tuple[int, dict[bytes, bytes]]:
-    status, answered, _ = await call(
+    status, answer_headers, _ = await call(
         app(FakeProducer({})),
         method,
         path,
@@ -254,7 +259,7 @@ async def sent(
         ],
         [b"{}"],
     )
-    return status, answered
+    return status, answer_headers
 
 
 @pytest.mark.parametrize(
@@ -282,31 +287,36 @@ async def sent(
 )
 async def test_a_key_for_pages_is_for_those_only(key: str, origin: str | None, expected: int) -> None:
     headers = [] if origin is None else [(b"origin", origin.encode())]
-    status, answered = await sent(key, *headers)
+    status, answer_headers = await response_to(key, *headers)
     assert status == expected
-    readable = answered.get(b"access-control-allow-origin")
-    assert readable == (PAGE.encode() if origin == PAGE else None)
-    assert (await sent(key, *headers, path="/v1/pipes/orders/events"))[0] == (
+    allowed_origin = answer_headers.get(b"access-control-allow-origin")
+    assert allowed_origin == (PAGE.encode() if origin == PAGE else None)
+    assert (await response_to(key, *headers, path="/v1/pipes/orders/events"))[0] == (
         401 if key.startswith("unknown") else 404
     )
 
 
 @pytest.mark.parametrize("origin", [PAGE, "https://other.example", "null"])
 async def test_a_browser_is_told_which_pages_may_send(origin: str) -> None:
-    asked = (b"access-control-request-headers", b"authorization,content-type")
-    status, answered = await sent("", (b"origin", origin.encode()), asked, method="OPTIONS")
+    requested_headers = (b"access-control-request-headers", b"authorization,content-type")
+    status, answer_headers = await response_to(
+        "", (b"origin", origin.encode()), requested_headers, method="OPTIONS"
+    )
     if origin == PAGE:
         assert status == 200
-        assert answered[b"access-control-allow-origin"] == PAGE.encode()
-        assert answered[b"access-control-allow-headers"] == asked[1]
-        assert answered[b"access-control-allow-methods"] == b"POST"
+        assert answer_headers[b"access-control-allow-origin"] == PAGE.encode()
+        assert answer_headers[b"access-control-allow-headers"] == requested_headers[1]
+        assert answer_headers[b"access-control-allow-methods"] == b"POST"
     else:
-        assert (status, b"access-control-allow-origin" in answered) == (405, False)
+        assert (status, b"access-control-allow-origin" in answer_headers) == (405, False)
 
 
 async def test_names_of_headers_that_are_none_are_not_repeated() -> None:
-    for asked in (b"a\r\nset-cookie: x=y", b"x" * 1001, b"*"):
-        _, answered = await sent(
-            "", (b"origin", PAGE.encode()), (b"access-control-request-headers", asked), method="OPTIONS"
+    for header_names in (b"a\r\nset-cookie: x=y", b"x" * 1001, b"*"):
+        _, answer_headers = await response_to(
+            "",
+            (b"origin", PAGE.encode()),
+            (b"access-control-request-headers", header_names),
+            method="OPTIONS",
         )
-        assert answered[b"access-control-allow-headers"] == b""
+        assert answer_headers[b"access-control-allow-headers"] == b""

@@ -140,19 +140,19 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
-async def test_bad_input_is_refused_with_a_reason(case: Any, running: Ingest) -> None:
-    name, path, content_type, body, status, part = case
+async def test_bad_input_is_refused_with_a_reason(case: Any, running_ingest: Ingest) -> None:
+    name, path, content_type, body, status, detail = case
     headers = BEARER | ({"content-type": content_type} if content_type else {})
     headers |= {"not gzip": {"content-encoding": "gzip"}, "unknown coding": {"content-encoding": "br"}}.get(
         name, {}
     )
     async with (
-        aiohttp.ClientSession(running.url) as client,
+        aiohttp.ClientSession(running_ingest.url) as client,
         client.post(path, data=body, headers=headers, skip_auto_headers=["content-type"]) as answer,
     ):
         text = await answer.text()
         assert (answer.status, answer.content_type) == (status, "application/problem+json"), text
-        assert part in text
+        assert detail in text
         assert orjson.loads(text)["status"] == status
 
 
@@ -169,33 +169,37 @@ BAD_HEADERS = [
 ]
 
 
-@pytest.mark.parametrize(("headers", "part"), BAD_HEADERS, ids=[part for _, part in BAD_HEADERS])
+@pytest.mark.parametrize(("headers", "detail"), BAD_HEADERS, ids=[detail for _, detail in BAD_HEADERS])
 async def test_bad_attributes_in_headers_are_refused(
-    headers: dict[str, str], part: str, running: Ingest
+    headers: dict[str, str], detail: str, running_ingest: Ingest
 ) -> None:
     headers = BEARER | {"content-type": "text/plain"} | headers
     async with (
-        aiohttp.ClientSession(running.url) as client,
+        aiohttp.ClientSession(running_ingest.url) as client,
         client.post("/v1/events", data=b"x", headers=headers) as answer,
     ):
         assert answer.status == 400
-        assert part in await answer.text()
+        assert detail in await answer.text()
 
 
-async def test_invalid_json_is_refused_in_binary_mode_too(running: Ingest) -> None:
-    async with aiohttp.ClientSession(running.url, headers=BEARER | CE | {"content-type": JSON}) as client:
+async def test_invalid_json_is_refused_in_binary_mode_too(running_ingest: Ingest) -> None:
+    async with aiohttp.ClientSession(
+        running_ingest.url, headers=BEARER | CE | {"content-type": JSON}
+    ) as client:
         for body in (b"{", b"NaN", b'"\xff"', b"[" * 100 + b"]" * 100):
             async with client.post("/v1/events", data=body) as answer:
                 assert answer.status == 400
 
 
-async def test_afterwards_raw_is_empty_and_ingest_accepts_events(running: Ingest, stream: Stream) -> None:
+async def test_afterwards_raw_is_empty_and_ingest_accepts_events(
+    running_ingest: Ingest, stream: Stream
+) -> None:
     assert await stream.raw() == []
     async with (
-        aiohttp.ClientSession(running.url, headers=BEARER) as client,
+        aiohttp.ClientSession(running_ingest.url, headers=BEARER) as client,
         client.post(PLAIN, json={"still": "here"}) as answer,
     ):
         assert answer.status == 202
     assert len(await stream.raw()) == 1
-    assert running.readyz()[0] == 200
-    assert "request-failed" not in running.log.read_text()
+    assert running_ingest.readyz()[0] == 200
+    assert "request-failed" not in running_ingest.log.read_text()

@@ -17,27 +17,27 @@ else:
 
 
 @given(st.lists(st.binary(max_size=2000), max_size=5), st.sampled_from(["gzip", "zstd"]))
-def test_compressed_bodies_are_decompressed(parts: list[bytes], coding: str) -> None:
+def test_compressed_bodies_are_decompressed(chunks: list[bytes], coding: str) -> None:
     compress = gzip.compress if coding == "gzip" else zstd.compress
-    body = b"".join(map(compress, parts or [b""]))
-    assert b"".join(decompression.decompress(coding, body, 100_000)) == b"".join(parts)
+    body = b"".join(map(compress, chunks or [b""]))
+    assert b"".join(decompression.decompress(coding, body, 100_000)) == b"".join(chunks)
 
 
 @given(st.binary(min_size=1, max_size=300), st.sampled_from(["gzip", "zstd"]))
 def test_damaged_bodies_are_400(body: bytes, coding: str) -> None:
-    whole = (gzip.compress if coding == "gzip" else zstd.compress)(body * 50)
-    for damaged in (body, whole[:-1], whole[: len(whole) // 2], whole + body[:1]):
+    compressed = (gzip.compress if coding == "gzip" else zstd.compress)(body * 50)
+    for damaged_body in (body, compressed[:-1], compressed[: len(compressed) // 2], compressed + body[:1]):
         with pytest.raises(Problem) as caught:
-            b"".join(decompression.decompress(coding, damaged, 1_000_000))
+            b"".join(decompression.decompress(coding, damaged_body, 1_000_000))
         assert caught.value.status == 400
 
 
 def test_decompression_stops_at_the_limit() -> None:
-    pieces: list[bytes] = []
+    chunks: list[bytes] = []
     with pytest.raises(Problem) as caught:
-        pieces.extend(decompression.decompress("gzip", gzip.compress(b" " * 100_000_000), 1_000_000))
+        chunks.extend(decompression.decompress("gzip", gzip.compress(b" " * 100_000_000), 1_000_000))
     assert caught.value.status == 413
-    assert len(b"".join(pieces)) <= 1_000_000
+    assert len(b"".join(chunks)) <= 1_000_000
 
 
 @pytest.mark.parametrize("window_log", [24, 27])

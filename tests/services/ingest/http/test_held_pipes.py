@@ -44,22 +44,22 @@ async def test_a_held_pipe_answers_503_until_its_declaration_can_be_read(kafka: 
         def warns() -> None:
             assert "declaration of flights" in instance.readyz()[1]["warnings"]
 
-        sender, other = Sender(instance, 5), Sender(instance, 5, pipe_name="orders", key="orders-key")
+        sender, other_sender = Sender(instance, 5), Sender(instance, 5, pipe_name="orders", key="orders-key")
         await send_while_refused(
             sender,
-            other,
+            other_sender,
             lambda: publish(kafka, stream.topics, [unreadable_record(pipe(), 2)]),
             lambda: stream.publish(pipe()),
             warns,
         )
-        after, problem = sender.refusals[-1]
-        assert int(after or 0) == 10
+        retry_after_s, problem = sender.refusals[-1]
+        assert int(retry_after_s or 0) == 10
         assert (
             "the declaration of the pipe flights cannot be read here; no event was accepted"
             in problem["detail"]
         )
         assert instance.stop() == 0
-    await assert_counted_as_paused(stream, sender, other)
+    await assert_counted_as_paused(stream, sender, other_sender)
 
 
 async def test_a_pipe_that_was_never_read_answers_503_to_every_key_that_may_be_its_own(
@@ -67,34 +67,34 @@ async def test_a_pipe_that_was_never_read_answers_503_to_every_key_that_may_be_i
 ) -> None:
     stream = await new_stream(kafka, pipe("orders", "orders-key"))
     await publish(kafka, stream.topics, [unreadable_record(pipe())])
-    named, unnamed, other = "/v1/pipes/flights/events", "/v1/events", "/v1/pipes/orders/events"
+    flights_path, any_path, orders_path = "/v1/pipes/flights/events", "/v1/events", "/v1/pipes/orders/events"
     with ingest(kafka, stream.name, tmp_path / "log") as instance:
         for key in (KEY, "orders-key"):
-            status, problem = await post(instance, named, key)
+            status, problem = await post(instance, flights_path, key)
             assert status == 503
             assert "the pipe flights cannot be read here" in problem["detail"]
-        status, problem = await post(instance, unnamed, KEY)
+        status, problem = await post(instance, any_path, KEY)
         assert status == 503
         assert "unknown whether it has this write key" in problem["detail"]
         assert "flights" not in problem["detail"]
         # What is certain stays as it is.
-        assert (await post(instance, other, "orders-key"))[0] == 202
-        assert (await post(instance, unnamed, "orders-key"))[0] == 202
-        assert (await post(instance, other, KEY))[0] == 401
+        assert (await post(instance, orders_path, "orders-key"))[0] == 202
+        assert (await post(instance, any_path, "orders-key"))[0] == 202
+        assert (await post(instance, orders_path, KEY))[0] == 401
         assert (await post(instance, "/v1/pipes/none/events", "orders-key"))[0] == 404
-        assert (await post(instance, named, None))[0] == 401
-        assert (await post(instance, unnamed, None))[0] == 401
+        assert (await post(instance, flights_path, None))[0] == 401
+        assert (await post(instance, any_path, None))[0] == 401
 
         await stream.publish(pipe())
         await until_accepted(instance)
-        assert (await post(instance, unnamed, "unknown"))[0] == 401
+        assert (await post(instance, any_path, "unknown"))[0] == 401
         assert instance.stop() == 0
 
 
 async def test_a_next_revision_that_cannot_be_read_holds_its_pipe(kafka: str, tmp_path: Path) -> None:
     stream = await new_stream(kafka, pipe(), pipe("orders", "orders-key"))
-    current = pipe_record(pipe(), since=1, following=NextRevision(revision=2, share=100))
-    await publish(kafka, stream.topics, [unreadable_body(pipe(), 2), current])
+    current_record = pipe_record(pipe(), since=1, following=NextRevision(revision=2, share=100))
+    await publish(kafka, stream.topics, [unreadable_body(pipe(), 2), current_record])
     with ingest(kafka, stream.name, tmp_path / "log") as instance:
         assert (await post(instance, "/v1/events", KEY))[0] == 503
         assert (await post(instance, "/v1/events", "orders-key"))[0] == 202

@@ -16,16 +16,16 @@ async def test_a_paused_pipe_answers_503_with_retry_after_until_it_is_resumed(
     stream = await new_stream(kafka, pipe(), pipe("orders", "orders-key"))
 
     async def set_paused(*, paused: bool) -> None:
-        published = await read_registry(kafka, stream.topics)
-        await publish(kafka, stream.topics, change_pause(published, "flights", paused=paused))
+        registry = await read_registry(kafka, stream.topics)
+        await publish(kafka, stream.topics, change_pause(registry, "flights", paused=paused))
 
     with ingest(kafka, stream.name, tmp_path / "log") as instance:
-        sender, other = Sender(instance, 5), Sender(instance, 5, pipe_name="orders", key="orders-key")
+        sender, other_sender = Sender(instance, 5), Sender(instance, 5, pipe_name="orders", key="orders-key")
         await send_while_refused(
-            sender, other, lambda: set_paused(paused=True), lambda: set_paused(paused=False)
+            sender, other_sender, lambda: set_paused(paused=True), lambda: set_paused(paused=False)
         )
-        after, problem = sender.refusals[-1]
-        assert (int(after or 0), problem["paused"]) == (10, True)
+        retry_after_s, problem = sender.refusals[-1]
+        assert (int(retry_after_s or 0), problem["paused"]) == (10, True)
         assert "resumes it" in problem["detail"]
         assert instance.stop() == 0
-    await assert_counted_as_paused(stream, sender, other)
+    await assert_counted_as_paused(stream, sender, other_sender)

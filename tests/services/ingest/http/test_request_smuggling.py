@@ -46,15 +46,18 @@ class Case(NamedTuple):
     start: bytes = b"POST /v1/events HTTP/1.1"
     hosts: tuple[bytes, ...] = (b"Host: x",)
     key: bytes = KEY_LINE
-    most: int = 100
-    """Answers after which the sender leaves, where a server may wait for the rest of a body as long as it is idle."""
+    max_answers: int = 100
+    """Number of answers after which the sender leaves, as a server may wait for the rest of a body until it is idle."""
 
-    def sent(self, name: str) -> bytes:
-        """All of it; the events are `NAME.outer` and `NAME.hidden`."""
-        hidden = valid(f"{name}.hidden")
-        body = self.body.replace(b"%X", b"%x" % len(hidden)).replace(b"%H", hidden)
-        first = body.find(b"\r\n") + 2
-        lines = [line.replace(b"%N", b"%d" % len(body)).replace(b"%L", b"%d" % first) for line in self.lines]
+    def request_bytes(self, name: str) -> bytes:
+        """Bytes of the whole request; its events are `NAME.outer` and `NAME.hidden`."""
+        hidden_request = valid(f"{name}.hidden")
+        body = self.body.replace(b"%X", b"%x" % len(hidden_request)).replace(b"%H", hidden_request)
+        first_line_bytes = body.find(b"\r\n") + 2
+        lines = [
+            line.replace(b"%N", b"%d" % len(body)).replace(b"%L", b"%d" % first_line_bytes)
+            for line in self.lines
+        ]
         return message(self.start, f"{name}.outer", (*self.hosts, *lines), body, self.key)
 
 
@@ -143,9 +146,11 @@ def lengths() -> dict[str, Case]:
         "cut-by-a-fold": b"0\r\n %N",
         "behind-cr": b"\r%N",
     }
-    endless = {"large", "32-bits"}
+    endless_names = {"large", "32-bits"}
     cases = {
-        f"length-{name}": Case((b"Content-Length: " + value,), most=1 if name in endless else 100)
+        f"length-{name}": Case(
+            (b"Content-Length: " + value,), max_answers=1 if name in endless_names else 100
+        )
         for name, value in values.items()
     }
     return cases | {
@@ -202,7 +207,7 @@ def chunk_lines() -> dict[str, Case]:
         "trailer-space-first": b"0\r\n %H",
     }
     return {
-        f"chunk-{name}": Case((CHUNKED,), body, most=1 if name == "32-bits" else 100)
+        f"chunk-{name}": Case((CHUNKED,), body, max_answers=1 if name == "32-bits" else 100)
         for name, body in bodies.items()
     }
 
@@ -297,7 +302,7 @@ ACCEPTED: Final = (
     "upgrade-to-h2c",
     "upgrade-to-h2c-in-chunks",
 )
-"""What any server must read as one request."""
+"""Cases that any server must read as one request."""
 
 
 class Answer(NamedTuple):
@@ -306,34 +311,34 @@ class Answer(NamedTuple):
 
 
 async def answers(
-    reader: asyncio.StreamReader, most: int, *, to_head: bool = False
+    reader: asyncio.StreamReader, limit: int, *, is_head: bool = False
 ) -> tuple[list[Answer], bool]:
-    """The answers until the connection ends or there are as many, and whether it was reset."""
-    received: list[Answer] = []
-    rest = b""
+    """The answers until the connection ends or there are `limit`, and whether it was reset."""
+    received_answers: list[Answer] = []
+    unread = b""
     try:
-        while len(received) < most:
+        while len(received_answers) < limit:
             head = await reader.readuntil(b"\r\n\r\n")
             status = int(head.split(b" ")[1])
             if status < 200:
                 continue
             lines = (line.partition(b":") for line in head.lower().split(b"\r\n"))
             size = next(int(value) for name, _, value in lines if name == b"content-length")
-            body = b"" if to_head and not received else await reader.readexactly(size)
-            received.append(Answer(status, tuple(orjson.loads(body)["ids"]) if status == 202 else ()))
+            body = b"" if is_head and not received_answers else await reader.readexactly(size)
+            received_answers.append(Answer(status, tuple(orjson.loads(body)["ids"]) if status == 202 else ()))
     except asyncio.IncompleteReadError as end:
-        rest = end.partial
+        unread = end.partial
     except ConnectionError:
-        return received, True
-    assert rest == b""
-    return received, False
+        return received_answers, True
+    assert unread == b""
+    return received_answers, False
 
 
-async def write(writer: asyncio.StreamWriter, data: bytes, piece: int) -> None:
-    """Send bytes, a piece at a time, as long as the server reads."""
+async def write(writer: asyncio.StreamWriter, data: bytes, chunk_bytes: int) -> None:
+    """Send bytes in chunks, as long as the server reads."""
     with contextlib.suppress(ConnectionError):
-        for at in range(0, len(data), piece):
-            writer.write(data[at : at + piece])
+        for start in range(0, len(data), chunk_bytes):
+            writer.write(data[start : start + chunk_bytes])
             await writer.drain()
 
 
@@ -341,26 +346,26 @@ class Run:
     """Sends all cases, and after each a valid request of another client; notes what is wrong with the answers.
 
     Args:
-        port: of ingest or of the front.
-        name: of the run, in the ids of its events.
-        piece: bytes that are sent at a time.
+        port: the port of ingest or of the front.
+        name: the name of the run, in the ids of its events.
+        chunk_bytes: number of bytes that are sent at a time.
     """
 
-    def __init__(self, port: int, name: str, piece: int) -> None:
-        self.wrong: list[str] = []
-        self.answered: dict[str, list[str]] = {}
-        """Case to the ids of events that it was told to be accepted."""
-        self.reset: set[str] = set()
+    def __init__(self, port: int, name: str, chunk_bytes: int) -> None:
+        self.problems: list[str] = []
+        self.accepted_ids: dict[str, list[str]] = {}
+        """Case to the ids of its events in answers that accept them."""
+        self.reset_cases: set[str] = set()
         """Cases whose connection was reset, so that an answer may be lost."""
-        self.good: list[str] = []
+        self.client_ids: list[str] = []
         """Ids of the events of the other clients."""
         self._port = port
         self._name = name
-        self._piece = piece
+        self._chunk_bytes = chunk_bytes
         self._cases = iter(enumerate(CASES.items()))
 
-    def id_of(self, case: str, part: str) -> str:
-        return f"{self._name}{list(CASES).index(case)}.{part}"
+    def id_of(self, case: str, role: str) -> str:
+        return f"{self._name}{list(CASES).index(case)}.{role}"
 
     async def all(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -373,8 +378,8 @@ class Run:
             await self._send_good(reader, writer, f"{self._name}.{number}")
             for _, (name, case) in self._cases:
                 await self._attack(name, case)
-                for again in range(2):
-                    await self._send_good(reader, writer, self.id_of(name, f"good{again}"))
+                for attempt in range(2):
+                    await self._send_good(reader, writer, self.id_of(name, f"good{attempt}"))
         finally:
             writer.close()
 
@@ -382,34 +387,36 @@ class Run:
         """Send a case, and a valid request behind it with which the connection ends."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
-            sent = case.sent(self.id_of(name, "")[:-1]) + valid(
+            request = case.request_bytes(self.id_of(name, "")[:-1]) + valid(
                 self.id_of(name, "last"), b"Connection: close"
             )
-            writing = asyncio.create_task(write(writer, sent, self._piece))
+            write_task = asyncio.create_task(write(writer, request, self._chunk_bytes))
             async with asyncio.timeout(WITHIN_S):
-                received, was_reset = await answers(reader, case.most, to_head=case.start.startswith(b"HEAD"))
-            await writing
+                received_answers, was_reset = await answers(
+                    reader, case.max_answers, is_head=case.start.startswith(b"HEAD")
+                )
+            await write_task
         except TimeoutError:
-            self.wrong.append(f"{name}: no end")
+            self.problems.append(f"{name}: no end")
             return
         finally:
             writer.close()
         if was_reset:
-            self.reset.add(name)
-        self.answered[name] = [event_id for answer in received for event_id in answer.ids]
-        statuses = [answer.status for answer in received]
+            self.reset_cases.add(name)
+        self.accepted_ids[name] = [event_id for answer in received_answers for event_id in answer.ids]
+        statuses = [answer.status for answer in received_answers]
         if any(status >= 500 for status in statuses):
-            self.wrong.append(f"{name}: {statuses}")
+            self.problems.append(f"{name}: {statuses}")
 
     async def _send_good(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, event_id: str
     ) -> None:
         writer.write(valid(event_id))
         async with asyncio.timeout(WITHIN_S):
-            (received,), _ = await answers(reader, 1)
-        self.good.append(event_id)
-        if received != (202, (event_id,)):
-            self.wrong.append(f"{event_id} got {received}")
+            (answer,), _ = await answers(reader, 1)
+        self.client_ids.append(event_id)
+        if answer != (202, (event_id,)):
+            self.problems.append(f"{event_id} got {answer}")
 
 
 @pytest.fixture(scope="module")
@@ -418,7 +425,7 @@ def stream(kafka: str) -> Stream:
 
 
 @pytest.fixture(scope="module")
-def running(kafka: str, stream: Stream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingest]:
+def running_ingest(kafka: str, stream: Stream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingest]:
     log = tmp_path_factory.mktemp("ingest") / "log"
     settings: dict[str, Any] = {"ingest_body_timeout_s": 3, "ingest_head_timeout_s": 3}
     with ingest(
@@ -428,13 +435,13 @@ def running(kafka: str, stream: Stream, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture
-async def front(running: Ingest, tmp_path: Path) -> AsyncIterator[HAProxy]:
+async def front(running_ingest: Ingest, tmp_path: Path) -> AsyncIterator[HAProxy]:
     """All requests go to blue."""
     try:
         find_haproxy()
-    except HifiError as missing:
-        pytest.skip(str(missing))
-    ports = {"blue": running.port, "green": free_port(but={running.port})}
+    except HifiError as error:
+        pytest.skip(str(error))
+    ports = {"blue": running_ingest.port, "green": free_port(but={running_ingest.port})}
     addresses = {name: [f"127.0.0.1:{ports[name]}"] for name in NAMES}
     haproxy = HAProxy(tmp_path, free_port(but=set(ports.values())), addresses)
     await haproxy.start({"blue": 10_000, "green": 0})
@@ -442,35 +449,39 @@ async def front(running: Ingest, tmp_path: Path) -> AsyncIterator[HAProxy]:
     await haproxy.kill()
 
 
-async def judge(run: Run, stream: Stream, may_be_two: Iterable[str] = ()) -> None:
-    """Fail unless exactly the events that somebody was told of are on `raw`, and no hidden one.
+async def judge(run: Run, stream: Stream, double_cases: Iterable[str] = ()) -> None:
+    """Fail unless exactly the events that answers accepted are on `raw`, and no hidden one.
 
     Args:
-        run: that has ended.
-        stream: that it sent to.
-        may_be_two: cases that may be read as two requests, each with an answer.
+        run: the finished run.
+        stream: the stream that it sent to.
+        double_cases: cases that may be read as two requests, each with an answer.
     """
     counts = Counter(dict(record.headers)["ce_id"].decode() for record in await stream.raw())
-    wrong = run.wrong + [
-        f"{event_id}: {counts[event_id]} events" for event_id in run.good if counts[event_id] != 1
+    problems = run.problems + [
+        f"{event_id}: {counts[event_id]} events" for event_id in run.client_ids if counts[event_id] != 1
     ]
     for name in CASES:
-        parts = {part: counts[run.id_of(name, part)] for part in ("outer", "hidden", "last")}
-        written = [run.id_of(name, part) for part, count in parts.items() for _ in range(count)]
-        answered = run.answered.get(name, [])
-        if (parts["hidden"] and name not in (TWO, *may_be_two)) or max(parts.values()) > 1:
-            wrong.append(f"{name}: {parts}")
-        elif written != answered and not (name in run.reset and set(answered) < set(written)):
-            wrong.append(f"{name}: {parts}, but {answered} were answered")
-        if name in ACCEPTED and (parts["outer"], parts["last"]) != (1, 1):
-            wrong.append(f"{name}: {parts}")
-        if name == TWO and not parts["hidden"]:
-            wrong.append("two requests were not read as two")
-    assert not wrong, "\n".join(wrong)
+        counts_by_role = {role: counts[run.id_of(name, role)] for role in ("outer", "hidden", "last")}
+        written_ids = [run.id_of(name, role) for role, count in counts_by_role.items() for _ in range(count)]
+        accepted_ids = run.accepted_ids.get(name, [])
+        if (counts_by_role["hidden"] and name not in (TWO, *double_cases)) or max(
+            counts_by_role.values()
+        ) > 1:
+            problems.append(f"{name}: {counts_by_role}")
+        elif written_ids != accepted_ids and not (
+            name in run.reset_cases and set(accepted_ids) < set(written_ids)
+        ):
+            problems.append(f"{name}: {counts_by_role}, but {accepted_ids} were answered")
+        if name in ACCEPTED and (counts_by_role["outer"], counts_by_role["last"]) != (1, 1):
+            problems.append(f"{name}: {counts_by_role}")
+        if name == TWO and not counts_by_role["hidden"]:
+            problems.append("two requests were not read as two")
+    assert not problems, "\n".join(problems)
 
 
-async def reused(front: HAProxy) -> int:
-    """How many requests the front sent over a connection to ingest that it had used before."""
+async def reused_connections(front: HAProxy) -> int:
+    """Number of requests that the front sent over a connection to ingest that it had used before."""
     reader, writer = await asyncio.open_unix_connection(front.stats)
     writer.write(b"show stat\n")
     rows = csv.DictReader((await reader.read()).decode().lstrip("# ").splitlines())
@@ -478,20 +489,20 @@ async def reused(front: HAProxy) -> int:
     return sum(int(row["reuse"]) for row in rows if row["svname"].startswith("blue-"))
 
 
-@pytest.mark.parametrize("piece", [WHOLE, PIECE], ids=["whole", "in-pieces"])
+@pytest.mark.parametrize("chunk_bytes", [WHOLE, PIECE], ids=["whole", "in-pieces"])
 async def test_ingest_reads_each_request_as_one_or_refuses_it(
-    running: Ingest, stream: Stream, piece: int
+    running_ingest: Ingest, stream: Stream, chunk_bytes: int
 ) -> None:
-    run = Run(running.port, f"i{piece}-", piece)
+    run = Run(running_ingest.port, f"i{chunk_bytes}-", chunk_bytes)
     await run.all()
     await judge(run, stream)
 
 
-@pytest.mark.parametrize("piece", [WHOLE, PIECE], ids=["whole", "in-pieces"])
+@pytest.mark.parametrize("chunk_bytes", [WHOLE, PIECE], ids=["whole", "in-pieces"])
 async def test_behind_the_front_each_sender_gets_the_answers_to_its_own_requests(
-    stream: Stream, front: HAProxy, piece: int
+    stream: Stream, front: HAProxy, chunk_bytes: int
 ) -> None:
-    run = Run(int(front.url.rpartition(":")[2]), f"f{piece}-", piece)
+    run = Run(int(front.url.rpartition(":")[2]), f"f{chunk_bytes}-", chunk_bytes)
     await run.all()
-    await judge(run, stream, may_be_two=LF_FOR_CRLF)
-    assert await reused(front) > len(CASES)
+    await judge(run, stream, double_cases=LF_FOR_CRLF)
+    assert await reused_connections(front) > len(CASES)

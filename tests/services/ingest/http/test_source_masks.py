@@ -1,4 +1,4 @@
-"""What the source masks is on no topic, and without its key nothing is accepted; real HTTP, real Kafka."""
+"""Masked data is on no topic, and a pipe without the key of its mask accepts nothing; real HTTP, real Kafka."""
 
 import asyncio
 from pathlib import Path
@@ -26,10 +26,10 @@ async def post(
 async def test_masked_data_attributes_and_keys_are_not_on_raw(kafka: str, log: Path, tmp_path: Path) -> None:
     key = tmp_path / "mask-key"
     key.write_text("secret")
-    hashed = {"hash": {"file": str(key)}}
+    hash_action = {"hash": {"file": str(key)}}
     mask = {
-        "data": {"ssn": "drop", "buyer.mail": hashed},
-        "attributes": {"subject": hashed, "partitionkey": hashed},
+        "data": {"ssn": "drop", "buyer.mail": hash_action},
+        "attributes": {"subject": hash_action, "partitionkey": hash_action},
     }
     stream = await new_stream(kafka, pipe(mask=mask, partition_key="buyer.mail"))
     with ingest(kafka, stream.name, log) as instance:
@@ -69,9 +69,9 @@ async def test_without_its_key_a_pipe_answers_503_until_the_key_is_there(
         assert "masks of flights" in instance.readyz()[1]["warnings"]
         orders = {"authorization": "Bearer key-of-orders"}
         assert (await post(instance, "orders", {"ssn": "x"}, orders))[0] == 202
-        fresh = key.with_suffix(".new")
-        fresh.write_text("secret")
-        fresh.replace(key)
+        new_file = key.with_suffix(".new")
+        new_file.write_text("secret")
+        new_file.replace(key)
         async with asyncio.timeout(20):
             while (await post(instance, "flights", {"ssn": CANARY}))[0] != 202:
                 await asyncio.sleep(0.2)

@@ -1,4 +1,4 @@
-"""What a client repeats has the fingerprint of the first time; whatever it changed has another one."""
+"""An event that a client repeats has the fingerprint of the first time; one that it changed has another one."""
 
 import pytest
 from aiokafka import ConsumerRecord
@@ -24,9 +24,9 @@ def data_digest(changes: dict[str, bytes], value: bytes = b"{}", *, accepted_us:
     headers = [("hifi", b""), *(EVENT | changes).items()]
     record = ConsumerRecord("raw", 0, 7, 1, 1, b"k", value, None, 0, 0, headers)
     identity = Identity("p", 1, 1, accepted_us, 1, b"0000000000000abc:1")
-    of_record = fingerprint(record, identity, declares_id=True)
-    assert of_record is not None
-    return of_record.data
+    record_fingerprint = fingerprint(record, identity, declares_id=True)
+    assert record_fingerprint is not None
+    return record_fingerprint.data
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,12 @@ def test_traces_and_the_order_of_attributes_do_not_count() -> None:
 
 def test_the_accepted_time_of_plain_json_does_not_count() -> None:
     times = ((ACCEPTED_US, b"2027-01-15T08:00:00.000000Z"), (ACCEPTED_US + 1, b"2027-01-15T08:00:00.000001Z"))
-    first, again = [
+    first_digest, repeated_digest = [
         data_digest({"ce_source": PLAIN_SOURCE, "ce_time": time}, accepted_us=accepted_us)
         for accepted_us, time in times
     ]
-    assert first == again
-    assert first == data_digest({"ce_source": PLAIN_SOURCE, "ce_time": b""}), "it is repeated without a time"
+    assert first_digest == repeated_digest
+    assert first_digest == data_digest({"ce_source": PLAIN_SOURCE, "ce_time": b""}), (
+        "it is repeated without a time"
+    )
     assert data_digest({"ce_time": times[0][1]}) != data_digest({"ce_time": times[1][1]})

@@ -17,8 +17,8 @@ class Model(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.window = FingerprintWindow(WINDOW_MS)
-        self.firsts: list[Fingerprint] = []
-        self.written: list[Fingerprint] = []
+        self.passed_fingerprints: list[Fingerprint] = []
+        self.written_fingerprints: list[Fingerprint] = []
         self.now_ms = 1_700_000_000_000
         self.offset = 0
 
@@ -33,38 +33,41 @@ class Model(RuleBasedStateMachine):
         self.now_ms += pause_ms
         self.offset += 1
         fingerprint = Fingerprint(key, data, self.offset, self.now_ms, self.offset)
-        if copy_of is not None and copy_of < len(self.firsts):
-            before = self.firsts[-1 - copy_of]
-            fingerprint = before._replace(at_ms=self.now_ms, offset=self.offset)
+        if copy_of is not None and copy_of < len(self.passed_fingerprints):
+            original = self.passed_fingerprints[-1 - copy_of]
+            fingerprint = original._replace(at_ms=self.now_ms, offset=self.offset)
         same_id = [
-            first
-            for first in self.firsts
-            if first.key == fingerprint.key and fingerprint.at_ms - first.at_ms <= WINDOW_MS
+            earlier
+            for earlier in self.passed_fingerprints
+            if earlier.key == fingerprint.key and fingerprint.at_ms - earlier.at_ms <= WINDOW_MS
         ]
-        newest = same_id[-1:]
-        same = [first for first in same_id if first.data == fingerprint.data]
-        superseded = [first for first in same if first not in newest]
-        copied = [
-            first
-            for first in [*(same[-1:] if same[-1:] == newest else []), *superseded[-1:]]
-            if first.identity == fingerprint.identity
+        newest_with_id = same_id[-1:]
+        same_content = [earlier for earlier in same_id if earlier.data == fingerprint.data]
+        superseded = [earlier for earlier in same_content if earlier not in newest_with_id]
+        copies = [
+            earlier
+            for earlier in [
+                *(same_content[-1:] if same_content[-1:] == newest_with_id else []),
+                *superseded[-1:],
+            ]
+            if earlier.identity == fingerprint.identity
         ]
         repetition, offset = self.window.check(fingerprint)
-        if copied:
-            assert (repetition, offset) == (Repetition.COPY, copied[0].offset)
-        elif newest and newest[0].data == fingerprint.data:
-            assert (repetition, offset) == (Repetition.REPEATED, newest[0].offset)
+        if copies:
+            assert (repetition, offset) == (Repetition.COPY, copies[0].offset)
+        elif newest_with_id and newest_with_id[0].data == fingerprint.data:
+            assert (repetition, offset) == (Repetition.REPEATED, newest_with_id[0].offset)
         else:
             assert repetition is (Repetition.REUSED_ID if same_id else Repetition.NEW)
             assert offset == fingerprint.offset
-            self.firsts.append(fingerprint)
-            self.written.append(fingerprint)
+            self.passed_fingerprints.append(fingerprint)
+            self.written_fingerprints.append(fingerprint)
 
     @rule()
     def is_taken_over(self) -> None:
         """A window rebuilt from the written fingerprints is equivalent."""
         self.window = FingerprintWindow(WINDOW_MS)
-        for fingerprint in self.written:
+        for fingerprint in self.written_fingerprints:
             if fingerprint.at_ms >= self.now_ms - WINDOW_MS:
                 self.window.check(fingerprint)
 
@@ -72,8 +75,12 @@ class Model(RuleBasedStateMachine):
     def is_swept(self) -> None:
         """Expired fingerprints are removed."""
         self.window.expire(self.now_ms)
-        recent = [first for first in self.firsts if first.at_ms >= self.now_ms - WINDOW_MS * 9 // 8]
-        assert len(self.window) <= 2 * len(recent)
+        recent_fingerprints = [
+            earlier
+            for earlier in self.passed_fingerprints
+            if earlier.at_ms >= self.now_ms - WINDOW_MS * 9 // 8
+        ]
+        assert len(self.window) <= 2 * len(recent_fingerprints)
 
     @invariant()
     def is_whole(self) -> None:
@@ -89,18 +96,18 @@ TestModel.settings = settings(max_examples=200, stateful_step_count=40)
 def test_a_shortened_window_recognizes_events_for_the_time_it_reports(
     pauses_ms: list[int], times: int
 ) -> None:
-    window, firsts, now_ms = FingerprintWindow(WINDOW_MS), [], 1_000_000
+    window, fingerprints, now_ms = FingerprintWindow(WINDOW_MS), [], 1_000_000
     for offset, pause_ms in enumerate(pauses_ms):
         now_ms += pause_ms
-        firsts.append(Fingerprint(offset, 0, offset, now_ms, offset))
-        window.check(firsts[-1])
+        fingerprints.append(Fingerprint(offset, 0, offset, now_ms, offset))
+        window.check(fingerprints[-1])
     for _ in range(times):
         window.shorten()
     covered_ms = window.covered_ms(now_ms)
-    for first in firsts:
-        if now_ms - first.at_ms < covered_ms:
-            again = first._replace(identity=1000, at_ms=now_ms, offset=1000)
-            assert window.check(again) == (Repetition.REPEATED, first.offset)
+    for earlier in fingerprints:
+        if now_ms - earlier.at_ms < covered_ms:
+            repeated = earlier._replace(identity=1000, at_ms=now_ms, offset=1000)
+            assert window.check(repeated) == (Repetition.REPEATED, earlier.offset)
     assert window.covered_ms(now_ms + 2 * WINDOW_MS) == WINDOW_MS, (
         "the window is complete again after its length has passed"
     )

@@ -32,7 +32,7 @@ class Topic:
     def __init__(self) -> None:
         self.open = asyncio.Event()
         self.failures = 0
-        self.written: list[Fingerprint] = []
+        self.written_fingerprints: list[Fingerprint] = []
 
     async def send_and_wait(self, _: str, __: int, records: Sequence[Record]) -> None:
         if self.failures:
@@ -40,7 +40,7 @@ class Topic:
             raise RuntimeError("it did not work")
         await self.open.wait()
         for record in records:
-            self.written += unpack(cast(bytes, record.value))
+            self.written_fingerprints += unpack(cast(bytes, record.value))
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -49,11 +49,11 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def begun(
-    topic: Topic, **more: Any
+async def open_cache(
+    topic: Topic, **overrides: Any
 ) -> tuple[IdempotencyCache, AssignedPartition, PartitionFingerprints]:
     """A cache with one partition whose first record is read, so no previous owner has written anything."""
-    options = {"window_s": 600, "max_fingerprints": 1000} | more
+    options = {"window_s": 600, "max_fingerprints": 1000} | overrides
     cache = IdempotencyCache(
         "nowhere:1", "ids", "positions", cast(Producer, topic), Health("n", "i"), **options
     )
@@ -67,7 +67,7 @@ def event(offset: int, *, key: int | None = None) -> Fingerprint:
 
 async def test_offsets_wait_until_their_fingerprints_are_written() -> None:
     topic = Topic()
-    cache, assigned, partition = await begun(topic)
+    cache, assigned, partition = await open_cache(topic)
     for offset in range(3):
         assigned.offsets.start(offset)
         assert cache.check(partition, event(offset)) == (Repetition.NEW, offset)
@@ -76,12 +76,12 @@ async def test_offsets_wait_until_their_fingerprints_are_written() -> None:
     assert assigned.offsets.committable is None
     topic.open.set()
     await until(lambda: assigned.offsets.committable == 3)
-    assert topic.written == [event(offset) for offset in range(3)]
+    assert topic.written_fingerprints == [event(offset) for offset in range(3)]
 
 
 async def test_offsets_without_fingerprints_are_completed_at_once_but_in_order() -> None:
     topic = Topic()
-    cache, assigned, partition = await begun(topic)
+    cache, assigned, partition = await open_cache(topic)
     for offset in range(4):
         assigned.offsets.start(offset)
     cache.complete_through(assigned, partition, 0)
@@ -98,25 +98,25 @@ async def test_a_failed_write_is_retried_and_loses_no_fingerprint() -> None:
     topic = Topic()
     topic.failures = 1
     topic.open.set()
-    cache, assigned, partition = await begun(topic)
+    cache, assigned, partition = await open_cache(topic)
     assigned.offsets.start(0)
     cache.check(partition, event(0))
     cache.complete_through(assigned, partition, 0)
     await until(lambda: assigned.offsets.committable == 1)
-    assert topic.written == [event(0)]
+    assert topic.written_fingerprints == [event(0)]
 
 
 async def test_a_fenced_partition_writes_and_completes_nothing_and_is_removed() -> None:
     topic = Topic()
     topic.open.set()
-    cache, assigned, partition = await begun(topic)
+    cache, assigned, partition = await open_cache(topic)
     assigned.offsets.start(0)
     cache.check(partition, event(0))
     cache.complete_through(assigned, partition, 0)
     assigned.revoke(fenced=True)
     await until(lambda: partition.writing is None)
     assert assigned.offsets.committable is None
-    assert topic.written == []
+    assert topic.written_fingerprints == []
     cache.evict(2_000)
     assert cache._partitions == {}
 
@@ -124,7 +124,7 @@ async def test_a_fenced_partition_writes_and_completes_nothing_and_is_removed() 
 async def test_a_revoked_partition_or_many_records_are_written_at_once() -> None:
     topic = Topic()
     topic.open.set()
-    cache, assigned, partition = await begun(topic, max_fingerprints=10_000)
+    cache, assigned, partition = await open_cache(topic, max_fingerprints=10_000)
     for offset in range(WRITE_RECORDS):
         assigned.offsets.start(offset)
         cache.check(partition, event(offset))
@@ -140,7 +140,7 @@ async def test_a_revoked_partition_or_many_records_are_written_at_once() -> None
 
 async def test_above_the_limit_the_oldest_fingerprints_are_removed_and_health_warns() -> None:
     topic = Topic()
-    cache, _, partition = await begun(topic, window_s=8, max_fingerprints=10)
+    cache, _, partition = await open_cache(topic, window_s=8, max_fingerprints=10)
     for offset in range(20):
         cache.check(partition, event(offset)._replace(at_ms=1_000 + 500 * offset))
     cache.evict(10_500)

@@ -11,8 +11,8 @@ SECOND = 1_000_000
 
 def run(alarms: Alarms, holds: list[bool], start_s: int = 0, key: tuple[str, str, str] = LAG):
     changes = []
-    for number, slow in enumerate(holds):
-        changes += alarms.step({key: "it is slow"} if slow else {}, (start_s + number) * SECOND)
+    for number, is_slow in enumerate(holds):
+        changes += alarms.step({key: "it is slow"} if is_slow else {}, (start_s + number) * SECOND)
     return changes
 
 
@@ -33,10 +33,10 @@ def test_starts_and_ends_alternate_and_do_not_flap(holds: list[bool]) -> None:
     assert [alarm.ended_us is None for alarm in changes] == [
         number % 2 == 0 for number in range(len(changes))
     ]
-    ends = [alarm.ended_us for alarm in changes if alarm.ended_us is not None]
-    starts = [alarm.started_us for alarm in changes if alarm.ended_us is None]
-    assert all(after > before for before, after in zip(ends, starts[1:], strict=False))
-    for start, end in zip(starts, ends, strict=False):
+    end_times_us = [alarm.ended_us for alarm in changes if alarm.ended_us is not None]
+    start_times_us = [alarm.started_us for alarm in changes if alarm.ended_us is None]
+    assert all(after > before for before, after in zip(end_times_us, start_times_us[1:], strict=False))
+    for start, end in zip(start_times_us, end_times_us, strict=False):
         assert not any(holds[end // SECOND : end // SECOND + KINDS["lag"].clear_s])
         assert end > start
 
@@ -52,17 +52,17 @@ def test_a_silenced_alarm_is_notified_when_it_outlasts_the_silence() -> None:
 def test_a_silence_of_one_pipe_leaves_the_others() -> None:
     alarms = Alarms()
     alarms.silences["s"] = AlarmSilence("s", "new broker", 0, 60 * SECOND, pipe="orders")
-    assert [run.silenced for run in run(alarms, [True] * 40)] == [None]
+    assert [alarm.silenced for alarm in run(alarms, [True] * 40)] == [None]
 
 
 def test_an_alarm_continues_after_a_restart_without_a_second_notification() -> None:
-    before = Alarms()
-    (started,) = run(before, [True] * 31)
-    after = Alarms()
-    after.restore(started)
-    assert run(after, [True] * 10, start_s=40) == []
-    (ended,) = run(after, [False] * 200, start_s=50)
-    assert (ended.id, ended.ended_us) == (started.id, 50 * SECOND)
+    first_alarms = Alarms()
+    (started_alarm,) = run(first_alarms, [True] * 31)
+    restored_alarms = Alarms()
+    restored_alarms.restore(started_alarm)
+    assert run(restored_alarms, [True] * 10, start_s=40) == []
+    (ended_alarm,) = run(restored_alarms, [False] * 200, start_s=50)
+    assert (ended_alarm.id, ended_alarm.ended_us) == (started_alarm.id, 50 * SECOND)
 
 
 def test_what_could_not_be_looked_at_stays_as_it_is() -> None:

@@ -35,11 +35,11 @@ NOW_US = (MINUTE + 66) * MINUTE_US
 THRESHOLDS = Thresholds(15, 10)
 
 
-def merged(store: MinuteStore, minute: int, at_us: int, lost: int) -> None:
-    hops = [{"hop": "egest", "destination": "crm", "lost": lost}]
-    causes = ["loss"] if lost else []
+def merge_minute(store: MinuteStore, minute: int, at_us: int, lost_count: int) -> None:
+    hops = [{"hop": "egest", "destination": "crm", "lost": lost_count}]
+    causes = ["loss"] if lost_count else []
     value = {
-        "state": "down" if lost else "up", "at_us": at_us, "lost": lost, "causes": causes, "hops": hops,
+        "state": "down" if lost_count else "up", "at_us": at_us, "lost": lost_count, "causes": causes, "hops": hops,
         **dict.fromkeys(("in", "delivered", "dead", "late"), 0),
     }  # fmt: skip
     store.take(record_keys.minute("flights", minute), orjson.dumps(value))
@@ -60,13 +60,15 @@ def closed(minute: int) -> MinuteStore:
 def test_a_certificate_that_expires_soon_raises_an_alarm_until_it_is_renewed() -> None:
     now_us = time.time_ns() // 1000
     reported, alarms = ReportedCertificates(), Alarms()
-    for days, active in ((10, ["ingest server"]), (90, [])):
-        held = in_use("ingest", {"server": Expiry(now_us / 1e6 + days * 86_400, "/run/chain.pem")}, 14)
-        record = report_record("a", "ingest", held)
+    for days, active_subjects in ((10, ["ingest server"]), (90, [])):
+        used_certificates = in_use(
+            "ingest", {"server": Expiry(now_us / 1e6 + days * 86_400, "/run/chain.pem")}, 14
+        )
+        record = report_record("a", "ingest", used_certificates)
         reported.take(record.key, record.value, 0)
         for at_us in (now_us, now_us + MINUTE_US):
             alarms.step(certificates(reported, at_us / 1e6), at_us)
-        assert [alarm.subject for alarm in alarms.active] == active
+        assert [alarm.subject for alarm in alarms.active] == active_subjects
         assert all(
             "/run/chain.pem" in alarm.cause and "expires in 10.0 days" in alarm.cause
             for alarm in alarms.active
@@ -83,26 +85,26 @@ def test_a_lookup_with_a_problem_is_told_with_its_pipe_and_reason_while_the_pipe
 
 def test_a_loss_in_an_older_minute_is_reported_for_a_while() -> None:
     store = closed(MINUTE + 60)
-    merged(store, MINUTE, (MINUTE + 6) * MINUTE_US, 0)
+    merge_minute(store, MINUTE, (MINUTE + 6) * MINUTE_US, 0)
     assert ("loss", "flights", "") not in look(store)
-    merged(store, MINUTE, NOW_US, 2)
+    merge_minute(store, MINUTE, NOW_US, 2)
     assert "lost 2 events at egest crm" in look(store)["loss", "flights", ""]
     assert look(store, NOW_US + (RECENT_MINUTES + 1) * MINUTE_US) == {}
 
 
 def test_a_reported_loss_is_not_reported_again_when_its_minute_is_amended_otherwise() -> None:
     store = closed(MINUTE + 60)
-    merged(store, MINUTE, (MINUTE + 6) * MINUTE_US, 2)
-    merged(store, MINUTE, NOW_US, 2)
+    merge_minute(store, MINUTE, (MINUTE + 6) * MINUTE_US, 2)
+    merge_minute(store, MINUTE, NOW_US, 2)
     assert look(store) == {}
-    merged(store, MINUTE, NOW_US, 3)
+    merge_minute(store, MINUTE, NOW_US, 3)
     assert ("loss", "flights", "") in look(store)
 
 
 def test_of_many_minutes_that_close_at_once_none_goes_unseen() -> None:
     store = closed(MINUTE + 60)
     for minute in range(MINUTE, MINUTE + 61):
-        merged(store, minute, NOW_US, 1 if minute == MINUTE else 0)
+        merge_minute(store, minute, NOW_US, 1 if minute == MINUTE else 0)
     assert ("loss", "flights", "") in look(store)
 
 
@@ -118,14 +120,14 @@ def fail(ledger: PartitionLedger, at_ms: range, destination: str = "crm") -> Non
 
 def test_a_failing_destination_is_reported_until_a_later_success_on_any_partition() -> None:
     store = closed(MINUTE)
-    failing, other = PartitionLedger(0, ClosingRules()), PartitionLedger(1, ClosingRules())
-    fail(failing, range(100, 112))
-    other.live.success("flights", "crm", 90)
-    tell(store, 0, failing)
-    tell(store, 1, other)
+    failing_ledger, other_ledger = PartitionLedger(0, ClosingRules()), PartitionLedger(1, ClosingRules())
+    fail(failing_ledger, range(100, 112))
+    other_ledger.live.success("flights", "crm", 90)
+    tell(store, 0, failing_ledger)
+    tell(store, 1, other_ledger)
     assert "12 outcomes in a row were 503" in look(store)["destination", "flights", "crm"]
-    other.live.success("flights", "crm", 120)
-    tell(store, 1, other)
+    other_ledger.live.success("flights", "crm", 120)
+    tell(store, 1, other_ledger)
     assert look(store) == {}
 
 
@@ -176,15 +178,16 @@ def test_deleted_records_of_a_source_are_reported_with_their_offsets_for_a_while
     store = closed(MINUTE)
     ledger = PartitionLedger(0, ClosingRules())
     report = {"epoch": "0a", "service": "collect", "deleted": [["flights", "src[1]", 10, 14]]}
-    again = report | {"deleted": [["flights", "src[1]", 20, 21]]}
+    second_report = report | {"deleted": [["flights", "src[1]", 20, 21]]}
     ledger.take(
-        "accepted", [Row(n, NOW_US // 1000, [], orjson.dumps(body)) for n, body in enumerate((report, again))]
+        "accepted",
+        [Row(n, NOW_US // 1000, [], orjson.dumps(body)) for n, body in enumerate((report, second_report))],
     )
     tell(store, 0, ledger)
     cause = "7 records of src[1], offsets 10 to 21, were deleted before they were read"
     assert look(store)["source-deleted", "flights", "src[1]"] == cause
-    later = look(store, NOW_US + (SKIPPED_S + 1) * 1_000_000)
-    assert ("source-deleted", "flights", "src[1]") not in later
+    later_conditions = look(store, NOW_US + (SKIPPED_S + 1) * 1_000_000)
+    assert ("source-deleted", "flights", "src[1]") not in later_conditions
 
 
 def test_a_source_that_keeps_too_much_is_told_with_what_it_keeps() -> None:
@@ -194,9 +197,9 @@ def test_a_source_that_keeps_too_much_is_told_with_what_it_keeps() -> None:
         "backfill": False, "done": 1, "remaining": 0, "read_per_s": 0, "arriving_per_s": 0, "limit_per_s": 1,
         "late": "", "held_bytes": 5, "held": "5 bytes",
     }  # fmt: skip
-    for at, excess in enumerate(("", "5 bytes")):
+    for offset, excess in enumerate(("", "5 bytes")):
         report = {"epoch": "0a", "service": "collect", "sources": {"flights": source | {"held": excess}}}
-        ledger.take("accepted", [Row(at, NOW_US // 1000, [], orjson.dumps(report))])
+        ledger.take("accepted", [Row(offset, NOW_US // 1000, [], orjson.dumps(report))])
         tell(store, 0, ledger)
         assert look(store).get(("source-held", "flights", "")) == (excess or None)
 
@@ -208,19 +211,23 @@ def test_what_is_to_be_known_of_the_rows_of_a_source_is_an_alarm() -> None:
         "backfill": False, "done": 1, "remaining": 0, "read_per_s": 0, "arriving_per_s": 0, "limit_per_s": 1,
         "late": "",
     }  # fmt: skip
-    for at, notice in enumerate(("5 rows were deleted for a TRUNCATE", "")):
+    for offset, notice in enumerate(("5 rows were deleted for a TRUNCATE", "")):
         report = {"epoch": "0a", "service": "collect", "sources": {"flights": source | {"notice": notice}}}
-        ledger.take("accepted", [Row(at, NOW_US // 1000, [], orjson.dumps(report))])
+        ledger.take("accepted", [Row(offset, NOW_US // 1000, [], orjson.dumps(report))])
         tell(store, 0, ledger)
         assert look(store).get(("source-rows", "flights", "")) == (notice or None)
 
 
 def dead_letters(ledger: PartitionLedger, count: int) -> None:
-    why = {SERVICE: b"normalize", REASON: b"schema"}
-    first = ledger.positions.get("dead-letter", 0)
+    reason_fields = {SERVICE: b"normalize", REASON: b"schema"}
+    first_offset = ledger.positions.get("dead-letter", 0)
     rows = [
-        Row(offset, NOW_US // 1000 - 1000, packed(identity(b"%016x:%d" % (10, offset), MINUTE) | why))
-        for offset in range(first, first + count)
+        Row(
+            offset,
+            NOW_US // 1000 - 1000,
+            packed(identity(b"%016x:%d" % (10, offset), MINUTE) | reason_fields),
+        )
+        for offset in range(first_offset, first_offset + count)
     ]
     ledger.take("dead-letter", rows)
 

@@ -32,19 +32,19 @@ async def page(monkeypatch: pytest.MonkeyPatch) -> str:
     viewer = principal("viewer", Role.VIEWER)
     observer.principals.principals.take(b"viewer", viewer.record().value, 0)
     app = observer.application()
-    sent: list[MutableMapping[str, Any]] = []
+    sent_messages: list[MutableMapping[str, Any]] = []
 
     async def receive() -> MutableMapping[str, Any]:
         return {"type": "http.disconnect"}
 
     async def send(message: MutableMapping[str, Any]) -> None:
-        sent.append(message)
+        sent_messages.append(message)
 
     scope: dict[str, Any] = {"type": "http", "method": "GET", "path": runbooks.PATH, "query_string": b""}
     scope["headers"] = [(b"host", b"127.0.0.1"), (b"authorization", VIEWER["authorization"].encode())]
     await app(scope, receive, send)
-    assert sent[0]["status"] == 200
-    return str(sent[1]["body"], "utf-8")
+    assert sent_messages[0]["status"] == 200
+    return str(sent_messages[1]["body"], "utf-8")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -67,17 +67,17 @@ async def test_the_link_of_every_alarm_leads_to_its_section(page: str) -> None:
 
 
 async def test_page_and_documentation_say_the_same(page: str) -> None:
-    documented = (DOCS / "runbooks.md").read_text()
-    assert markdown() in documented, "run: python -m hifi_cli.reference docs"
+    document = (DOCS / "runbooks.md").read_text()
+    assert markdown() in document, "run: python -m hifi_cli.reference docs"
 
     def words(text: str) -> str:
         return re.sub(r"[\s`]+", " ", text)
 
-    shown = words(re.sub(r"</?code>", "`", page).replace("&#39;", "'"))
+    shown_words = words(re.sub(r"</?code>", "`", page).replace("&#39;", "'"))
     for book in RUNBOOKS.values():
         for text in (book.means, *book.causes, *book.steps):
-            assert words(text) in shown
-            assert words(text) in words(documented)
+            assert words(text) in shown_words
+            assert words(text) in words(document)
 
 
 def test_the_documentation_of_observe_names_every_kind() -> None:
@@ -91,8 +91,8 @@ def test_a_link_is_whole_where_the_address_of_the_console_is_known() -> None:
 
 
 def test_code_is_never_broken_over_lines() -> None:
-    long = Runbook("word " * 40 + "`kafka-configs.sh --bootstrap-server KAFKA --describe`", ("x",), ("y",))
-    section = runbook_markdown._section("kind", long)
+    runbook = Runbook("word " * 40 + "`kafka-configs.sh --bootstrap-server KAFKA --describe`", ("x",), ("y",))
+    section = runbook_markdown._section("kind", runbook)
     assert "`kafka-configs.sh --bootstrap-server KAFKA --describe`" in section
 
 

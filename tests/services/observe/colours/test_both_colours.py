@@ -44,10 +44,13 @@ class Both:
         self, blue_url: str, green_url: str, stats: str = "", state: ColourState = ColourState.ACTIVE
     ) -> None:
         """Write the record of the colours; `stats`: path of the front's socket; `state`: of green."""
-        first = Colour(7500, ColourState.ACTIVE, (), blue_url)
-        second = Colour(2500, state, (), green_url)
+        blue_colour = Colour(7500, ColourState.ACTIVE, (), blue_url)
+        green_colour = Colour(2500, state, (), green_url)
         colours = Colours(
-            {"blue": first, "green": second}, (FrontAddress("http://127.0.0.1:9", stats),), 1, "test"
+            {"blue": blue_colour, "green": green_colour},
+            (FrontAddress("http://127.0.0.1:9", stats),),
+            1,
+            "test",
         )
         producer = Producer(self.kafka, "test")
         await producer.start()
@@ -71,20 +74,20 @@ async def get(url: str, path: str) -> Any:
         return await answer.json(content_type=None)
 
 
-async def merged(
+async def merged_minute(
     url: str, minute: int, missing: list[str], **figures: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The answer over both colours and a minute of it, once exactly these are missing there and the figures are so."""
-    seen: Any = None
+    """The answer over both colours and a minute of it, once it misses exactly `missing` and has the figures."""
+    answer: Any = None
     end = time.monotonic() + WITHIN_S
     while time.monotonic() < end:
-        seen = await get(url, "/api/v1/pipes/flights/colours")
-        for row in seen.get("minutes", ()):
+        answer = await get(url, "/api/v1/pipes/flights/colours")
+        for row in answer.get("minutes", ()):
             expected = {"minute": minute, "missing": missing, **figures}
             if {name: row[name] for name in expected} == expected:
-                return seen, row
+                return answer, row
         await asyncio.sleep(0.1)
-    raise AssertionError(seen)
+    raise AssertionError(answer)
 
 
 async def test_a_minute_is_counted_over_both_colours_and_one_that_is_away_is_named(both: Both) -> None:
@@ -99,42 +102,44 @@ async def test_a_minute_is_counted_over_both_colours_and_one_that_is_away_is_nam
             assert (await get(blue, "/api/v1/pipes/flights/colours"))["title"] == "No colours"
             await both.tell(blue, green)
             figures = {"in": 40, "delivered": 39, "lost": 1, "state": "down"}
-            _, row = await merged(blue, minute, ["front"], **figures)  # nobody watched the front
+            _, row = await merged_minute(blue, minute, ["front"], **figures)  # nobody watched the front
             assert {name: (colour["share"], colour["lost"]) for name, colour in row["colours"].items()} == {
                 "blue": (0.75, 0),
                 "green": (0.25, 1),
             }
-            _, seen_by_green = await merged(green, minute, ["front"], **figures)
-            assert seen_by_green["colours"] == row["colours"]
+            _, green_row = await merged_minute(green, minute, ["front"], **figures)
+            assert green_row["colours"] == row["colours"]
 
             for stream, partition in ((both.blue, 0), (both.green, 1)):
                 await stream.events(partition, minute + 1, 5)
                 await stream.commit(partition)
-            await merged(blue, minute + 1, ["front"], **{"in": 10, "delivered": 10})
-            stored = await get(blue, "/api/v1/pipes/flights/minutes?last=10&lags=whole")
-            newest = next(
-                stored_minute for stored_minute in stored["minutes"] if stored_minute["minute"] == minute + 1
+            await merged_minute(blue, minute + 1, ["front"], **{"in": 10, "delivered": 10})
+            stored_answer = await get(blue, "/api/v1/pipes/flights/minutes?last=10&lags=whole")
+            newest_minute = next(
+                stored_minute
+                for stored_minute in stored_answer["minutes"]
+                if stored_minute["minute"] == minute + 1
             )
-            assert sum(newest["lag_sketch"]["c"]) == 5  # kept, so that percentiles can be merged
+            assert sum(newest_minute["lag_sketch"]["c"]) == 5  # kept, so that percentiles can be merged
 
             assert observer.stream.publisher.connected
             counts = {"answered": 10, "failed": 2, "rejected": 0, "connection_errors": 0, "gap_s": 1.0}
             await observer.stream.publisher.front(minute + 1, counts)
-            _, row = await merged(blue, minute + 1, [], state="down")
+            _, row = await merged_minute(blue, minute + 1, [], state="down")
             assert row["causes"] == ["ingest"]
             assert row["intake"]["failed"] == 2
-            shown = await asyncio.to_thread(command, "minutes", "flights", "--colours", "--url", blue)
-            assert "75.0 %" in shown
-            assert "incomplete: front" in shown
+            output = await asyncio.to_thread(command, "minutes", "flights", "--colours", "--url", blue)
+            assert "75.0 %" in output
+            assert "incomplete: front" in output
             if CHROMIUM is not None:
                 await check_page(f"{blue}/pipes/flights/colours", "75.0 %")
 
-        both_colours, row = await merged(blue, minute, ["green", "front"], state="unknown")
+        colours_answer, row = await merged_minute(blue, minute, ["green", "front"], state="unknown")
         assert row["in"] == 30
-        assert both_colours["down_minutes"] == 1
-        away = {colour["colour"]: colour["away"] for colour in both_colours["colours"]}
-        assert away["blue"] is None
-        assert green in away["green"]
+        assert colours_answer["down_minutes"] == 1
+        errors_by_colour = {colour["colour"]: colour["away"] for colour in colours_answer["colours"]}
+        assert errors_by_colour["blue"] is None
+        assert green in errors_by_colour["green"]
 
 
 @pytest.mark.more  # it waits for whole minutes
@@ -151,17 +156,17 @@ async def test_a_minute_in_which_a_real_front_refused_or_was_dead_is_down(both: 
         haproxy = subprocess.Popen([str(HAPROXY), "-f", tmp_path / "haproxy.cfg"])
         try:
             await both.tell(blue, green, str(stats))
-            watched = await first_watched(blue, f"http://127.0.0.1:{port}/")
+            watched_row = await first_watched(blue, f"http://127.0.0.1:{port}/")
         finally:
             haproxy.kill()
             haproxy.wait()
-        assert watched["front"]["failed"] > 0
-        assert (watched["state"], watched["causes"]) == ("down", ["ingest"])
-        _, dead = await merged(blue, watched["minute"] + 2, [], state="down")
-        assert (dead["front"]["failed"], dead["front"]["gap_s"]) == (0, 60)
-        async with both.blue.observing(**settings) as (_, again):
-            _, kept = await merged(again, watched["minute"], [], state="down")
-            assert kept["front"] == watched["front"]
+        assert watched_row["front"]["failed"] > 0
+        assert (watched_row["state"], watched_row["causes"]) == ("down", ["ingest"])
+        _, dead_row = await merged_minute(blue, watched_row["minute"] + 2, [], state="down")
+        assert (dead_row["front"]["failed"], dead_row["front"]["gap_s"]) == (0, 60)
+        async with both.blue.observing(**settings) as (_, restarted_url):
+            _, kept_row = await merged_minute(restarted_url, watched_row["minute"], [], state="down")
+            assert kept_row["front"] == watched_row["front"]
 
 
 async def first_watched(observe: str, front: str) -> dict[str, Any]:
@@ -204,5 +209,5 @@ async def check_page(url: str, text: str) -> None:
             assert text in await page.locator("#minutes").inner_text()
             violations = (await Axe().run(page)).response["violations"]
             assert [violation["id"] for violation in violations] == []
-            wide = await page.evaluate("document.documentElement.scrollWidth")
-            assert wide <= width
+            scroll_width = await page.evaluate("document.documentElement.scrollWidth")
+            assert scroll_width <= width

@@ -1,4 +1,4 @@
-"""A day over both colours keeps what is known best, in whatever order it is told."""
+"""A day over both colours keeps the best known state of each minute, whatever the order of its reports."""
 
 import itertools
 import random
@@ -21,8 +21,8 @@ def test_a_judgement_is_not_replaced_by_one_that_knows_less() -> None:
     assert fuller(DOWN, UNKNOWN) == DOWN
     assert fuller(UNKNOWN, OF_ONE) == OF_ONE
     assert fuller(None, UNKNOWN) == UNKNOWN
-    amended = ColoursMinute(MinuteState("up"), ("a", "b"))
-    assert fuller(DOWN, amended) == amended
+    amended_minute = ColoursMinute(MinuteState("up"), ("a", "b"))
+    assert fuller(DOWN, amended_minute) == amended_minute
 
 
 def test_days_of_both_colours_agree_after_they_have_joined() -> None:
@@ -34,9 +34,9 @@ def test_days_of_both_colours_agree_after_they_have_joined() -> None:
             days.append(ColoursDay().judged((minute, draw.choice([UNKNOWN, OF_ONE])) for minute in minutes))
         blue, green = days
         assert dict(blue.joined(green, "b").minutes) == dict(green.joined(blue, "a").minutes)
-        told = [*blue.minutes.items(), *green.minutes.items()]
-        draw.shuffle(told)
-        assert dict(ColoursDay().judged(told).minutes) == dict(blue.joined(green, "b").minutes)
+        judgements = [*blue.minutes.items(), *green.minutes.items()]
+        draw.shuffle(judgements)
+        assert dict(ColoursDay().judged(judgements).minutes) == dict(blue.joined(green, "b").minutes)
 
 
 def test_a_day_is_read_as_it_was_written_and_its_counts_are_those_of_all_logs() -> None:
@@ -44,8 +44,8 @@ def test_a_day_is_read_as_it_was_written_and_its_counts_are_those_of_all_logs() 
     day = ColoursDay(
         dict(enumerate(states)), {"a": dict.fromkeys(COUNTS, 3), "b": {"in": 4}, "before": {"lost": 1}}
     )
-    read = ColoursDay.load(orjson.loads(orjson.dumps(day.dump())))
-    assert read == day
+    loaded_day = ColoursDay.load(orjson.loads(orjson.dumps(day.dump())))
+    assert loaded_day == day
     assert day.record().counts == {"in": 7, "delivered": 3, "dead": 3, "lost": 4, "late": 3}
     assert sum(span.length for span in day.record().spans) == DAY_MINUTES
 

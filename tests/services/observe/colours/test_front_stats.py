@@ -1,4 +1,4 @@
-"""What the front refused: its counters, read from a real HAProxy, and their sum by minute."""
+"""Requests that the front refused: its counters, read from a real HAProxy, and their sum by minute."""
 
 import asyncio
 import shutil
@@ -28,7 +28,7 @@ async def test_only_what_haproxy_answers_itself_is_counted_as_refused(tmp_path: 
     await runner.setup()
     server = web.TCPSite(runner, "127.0.0.1", 0)
     await server.start()
-    served = server.name.rpartition(":")[2]
+    served_port = server.name.rpartition(":")[2]
     port, stats = free_port(), tmp_path / "stats"
     config = tmp_path / "haproxy.cfg"
     config.write_text(
@@ -36,7 +36,7 @@ async def test_only_what_haproxy_answers_itself_is_counted_as_refused(tmp_path: 
         "defaults\n  mode http\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n"
         f"frontend front\n  bind 127.0.0.1:{port}\n  use_backend away if {{ path /away }}\n"
         "  default_backend ingest\n"
-        f"backend ingest\n  server blue 127.0.0.1:{served}\n"
+        f"backend ingest\n  server blue 127.0.0.1:{served_port}\n"
         f"backend away\n  retries 0\n  server green 127.0.0.1:{free_port()}\n"
     )
     process = subprocess.Popen([str(HAPROXY), "-f", config])
@@ -66,8 +66,8 @@ async def test_only_what_haproxy_answers_itself_is_counted_as_refused(tmp_path: 
 
 def test_a_minute_has_its_own_counts_also_when_the_front_starts_again() -> None:
     minutes = FrontMinutes()
-    for now_s, failed in ((599, 5), (601, 7), (630, 7), (631, 1), (659, 1), (661, 1)):
-        minutes.take(FrontCounters(failed * 10, failed, 0, 0), now_s)
+    for now_s, failed_count in ((599, 5), (601, 7), (630, 7), (631, 1), (659, 1), (661, 1)):
+        minutes.take(FrontCounters(failed_count * 10, failed_count, 0, 0), now_s)
     assert minutes.of(9) is None  # watched only from 599 s on
     assert minutes.of(10) == {
         "answered": 30,
@@ -90,27 +90,27 @@ def test_a_front_that_cannot_be_read_is_silent_for_the_rest_of_the_minute() -> N
 
 
 def test_two_fronts_are_counted_together_and_silent_only_when_both_are() -> None:
-    first, second = FrontMinutes(), FrontMinutes()
+    first_front, second_front = FrontMinutes(), FrontMinutes()
     for now_s in (599, 601, 650, 661):
-        first.take(FrontCounters(10 * now_s, now_s, 2, 1), now_s)
-    assert sum_of_fronts([first.of(10), second.of(10)]) is None
+        first_front.take(FrontCounters(10 * now_s, now_s, 2, 1), now_s)
+    assert sum_of_fronts([first_front.of(10), second_front.of(10)]) is None
     for now_s in (599, 601, 611, 661):
-        second.take(FrontCounters(now_s, 3, 2, 1), now_s)
+        second_front.take(FrontCounters(now_s, 3, 2, 1), now_s)
     for now_s in range(612, 640):
-        second.miss(now_s)
-    before, other = first.of(10), second.of(10)
-    assert before is not None
-    assert other is not None
-    assert (before["gap_s"], other["gap_s"]) == (49, 49)
-    total = sum_of_fronts([before, {**other, "gap_s": 3}])
+        second_front.miss(now_s)
+    first_counts, second_counts = first_front.of(10), second_front.of(10)
+    assert first_counts is not None
+    assert second_counts is not None
+    assert (first_counts["gap_s"], second_counts["gap_s"]) == (49, 49)
+    total = sum_of_fronts([first_counts, {**second_counts, "gap_s": 3}])
     assert total == {
-        "answered": before["answered"] + other["answered"],
-        "failed": before["failed"],
+        "answered": first_counts["answered"] + second_counts["answered"],
+        "failed": first_counts["failed"],
         "rejected": 0,
         "connection_errors": 0,
         "gap_s": 3,
     }
-    assert sum_of_fronts([before]) == before
+    assert sum_of_fronts([first_counts]) == first_counts
     assert sum_of_fronts([]) is None
 
 

@@ -18,13 +18,13 @@ ANN, BOB = principal("ann", Role.VIEWER), principal("bob", Role.VIEWER)
 
 
 class Follower:
-    """Reads what the class has, or fails as it says."""
+    """Reads the records of the class, or fails with its failures."""
 
     failures: ClassVar[list[BaseException]] = []
     records: ClassVar[list[tuple[bytes, bytes | None]]] = []
 
-    def __init__(self, _: str, __: str, takes: dict[str, Any]) -> None:
-        (self._take,) = takes.values()
+    def __init__(self, _: str, __: str, handlers: dict[str, Any]) -> None:
+        (self._take,) = handlers.values()
         self._read = 0
 
     async def start(self, on_failure: Callable[[Exception], None]) -> None:
@@ -65,22 +65,22 @@ async def test_it_goes_on_after_each_failure(failure: BaseException, monkeypatch
     monkeypatch.setattr(principals_copy, "_INTERVAL_S", 0.01)
     monkeypatch.setattr(principals_copy, "FRESH_S", 0.2)
     health = Health("observe", "i")
-    copy = TopicCopy("127.0.0.1:1", "i", "principals", health)
+    topic_copy = TopicCopy("127.0.0.1:1", "i", "principals", health)
     Follower.failures, Follower.records = [failure], [(b"ann", ANN.record().value)]
-    task = asyncio.create_task(copy.run())
+    task = asyncio.create_task(topic_copy.run())
     try:
         await until(lambda: "nobody can sign in" in health.warnings.get("principals", ""))
-        assert (copy.read, copy.fresh, health.ready) == (False, False, True)
+        assert (topic_copy.read, topic_copy.fresh, health.ready) == (False, False, True)
         Follower.failures = []
-        await until(lambda: copy.fresh and "ann" in copy.principals.by_name)
+        await until(lambda: topic_copy.fresh and "ann" in topic_copy.principals.by_name)
         assert health.warnings == {}
         Follower.failures = [failure]
-        await until(lambda: copy.read and not copy.fresh)
+        await until(lambda: topic_copy.read and not topic_copy.fresh)
         assert "those read last hold" in health.warnings["principals"]
-        assert list(copy.principals.by_name) == ["ann"]
+        assert list(topic_copy.principals.by_name) == ["ann"]
         # The topic is another one afterwards: what it does not have is gone.
         Follower.failures, Follower.records = [], [(b"bob", BOB.record().value)]
-        await until(lambda: copy.fresh and list(copy.principals.by_name) == ["bob"])
+        await until(lambda: topic_copy.fresh and list(topic_copy.principals.by_name) == ["bob"])
         assert not task.done()
     finally:
         task.cancel()

@@ -16,7 +16,7 @@ from hifi_observe.watermark.trusted_clock import TrustedClock
 
 
 class Nothing:
-    """Stands for what talks to Kafka, and answers nothing."""
+    """Stands for a client of Kafka, and answers nothing."""
 
     async def start(self) -> None:
         """Nothing to do."""
@@ -36,12 +36,12 @@ async def test_a_ledger_that_cannot_be_loaded_ends_the_reader(
     settings = ObserveSettings(kafka="127.0.0.1:9", stream="s", instance="i")
     topics = Topics("s")
     reader = TopicReader(settings, topics, Publisher(None, topics, lambda: 1), TrustedClock())  # type: ignore[arg-type]
-    joined = reader._membership
+    membership = reader._membership
 
     class Joining(Nothing):
         async def start(self) -> None:
             with contextlib.suppress(Exception):  # as the group's coordinator, which logs it and goes on
-                await joined._changed({0}, set())
+                await membership._changed({0}, set())
 
     reader._membership, reader._snapshots, reader._consumer = Joining(), Nothing(), Nothing()  # type: ignore[assignment]
     with pytest.raises(ExceptionGroup) as raised:
@@ -66,11 +66,11 @@ async def test_a_client_that_never_stops_does_not_keep_the_reader_from_ending() 
     settings = ObserveSettings(kafka="127.0.0.1:9", stream="s", instance="i")
     topics = Topics("s")
     reader = TopicReader(settings, topics, Publisher(None, topics, lambda: 1), TrustedClock())  # type: ignore[arg-type]
-    stuck = IgnoresCancellation()
-    reader._membership, reader._snapshots, reader._consumer = stuck, Nothing(), Nothing()  # type: ignore[assignment]
-    running = asyncio.create_task(reader.run())
+    stuck_client = IgnoresCancellation()
+    reader._membership, reader._snapshots, reader._consumer = stuck_client, Nothing(), Nothing()  # type: ignore[assignment]
+    reader_task = asyncio.create_task(reader.run())
     await asyncio.sleep(0)
-    running.cancel()
-    ended, _ = await asyncio.wait({running}, timeout=30)
-    stuck.released.set()
-    assert ended == {running}
+    reader_task.cancel()
+    ended_tasks, _ = await asyncio.wait({reader_task}, timeout=30)
+    stuck_client.released.set()
+    assert ended_tasks == {reader_task}

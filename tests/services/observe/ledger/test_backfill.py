@@ -25,29 +25,29 @@ LIVE = range(3)
 BACKFILL_OFFSETS = range(3, 10)
 
 
-def row(offset: int, **more: bytes) -> Row:
+def row(offset: int, **extra_fields: bytes) -> Row:
     """A record of the event with this sequence; from the fourth on they are backfill."""
     fields = identity(f"{EPOCH}:{offset}".encode(), MINUTE)
     fields |= {ORIGIN: BACKFILL} if offset in BACKFILL_OFFSETS else {}
-    fields |= {f"hifi_{name}": value for name, value in more.items()}
+    fields |= {f"hifi_{name}": value for name, value in extra_fields.items()}
     return Row(offset, MINUTE * 60_000, packed(fields))
 
 
 def receipt(offset: int) -> Row:
-    """Of a delivery that took 0.1 s, or 50 s with backfill."""
-    answered = ACCEPTED_US + (50_000_000 if offset in BACKFILL_OFFSETS else 100_000)
-    times = {"sent": b"%d" % (answered - 1000), "answered": b"%d" % answered}
+    """A receipt of a delivery that took 0.1 s, or 50 s with backfill."""
+    answered_us = ACCEPTED_US + (50_000_000 if offset in BACKFILL_OFFSETS else 100_000)
+    times = {"sent": b"%d" % (answered_us - 1000), "answered": b"%d" % answered_us}
     return row(offset, destination=b"crm", outcome=b"delivered", **times)
 
 
-def ledger(delivered: int) -> PartitionLedger:
+def ledger(delivered_count: int) -> PartitionLedger:
     """Ten events have gone the whole way to enriched; the first of them were delivered."""
     partition_ledger = PartitionLedger(0, ClosingRules(settle_s=10))
     partition_ledger.positions = dict.fromkeys(TOPICS, 0)
     for topic in ("raw", "normalized"):
         partition_ledger.take(topic, [row(offset) for offset in range(10)])
     partition_ledger.take("enriched", [row(offset, to=b"crm") for offset in range(10)])
-    partition_ledger.take("receipts", [receipt(offset) for offset in range(delivered)])
+    partition_ledger.take("receipts", [receipt(offset) for offset in range(delivered_count)])
     return partition_ledger
 
 
@@ -89,19 +89,23 @@ def test_a_lost_event_is_lost_whatever_its_origin() -> None:
 
 def test_the_fact_survives_a_restart_of_observe() -> None:
     minute_result = closed(ledger(3), enriched=0)
-    restored = load_pipe_minute(orjson.loads(orjson.dumps(dump(minute_result, 0, CLOSED_US))))
-    assert len(restored.backfill) == len(BACKFILL_OFFSETS)
+    restored_minute = load_pipe_minute(orjson.loads(orjson.dumps(dump(minute_result, 0, CLOSED_US))))
+    assert len(restored_minute.backfill) == len(BACKFILL_OFFSETS)
 
 
 def test_the_lag_now_and_an_open_minute_leave_backfill_out_and_count_it() -> None:
     partition_ledger = ledger(10)
     lags = partition_ledger.live.take_lags()
     assert {key: len(sketch) for key, sketch in lags.items()} == {("flights", 1): len(LIVE)}
-    shown = OpenMinute.load(OpenMinute.of(partition_ledger.pipe_minutes["flights", MINUTE]).dump()).json(
-        1_000_000
+    open_minute = OpenMinute.load(
+        OpenMinute.of(partition_ledger.pipe_minutes["flights", MINUTE]).dump()
+    ).json(1_000_000)
+    assert (open_minute["in"], open_minute["delivered"], open_minute["backfill"]) == (
+        10,
+        10,
+        len(BACKFILL_OFFSETS),
     )
-    assert (shown["in"], shown["delivered"], shown["backfill"]) == (10, 10, len(BACKFILL_OFFSETS))
-    assert shown["p95_us"] < 200_000
+    assert open_minute["p95_us"] < 200_000
 
 
 def test_what_a_later_release_appends_hides_no_backfill() -> None:
@@ -132,13 +136,15 @@ def test_the_progress_of_a_source_is_added_up_over_the_instances_that_told_it_la
         "late": "enrich", "new": 1,
     }  # fmt: skip
 
-    def tell(offset: int, epoch: str, at_ms: int, **more: object) -> None:
-        body = {"service": "collect", "epoch": epoch, "sources": {"flights": source}, **more}
+    def tell(offset: int, epoch: str, at_ms: int, **extra_fields: object) -> None:
+        body = {"service": "collect", "epoch": epoch, "sources": {"flights": source}, **extra_fields}
         partition_ledger.take("accepted", [Row(offset, at_ms, [], orjson.dumps(body))])
 
     def now(at_ms: int) -> dict[str, Any] | None:
-        published = orjson.loads(orjson.dumps(figures.of_ledger(partition_ledger, at_ms * 1000, {})))
-        source_figures: dict[str, Any] | None = figures.of_pipe("flights", {0: published}, {})["source"]
+        published_figures = orjson.loads(orjson.dumps(figures.of_ledger(partition_ledger, at_ms * 1000, {})))
+        source_figures: dict[str, Any] | None = figures.of_pipe("flights", {0: published_figures}, {})[
+            "source"
+        ]
         return source_figures
 
     assert now(1000) is None

@@ -22,35 +22,35 @@ MINUTE = 28_333_333
 
 
 class Receipts:
-    """What egest wrote to the receipts of so many partitions, as one instance of observe or several read it."""
+    """Receipts of egest in some partitions, as one instance of observe or several read them."""
 
     def __init__(self, partitions: int = 2) -> None:
         self.ledgers = [PartitionLedger(number, ClosingRules()) for number in range(partitions)]
         self.offsets = [0] * partitions
 
-    def tell(self, partition: int, at_ms: int, outcome: str, reason: str = "", **more: Any) -> None:
+    def tell(self, partition: int, at_ms: int, outcome: str, reason: str = "", **options: Any) -> None:
         headers = identity(b"%016x:%d" % (10, self.offsets[partition]), MINUTE)
         headers |= {DESTINATION: b"crm", OUTCOME: outcome.encode()}
         if reason:
             headers[REASON] = reason.encode()
-        if "status" in more:
-            headers[STATUS] = b"%d" % more["status"]
-        if "breaker" in more:
-            headers[BREAKER] = more["breaker"].encode()
+        if "status" in options:
+            headers[STATUS] = b"%d" % options["status"]
+        if "breaker" in options:
+            headers[BREAKER] = options["breaker"].encode()
         self.ledgers[partition].take("receipts", [Row(self.offsets[partition], at_ms, packed(headers))])
         self.offsets[partition] += 1
 
-    def delivered(self, partition: int, at_ms: int, **more: Any) -> None:
-        self.tell(partition, at_ms, "delivered", status=200, **more)
+    def delivered(self, partition: int, at_ms: int, **options: Any) -> None:
+        self.tell(partition, at_ms, "delivered", status=200, **options)
 
-    def failed(self, partition: int, at_ms: int, status: int = 503, **more: Any) -> None:
-        self.tell(partition, at_ms, "retry", f"status-{status}", status=status, **more)
+    def failed(self, partition: int, at_ms: int, status: int = 503, **options: Any) -> None:
+        self.tell(partition, at_ms, "retry", f"status-{status}", status=status, **options)
 
-    def refused(self, partition: int, at_ms: int, **more: Any) -> None:
-        self.tell(partition, at_ms, "retry", "breaker-open", **more)
+    def refused(self, partition: int, at_ms: int, **options: Any) -> None:
+        self.tell(partition, at_ms, "retry", "breaker-open", **options)
 
     @property
-    def told(self) -> MinuteStore:
+    def minute_store(self) -> MinuteStore:
         store = MinuteStore()
         for number, ledger in enumerate(self.ledgers):
             store.take(record_keys.live(number), orjson.dumps(figures.of_ledger(ledger, 1, {})))
@@ -58,13 +58,13 @@ class Receipts:
 
     @property
     def breaker(self) -> dict[str, Any]:
-        view: dict[str, Any] = {**figures.breakers_of("flights", ["crm"], self.told.live)["crm"]}
+        view: dict[str, Any] = {**figures.breakers_of("flights", ["crm"], self.minute_store.live)["crm"]}
         return view
 
     @property
     def failing(self) -> list[dict[str, Any]]:
-        failing: list[dict[str, Any]] = figures.of_pipe("flights", self.told.live, {})["failing"]
-        return failing
+        reports: list[dict[str, Any]] = figures.of_pipe("flights", self.minute_store.live, {})["failing"]
+        return reports
 
 
 def test_it_is_unknown_until_a_receipt_tells() -> None:
@@ -193,9 +193,9 @@ def test_refusals_of_an_open_breaker_do_not_hide_the_failing_answer_behind_it() 
     receipts = Receipts()
     for at_ms in range(0, 40, 4):
         receipts.failed(0, at_ms)  # the probes, one partition's
-        for later in (1, 2):
-            receipts.refused(0, at_ms + later)
-            receipts.refused(1, at_ms + later)
+        for delay_ms in (1, 2):
+            receipts.refused(0, at_ms + delay_ms)
+            receipts.refused(1, at_ms + delay_ms)
     (report,) = receipts.failing
     assert report["reason"] == "503"
     assert report["in_a_row"] >= SAME_ANSWERS

@@ -15,9 +15,9 @@ CLOSED_US = (MINUTE + 1) * 60_000_000 + 60_000_000
 RULES = ClosingRules(settle_s=10)
 
 
-def row(offset: int, sequence: int, **more: bytes) -> Row:
+def row(offset: int, sequence: int, **extra_fields: bytes) -> Row:
     fields = identity(f"{EPOCH}:{sequence}".encode(), MINUTE)
-    fields |= {f"hifi_{name}": value for name, value in more.items()}
+    fields |= {f"hifi_{name}": value for name, value in extra_fields.items()}
     return Row(offset, MINUTE * 60_000, packed(fields))
 
 
@@ -28,13 +28,13 @@ def ledger() -> PartitionLedger:
 
 
 def judge(partition_ledger: PartitionLedger, **committed: int) -> MinuteResult:
-    at = {name.replace("_", "-"): offset for name, offset in committed.items()}
-    partition_ledger.begin(OffsetSnapshot(CLOSED_US, 0, at, dict(partition_ledger.positions)))
+    committed_offsets = {name.replace("_", "-"): offset for name, offset in committed.items()}
+    partition_ledger.begin(OffsetSnapshot(CLOSED_US, 0, committed_offsets, dict(partition_ledger.positions)))
     partition_ledger.settle()
     return partition_ledger.look(partition_ledger.pipe_minutes["flights", MINUTE])
 
 
-def told(minute_result: MinuteResult) -> dict[tuple[str, str], int]:
+def unresolved_counts(minute_result: MinuteResult) -> dict[tuple[str, str], int]:
     return {(missing.hop, missing.state): len(missing.ids) for missing in minute_result.unresolved}
 
 
@@ -42,7 +42,7 @@ def test_what_is_committed_past_without_a_successor_is_lost_and_the_rest_in_flig
     partition_ledger = ledger()
     partition_ledger.take("raw", [row(0, 0), row(1, 1), row(2, 2)])
     partition_ledger.take("normalized", [row(0, 0)])
-    assert told(judge(partition_ledger, raw=2)) == {
+    assert unresolved_counts(judge(partition_ledger, raw=2)) == {
         ("normalize", "lost"): 1, ("normalize", "in_flight"): 1, ("enrich", "in_flight"): 1,
     }  # fmt: skip
 
@@ -50,8 +50,8 @@ def test_what_is_committed_past_without_a_successor_is_lost_and_the_rest_in_flig
 def test_an_event_whose_second_copy_is_still_to_be_read_is_not_lost() -> None:
     partition_ledger = ledger()
     partition_ledger.take("raw", [row(0, 0), row(1, 0)])
-    assert told(judge(partition_ledger, raw=1)) == {("normalize", "in_flight"): 1}
-    assert told(judge(partition_ledger, raw=2)) == {("normalize", "lost"): 1}
+    assert unresolved_counts(judge(partition_ledger, raw=1)) == {("normalize", "in_flight"): 1}
+    assert unresolved_counts(judge(partition_ledger, raw=2)) == {("normalize", "lost"): 1}
 
 
 def test_nothing_is_judged_before_everything_up_to_the_snapshot_was_read() -> None:
@@ -66,10 +66,10 @@ def test_nothing_is_judged_before_everything_up_to_the_snapshot_was_read() -> No
 def test_a_dead_letter_that_is_read_before_its_event_ends_it_all_the_same() -> None:
     partition_ledger = ledger()
     partition_ledger.take("dead-letter", [row(0, 0, service=b"normalize")])
-    assert told(judge(partition_ledger)) == {}
+    assert unresolved_counts(judge(partition_ledger)) == {}
     partition_ledger.take("raw", [row(0, 0)])
     minute_result = judge(partition_ledger, raw=1)
-    assert told(minute_result) == {}
+    assert unresolved_counts(minute_result) == {}
     assert minute_result.counts["ingest", "", "in"] == 1
     assert not minute_result.pipe_minute.copies
 
@@ -80,21 +80,21 @@ def test_a_retry_that_is_not_due_waits_and_one_that_the_retrier_skipped_is_lost(
     partition_ledger.take("normalized", [row(0, 0)])
     partition_ledger.take("enriched", [row(0, 0, to=b"crm")])
     partition_ledger.take("retry-in.5s", [row(0, 0, destination=b"crm", **{"pass": b"0"})])
-    done = {"raw": 1, "normalized": 1, "enriched": 1}
-    assert told(judge(partition_ledger, **done)) == {("retrier", "waiting"): 1}
+    committed = {"raw": 1, "normalized": 1, "enriched": 1}
+    assert unresolved_counts(judge(partition_ledger, **committed)) == {("retrier", "waiting"): 1}
     partition_ledger.begin(
-        OffsetSnapshot(CLOSED_US, 0, done | {"retry-in.5s": 1}, dict(partition_ledger.positions))
+        OffsetSnapshot(CLOSED_US, 0, committed | {"retry-in.5s": 1}, dict(partition_ledger.positions))
     )
     partition_ledger.settle()
-    assert told(partition_ledger.look(partition_ledger.pipe_minutes["flights", MINUTE])) == {
+    assert unresolved_counts(partition_ledger.look(partition_ledger.pipe_minutes["flights", MINUTE])) == {
         ("retrier", "lost"): 1
     }
     partition_ledger.take("retry-out", [row(0, 0, destination=b"crm", **{"pass": b"1"})])
-    assert told(judge(partition_ledger, **done)) == {("retry", "in_flight"): 1}
+    assert unresolved_counts(judge(partition_ledger, **committed)) == {("retry", "in_flight"): 1}
     partition_ledger.take("retry-in.30s", [row(0, 0, destination=b"crm", **{"pass": b"1"})])
-    assert told(judge(partition_ledger, **done, retry_out=1)) == {("retrier", "waiting"): 1}
+    assert unresolved_counts(judge(partition_ledger, **committed, retry_out=1)) == {("retrier", "waiting"): 1}
     partition_ledger.take("receipts", [row(0, 0, destination=b"crm", outcome=b"delivered")])
-    assert told(judge(partition_ledger, **done, retry_out=1)) == {}
+    assert unresolved_counts(judge(partition_ledger, **committed, retry_out=1)) == {}
 
 
 def test_what_is_parked_is_told_as_such_although_the_retrier_committed_past_it() -> None:
@@ -104,12 +104,12 @@ def test_what_is_parked_is_told_as_such_although_the_retrier_committed_past_it()
     partition_ledger.take("enriched", [row(0, 0, to=b"crm")])
     partition_ledger.take("parked", [row(0, 0, destination=b"crm", **{"pass": b"2"})])
     partition_ledger.take("receipts", [row(0, 0, destination=b"crm", outcome=b"parked", **{"pass": b"2"})])
-    done = {"raw": 1, "normalized": 1, "enriched": 1, "parked": 1}
-    assert told(judge(partition_ledger, **done)) == {("retrier", "parked"): 1}
+    committed = {"raw": 1, "normalized": 1, "enriched": 1, "parked": 1}
+    assert unresolved_counts(judge(partition_ledger, **committed)) == {("retrier", "parked"): 1}
     partition_ledger.take("retry-out", [row(0, 0, destination=b"crm", **{"pass": b"3"})])
-    assert told(judge(partition_ledger, **done)) == {("retry", "in_flight"): 1}
+    assert unresolved_counts(judge(partition_ledger, **committed)) == {("retry", "in_flight"): 1}
     partition_ledger.take("receipts", [row(1, 0, destination=b"crm", outcome=b"delivered")])
-    assert told(judge(partition_ledger, **done, retry_out=1)) == {}
+    assert unresolved_counts(judge(partition_ledger, **committed, retry_out=1)) == {}
 
 
 def test_what_kafka_deletes_while_it_is_parked_is_lost_with_its_id() -> None:
@@ -122,28 +122,32 @@ def test_what_kafka_deletes_while_it_is_parked_is_lost_with_its_id() -> None:
     partition_ledger.take("retry-out", [row(0, 0, destination=b"crm", **{"pass": b"3"})])
     partition_ledger.take("receipts", [row(1, 0, destination=b"crm", outcome=b"delivered")])
     partition_ledger.take("dead-letter", [row(0, 1, destination=b"crm", service=b"retrier")])
-    done = {"raw": 4, "normalized": 4, "enriched": 4, "retry_out": 1}
-    assert told(judge(partition_ledger, **done)) == {("retrier", "parked"): 2}
-    at = {name.replace("_", "-"): offset for name, offset in done.items()}
+    committed = {"raw": 4, "normalized": 4, "enriched": 4, "retry_out": 1}
+    assert unresolved_counts(judge(partition_ledger, **committed)) == {("retrier", "parked"): 2}
+    committed_offsets = {name.replace("_", "-"): offset for name, offset in committed.items()}
 
-    def deleted(first: int) -> list[MinuteResult]:
+    def delete_before(first_offset: int) -> list[MinuteResult]:
         partition_ledger.begin(
-            OffsetSnapshot(CLOSED_US, 0, at, dict(partition_ledger.positions), None, first)
+            OffsetSnapshot(
+                CLOSED_US, 0, committed_offsets, dict(partition_ledger.positions), None, first_offset
+            )
         )
         return partition_ledger.settle()
 
-    assert deleted(13) == [], "some of the minute are there"
-    assert told(partition_ledger.look(partition_ledger.pipe_minutes["flights", MINUTE])) == {
+    assert delete_before(13) == [], "some of the minute are there"
+    assert unresolved_counts(partition_ledger.look(partition_ledger.pipe_minutes["flights", MINUTE])) == {
         ("retrier", "parked"): 2
     }
-    [amended] = deleted(14)
-    [lost] = amended.unresolved
-    assert (lost.hop, lost.destination, lost.state) == ("retrier", "crm", "lost")
-    assert list(lost.ids) == [(EPOCH, 2), (EPOCH, 3)]
-    assert deleted(20) == []
-    restored = PipeMinute.load("flights", MINUTE, orjson.loads(orjson.dumps(amended.pipe_minute.dump())))
-    partition_ledger.pipe_minutes["flights", MINUTE] = restored
-    assert told(partition_ledger.look(restored)) == {("retrier", "lost"): 2}
+    [minute_result] = delete_before(14)
+    [unresolved] = minute_result.unresolved
+    assert (unresolved.hop, unresolved.destination, unresolved.state) == ("retrier", "crm", "lost")
+    assert list(unresolved.ids) == [(EPOCH, 2), (EPOCH, 3)]
+    assert delete_before(20) == []
+    restored_minute = PipeMinute.load(
+        "flights", MINUTE, orjson.loads(orjson.dumps(minute_result.pipe_minute.dump()))
+    )
+    partition_ledger.pipe_minutes["flights", MINUTE] = restored_minute
+    assert unresolved_counts(partition_ledger.look(restored_minute)) == {("retrier", "lost"): 2}
 
 
 def test_the_receipt_of_a_dead_letter_does_not_stand_for_the_dead_letter() -> None:
@@ -152,10 +156,10 @@ def test_the_receipt_of_a_dead_letter_does_not_stand_for_the_dead_letter() -> No
     partition_ledger.take("normalized", [row(0, 0)])
     partition_ledger.take("enriched", [row(0, 0, to=b"crm")])
     partition_ledger.take("receipts", [row(0, 0, destination=b"crm", outcome=b"dead-letter")])
-    done = {"raw": 1, "normalized": 1, "enriched": 1}
-    assert told(judge(partition_ledger, **done)) == {("egest", "lost"): 1}
+    committed = {"raw": 1, "normalized": 1, "enriched": 1}
+    assert unresolved_counts(judge(partition_ledger, **committed)) == {("egest", "lost"): 1}
     partition_ledger.take("dead-letter", [row(0, 0, destination=b"crm", service=b"egest")])
-    assert told(judge(partition_ledger, **done)) == {}
+    assert unresolved_counts(judge(partition_ledger, **committed)) == {}
 
 
 def test_a_replayed_dead_letter_moves_to_replayed_and_is_no_copy() -> None:
@@ -168,7 +172,7 @@ def test_a_replayed_dead_letter_moves_to_replayed_and_is_no_copy() -> None:
     minute_result = judge(partition_ledger, raw=1)
     assert len(minute_result.pipe_minute.replayed["crm"]) == 1
     assert not minute_result.pipe_minute.copies
-    assert told(minute_result) == {}
+    assert unresolved_counts(minute_result) == {}
 
 
 def test_what_is_no_event_of_ours_is_counted_and_hurts_nothing() -> None:
@@ -187,10 +191,10 @@ def test_what_is_no_event_of_ours_is_counted_and_hurts_nothing() -> None:
 
 
 def test_an_epoch_that_ends_without_a_closing_ack_report_leaves_its_minute_incomplete() -> None:
-    for closed, expected in ((True, (1, 0)), (False, (0, 1))):
+    for is_closed, expected in ((True, (1, 0)), (False, (0, 1))):
         partition_ledger = ledger()
         partition_ledger.take("raw", [row(0, 0)])
-        report = {"epoch": EPOCH, "pipes": {}, "closed": closed}
+        report = {"epoch": EPOCH, "pipes": {}, "closed": is_closed}
         partition_ledger.take("accepted", [Row(0, MINUTE * 60_000, [], orjson.dumps(report))])
         partition_ledger.begin(OffsetSnapshot(CLOSED_US, 1, {}, dict(partition_ledger.positions)))
         (minute_result,) = partition_ledger.settle()
@@ -203,16 +207,19 @@ def test_a_closed_minute_survives_json_and_continues() -> None:
     partition_ledger.take("normalized", [row(0, 0)])
     judge(partition_ledger, raw=1)
     pipe_minute = partition_ledger.pipe_minutes["flights", MINUTE]
-    again = PartitionLedger.resume(
+    resumed_ledger = PartitionLedger.resume(
         0,
         RULES,
         orjson.loads(orjson.dumps(partition_ledger.marker())),
         [PipeMinute.load("flights", MINUTE, orjson.loads(orjson.dumps(pipe_minute.dump())))],
     )
-    start = again.positions["raw"]
-    again.take("raw", [raw_row for raw_row in (row(0, 0), row(1, 1)) if raw_row.offset >= start])
-    assert told(judge(again, raw=2)) == {("normalize", "lost"): 1, ("enrich", "in_flight"): 1}
-    assert judge(again, raw=2).counts["ingest", "", "in"] == 2
+    start = resumed_ledger.positions["raw"]
+    resumed_ledger.take("raw", [raw_row for raw_row in (row(0, 0), row(1, 1)) if raw_row.offset >= start])
+    assert unresolved_counts(judge(resumed_ledger, raw=2)) == {
+        ("normalize", "lost"): 1,
+        ("enrich", "in_flight"): 1,
+    }
+    assert judge(resumed_ledger, raw=2).counts["ingest", "", "in"] == 2
 
 
 def test_a_copy_of_an_event_that_came_to_its_end_is_a_copy_after_closing_too() -> None:
@@ -227,7 +234,7 @@ def test_a_copy_of_an_event_that_came_to_its_end_is_a_copy_after_closing_too() -
         1,
     )
     assert minute_result.counts["ingest", "", "in"] == 2
-    assert told(minute_result) == {("normalize", "in_flight"): 1}
+    assert unresolved_counts(minute_result) == {("normalize", "in_flight"): 1}
 
 
 def test_deliveries_to_tables_are_judged_by_the_commits_of_lake() -> None:
@@ -235,9 +242,11 @@ def test_deliveries_to_tables_are_judged_by_the_commits_of_lake() -> None:
     tables = frozenset({("flights", "lake")})
 
     def look(in_lake: int) -> dict[tuple[str, str], int]:
-        at = {"raw": 9, "normalized": 9, "enriched": 2}
-        ends = dict(partition_ledger.positions)
-        partition_ledger.begin(OffsetSnapshot(CLOSED_US, 0, at, ends, LakeRead(in_lake, tables)))
+        committed_offsets = {"raw": 9, "normalized": 9, "enriched": 2}
+        end_offsets = dict(partition_ledger.positions)
+        partition_ledger.begin(
+            OffsetSnapshot(CLOSED_US, 0, committed_offsets, end_offsets, LakeRead(in_lake, tables))
+        )
         partition_ledger.settle()
         unresolved = partition_ledger.look(partition_ledger.pipe_minutes["flights", MINUTE]).unresolved
         return {

@@ -1,4 +1,4 @@
-"""How far `raw` was read, as times."""
+"""Times up to which `raw` was read."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,23 +46,23 @@ def test_after_the_clock_was_set_back_no_earlier_time_counts() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(1, 7)), max_size=40),
 )
-def test_a_piece_has_no_record_from_before_its_time(moments: list[tuple[int, int, int]]) -> None:
-    frontier, appended, position, now = Frontier(), [], 0, 0
-    for written, between, read in moments:
+def test_a_piece_has_no_record_from_before_its_time(steps: list[tuple[int, int, int]]) -> None:
+    frontier, append_times, position, now = Frontier(), [], 0, 0
+    for written_before, written_between, read_count in steps:
         now += 1
-        appended += [now] * written
+        append_times += [now] * written_before
         now += 1
-        asked = now
+        asked_time = now
         now += 1
-        appended += [now] * between
-        assert frontier.note(asked, len(appended), position)
-        stop = min(len(appended), position + read)
-        if stop > position:
-            pieces = frontier.pieces(position, stop)
-            first = position
+        append_times += [now] * written_between
+        assert frontier.note(asked_time, len(append_times), position)
+        read_end = min(len(append_times), position + read_count)
+        if read_end > position:
+            pieces = frontier.pieces(position, read_end)
+            first_offset = position
             for stop_offset, since in pieces:
-                assert all(at >= since for at in appended[first:stop_offset])
-                first = stop_offset
-            assert first == stop
-            position = stop
-        assert all(at >= frontier.reached_us for at in appended[position:])
+                assert all(append_time >= since for append_time in append_times[first_offset:stop_offset])
+                first_offset = stop_offset
+            assert first_offset == read_end
+            position = read_end
+        assert all(append_time >= frontier.reached_us for append_time in append_times[position:])

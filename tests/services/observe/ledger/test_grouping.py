@@ -1,4 +1,4 @@
-"""What the packed headers of a record say is grouped, whichever release wrote them."""
+"""Records are grouped by their packed headers, whichever release wrote them."""
 
 import pytest
 from tests.support.observe.simulated_mesh import Row, identity
@@ -13,9 +13,9 @@ EPOCH = b"0" * 15 + b"a"
 MINUTE = 28_333_333
 
 
-def row(offset: int, **more: bytes) -> Row:
+def row(offset: int, **extra_fields: bytes) -> Row:
     fields = identity(b"%b:%d" % (EPOCH, offset), MINUTE)
-    fields |= {f"hifi_{name}": value for name, value in more.items()}
+    fields |= {f"hifi_{name}": value for name, value in extra_fields.items()}
     return Row(offset, MINUTE * 60_000, packed(fields))
 
 
@@ -23,7 +23,7 @@ def altered(changed_row: Row, header: str, value: bytes) -> Row:
     return Row(
         changed_row.offset,
         changed_row.timestamp,
-        [(n, value if n == header else v) for n, v in changed_row.headers],
+        [(name, value if name == header else text) for name, text in changed_row.headers],
     )
 
 
@@ -31,10 +31,12 @@ def grouped(batch: RecordBatch) -> list[tuple[str, list[int]]]:
     return [(group.epoch, group.sequences) for records in batch.minutes.values() for group in records.groups]
 
 
-@pytest.mark.parametrize("appended", [b";new", b";", b";a:7", b";x;;y:z"])
-def test_fields_that_a_later_release_appended_are_skipped(appended: bytes) -> None:
-    newer = [altered(older, IDENTITY, older.headers[0][1] + appended) for older in map(row, range(3))]
-    rows = [row(3), *newer[:2], row(4), altered(newer[2], HOP, b"1;2;crm;w;;;new")]
+@pytest.mark.parametrize("suffix", [b";new", b";", b";a:7", b";x;;y:z"])
+def test_fields_that_a_later_release_appended_are_skipped(suffix: bytes) -> None:
+    newer_rows = [
+        altered(older_row, IDENTITY, older_row.headers[0][1] + suffix) for older_row in map(row, range(3))
+    ]
+    rows = [row(3), *newer_rows[:2], row(4), altered(newer_rows[2], HOP, b"1;2;crm;w;;;new")]
     batch = group_records("enriched", rows, 0)
     assert batch.foreign == 0
     assert sorted(number for _, numbers in grouped(batch) for number in numbers) == [0, 1, 2, 3, 4]
@@ -42,16 +44,16 @@ def test_fields_that_a_later_release_appended_are_skipped(appended: bytes) -> No
 
 
 def test_a_record_of_a_format_that_is_not_known_is_counted_and_not_read() -> None:
-    other = row(1).headers[0][1].replace(b"2;", b"1;", 1)
-    batch = group_records("raw", [row(0), altered(row(1), IDENTITY, other), row(2)], 0)
+    other_identity = row(1).headers[0][1].replace(b"2;", b"1;", 1)
+    batch = group_records("raw", [row(0), altered(row(1), IDENTITY, other_identity), row(2)], 0)
     assert (batch.foreign, grouped(batch)) == (1, [(EPOCH.decode(), [0, 2])])
 
 
 @pytest.mark.parametrize("text", [b"-1", b"", b"x", b"1 ;2"])
 def test_a_malformed_sequence_is_counted_and_hurts_no_other_record(text: bytes) -> None:
-    common = row(1).headers[0][1].rpartition(b":")[0]
-    broken = altered(row(1), IDENTITY, common + b":" + text)
-    batch = group_records("raw", [row(0), broken, row(2)], 0)
+    prefix = row(1).headers[0][1].rpartition(b":")[0]
+    broken_row = altered(row(1), IDENTITY, prefix + b":" + text)
+    batch = group_records("raw", [row(0), broken_row, row(2)], 0)
     assert (batch.foreign, grouped(batch)) == (1, [(EPOCH.decode(), [0, 2])])
 
 

@@ -1,4 +1,4 @@
-"""What holds the watermark of a pipe for longer than its minutes are kept, and over restarts."""
+"""Holds of a pipe's watermark outlast its minutes and restarts."""
 
 import orjson
 from tests.support.observe.simulated_mesh import TOPICS, Row, identity
@@ -16,10 +16,10 @@ RULES = ClosingRules(settle_s=10)
 DONE = {"raw": 1, "normalized": 1, "enriched": 1, "parked": 1}
 
 
-def row(offset: int, **more: bytes) -> Row:
-    """Of the event, with more fields."""
+def row(offset: int, **extra_fields: bytes) -> Row:
+    """A row of the event, with further fields."""
     fields = identity(f"{EPOCH}:0".encode(), MINUTE)
-    fields |= {f"hifi_{name}": value for name, value in more.items()}
+    fields |= {f"hifi_{name}": value for name, value in extra_fields.items()}
     return Row(offset, MINUTE * 60_000, packed(fields))
 
 
@@ -34,29 +34,29 @@ class Partition:
 
     def close(self, days: float, **committed: int) -> None:
         """Close minutes some days after the first one."""
-        at = DONE | {name.replace("_", "-"): offset for name, offset in committed.items()}
+        offsets = DONE | {name.replace("_", "-"): offset for name, offset in committed.items()}
         now_us = START_US + round(days * DAY_US) + 60_000_000
-        self.ledger.begin(OffsetSnapshot(now_us, 0, at, dict(self.ledger.positions)))
+        self.ledger.begin(OffsetSnapshot(now_us, 0, offsets, dict(self.ledger.positions)))
         for minute_result in self.ledger.settle():
             key = minute_result.pipe_minute.pipe, minute_result.pipe_minute.minute
             self.shares[key] = orjson.dumps(dump(minute_result, 0, now_us), option=orjson.OPT_NON_STR_KEYS)
         self.marker = orjson.dumps(self.ledger.marker())
 
     def restart(self, *, minutes_are_kept: bool = True) -> None:
-        """Die, and begin again from what was written."""
+        """Die, and start again from the written records."""
         pipe_minutes = [load_pipe_minute(orjson.loads(share)) for share in self.shares.values()]
         marker = orjson.loads(self.marker)
         self.ledger = PartitionLedger.resume(0, RULES, marker, pipe_minutes if minutes_are_kept else [])
 
     def deliver_parked(self) -> None:
-        """An event comes as far as being parked."""
+        """Take an event up to its parked delivery."""
         self.ledger.take("raw", [row(0)])
         self.ledger.take("normalized", [row(0)])
         self.ledger.take("enriched", [row(0, to=b"crm")])
         self.ledger.take("parked", [row(0, destination=b"crm", **{"pass": b"2"})])
 
     def open_numbers(self) -> dict[str, int]:
-        """What is open at the destination, by where it is."""
+        """Number of events that are open at the destination, by hop."""
         opens = self.ledger.open_events.look(lambda _: ("crm",)).get("flights", {})
         return dict(opens["crm"].numbers) if "crm" in opens else {}
 
@@ -79,9 +79,9 @@ def test_a_parked_delivery_holds_the_watermark_until_it_has_its_outcome_however_
 def test_a_lost_event_holds_the_watermark_for_a_week() -> None:
     partition = Partition()
     partition.ledger.take("raw", [row(0)])
-    for days, left in ((0, {"normalize": 1}), (6.9, {"normalize": 1}), (7.1, {})):
+    for days, expected in ((0, {"normalize": 1}), (6.9, {"normalize": 1}), (7.1, {})):
         partition.close(days)
-        assert partition.open_numbers() == left
+        assert partition.open_numbers() == expected
         partition.restart(minutes_are_kept=days < 7)
 
 
@@ -96,30 +96,30 @@ def test_what_waits_for_longer_than_it_is_followed_holds_it_until_its_records_ar
         assert partition.open_numbers() == {"ingest": 1}, days
         partition.restart(minutes_are_kept=False)
     partition.ledger.take("retry-out", [row(0, destination=b"crm", **{"pass": b"3"})])
-    for days, left in ((41.0, {"ingest": 1}), (64.0, {"ingest": 1}), (71.9, {"ingest": 1}), (72.1, {})):
+    for days, expected in ((41.0, {"ingest": 1}), (64.0, {"ingest": 1}), (71.9, {"ingest": 1}), (72.1, {})):
         partition.close(days)
-        assert partition.open_numbers() == left, days
+        assert partition.open_numbers() == expected, days
 
 
 def test_records_that_were_deleted_unread_hold_it_for_a_week_over_restarts() -> None:
     partition = Partition()
     partition.ledger.open_events.holds.deleted_unread(7, RULES.follow_s)
-    for days, left in ((0, 7), (3, 7), (6.9, 7), (7.1, 0)):
+    for days, expected in ((0, 7), (3, 7), (6.9, 7), (7.1, 0)):
         partition.close(days)
-        assert partition.ledger.open_events.holds.unread == left
+        assert partition.ledger.open_events.holds.unread == expected
         partition.restart()
-        assert partition.ledger.open_events.holds.unread == left
+        assert partition.ledger.open_events.holds.unread == expected
 
 
 def test_events_of_minutes_long_past_hold_it_for_a_week_over_restarts() -> None:
     partition = Partition()
     partition.close(1)
     partition.ledger.take("raw", [row(0)])
-    for days, left in ((1, {"ingest": 1}), (4, {"ingest": 1}), (7.9, {"ingest": 1}), (8.1, {})):
+    for days, expected in ((1, {"ingest": 1}), (4, {"ingest": 1}), (7.9, {"ingest": 1}), (8.1, {})):
         partition.close(days)
-        assert partition.open_numbers() == left
+        assert partition.open_numbers() == expected
         partition.restart()
-        assert partition.open_numbers() == left
+        assert partition.open_numbers() == expected
 
 
 def test_a_marker_of_a_release_before_holds_nothing() -> None:

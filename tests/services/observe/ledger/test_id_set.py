@@ -26,9 +26,9 @@ def test_a_set_survives_json(ids: set[tuple[str, int]]) -> None:
 
 
 @given(IDS, st.lists(st.integers(0, 1000), unique=True))
-def test_adding_says_how_many_were_new(ids: set[tuple[str, int]], more: list[int]) -> None:
+def test_adding_says_how_many_were_new(ids: set[tuple[str, int]], sequences: list[int]) -> None:
     id_set = IdSet.of(ids)
-    assert id_set.add("0" * 16, more) == len({("0" * 16, sequence) for sequence in more} - ids)
+    assert id_set.add("0" * 16, sequences) == len({("0" * 16, sequence) for sequence in sequences} - ids)
 
 
 def test_a_million_dense_events_take_little_memory() -> None:

@@ -17,16 +17,19 @@ MINUTE = 28_333_333
 RULES = ClosingRules(settle_s=0)
 
 
-def beat(partition_ledger: PartitionLedger, seconds: Iterable[int], **more: Any) -> None:
+def beat(partition_ledger: PartitionLedger, seconds: Iterable[int], **extra_fields: Any) -> None:
     """One tally in each of these seconds, counted from the start of MINUTE."""
-    value = orjson.dumps({"epoch": "a", "pipes": {}, "closed": False, **more})
-    first = partition_ledger.positions.get("accepted", 0)
-    rows = [Row(first + n, (MINUTE * 60 + s) * 1000, [], value) for n, s in enumerate(seconds)]
+    value = orjson.dumps({"epoch": "a", "pipes": {}, "closed": False, **extra_fields})
+    first_offset = partition_ledger.positions.get("accepted", 0)
+    rows = [
+        Row(first_offset + number, (MINUTE * 60 + second) * 1000, [], value)
+        for number, second in enumerate(seconds)
+    ]
     partition_ledger.take("accepted", rows)
 
 
 def close(partition_ledger: PartitionLedger, minute: int) -> dict[str, Any]:
-    """The marker after closing minutes up to this one, as it is read again."""
+    """The marker after closing minutes up to this one, as a restart reads it."""
     partition_ledger.begin(OffsetSnapshot((minute + 1) * 60_000_000, 0, {}, dict(partition_ledger.positions)))
     partition_ledger.settle()
     marker: dict[str, Any] = orjson.loads(orjson.dumps(partition_ledger.marker()))
@@ -54,10 +57,10 @@ def test_after_a_restart_nothing_is_said_of_minutes_that_were_closed_before() ->
     partition_ledger = PartitionLedger(0, RULES)
     beat(partition_ledger, range(180))
     marker = close(partition_ledger, MINUTE + 1)
-    again = resume(marker)
-    beat(again, range(120, 180))
-    assert close(again, MINUTE + 1)["gaps"] == {}
-    assert close(again, MINUTE + 2)["gaps"] == {str(MINUTE + 2): 0}
+    resumed_ledger = resume(marker)
+    beat(resumed_ledger, range(120, 180))
+    assert close(resumed_ledger, MINUTE + 1)["gaps"] == {}
+    assert close(resumed_ledger, MINUTE + 2)["gaps"] == {str(MINUTE + 2): 0}
 
 
 def test_answers_are_published_for_the_minutes_that_closed() -> None:
@@ -81,26 +84,26 @@ def test_refusals_of_a_paused_pipe_are_published_for_the_minutes_that_closed() -
 def test_ingest_that_is_silent_across_a_restart_stays_silent() -> None:
     partition_ledger = PartitionLedger(0, RULES)
     beat(partition_ledger, range(60))
-    again = resume(close(partition_ledger, MINUTE + 2))
-    assert figures.of_ledger(again, 0, {})["ack_reported"] == (MINUTE * 60 + 59) * 1000
-    assert close(again, MINUTE + 4)["gaps"] == {str(MINUTE + 3): 60, str(MINUTE + 4): 60}
-    once_more = resume(close(again, MINUTE + 5))
-    beat(once_more, range(7 * 60, 8 * 60))
-    assert close(once_more, MINUTE + 7)["gaps"] == {str(MINUTE + 6): 60, str(MINUTE + 7): 0}
+    resumed_ledger = resume(close(partition_ledger, MINUTE + 2))
+    assert figures.of_ledger(resumed_ledger, 0, {})["ack_reported"] == (MINUTE * 60 + 59) * 1000
+    assert close(resumed_ledger, MINUTE + 4)["gaps"] == {str(MINUTE + 3): 60, str(MINUTE + 4): 60}
+    resumed_again = resume(close(resumed_ledger, MINUTE + 5))
+    beat(resumed_again, range(7 * 60, 8 * 60))
+    assert close(resumed_again, MINUTE + 7)["gaps"] == {str(MINUTE + 6): 60, str(MINUTE + 7): 0}
 
 
 def test_the_marker_after_a_stop_has_each_minute_of_a_week() -> None:
     partition_ledger = PartitionLedger(0, RULES)
     beat(partition_ledger, range(60))
-    again, back = resume(close(partition_ledger, MINUTE)), MINUTE + 7 * 1440
-    beat(again, range(7 * 86400, 7 * 86400 + 60), answers={"503": 1})
-    marker = close(again, back)
-    silent = {str(minute): 60 for minute in range(MINUTE + 1, back)}
-    assert marker["gaps"] == silent | {str(back): 0}
+    resumed_ledger, back_minute = resume(close(partition_ledger, MINUTE)), MINUTE + 7 * 1440
+    beat(resumed_ledger, range(7 * 86400, 7 * 86400 + 60), answers={"503": 1})
+    marker = close(resumed_ledger, back_minute)
+    silent_minutes = {str(minute): 60 for minute in range(MINUTE + 1, back_minute)}
+    assert marker["gaps"] == silent_minutes | {str(back_minute): 0}
     store = MinuteStore()
     store.take(b"closed/0", orjson.dumps(marker))
-    assert {store.intake("flights", minute).gap_s for minute in range(MINUTE + 1, back)} == {60}
-    assert store.intake("flights", back).failed == 60
+    assert {store.intake("flights", minute).gap_s for minute in range(MINUTE + 1, back_minute)} == {60}
+    assert store.intake("flights", back_minute).failed == 60
 
 
 def test_a_marker_of_before_is_read_too() -> None:
@@ -108,9 +111,9 @@ def test_a_marker_of_before_is_read_too() -> None:
     beat(partition_ledger, range(60))
     marker = close(partition_ledger, MINUTE)
     del marker["ack_reported"], marker["answers"]
-    again = resume(marker)
-    beat(again, range(120, 180))
-    assert close(again, MINUTE + 2)["gaps"] == {str(MINUTE + 2): 0}
+    resumed_ledger = resume(marker)
+    beat(resumed_ledger, range(120, 180))
+    assert close(resumed_ledger, MINUTE + 2)["gaps"] == {str(MINUTE + 2): 0}
 
 
 def test_reports_of_collect_are_no_heartbeat_of_ingest_but_say_what_was_accepted() -> None:
@@ -123,8 +126,8 @@ def test_reports_of_collect_are_no_heartbeat_of_ingest_but_say_what_was_accepted
     beat(partition_ledger, range(2), service="collect", epoch="c", pipes=ranges)
     partition_ledger.begin(OffsetSnapshot((MINUTE + 2) * 60_000_000, 2, {}, dict(partition_ledger.positions)))
     [minute_result] = partition_ledger.settle()
-    [left] = minute_result.unresolved
-    assert (left.hop, left.state, len(left.ids)) == ("ingest", "lost", 5), (
+    [unresolved] = minute_result.unresolved
+    assert (unresolved.hop, unresolved.state, len(unresolved.ids)) == ("ingest", "lost", 5), (
         "the broker lost what collect wrote"
     )
 

@@ -1,4 +1,4 @@
-"""What the watermark says of a simulated mesh with known faults: never that an event is settled that is not."""
+"""The watermark of a simulated mesh with known faults never says that an event is settled that is not."""
 
 import random
 from collections import defaultdict
@@ -26,15 +26,15 @@ PIPES = ("flights", "orders")
 
 
 class Truth:
-    """Which events were acknowledged when, and which of them have their outcome, by plain sets over the logs."""
+    """Events that were acknowledged, with times, and those that have their outcome, by plain sets over the logs."""
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
         self.acknowledged: list[tuple[int, str, Id]] = []
         """Time in microseconds, pipe, and identity, in the order of the times."""
-        self._read = dict.fromkeys(TOPICS, 0)
-        self._everywhere: set[Id] = set()
-        self._at: defaultdict[str, set[Id]] = defaultdict(set)
+        self._read_offsets = dict.fromkeys(TOPICS, 0)
+        self._settled_everywhere: set[Id] = set()
+        self._settled_at: defaultdict[str, set[Id]] = defaultdict(set)
         self._handed_over: defaultdict[str, set[Id]] = defaultdict(set)
         self._on_raw: dict[Id, int] = {}
 
@@ -50,21 +50,21 @@ class Truth:
     def without_outcome(self, pipe: str, destination: str, before_us: int, *, first_pass: bool) -> list[Id]:
         """Events that were acknowledged before a time and are not settled at a destination."""
         self._follow()
-        settled = self._everywhere | self._at[destination]
+        settled_ids = self._settled_everywhere | self._settled_at[destination]
         if first_pass:
-            settled |= self._handed_over[destination]
+            settled_ids |= self._handed_over[destination]
         return [
             event
-            for at_us, of_pipe, event in self.acknowledged
-            if at_us < before_us and of_pipe == pipe and event not in settled
+            for at_us, event_pipe, event in self.acknowledged
+            if at_us < before_us and event_pipe == pipe and event not in settled_ids
         ]
 
     def _follow(self) -> None:
         for topic in TOPICS:
             log = self._mesh.logs[topic]
-            for row in log[self._read[topic] :]:
+            for row in log[self._read_offsets[topic] :]:
                 self._take(topic, fields(row.headers))
-            self._read[topic] = len(log)
+            self._read_offsets[topic] = len(log)
 
     def _take(self, topic: str, headers: dict[str, bytes]) -> None:
         if topic not in ("enriched", "receipts", "dead-letter") and not topic.startswith("retry-in"):
@@ -72,9 +72,9 @@ class Truth:
         event, name = id_of(headers), headers.get(DESTINATION, b"").decode()
         if topic == "enriched":
             for destination in set(DESTINATIONS) - set(headers[TO].decode().split(",")):
-                self._at[destination].add(event)
+                self._settled_at[destination].add(event)
         elif topic == "dead-letter" or headers.get(OUTCOME) in (b"delivered", b"filtered", b"duplicate"):
-            (self._at[name] if name else self._everywhere).add(event)
+            (self._settled_at[name] if name else self._settled_everywhere).add(event)
         elif topic.startswith("retry-in"):
             self._handed_over[name].add(event)
 
@@ -93,7 +93,7 @@ class Watcher:
         self.restart()
 
     def restart(self) -> None:
-        """Die, and begin again from what was published."""
+        """Die, and start again from the published records."""
         pipe_minutes = [PipeMinute.load(*key, orjson.loads(text)) for key, text in self.pipe_minutes.items()]
         self.ledger = PartitionLedger.resume(0, RULES, orjson.loads(self.marker), pipe_minutes)
         self.position = dict.fromkeys(TOPICS, 0) | self.ledger.positions
@@ -104,16 +104,16 @@ class Watcher:
         return ClockReading(self.mesh.now_ms * 1000, (self.mesh.now_ms + self.skew_ms) * 1000)
 
     def confirm(self) -> None:
-        written = self.reading()
+        clock_reading = self.reading()
         self.mesh.now_ms += self.chance.choice((0, 1, 50))
         append_ms = self.mesh.now_ms
         self.mesh.now_ms += self.chance.choice((0, 1, 200))
-        self.clock.confirm(written, append_ms, self.reading().monotonic_us)
+        self.clock.confirm(clock_reading, append_ms, self.reading().monotonic_us)
 
-    def ask_end(self, between: Any) -> None:
-        """Ask for the end of `raw`; what happens before Kafka answers is in `between`."""
+    def ask_end(self, run_between: Any) -> None:
+        """Ask for the end of `raw`; `run_between` is called before Kafka answers."""
         asked_us = self.clock.time_us(self.reading())
-        between()
+        run_between()
         if asked_us is not None:
             position = self.ledger.positions["raw"]
             self.ledger.open_events.note_end(asked_us, len(self.mesh.logs["raw"]), position)
@@ -126,8 +126,8 @@ class Watcher:
     def close(self) -> None:
         """Close minutes at a snapshot, if it is reached; then begin the next one."""
         if self.ledger.reached:
-            for closed in self.ledger.settle():
-                pipe_minute = closed.pipe_minute
+            for minute_result in self.ledger.settle():
+                pipe_minute = minute_result.pipe_minute
                 key = (pipe_minute.pipe, pipe_minute.minute)
                 self.pipe_minutes[key] = orjson.dumps(pipe_minute.dump())
                 if self.chance.random() < 0.02:
@@ -135,9 +135,11 @@ class Watcher:
             self.marker = orjson.dumps(self.ledger.marker())
         if not self.ledger.busy:
             mesh = self.mesh
-            ends = {topic: len(mesh.logs[topic]) for topic in TOPICS}
+            end_offsets = {topic: len(mesh.logs[topic]) for topic in TOPICS}
             committed = dict(mesh.committed)
-            self.ledger.begin(OffsetSnapshot(mesh.now_ms * 1000, ends["accepted"], committed, ends))
+            self.ledger.begin(
+                OffsetSnapshot(mesh.now_ms * 1000, end_offsets["accepted"], committed, end_offsets)
+            )
         return None
 
     def publish(self) -> None:
@@ -147,33 +149,36 @@ class Watcher:
         for pipe in PIPES:
             for name in DESTINATIONS:
                 open_at = looks.get(pipe, {}).get(name)
-                now = (
+                open_times_us = (
                     (reached_us, reached_us)
                     if open_at is None
                     else (open_at.settled_us, open_at.first_pass_us)
                 )
-                before = self.published.get((pipe, name), (0, 0))
-                settled_us, first_pass_us = max(now[0], before[0]), max(now[1], before[1])
+                published_times_us = self.published.get((pipe, name), (0, 0))
+                settled_us, first_pass_us = (
+                    max(open_times_us[0], published_times_us[0]),
+                    max(open_times_us[1], published_times_us[1]),
+                )
                 self.published[pipe, name] = settled_us, first_pass_us
-                self.statements += settled_us > before[0]
-                wrong = self.truth.without_outcome(pipe, name, settled_us, first_pass=False)
-                assert not wrong, (pipe, name, settled_us, wrong[:3])
-                wrong = self.truth.without_outcome(pipe, name, first_pass_us, first_pass=True)
-                assert not wrong, (pipe, name, first_pass_us, wrong[:3])
+                self.statements += settled_us > published_times_us[0]
+                unsettled = self.truth.without_outcome(pipe, name, settled_us, first_pass=False)
+                assert not unsettled, (pipe, name, settled_us, unsettled[:3])
+                unsettled = self.truth.without_outcome(pipe, name, first_pass_us, first_pass=True)
+                assert not unsettled, (pipe, name, first_pass_us, unsettled[:3])
             self.ledger.open_events.published_us[pipe] = max(
                 self.published[pipe, name][0] for name in DESTINATIONS
             )
 
     def accept(self, count: int) -> None:
         """Events that were accepted a while ago, and are acknowledged now."""
-        first = len(self.mesh.logs["raw"])
+        first_offset = len(self.mesh.logs["raw"])
         delay_ms = self.chance.choice((0, 3, 2_000))
         self.mesh.now_ms -= delay_ms
         self.mesh.accept(count)
         self.mesh.now_ms += delay_ms
-        for row in self.mesh.logs["raw"][first:]:
+        for row in self.mesh.logs["raw"][first_offset:]:
             row.timestamp = self.mesh.now_ms
-        self.truth.acknowledge(first)
+        self.truth.acknowledge(first_offset)
 
 
 def run(  # noqa: C901, PLR0912 - one case for each thing that may happen
@@ -289,8 +294,8 @@ class Reader:
 def test_an_event_that_follows_within_the_same_time_is_not_taken_for_settled() -> None:
     reader = Reader()
     reader.ask_end(1)
-    first = reader.read("a", "b")
-    reader.deliver("a", first)
+    first_sequence = reader.read("a", "b")
+    reader.deliver("a", first_sequence)
     assert reader.settled_s() == {"b": 1}
     reader.read("a", "b")
     reader.ask_end(2)
@@ -298,21 +303,21 @@ def test_an_event_that_follows_within_the_same_time_is_not_taken_for_settled() -
 
 
 def test_pieces_that_are_joined_keep_what_is_open_and_the_earliest_time() -> None:
-    reader, read = Reader(), []
+    reader, sequences = Reader(), []
     for second in range(1, 500):
         reader.ask_end(second)
-        read.append(reader.read("a", "b"))
+        sequences.append(reader.read("a", "b"))
         if second % 2:
-            reader.deliver("a", read[-1])
+            reader.deliver("a", sequences[-1])
         settled_s = reader.settled_s()
         assert settled_s["b"] == 1
         assert second == 1 or 1 <= settled_s["a"] <= 2, "joined with the piece before at most"
     assert len(reader.events._pieces["flights"]) <= 32
     opens = reader.events.look(lambda _: DESTINATIONS)["flights"]
     assert (opens["a"].numbers["egest"], opens["b"].numbers["egest"]) == (249, 499)
-    reader.deliver("b", *read)
+    reader.deliver("b", *sequences)
     assert set(reader.settled_s()) == {"a"}
-    reader.deliver("a", *read)
+    reader.deliver("a", *sequences)
     assert reader.settled_s() == {}
     reader.ask_end(500)
     assert reader.events.frontier.reached_us == 500_000_000

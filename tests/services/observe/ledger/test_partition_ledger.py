@@ -31,7 +31,7 @@ class Observer:
         self.pipe_minutes: dict[tuple[str, int], bytes] = {}
         self.marker: bytes | None = None
         self.results: dict[tuple[str, int], MinuteResult] = {}
-        self.said_lost: defaultdict[tuple[str, str], set[Id]] = defaultdict(set)
+        self.reported_losses: defaultdict[tuple[str, str], set[Id]] = defaultdict(set)
 
     def snapshot(self) -> None:
         mesh = self.mesh
@@ -40,7 +40,7 @@ class Observer:
                 mesh.now_ms * 1000,
                 len(mesh.logs["accepted"]),
                 dict(mesh.committed),
-                {t: len(mesh.logs[t]) for t in TOPICS},
+                {topic: len(mesh.logs[topic]) for topic in TOPICS},
             )
         )
 
@@ -59,7 +59,7 @@ class Observer:
             self.results[key] = minute_result
             for missing in minute_result.unresolved:
                 if missing.state == "lost":
-                    self.said_lost[missing.hop, missing.destination].update(missing.ids)
+                    self.reported_losses[missing.hop, missing.destination].update(missing.ids)
             self.pipe_minutes[key] = orjson.dumps(minute_result.pipe_minute.dump())
             if self.restarts and self.chance.random() < 0.05:
                 self.restart()  # it died in the middle of writing: the marker stays the old one
@@ -144,15 +144,15 @@ def check(observer: Observer) -> None:
             assert minute_result.pipe_minute.copies[EventStage(topic)] == mesh.surplus(pipe, minute, topic)
         sizes = (size_of(event) for event in mesh.ids(pipe, minute, "raw"))
         assert minute_result.pipe_minute.bytes == sum(sizes), (pipe, minute)
-        watched = sum(minute_result.pipe_minute.watched.counts.values(), Counter())
-        assert watched == mesh.buckets(pipe, minute), (pipe, minute)
-        repeated = mesh.ids(pipe, minute, "receipts", "", "duplicate")
-        assert counts["normalize", "", "duplicate"] == len(repeated)
+        bucket_counts = sum(minute_result.pipe_minute.watched.counts.values(), Counter())
+        assert bucket_counts == mesh.buckets(pipe, minute), (pipe, minute)
+        duplicate_ids = mesh.ids(pipe, minute, "receipts", "", "duplicate")
+        assert counts["normalize", "", "duplicate"] == len(duplicate_ids)
         for name in ("a", "b"):
-            delivered = mesh.ids(pipe, minute, "receipts", name, "delivered")
-            assert counts["egest", name, "delivered"] == len(delivered)
-    for where, said in observer.said_lost.items():
-        assert said <= mesh.dropped[where], f"false loss at {where}"
+            delivered_ids = mesh.ids(pipe, minute, "receipts", name, "delivered")
+            assert counts["egest", name, "delivered"] == len(delivered_ids)
+    for hop_key, reported_ids in observer.reported_losses.items():
+        assert reported_ids <= mesh.dropped[hop_key], f"false loss at {hop_key}"
 
 
 @pytest.mark.parametrize("examples", [40, pytest.param(250, marks=pytest.mark.more)])
@@ -171,18 +171,18 @@ def test_with_nothing_dropped_nothing_is_ever_said_to_be_lost(examples: int) -> 
     @given(seed=st.integers(0, 2**32))
     def holds(seed: int) -> None:
         observer = run(seed, steps=200, restarts=True, drop=0.0, crash=0.3)
-        assert not observer.said_lost
+        assert not observer.reported_losses
         check(observer)
 
     holds()
 
 
 @pytest.mark.parametrize(
-    ("count", "dropped"),
+    ("count", "dropped_counts"),
     [(10_000, (1, 7, 100)), pytest.param(100_000, (1, 7, 1000), marks=pytest.mark.more)],
 )
 def test_1_and_7_and_1000_of_100000_dropped_are_named_at_exactly_their_hops(
-    count: int, dropped: tuple[int, int, int]
+    count: int, dropped_counts: tuple[int, int, int]
 ) -> None:
     mesh = Mesh(1, drop=0.0, copy=0.0, crash=0.0)
     observer = Observer(mesh, random.Random(1))
@@ -190,27 +190,27 @@ def test_1_and_7_and_1000_of_100000_dropped_are_named_at_exactly_their_hops(
         mesh.accept(1000)
         mesh.now_ms += 1000
         mesh.tell()
-    passed = [number for number in range(count) if not mesh.ends_before_egest(number)]
-    drawn = iter(mesh.random.sample(passed, sum(dropped)))
+    egest_numbers = [number for number in range(count) if not mesh.ends_before_egest(number)]
+    sampled_numbers = iter(mesh.random.sample(egest_numbers, sum(dropped_counts)))
     victims = {
-        topic: set(islice(drawn, number))
-        for topic, number in zip(("raw", "normalized", "enriched"), dropped, strict=True)
+        topic: set(islice(sampled_numbers, number))
+        for topic, number in zip(("raw", "normalized", "enriched"), dropped_counts, strict=True)
     }
-    work = mesh._outputs
+    original_outputs = mesh._outputs
 
     def outputs(topic: str, headers: dict[str, bytes]) -> list[tuple[str, dict[str, bytes]]]:
         epoch, sequence = id_of(headers)
         if sequence in victims.get(topic, ()):
             mesh.dropped[READS[topic], ""].add((epoch, sequence))
             return []
-        return work(topic, headers)
+        return original_outputs(topic, headers)
 
     mesh._outputs = outputs  # type: ignore[method-assign] # a mesh that forgets some records
     mesh.drain()
     observer.finish()
-    named: dict[str, set[Id]] = defaultdict(set)
+    lost_ids: dict[str, set[Id]] = defaultdict(set)
     for minute_result in observer.results.values():
         for missing in minute_result.unresolved:
-            named[missing.hop] |= set(missing.ids)
-    assert named == {hop: mesh.dropped[hop, ""] for hop in ("normalize", "enrich", "egest")}
-    assert tuple(len(named[hop]) for hop in ("normalize", "enrich", "egest")) == dropped
+            lost_ids[missing.hop] |= set(missing.ids)
+    assert lost_ids == {hop: mesh.dropped[hop, ""] for hop in ("normalize", "enrich", "egest")}
+    assert tuple(len(lost_ids[hop]) for hop in ("normalize", "enrich", "egest")) == dropped_counts

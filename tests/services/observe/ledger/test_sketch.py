@@ -14,29 +14,29 @@ SHARES = st.sampled_from([0.0, 0.5, 0.9, 0.95, 0.99, 1.0])
 
 
 def sketch(values: list[int]) -> Sketch:
-    filled = Sketch()
-    filled.extend(values)
-    return filled
+    filled_sketch = Sketch()
+    filled_sketch.extend(values)
+    return filled_sketch
 
 
 @given(VALUES, SHARES)
 def test_a_quantile_is_within_the_stated_error_of_the_value_of_that_rank(
     values: list[int], share: float
 ) -> None:
-    true = sorted(values)[math.floor(share * (len(values) - 1))]
-    assert abs(sketch(values).quantile_us(share) - true) <= RELATIVE_ERROR * abs(true) * 1.0001
+    true_us = sorted(values)[math.floor(share * (len(values) - 1))]
+    assert abs(sketch(values).quantile_us(share) - true_us) <= RELATIVE_ERROR * abs(true_us) * 1.0001
 
 
 @given(VALUES, VALUES, SHARES)
 def test_merging_is_the_same_as_having_seen_everything(
     some_values: list[int], other_values: list[int], share: float
 ) -> None:
-    merged = sketch(some_values)
-    merged.merge(Sketch.load(orjson.loads(orjson.dumps(sketch(other_values).dump()))))
-    whole = sketch(some_values + other_values)
-    assert merged.dump() == whole.dump()
-    assert merged.quantile_us(share) == whole.quantile_us(share)
-    assert (merged.max_us, merged.sum_us, len(merged)) == (
+    merged_sketch = sketch(some_values)
+    merged_sketch.merge(Sketch.load(orjson.loads(orjson.dumps(sketch(other_values).dump()))))
+    whole_sketch = sketch(some_values + other_values)
+    assert merged_sketch.dump() == whole_sketch.dump()
+    assert merged_sketch.quantile_us(share) == whole_sketch.quantile_us(share)
+    assert (merged_sketch.max_us, merged_sketch.sum_us, len(merged_sketch)) == (
         max(some_values + other_values),
         sum(some_values + other_values),
         len(some_values + other_values),

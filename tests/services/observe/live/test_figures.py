@@ -14,11 +14,11 @@ from hifi_observe.live import figures
 NOW_MS = 28_333_333 * 60_000
 
 
-def row(offset: int, raw_offset: int | None = None, **more: bytes) -> Row:
+def row(offset: int, raw_offset: int | None = None, **extra_fields: bytes) -> Row:
     """A record whose offset in `raw` is 100 higher than its own, if not given."""
     fields = identity(b"%016x:%d" % (10, offset), NOW_MS // 60_000)
     fields |= {RAW: b"%d" % (offset + 100 if raw_offset is None else raw_offset)}
-    fields |= {f"hifi_{name}": value for name, value in more.items()}
+    fields |= {f"hifi_{name}": value for name, value in extra_fields.items()}
     return Row(offset, NOW_MS + offset, packed(fields))
 
 
@@ -31,8 +31,10 @@ def ledger_of_enrich(normalized: int) -> PartitionLedger:
 
 
 def backlog(partition_ledger: PartitionLedger) -> dict[str, Any]:
-    published = orjson.loads(orjson.dumps(figures.of_ledger(partition_ledger, (NOW_MS + 10_000) * 1000, {})))
-    return next(group for group in figures.groups({0: published}) if group["topic"] == "normalized")
+    published_figures = orjson.loads(
+        orjson.dumps(figures.of_ledger(partition_ledger, (NOW_MS + 10_000) * 1000, {}))
+    )
+    return next(group for group in figures.groups({0: published_figures}) if group["topic"] == "normalized")
 
 
 def test_records_that_enrich_wrote_but_did_not_commit_yet_are_not_waiting() -> None:
@@ -86,8 +88,8 @@ def test_what_a_running_batch_has_processed_is_not_in_flight_on_normalized() -> 
     partition_ledger = ledger_of_enrich(5)
     partition_ledger.take("enriched", [row(0, 100, to=b"crm"), row(1, 101, to=b"crm")])
     pipe = figures.of_pipe("flights", {0: figures.of_ledger(partition_ledger, NOW_MS * 1000, {})}, {})
-    waiting = {stage["topic"]: stage["records"] for stage in pipe["waiting"]}
-    assert (waiting, pipe["in_flight"]) == ({"normalized": 3, "enriched": 2}, 5)
+    waiting_by_topic = {stage["topic"]: stage["records"] for stage in pipe["waiting"]}
+    assert (waiting_by_topic, pipe["in_flight"]) == ({"normalized": 3, "enriched": 2}, 5)
 
 
 def test_dead_letters_of_the_last_minute_are_counted_over_all_partitions() -> None:

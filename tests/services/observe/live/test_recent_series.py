@@ -10,19 +10,19 @@ def figures(rate_in: float, count: int = 1) -> dict[str, Any]:
 
 
 def test_the_last_five_minutes_are_kept() -> None:
-    recent = RecentSeries()
+    series = RecentSeries()
     for second in range(KEEP_S + 10):
-        recent.add("flights", second, figures(float(second)))
-    columns = recent.columns("flights")
+        series.add("flights", second, figures(float(second)))
+    columns = series.columns("flights")
     assert columns["at"] == list(range(10, KEEP_S + 10))
     assert columns["rate_in"][-1] == KEEP_S + 9
     assert columns["p95_ms"][-1] == 5
 
 
 def test_a_second_without_deliveries_has_no_lag() -> None:
-    recent = RecentSeries()
-    recent.add("flights", 1, figures(0.0, count=0))
-    assert recent.columns("flights")["p95_ms"] == [None]
+    series = RecentSeries()
+    series.add("flights", 1, figures(0.0, count=0))
+    assert series.columns("flights")["p95_ms"] == [None]
 
 
 def test_few_pipes_are_all_sampled() -> None:
@@ -31,10 +31,10 @@ def test_few_pipes_are_all_sampled() -> None:
 
 
 def test_of_many_pipes_only_those_that_are_looked_at_are_sampled() -> None:
-    recent, names = RecentSeries(), [f"pipe-{number}" for number in range(ALWAYS_WATCHED + 1)]
-    assert recent.watched(names, 0) == []
-    recent.watch("pipe-3", 10)
-    assert recent.watched(names, 10) == ["pipe-3"]
-    recent.add("pipe-3", 10, figures(1.0))
-    assert recent.watched(names, 10 + WATCH_S) == []
-    assert recent.columns("pipe-3")["at"] == []
+    series, names = RecentSeries(), [f"pipe-{number}" for number in range(ALWAYS_WATCHED + 1)]
+    assert series.watched(names, 0) == []
+    series.watch("pipe-3", 10)
+    assert series.watched(names, 10) == ["pipe-3"]
+    series.add("pipe-3", 10, figures(1.0))
+    assert series.watched(names, 10 + WATCH_S) == []
+    assert series.columns("pipe-3")["at"] == []

@@ -18,15 +18,15 @@ START_MS = MINUTE * 60_000
 LIMITS = {"flights": SloLimits(p95_us=1_000_000, loss=0)}
 
 
-def row(offset: int, revision: int, **more: bytes) -> Row:
-    fields = identity(b"%016x:%d" % (1, offset), MINUTE) | {REVISION: b"%d" % revision, **more}
+def row(offset: int, revision: int, **extra_fields: bytes) -> Row:
+    fields = identity(b"%016x:%d" % (1, offset), MINUTE) | {REVISION: b"%d" % revision, **extra_fields}
     return Row(offset, START_MS, packed(fields))
 
 
 def receipt(offset: int, revision: int, outcome: bytes, lag_us: int = 0) -> Row:
-    at = b"%d" % (START_MS * 1000 + lag_us)
-    more = {OUTCOME: outcome, DESTINATION: b"crm", SENT: at, ANSWERED: at}
-    return row(offset, revision, **more)
+    at_us = b"%d" % (START_MS * 1000 + lag_us)
+    receipt_fields = {OUTCOME: outcome, DESTINATION: b"crm", SENT: at_us, ANSWERED: at_us}
+    return row(offset, revision, **receipt_fields)
 
 
 def read_ledger() -> PartitionLedger:
@@ -41,8 +41,8 @@ def read_ledger() -> PartitionLedger:
             receipt(3, 2, b"delivered", lag_us=2_000_000),
         ],
     )
-    dead = {DESTINATION: b"crm", SERVICE: b"egest"}
-    ledger.take("dead-letter", [row(0, 2, **dead)])
+    dead_letter_fields = {DESTINATION: b"crm", SERVICE: b"egest"}
+    ledger.take("dead-letter", [row(0, 2, **dead_letter_fields)])
     return ledger
 
 
@@ -52,17 +52,19 @@ def published(at_us: int, revisions: dict[str, dict[str, int]]) -> dict[str, obj
 
 def test_a_ledger_counts_each_revision_and_publishes_it_while_a_rollout_runs() -> None:
     ledger = read_ledger()
-    taken = ledger.live.take_lags()
-    figures.count_late(ledger, taken, LIMITS)
+    lags = ledger.live.take_lags()
+    figures.count_late(ledger, lags, LIMITS)
     assert figures.of_ledger(ledger, 5, {})["revisions"] == {}
     revisions = figures.of_ledger(ledger, 5, {}, rolling=["flights", "unknown"])["revisions"]
     counts = RevisionCounts()
     counts.step({0: published(1, {})}, ["flights"], 1)
     counts.step({0: published(2, revisions["flights"])}, ["flights"], 2)
-    of_flights = counts.get("flights")
-    assert of_flights is not None
-    assert of_flights.of(1) == RevisionFigures(accepted=2, delivered=1, filtered=1)
-    assert of_flights.of(2) == RevisionFigures(accepted=2, delivered=1, dead_letters=1, retries=1, late=1)
+    flights_figures = counts.get("flights")
+    assert flights_figures is not None
+    assert flights_figures.of(1) == RevisionFigures(accepted=2, delivered=1, filtered=1)
+    assert flights_figures.of(2) == RevisionFigures(
+        accepted=2, delivered=1, dead_letters=1, retries=1, late=1
+    )
 
 
 def test_the_revisions_that_had_events_last_are_kept() -> None:
@@ -91,17 +93,17 @@ def test_the_figures_of_an_ended_rollout_are_forgotten() -> None:
     counts.step({0: published(2, {"1": {"raw": 2}})}, [], 2)
     assert counts.get("flights") is None
     counts.step({0: published(3, {"1": {"raw": 9}})}, ["flights"], 3)
-    again = counts.get("flights")
-    assert again is not None
-    assert (again.since_us, again.of(1).accepted) == (3, 0)
+    flights_figures = counts.get("flights")
+    assert flights_figures is not None
+    assert (flights_figures.since_us, flights_figures.of(1).accepted) == (3, 0)
 
 
 def test_the_revision_in_force_is_counted_however_many_newer_ones_were_rolled_back() -> None:
-    seen, raw, dead = RecentActivity(), EventStage("raw"), EventStage("dead-event", "enrich")
-    for candidate in range(2, 40):
-        seen.note("orders", 1, raw, 10)
-        seen.note("orders", candidate, raw, 10)
-        seen.note("orders", candidate, dead, 1)
-    assert seen.revisions["orders"][1] == {"raw": 380}
-    assert seen.revisions["orders"][39] == {"raw": 10, "dead-event": 1}
-    assert len(seen.revisions["orders"]) == 8, "what has no events any more is forgotten"
+    activity, raw_stage, dead_stage = RecentActivity(), EventStage("raw"), EventStage("dead-event", "enrich")
+    for revision in range(2, 40):
+        activity.note("orders", 1, raw_stage, 10)
+        activity.note("orders", revision, raw_stage, 10)
+        activity.note("orders", revision, dead_stage, 1)
+    assert activity.revisions["orders"][1] == {"raw": 380}
+    assert activity.revisions["orders"][39] == {"raw": 10, "dead-event": 1}
+    assert len(activity.revisions["orders"]) == 8, "what has no events any more is forgotten"

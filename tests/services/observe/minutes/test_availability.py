@@ -36,8 +36,8 @@ def lags(*values: int) -> Sketch:
     ],
 )
 def test_the_state_of_a_minute(sketch, undelivered, age_us, lost, gap_s, state, causes) -> None:
-    judged = judge(JudgedDeliveries(sketch, undelivered, lost), age_us, LIMITS, IngestHealth(gap_s))
-    assert (judged.state, judged.causes) == (state, causes)
+    judgement = judge(JudgedDeliveries(sketch, undelivered, lost), age_us, LIMITS, IngestHealth(gap_s))
+    assert (judgement.state, judgement.causes) == (state, causes)
 
 
 @pytest.mark.parametrize(
@@ -46,18 +46,18 @@ def test_the_state_of_a_minute(sketch, undelivered, age_us, lost, gap_s, state, 
 def test_a_minute_in_which_more_than_a_hundredth_of_the_answers_failed_is_down(
     failed, answered, state
 ) -> None:
-    judged = judge(JudgedDeliveries(lags(*[1000] * 100)), 0, LIMITS, IngestHealth(0, failed, answered))
-    assert (judged.state, judged.causes) == (state, ["ingest"] if state == "down" else [])
+    judgement = judge(JudgedDeliveries(lags(*[1000] * 100)), 0, LIMITS, IngestHealth(0, failed, answered))
+    assert (judgement.state, judgement.causes) == (state, ["ingest"] if state == "down" else [])
 
 
 @pytest.mark.parametrize(
     ("lag_us", "lost", "causes"), [(60_000_000, 0, []), (200_000_000, 0, ["lag"]), (1000, 3, ["loss"])]
 )
 def test_a_destination_with_an_objective_of_its_own_is_judged_by_that_one(lag_us, lost, causes) -> None:
-    with_limits = JudgedDeliveries(lags(*[lag_us] * 10), lost, lost), DestinationLimits(180_000_000, 2)
-    judged = judge(JudgedDeliveries(lags(1000)), 0, LIMITS, IngestHealth(1), [with_limits])
-    assert judged.causes == causes
-    assert judged.p95_us < LIMITS.p95_us
+    limited_deliveries = JudgedDeliveries(lags(*[lag_us] * 10), lost, lost), DestinationLimits(180_000_000, 2)
+    judgement = judge(JudgedDeliveries(lags(1000)), 0, LIMITS, IngestHealth(1), [limited_deliveries])
+    assert judgement.causes == causes
+    assert judgement.p95_us < LIMITS.p95_us
 
 
 def test_nines_count_known_minutes_only() -> None:

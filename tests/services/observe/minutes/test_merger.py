@@ -1,4 +1,4 @@
-"""What the owner of a pipe writes: what was let go does not come back, and days keep what they counted."""
+"""Records of the owner of a pipe: shares that were deleted do not come back, and days keep their counts."""
 
 import random
 from collections import Counter
@@ -26,18 +26,18 @@ FIRST = DAY * DAY_MINUTES
 LIMITS = SloLimits(p95_us=1_000_000, loss=0)
 
 
-def part(minute: int, *, lost: int = 0, at_us: int = 0) -> bytes:
+def minute_share(minute: int, *, lost_count: int = 0, at_us: int = 0) -> bytes:
     pipe_minute = PipeMinute("flights", minute)
     pipe_minute.measure("end.accepted/crm", [1000])
     ids = IdSet()
-    ids.add("a" * 16, list(range(lost)))
-    left = [Unresolved("normalize", "", "lost", ids)] if lost else []
-    minute_result = MinuteResult(pipe_minute, Counter({("ingest", "", "in"): 10}), left)
+    ids.add("a" * 16, list(range(lost_count)))
+    unresolved = [Unresolved("normalize", "", "lost", ids)] if lost_count else []
+    minute_result = MinuteResult(pipe_minute, Counter({("ingest", "", "in"): 10}), unresolved)
     return orjson.dumps(dump(minute_result, 0, at_us or (minute + 6) * 60_000_000))
 
 
-def close(store: MinuteStore, minute: int, **more: object) -> None:
-    store.take(record_keys.closed(0), orjson.dumps({"minute": minute, "gaps": {}, **more}))
+def close(store: MinuteStore, minute: int, **extra_fields: object) -> None:
+    store.take(record_keys.closed(0), orjson.dumps({"minute": minute, "gaps": {}, **extra_fields}))
 
 
 def owner(store: MinuteStore, keep_h: float = 48, first_minute: int = 0) -> MinuteMerger:
@@ -47,19 +47,19 @@ def owner(store: MinuteStore, keep_h: float = 48, first_minute: int = 0) -> Minu
 
 
 def follow(store: MinuteStore, records: list[tuple[bytes, dict[str, Any] | None]]) -> None:
-    """What another instance reads of what the owner wrote."""
+    """Give a store the records of the owner, as another instance reads them."""
     for key, value in records:
         store.take(key, None if value is None else orjson.dumps(value))
 
 
 def test_shares_that_were_let_go_are_not_merged_after_a_restart_and_the_day_stays() -> None:
     store = MinuteStore()
-    old = record_keys.part("flights", FIRST, 0)
-    store.take(old, part(FIRST))
+    share_key = record_keys.part("flights", FIRST, 0)
+    store.take(share_key, minute_share(FIRST))
     store.take(
         record_keys.day("flights", DAY), orjson.dumps(DayRecord((StateSpan(0, 1, MinuteState("up")),)).dump())
     )
-    store.take(old, None)
+    store.take(share_key, None)
     close(store, FIRST + 3 * DAY_MINUTES)
     assert not store.changed["flights"]
     records = dict(owner(store, first_minute=FIRST + 3 * DAY_MINUTES).merge("flights"))
@@ -69,20 +69,20 @@ def test_shares_that_were_let_go_are_not_merged_after_a_restart_and_the_day_stay
 
 
 def test_an_instance_that_does_not_own_a_pipe_forgets_what_changed_with_the_shares() -> None:
-    mine, other = MinuteStore(), MinuteStore()
-    owning = owner(mine, keep_h=2)
+    owner_store, other_store = MinuteStore(), MinuteStore()
+    merger = owner(owner_store, keep_h=2)
     for minute in range(FIRST, FIRST + 300):
-        for store in (mine, other):
-            store.take(record_keys.part("flights", minute, 0), part(minute))
+        for store in (owner_store, other_store):
+            store.take(record_keys.part("flights", minute, 0), minute_share(minute))
             close(store, minute)
-        follow(other, owning.merge("flights"))
-    assert not mine.changed["flights"]
-    assert len(other.changed["flights"]) <= 80
+        follow(other_store, merger.merge("flights"))
+    assert not owner_store.changed["flights"]
+    assert len(other_store.changed["flights"]) <= 80
 
 
 def test_a_share_older_than_what_is_kept_is_not_merged() -> None:
     store = MinuteStore()
-    store.take(record_keys.part("flights", FIRST, 0), part(FIRST, lost=1))
+    store.take(record_keys.part("flights", FIRST, 0), minute_share(FIRST, lost_count=1))
     close(store, FIRST + 3 * DAY_MINUTES)
     assert record_keys.minute("flights", FIRST) not in dict(owner(store).merge("flights"))
     assert not store.changed["flights"]
@@ -90,41 +90,47 @@ def test_a_share_older_than_what_is_kept_is_not_merged() -> None:
 
 def test_a_day_counts_each_minute_once_when_minutes_are_let_go_before_its_end() -> None:
     store = MinuteStore()
-    owning = owner(store, keep_h=1)
+    merger = owner(store, keep_h=1)
     for minute in range(FIRST, FIRST + 300):
-        store.take(record_keys.part("flights", minute, 0), part(minute))
+        store.take(record_keys.part("flights", minute, 0), minute_share(minute))
         close(store, minute)
-        owning.merge("flights")
+        merger.merge("flights")
     assert store.days["flights"][DAY].by_state() == {"up": 300, "down": 0, "unknown": 0}
 
 
 def test_a_minute_that_turns_out_down_after_its_day_moves_in_that_day() -> None:
     store = MinuteStore()
-    owning = owner(store)
+    merger = owner(store)
     for minute in range(FIRST, FIRST + DAY_MINUTES):
-        store.take(record_keys.part("flights", minute, 0), part(minute))
+        store.take(record_keys.part("flights", minute, 0), minute_share(minute))
         close(store, minute)
-        owning.merge("flights")
-    late = FIRST + DAY_MINUTES - 1
-    store.take(record_keys.part("flights", late, 0), part(late, lost=3, at_us=(late + 60) * 60_000_000))
-    close(store, late + 50)
-    owning.merge("flights")
+        merger.merge("flights")
+    late_minute = FIRST + DAY_MINUTES - 1
+    store.take(
+        record_keys.part("flights", late_minute, 0),
+        minute_share(late_minute, lost_count=3, at_us=(late_minute + 60) * 60_000_000),
+    )
+    close(store, late_minute + 50)
+    merger.merge("flights")
     assert store.days["flights"][DAY].by_state() == {"up": DAY_MINUTES - 1, "down": 1, "unknown": 0}
 
 
 def test_a_minute_is_down_by_the_failed_answers_of_all_partitions_together() -> None:
     store = MinuteStore()
-    owning = MinuteMerger(store, 2, {"flights": LIMITS}.get, lambda _: 0, keep_h=48, amend_s=3600)
-    for failed, state in ((2, "up"), (3, "down")):
-        minute = FIRST + failed
-        close(store, minute, answers={str(minute): [failed, 100]})
+    merger = MinuteMerger(store, 2, {"flights": LIMITS}.get, lambda _: 0, keep_h=48, amend_s=3600)
+    for failed_count, state in ((2, "up"), (3, "down")):
+        minute = FIRST + failed_count
+        close(store, minute, answers={str(minute): [failed_count, 100]})
         store.take(
             record_keys.closed(1), orjson.dumps({"minute": minute, "answers": {str(minute): [0, 150]}})
         )
-        store.take(record_keys.part("flights", minute, 0), part(minute))
-        merged = dict(owning.merge("flights"))[record_keys.minute("flights", minute)]
-        assert merged is not None
-        assert (merged["state"], merged["causes"]) == (state, ["ingest"] if state == "down" else [])
+        store.take(record_keys.part("flights", minute, 0), minute_share(minute))
+        minute_record = dict(merger.merge("flights"))[record_keys.minute("flights", minute)]
+        assert minute_record is not None
+        assert (minute_record["state"], minute_record["causes"]) == (
+            state,
+            ["ingest"] if state == "down" else [],
+        )
 
 
 @pytest.mark.parametrize("ingest", [{"gaps": {str(FIRST): 30}}, {"answers": {str(FIRST): [5, 10]}}])
@@ -133,50 +139,54 @@ def test_a_minute_that_ingest_failed_is_still_down_when_it_is_amended_after_a_re
 ) -> None:
     store = MinuteStore()
     share = record_keys.part("flights", FIRST, 0)
-    store.take(share, part(FIRST))
+    store.take(share, minute_share(FIRST))
     close(store, FIRST, **ingest)
-    written = owner(store).merge("flights")
-    before = dict(written)[record_keys.minute("flights", FIRST)]
-    assert before is not None
-    assert (before["state"], before["causes"]) == ("down", ["ingest"])
+    records = owner(store).merge("flights")
+    first_record = dict(records)[record_keys.minute("flights", FIRST)]
+    assert first_record is not None
+    assert (first_record["state"], first_record["causes"]) == ("down", ["ingest"])
     # Of the markers the compacted topic has the newest alone; it does not name the minute.
-    after = MinuteStore()
-    follow(after, written)
-    close(after, FIRST + 10)
-    for turn in (1, 2):
-        after.take(share, part(FIRST, at_us=(FIRST + 20 + turn) * 60_000_000))
-        merged = dict(owner(after).merge("flights"))[record_keys.minute("flights", FIRST)]
-        assert merged is not None
-        assert merged["at_us"] > before["at_us"]
-        assert (merged["state"], merged["causes"]) == ("down", ["ingest"])
-        assert after.states["flights"][FIRST] == "down"
+    restarted_store = MinuteStore()
+    follow(restarted_store, records)
+    close(restarted_store, FIRST + 10)
+    for attempt in (1, 2):
+        restarted_store.take(share, minute_share(FIRST, at_us=(FIRST + 20 + attempt) * 60_000_000))
+        minute_record = dict(owner(restarted_store).merge("flights"))[record_keys.minute("flights", FIRST)]
+        assert minute_record is not None
+        assert minute_record["at_us"] > first_record["at_us"]
+        assert (minute_record["state"], minute_record["causes"]) == ("down", ["ingest"])
+        assert restarted_store.states["flights"][FIRST] == "down"
 
 
 def test_a_minute_in_which_a_paused_pipe_refused_requests_says_so_and_is_not_down() -> None:
     store = MinuteStore()
-    paused = {str(FIRST): {"flights": 40, "orders": 2}}
-    close(store, FIRST, gaps={str(FIRST): 0}, answers={str(FIRST): [0, 2]}, paused=paused)
-    (_, merged), *_ = owner(store).merge("flights")
-    assert merged is not None
-    assert (merged["refused_paused"], merged["state"], merged["causes"]) == (40, "up", [])
+    refusals_by_minute = {str(FIRST): {"flights": 40, "orders": 2}}
+    close(store, FIRST, gaps={str(FIRST): 0}, answers={str(FIRST): [0, 2]}, paused=refusals_by_minute)
+    (_, minute_record), *_ = owner(store).merge("flights")
+    assert minute_record is not None
+    assert (minute_record["refused_paused"], minute_record["state"], minute_record["causes"]) == (
+        40,
+        "up",
+        [],
+    )
 
 
 def test_a_pipe_has_no_minutes_before_the_one_in_which_it_was_declared() -> None:
-    store, started = MinuteStore(), FIRST + 6
-    owning = owner(store, first_minute=started)
-    for minute in range(FIRST, started + 2):
+    store, first_minute = MinuteStore(), FIRST + 6
+    merger = owner(store, first_minute=first_minute)
+    for minute in range(FIRST, first_minute + 2):
         close(store, minute)
-        owning.merge("flights")
-    assert sorted(store.minutes["flights"]) == [started, started + 1]
+        merger.merge("flights")
+    assert sorted(store.minutes["flights"]) == [first_minute, first_minute + 1]
 
 
 def test_events_of_a_minute_before_the_declaration_are_judged() -> None:
-    store, started = MinuteStore(), FIRST + 6
-    owning = owner(store, first_minute=started)
-    store.take(record_keys.part("flights", started - 1, 0), part(started - 1))
-    close(store, started - 1)
-    owning.merge("flights")
-    assert store.states["flights"] == {started - 1: "up"}
+    store, first_minute = MinuteStore(), FIRST + 6
+    merger = owner(store, first_minute=first_minute)
+    store.take(record_keys.part("flights", first_minute - 1, 0), minute_share(first_minute - 1))
+    close(store, first_minute - 1)
+    merger.merge("flights")
+    assert store.states["flights"] == {first_minute - 1: "up"}
 
 
 @pytest.mark.parametrize("keep_h", [1, 48])
@@ -185,79 +195,83 @@ def test_days_have_the_states_and_counts_of_their_minutes_when_these_are_no_long
     seed: int, keep_h: float
 ) -> None:
     draw = random.Random(seed)
-    store, other = MinuteStore(), MinuteStore()
-    owning = owner(store, keep_h=keep_h)
-    lost: dict[int, int] = {}
+    store, other_store = MinuteStore(), MinuteStore()
+    merger = owner(store, keep_h=keep_h)
+    lost_counts: dict[int, int] = {}
     at_us: dict[int, int] = {}
 
     def write(minute: int) -> None:
-        lost[minute] = draw.choice([0, 0, 0, 1, 3])
+        lost_counts[minute] = draw.choice([0, 0, 0, 1, 3])
         at_us[minute] = at_us.get(minute, (minute + 6) * 60_000_000) + 1
-        share = part(minute, lost=lost[minute], at_us=at_us[minute])
+        share = minute_share(minute, lost_count=lost_counts[minute], at_us=at_us[minute])
         store.take(record_keys.part("flights", minute, 0), share)
 
-    first = FIRST + DAY_MINUTES - 100
-    for minute in range(first, first + 300):
-        if draw.random() < 0.9 or minute == first:
+    first_minute = FIRST + DAY_MINUTES - 100
+    for minute in range(first_minute, first_minute + 300):
+        if draw.random() < 0.9 or minute == first_minute:
             write(minute)
         if draw.random() < 0.2:
-            write(draw.choice([earlier for earlier in lost if earlier > minute - 50]))
+            write(draw.choice([earlier for earlier in lost_counts if earlier > minute - 50]))
         close(store, minute)
-        follow(other, owning.merge("flights"))
-    for kept in (store, other):
-        days = kept.days["flights"]
+        follow(other_store, merger.merge("flights"))
+    for minute_store in (store, other_store):
+        days = minute_store.days["flights"]
         states = {
             number * DAY_MINUTES + minute: (state.state, "loss" in state.causes)
             for number in days
             for minute, state in days[number].states()
         }
-        expected = {minute: ("down", True) if number else ("up", False) for minute, number in lost.items()}
-        assert states == dict.fromkeys(range(first, first + 300), ("unknown", False)) | expected
+        expected = {
+            minute: ("down", True) if number else ("up", False) for minute, number in lost_counts.items()
+        }
+        assert states == dict.fromkeys(range(first_minute, first_minute + 300), ("unknown", False)) | expected
         for number in (DAY, DAY + 1):
-            of_day = [minute for minute in lost if minute // DAY_MINUTES == number]
-            assert days[number].counts["in"] == 10 * len(of_day)
-            assert days[number].counts["lost"] == sum(lost[minute] for minute in of_day)
-        assert sorted(kept.ids["flights"]) == sorted(minute for minute, number in lost.items() if number)
+            minutes_of_day = [minute for minute in lost_counts if minute // DAY_MINUTES == number]
+            assert days[number].counts["in"] == 10 * len(minutes_of_day)
+            assert days[number].counts["lost"] == sum(lost_counts[minute] for minute in minutes_of_day)
+        assert sorted(minute_store.ids["flights"]) == sorted(
+            minute for minute, number in lost_counts.items() if number
+        )
 
 
 def test_ids_keep_the_names_that_were_looked_up_and_are_gone_with_the_loss() -> None:
     store = MinuteStore()
-    owning = owner(store)
-    share, key = record_keys.part("flights", FIRST, 0), record_keys.ids("flights", FIRST)
-    store.take(share, part(FIRST, lost=2))
+    merger = owner(store)
+    share_key, ids_key = record_keys.part("flights", FIRST, 0), record_keys.ids("flights", FIRST)
+    store.take(share_key, minute_share(FIRST, lost_count=2))
     close(store, FIRST)
-    written = NamedIds.load(dict(owning.merge("flights"))[key] or {})
-    assert (written.lost_count, [event.sequence for event in written.lost], written.looked_up) == (
+    named_ids = NamedIds.load(dict(merger.merge("flights"))[ids_key] or {})
+    assert (named_ids.lost_count, [event.sequence for event in named_ids.lost], named_ids.looked_up) == (
         2,
         [0, 1],
         False,
     )
-    named = replace(
-        written, names={event.identity: f"id-{event.sequence}" for event in written.lost}, looked_up=True
+    looked_up_ids = replace(
+        named_ids, names={event.identity: f"id-{event.sequence}" for event in named_ids.lost}, looked_up=True
     )
-    store.take(key, orjson.dumps(named.dump()))
-    store.take(share, part(FIRST, lost=1, at_us=(FIRST + 20) * 60_000_000))
-    amended = NamedIds.load(dict(owning.merge("flights"))[key] or {})
-    assert (dict(amended.names), amended.looked_up) == ({f"{'a' * 16}:0": "id-0"}, True)
-    store.take(share, part(FIRST, lost=0, at_us=(FIRST + 30) * 60_000_000))
-    assert dict(owning.merge("flights"))[key] is None
+    store.take(ids_key, orjson.dumps(looked_up_ids.dump()))
+    store.take(share_key, minute_share(FIRST, lost_count=1, at_us=(FIRST + 20) * 60_000_000))
+    amended_ids = NamedIds.load(dict(merger.merge("flights"))[ids_key] or {})
+    assert (dict(amended_ids.names), amended_ids.looked_up) == ({f"{'a' * 16}:0": "id-0"}, True)
+    store.take(share_key, minute_share(FIRST, lost_count=0, at_us=(FIRST + 30) * 60_000_000))
+    assert dict(merger.merge("flights"))[ids_key] is None
     assert not store.ids["flights"]
 
 
 def test_days_and_ids_are_deleted_after_a_year() -> None:
     store = MinuteStore()
-    old = {record_keys.day("flights", DAY): DayRecord((StateSpan(0, 1, MinuteState("up")),)).dump()}
-    old[record_keys.ids("flights", FIRST)] = NamedIds(lost_count=1).dump()
-    old[record_keys.colours_day("flights", DAY)] = ColoursDay().dump()
-    old[record_keys.colours_ids("flights", FIRST)] = {"log": NamedIds(lost_count=1).dump()}
-    for key, value in old.items():
+    old_records = {record_keys.day("flights", DAY): DayRecord((StateSpan(0, 1, MinuteState("up")),)).dump()}
+    old_records[record_keys.ids("flights", FIRST)] = NamedIds(lost_count=1).dump()
+    old_records[record_keys.colours_day("flights", DAY)] = ColoursDay().dump()
+    old_records[record_keys.colours_ids("flights", FIRST)] = {"log": NamedIds(lost_count=1).dump()}
+    for key, value in old_records.items():
         store.take(key, orjson.dumps(value))
-    owning = owner(store)
+    merger = owner(store)
     close(store, FIRST + 400 * DAY_MINUTES)
-    assert not old.keys() & dict(owning.merge("flights")).keys()
+    assert not old_records.keys() & dict(merger.merge("flights")).keys()
     close(store, FIRST + 401 * DAY_MINUTES)
-    records = dict(owning.merge("flights"))
-    assert {key: records[key] for key in old} == dict.fromkeys(old)
+    records = dict(merger.merge("flights"))
+    assert {key: records[key] for key in old_records} == dict.fromkeys(old_records)
     assert DAY not in store.days["flights"]
     assert not store.ids["flights"]
     assert not store.colours_days["flights"]
@@ -265,80 +279,80 @@ def test_days_and_ids_are_deleted_after_a_year() -> None:
 
 
 def share(minute: int, partition: int, *, state: str = "", at_us: int = 0) -> bytes:
-    """Of ten events, one of which is unresolved in a state, if any."""
+    """A share of ten events, one of which is unresolved in a state, if any."""
     pipe_minute = PipeMinute("flights", minute)
     ids = IdSet.of([("a" * 16, 1)])
-    left = [Unresolved("retrier", "crm", state, ids)] if state else []
+    unresolved = [Unresolved("retrier", "crm", state, ids)] if state else []
     pipe_minute.close({}, ids if state else IdSet(), {})
-    minute_result = MinuteResult(pipe_minute, Counter({("ingest", "", "in"): 10}), left)
+    minute_result = MinuteResult(pipe_minute, Counter({("ingest", "", "in"): 10}), unresolved)
     return orjson.dumps(dump(minute_result, partition, at_us or (minute + 6) * 60_000_000))
 
 
 @pytest.mark.parametrize(("state", "days"), [("", 0), ("lost", 7), ("parked", 31), ("waiting", 31)])
 def test_a_share_is_kept_for_as_long_as_its_events_are_followed(state: str, days: int) -> None:
     store = MinuteStore()
-    owning, key = owner(store), record_keys.part("flights", FIRST, 0)
+    merger, key = owner(store), record_keys.part("flights", FIRST, 0)
     store.take(key, share(FIRST, 0, state=state))
-    for after in (FIRST, FIRST + 60, FIRST + days * DAY_MINUTES + 30):
-        close(store, after)
-        assert key not in dict(owning.merge("flights"))
+    for closed_minute in (FIRST, FIRST + 60, FIRST + days * DAY_MINUTES + 30):
+        close(store, closed_minute)
+        assert key not in dict(merger.merge("flights"))
     close(store, FIRST + days * DAY_MINUTES + 90)
-    assert dict(owning.merge("flights"))[key] is None
+    assert dict(merger.merge("flights"))[key] is None
     assert not store.parts["flights"]
 
 
 def test_a_minute_is_merged_of_all_its_shares_when_only_one_partition_amends_it_after_an_hour() -> None:
     store = MinuteStore()
-    owning = MinuteMerger(store, 2, {"flights": LIMITS}.get, lambda _: 0, keep_h=48, amend_s=3600)
+    merger = MinuteMerger(store, 2, {"flights": LIMITS}.get, lambda _: 0, keep_h=48, amend_s=3600)
     store.take(record_keys.part("flights", FIRST, 0), share(FIRST, 0))
     store.take(record_keys.part("flights", FIRST, 1), share(FIRST, 1, state="waiting"))
-    for after in (FIRST, FIRST + 200):
+    for closed_minute in (FIRST, FIRST + 200):
         for partition in (0, 1):
-            store.take(record_keys.closed(partition), orjson.dumps({"minute": after}))
-        owning.merge("flights")
-    later = share(FIRST, 1, at_us=(FIRST + 200) * 60_000_000)
-    store.take(record_keys.part("flights", FIRST, 1), later)
-    merged = dict(owning.merge("flights"))[record_keys.minute("flights", FIRST)]
-    assert merged is not None
-    assert (merged["in"], merged["waiting"]) == (20, 0)
+            store.take(record_keys.closed(partition), orjson.dumps({"minute": closed_minute}))
+        merger.merge("flights")
+    amended_share = share(FIRST, 1, at_us=(FIRST + 200) * 60_000_000)
+    store.take(record_keys.part("flights", FIRST, 1), amended_share)
+    minute_record = dict(merger.merge("flights"))[record_keys.minute("flights", FIRST)]
+    assert minute_record is not None
+    assert (minute_record["in"], minute_record["waiting"]) == (20, 0)
     assert not store.parts["flights"], "nobody needs them any more"
 
 
-@pytest.mark.parametrize("stopped", [DAY_MINUTES, 3 * DAY_MINUTES, 7 * DAY_MINUTES - 10])
+@pytest.mark.parametrize("stop_minutes", [DAY_MINUTES, 3 * DAY_MINUTES, 7 * DAY_MINUTES - 10])
 @pytest.mark.parametrize("restarts", [0, 1, 2])
-def test_each_minute_of_a_stop_of_up_to_a_week_is_down(stopped: int, restarts: int) -> None:
+def test_each_minute_of_a_stop_of_up_to_a_week_is_down(stop_minutes: int, restarts: int) -> None:
     store = MinuteStore()
-    owning = owner(store, first_minute=FIRST - 10)
+    merger = owner(store, first_minute=FIRST - 10)
     for minute in range(FIRST - 10, FIRST):
         close(store, minute, gaps={str(minute): 1})
-        owning.merge("flights")
-    back = FIRST + stopped
-    gaps = dict.fromkeys(map(str, range(FIRST, back)), 60)
-    close(store, back, gaps=gaps | {str(back): 1})
-    owning = owner(store, first_minute=FIRST - 10)
-    while records := owning.merge("flights"):
+        merger.merge("flights")
+    end_minute = FIRST + stop_minutes
+    gaps = dict.fromkeys(map(str, range(FIRST, end_minute)), 60)
+    close(store, end_minute, gaps=gaps | {str(end_minute): 1})
+    merger = owner(store, first_minute=FIRST - 10)
+    while records := merger.merge("flights"):
         assert len(records) < 2 * DAY_MINUTES + 100, "others have their turn"
         if restarts:
             restarts -= 1
-            owning = owner(store, first_minute=FIRST - 10)
+            merger = owner(store, first_minute=FIRST - 10)
     states = {
         number * DAY_MINUTES + minute: state.state
         for number, day in store.days["flights"].items()
         for minute, state in day.states()
     }
-    assert [minute for minute, state in states.items() if state == "down"] == list(range(FIRST, back))
-    assert states.keys() == set(range(FIRST - 10, back + 1))
-    assert min(store.minutes["flights"]) >= back - 48 * 60, "minutes are kept for as long as before"
+    assert [minute for minute, state in states.items() if state == "down"] == list(range(FIRST, end_minute))
+    assert states.keys() == set(range(FIRST - 10, end_minute + 1))
+    assert min(store.minutes["flights"]) >= end_minute - 48 * 60, "minutes are kept for as long as before"
 
 
 def test_a_stop_keeps_the_usage_of_its_minutes() -> None:
     store = MinuteStore()
-    owning = owner(store)
+    merger = owner(store)
     close(store, FIRST, gaps={str(FIRST): 1})
-    owning.merge("flights")
-    store.take(record_keys.part("flights", FIRST + 5, 0), part(FIRST + 5))
+    merger.merge("flights")
+    store.take(record_keys.part("flights", FIRST + 5, 0), minute_share(FIRST + 5))
     close(store, FIRST + 5 * DAY_MINUTES)
-    while owning.merge("flights"):
+    while merger.merge("flights"):
         pass
     assert store.days["flights"][DAY].counts["in"] == 10
     assert store.usage_days["flights"][DAY].usage.events == 10

@@ -33,13 +33,13 @@ def test_an_open_minute_counts_what_came_in_and_what_was_delivered() -> None:
 
 
 def test_events_that_no_destination_wanted_are_counted() -> None:
-    filtered = pipe_minute()
-    filtered.show([EventStage("filtered")], EPOCH, [3, 4])
-    figures = OpenMinute.of(filtered)
+    filtered_minute = pipe_minute()
+    filtered_minute.show([EventStage("filtered")], EPOCH, [3, 4])
+    figures = OpenMinute.of(filtered_minute)
     assert figures.json(0)["filtered"] == 2
     figures.add(OpenMinute.load(figures.dump()))
     assert figures.filtered == 4
-    assert counts(filtered)["egest", "", "filtered"] == 2
+    assert counts(filtered_minute)["egest", "", "filtered"] == 2
 
 
 def test_an_open_minute_says_nothing_of_loss() -> None:
@@ -49,37 +49,37 @@ def test_an_open_minute_says_nothing_of_loss() -> None:
 
 
 def test_a_second_delivery_of_the_same_event_is_a_duplicate() -> None:
-    twice = pipe_minute()
-    twice.show([EventStage("delivered", "crm")], EPOCH, [0])
-    row = OpenMinute.of(twice).json(0)
+    repeated_minute = pipe_minute()
+    repeated_minute.show([EventStage("delivered", "crm")], EPOCH, [0])
+    row = OpenMinute.of(repeated_minute).json(0)
     assert (row["delivered"], row["duplicates"]) == (3, 1)
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50)), min_size=1, max_size=4))
-def test_the_partitions_of_a_minute_are_added_up(parts: list[tuple[int, int]]) -> None:
+def test_the_partitions_of_a_minute_are_added_up(partition_counts: list[tuple[int, int]]) -> None:
     minutes = OpenMinutes()
-    for partition, (accepted, delivered) in enumerate(parts):
-        part = pipe_minute(accepted=accepted, delivered=min(accepted, delivered))
-        minutes.take(partition, OpenMinuteReporter().report([part]))
-    (merged,) = minutes.of("flights")
-    assert merged.events_in == sum(accepted for accepted, _ in parts)
-    assert merged.delivered == sum(min(counts) for counts in parts)
-    assert len(merged.lags) == merged.delivered
+    for partition, (accepted, delivered) in enumerate(partition_counts):
+        minute = pipe_minute(accepted=accepted, delivered=min(accepted, delivered))
+        minutes.take(partition, OpenMinuteReporter().report([minute]))
+    (total,) = minutes.of("flights")
+    assert total.events_in == sum(accepted for accepted, _ in partition_counts)
+    assert total.delivered == sum(min(counts) for counts in partition_counts)
+    assert len(total.lags) == total.delivered
 
 
 def test_only_minutes_that_changed_are_reported_again() -> None:
-    reporter, first, second = OpenMinuteReporter(), pipe_minute(7), pipe_minute(8)
-    assert [row["minute"] for row in reporter.report([first, second])] == [8, 7]
-    assert reporter.report([first, second]) == []
-    second.span("raw", 9)
-    assert [row["minute"] for row in reporter.report([first, second])] == [8]
+    reporter, first_minute, second_minute = OpenMinuteReporter(), pipe_minute(7), pipe_minute(8)
+    assert [row["minute"] for row in reporter.report([first_minute, second_minute])] == [8, 7]
+    assert reporter.report([first_minute, second_minute]) == []
+    second_minute.span("raw", 9)
+    assert [row["minute"] for row in reporter.report([first_minute, second_minute])] == [8]
 
 
 def test_an_instance_that_starts_late_gets_every_open_minute_in_the_end() -> None:
     reporter, minute = OpenMinuteReporter(), pipe_minute()
     reporter.report([minute])
-    later = [reporter.report([minute]) for _ in range(30)]
-    assert [row["minute"] for rows in later for row in rows] == [7]
+    reports = [reporter.report([minute]) for _ in range(30)]
+    assert [row["minute"] for rows in reports for row in rows] == [7]
 
 
 def test_a_closed_minute_is_no_longer_provisional() -> None:
@@ -88,8 +88,8 @@ def test_a_closed_minute_is_no_longer_provisional() -> None:
         b"open/0", b'{"rows": %s}' % _json(OpenMinuteReporter().report([pipe_minute(7), pipe_minute(8)]))
     )
     assert store.open_minutes.known("flights") == {7, 8}
-    closed = b'{"state":"up","in":1,"delivered":1,"dead":0,"lost":0,"late":0,"at_us":1,"causes":[]}'
-    store.take(b"minute/flights/7", closed)
+    closed_record = b'{"state":"up","in":1,"delivered":1,"dead":0,"lost":0,"late":0,"at_us":1,"causes":[]}'
+    store.take(b"minute/flights/7", closed_record)
     assert store.open_minutes.known("flights") == {8}
     # A report that was on its way when the minute closed does not bring it back.
     store.take(b"open/0", b'{"rows": %s}' % _json(OpenMinuteReporter().report([pipe_minute(7)])))

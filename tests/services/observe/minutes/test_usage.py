@@ -1,4 +1,4 @@
-"""Usage of days: each minute counts once, whatever is amended, deleted, or written when the owner is killed."""
+"""Usage of days: each minute counts once, also after amendments, deletions and kills of the owner while it writes."""
 
 import random
 from collections import Counter, defaultdict
@@ -30,7 +30,7 @@ class Topic:
         self.restart()
 
     def restart(self) -> None:
-        """Begin again from what was written."""
+        """Start again from the written records."""
         self.store = MinuteStore()
         for key, value in self.records.items():
             if value is not None:
@@ -53,8 +53,8 @@ class Topic:
         pipe_minute.bytes = usage.bytes
         for sequence in range(usage.deliveries % 3):
             pipe_minute.replay("crm", "a" * 16, sequence)
-        delivered = usage.deliveries - usage.deliveries % 3
-        counts = Counter({("ingest", "", "in"): usage.events, ("egest", "crm", "delivered"): delivered})
+        delivered_count = usage.deliveries - usage.deliveries % 3
+        counts = Counter({("ingest", "", "in"): usage.events, ("egest", "crm", "delivered"): delivered_count})
         value = orjson.dumps(dump(MinuteResult(pipe_minute, counts, []), partition, at_us))
         self.write(record_keys.part("flights", minute, partition), value)
         self.store.take(record_keys.part("flights", minute, partition), value)
@@ -65,12 +65,12 @@ class Topic:
             self.write(record_keys.closed(partition), marker)
             self.store.take(record_keys.closed(partition), marker)
 
-    def merge(self, written: int | None = None) -> None:
-        """Merge and write; `written`: how many records are written before the owner is killed."""
+    def merge(self, written_count: int | None = None) -> None:
+        """Merge and write; `written_count`: how many records are written before the owner is killed."""
         records = self.merger.merge("flights")
-        for key, value in records[:written]:
+        for key, value in records[:written_count]:
             self.write(key, None if value is None else orjson.dumps(value))
-        if written is not None:
+        if written_count is not None:
             self.restart()
 
     def days(self) -> dict[int, Usage]:
@@ -84,13 +84,13 @@ def test_a_day_is_the_sum_of_its_minutes_wherever_its_owner_is_killed(seed: int)
     truth: defaultdict[int, dict[int, Usage]] = defaultdict(dict)
     for minute in range(FIRST, FIRST + 160):
         at_us = (minute + 1) * 60_000_000
-        amended = chance.sample(range(max(FIRST, minute - 15), minute), k=min(2, minute - FIRST))
-        for changed in (minute, *amended):
+        amended_minutes = chance.sample(range(max(FIRST, minute - 15), minute), k=min(2, minute - FIRST))
+        for changed_minute in (minute, *amended_minutes):
             for partition in range(PARTITIONS):
-                before = truth[changed].get(partition, Usage())
-                more = Usage(chance.randrange(4), chance.randrange(900), chance.randrange(6))
-                truth[changed][partition] = before.plus(more)
-                topic.share(changed, partition, truth[changed][partition], at_us)
+                usage_before = truth[changed_minute].get(partition, Usage())
+                added_usage = Usage(chance.randrange(4), chance.randrange(900), chance.randrange(6))
+                truth[changed_minute][partition] = usage_before.plus(added_usage)
+                topic.share(changed_minute, partition, truth[changed_minute][partition], at_us)
         topic.close(minute)
         topic.merge(chance.randrange(12) if chance.random() < 0.4 else None)
     topic.merge()

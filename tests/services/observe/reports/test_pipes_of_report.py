@@ -1,4 +1,4 @@
-"""Which pipes a report has, and whose they were: as of the month, not as of now."""
+"""The pipes of a report and their owners: as of the month, not as of now."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ UP = MinuteState("up")
 
 
 class Observed:
-    """What is declared of a stream, and what is recorded of its months."""
+    """The declarations of a stream, and the records of its months."""
 
     def __init__(self) -> None:
         self.store = MinuteStore()
@@ -50,8 +50,8 @@ class Observed:
         )
 
     def declare(self, name: str, at_minute: int, owner: dict[str, str] | None) -> None:
-        declared = pipe(name) if owner is None else pipe(name, owner=owner)
-        record = pipe_record(declared)
+        declared_pipe = pipe(name) if owner is None else pipe(name, owner=owner)
+        record = pipe_record(declared_pipe)
         self._apply(record.key, record.value, at_minute)
 
     def delete(self, name: str) -> None:
@@ -78,7 +78,7 @@ class Observed:
             self.store.take(key, None if value is None else orjson.dumps(value))
 
     def report(self, month: Month, *, owner: str = "", pipe: str = "") -> dict[str, dict[str, Any]]:
-        """Pipe to what is reported of it."""
+        """Pipe to its row of the report."""
         answers = ReportAnswers(
             ObserveSettings(kafka="nowhere:1", stream="s", instance="test-1"),
             self.store,
@@ -156,9 +156,9 @@ def test_a_pipe_that_existed_is_reported_although_nothing_of_the_month_is_record
 def test_of_months_that_are_no_longer_kept_it_is_not_said_that_a_pipe_did_not_exist() -> None:
     observed = Observed()
     observed.declare("flights", NOW - 5, None)
-    oldest = (NOW // DAY_MINUTES - KEPT_DAYS) * DAY_MINUTES
-    observed.record("flights", oldest, oldest + DAY_MINUTES)
-    month = month_of(month_before(oldest), NOW)
+    oldest_minute = (NOW // DAY_MINUTES - KEPT_DAYS) * DAY_MINUTES
+    observed.record("flights", oldest_minute, oldest_minute + DAY_MINUTES)
+    month = month_of(month_before(oldest_minute), NOW)
     row = observed.report(month)["flights"]
     assert [span["reasons"] for span in row["unknown"]] == [["no-longer-kept"]]
 

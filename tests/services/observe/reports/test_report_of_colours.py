@@ -26,30 +26,30 @@ WITHIN_S = 180
 pytestmark = pytest.mark.timeout(600)
 
 
-async def bring(stream: Stream, partition: int, minute: int, count: int, **more: Any) -> None:
-    await stream.events(partition, minute, count, **more)
+async def bring(stream: Stream, partition: int, minute: int, count: int, **options: Any) -> None:
+    await stream.events(partition, minute, count, **options)
     await stream.commit(partition)
 
 
-async def watch_front(publisher: Publisher, minute: int, failed: int = 0) -> None:
-    counts = {"answered": 50, "failed": failed, "rejected": 0, "connection_errors": 0, "gap_s": 1.0}
+async def watch_front(publisher: Publisher, minute: int, failed_count: int = 0) -> None:
+    counts = {"answered": 50, "failed": failed_count, "rejected": 0, "connection_errors": 0, "gap_s": 1.0}
     await publisher.front(minute, counts)
 
 
 async def report_until(url: str, minute: int, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The pipe's part of the report of a month, once it is as expected."""
     month = datetime.fromtimestamp(minute * 60, UTC).strftime("%Y-%m")
-    end, seen = time.monotonic() + WITHIN_S, {}
+    end, report = time.monotonic() + WITHIN_S, {}
     while time.monotonic() < end:
-        seen = (await get(url, f"/api/v1/report?month={month}&pipe=flights"))["report"]
-        assert seen["colours"] == ["blue", "green"]
-        if holds(seen["pipes"][0]):
-            return dict(seen["pipes"][0])
+        report = (await get(url, f"/api/v1/report?month={month}&pipe=flights"))["report"]
+        assert report["colours"] == ["blue", "green"]
+        if holds(report["pipes"][0]):
+            return dict(report["pipes"][0])
         await asyncio.sleep(0.1)
-    raise AssertionError(seen["pipes"])
+    raise AssertionError(report["pipes"])
 
 
-def down(row: dict[str, Any]) -> list[tuple[str, int, list[str]]]:
+def down_spans(row: dict[str, Any]) -> list[tuple[str, int, list[str]]]:
     return [(span["since"], span["minutes"], span["reasons"]) for span in row["down"]]
 
 
@@ -61,15 +61,15 @@ async def test_a_report_is_of_both_colours_also_when_one_sleeps_or_is_made_anew(
     settings = both.settings | {"observe_report_key_file": tmp_path / "key.pem"}
     await bring(both.blue, 0, minute, 30)
     await bring(both.green, 1, minute, 10, lose={"normalized": [3]})
-    for following in (minute + 1, minute + 2):
-        await bring(both.blue, 0, following, 5)
-        await bring(both.green, 1, following, 5)
+    for later_minute in (minute + 1, minute + 2):
+        await bring(both.blue, 0, later_minute, 5)
+        await bring(both.green, 1, later_minute, 5)
     expected = [(minute_text(minute), 1, ["loss"]), (minute_text(minute + 2), 1, ["ingest"])]
 
     def complete(row: dict[str, Any]) -> bool:
-        """As both colours and the front have it together; each colour alone is down in no minute but green's first."""
+        """Whether it is that of both colours and the front; each colour alone is down in green's first minute only."""
         return (
-            down(row) == expected
+            down_spans(row) == expected
             and row["minutes"]["up"] == 1
             and [event["id"] for event in row["lost"]] == ["id-1-3"]
             and (row["events"]["accepted"], row["events"]["lost"]) == (60, 1)
@@ -80,7 +80,7 @@ async def test_a_report_is_of_both_colours_also_when_one_sleeps_or_is_made_anew(
             await both.tell(blue, green)
             await watch_front(observer.stream.publisher, minute)
             await watch_front(observer.stream.publisher, minute + 1)
-            await watch_front(observer.stream.publisher, minute + 2, failed=5)
+            await watch_front(observer.stream.publisher, minute + 2, failed_count=5)
             await report_until(blue, minute, complete)
             await report_until(green, minute, complete)
 
@@ -88,20 +88,20 @@ async def test_a_report_is_of_both_colours_also_when_one_sleeps_or_is_made_anew(
         await bring(both.blue, 0, minute + 3, 7)
         await watch_front(observer.stream.publisher, minute + 3)
         row = await report_until(blue, minute, lambda row: row["events"]["accepted"] == 67)
-        assert (down(row), [event["id"] for event in row["lost"]]) == (expected, ["id-1-3"])
+        assert (down_spans(row), [event["id"] for event in row["lost"]]) == (expected, ["id-1-3"])
 
         async with (
-            new_stream(kafka, pipe()) as anew,
-            anew.observing(colour="green", **settings) as (_, again),
+            new_stream(kafka, pipe()) as new_green,
+            new_green.observing(colour="green", **settings) as (_, new_green_url),
         ):
-            await both.tell(blue, again)
-            await bring(anew, 0, minute + 4, 3)
-            row = await report_until(again, minute, lambda row: row["events"]["accepted"] == 70)
-            assert (down(row), row["events"]["lost"]) == (expected, 1)
+            await both.tell(blue, new_green_url)
+            await bring(new_green, 0, minute + 4, 3)
+            row = await report_until(new_green_url, minute, lambda row: row["events"]["accepted"] == 70)
+            assert (down_spans(row), row["events"]["lost"]) == (expected, 1)
             row = await report_until(
                 blue, minute, lambda row: row["events"]["accepted"] == 70 and "incomplete" in unknown_for(row)
             )
-            assert (down(row), row["events"]["lost"]) == (expected, 1)
+            assert (down_spans(row), row["events"]["lost"]) == (expected, 1)
             await check_documents(blue, minute, tmp_path, public_file, monkeypatch)
 
 
@@ -117,12 +117,12 @@ async def check_documents(
     month = datetime.fromtimestamp(minute * 60, UTC).strftime("%Y-%m")
     monkeypatch.setenv("HIFI_TOKEN", "token-of-viewer")
     options = ["report", "--url", url, "--month", month, "--out", str(folder / "report.json")]
-    done = await asyncio.to_thread(CliRunner().invoke, command_line(), options)
-    assert done.exit_code == 0, done.output
+    result = await asyncio.to_thread(CliRunner().invoke, command_line(), options)
+    assert result.exit_code == 0, result.output
     content = (folder / "report.json").read_bytes()
-    verified = verify_envelope(content, "report", read_public_key(str(public_file)))
-    assert verified["colours"] == ["blue", "green"]
-    assert orjson.loads(content)["report"] == verified
+    verified_report = verify_envelope(content, "report", read_public_key(str(public_file)))
+    assert verified_report["colours"] == ["blue", "green"]
+    assert orjson.loads(content)["report"] == verified_report
     async with (
         aiohttp.ClientSession(headers=VIEWER) as session,
         session.get(f"{url}/report/document?month={month}") as page,

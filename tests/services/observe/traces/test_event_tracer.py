@@ -50,7 +50,7 @@ class Row:
 Records = list[tuple[str, Row]]
 
 
-def at(ms: float) -> bytes:
+def time_at(ms: float) -> bytes:
     return b"%d" % (T0 + ms * 1000)
 
 
@@ -58,7 +58,7 @@ def row(seq: bytes, append_ms: int, offset: int = 0, **headers: bytes) -> Row:
     """A record with hifi's headers; the names of `headers` without `hifi_`."""
     values = {
         **identity(seq, 1),
-        ACCEPTED: at(0),
+        ACCEPTED: time_at(0),
         DETAIL: b"cannot cast " + SECRET,
         **{name if name.startswith("ce_") else f"hifi_{name}": value for name, value in headers.items()},
     }
@@ -67,16 +67,16 @@ def row(seq: bytes, append_ms: int, offset: int = 0, **headers: bytes) -> Row:
 
 def at_in(ms: float) -> dict[str, Any]:
     """The header `in`, whose name is a keyword."""
-    return {"in": at(ms)}
+    return {"in": time_at(ms)}
 
 
-def way(seq: bytes = b"%016x:1" % 7, to: bytes = b"crm", parent: bytes = PARENT) -> Records:
+def way(seq: bytes = b"%016x:1" % 7, destinations: bytes = b"crm", parent: bytes = PARENT) -> Records:
     """An event's records up to `enriched`."""
     attributes: dict[str, Any] = {"ce_id": b"a-1"} | ({TRACEPARENT: parent} if parent else {})
     return [
         ("raw", row(seq, 5, 11, **attributes, **at_in(-1))),
         ("normalized", row(seq, 12, 12, **attributes, **at_in(8))),
-        ("enriched", row(seq, 30, 13, to=to, **attributes, **at_in(20))),
+        ("enriched", row(seq, 30, 13, to=destinations, **attributes, **at_in(20))),
     ]
 
 
@@ -85,17 +85,17 @@ def receipt(
     *,
     seq: bytes = b"%016x:1" % 7,
     parent: bytes = PARENT,
-    to: bytes = b"crm",
+    destination: bytes = b"crm",
     times: tuple[float, float, float] = (33.5, 35, 50),
     source: bytes = b"enriched:13",
-    **more: bytes,
+    **extra_fields: bytes,
 ) -> tuple[str, Row]:
     """A receipt; `times`: of fetch, sending and answer."""
     attributes: dict[str, Any] = {TRACEPARENT: parent} if parent else {}
     values: dict[str, Any] = {
-        "in": at(times[0]),
-        "sent": at(times[1]),
-        "answered": at(times[2]),
+        "in": time_at(times[0]),
+        "sent": time_at(times[1]),
+        "answered": time_at(times[2]),
         "status": b"200",
         "pass": b"0",
     }
@@ -103,33 +103,44 @@ def receipt(
         seq,
         int(times[2]) + 2,
         **attributes,
-        **values | {"destination": to, "outcome": outcome, "source": source} | more,
+        **values | {"destination": destination, "outcome": outcome, "source": source} | extra_fields,
     )
 
 
 def retried() -> Records:
-    """Refused once, brought back, delivered."""
-    here: dict[str, Any] = {"ce_id": b"a-1", TRACEPARENT: PARENT, "destination": b"crm"}
+    """Records of an event that was refused once, brought back and delivered."""
+    attributes: dict[str, Any] = {"ce_id": b"a-1", TRACEPARENT: PARENT, "destination": b"crm"}
     return [
         *way(),
         (
             "retry-in.5s",
-            row(b"%016x:1" % 7, 51, 4, **here, **{"in": at(33.5), "pass": b"0", "reason": b"status-503"}),
+            row(
+                b"%016x:1" % 7,
+                51,
+                4,
+                **attributes,
+                **{"in": time_at(33.5), "pass": b"0", "reason": b"status-503"},
+            ),
         ),
         receipt(b"retry", status=b"503", reason=b"status-503"),
-        ("retry-out", row(b"%016x:1" % 7, 5060, 6, **here, **{"in": at(60), "pass": b"1", "retry": b"5s:4"})),
+        (
+            "retry-out",
+            row(b"%016x:1" % 7, 5060, 6, **attributes, **{"in": time_at(60), "pass": b"1", "retry": b"5s:4"}),
+        ),
         receipt(b"delivered", times=(5061, 5062, 5070), source=b"retry-out:6", **{"pass": b"1"}),
     ]
 
 
-def following(share: float = 0.0, most_per_s: int = 1000, **more: Any) -> tuple[EventTracer, list[Span]]:
+def tracer_with_spans(
+    share: float = 0.0, most_per_s: int = 1000, **options: Any
+) -> tuple[EventTracer, list[Span]]:
     spans: list[Span] = []
-    more = {"hides_id": lambda _: False} | more
-    return EventTracer(Topics("s"), share, most_per_s, spans.append, **more), spans
+    options = {"hides_id": lambda _: False} | options
+    return EventTracer(Topics("s"), share, most_per_s, spans.append, **options), spans
 
 
-def told(records: Records, share: float = 0.0, **more: Any) -> list[Span]:
-    tracer, spans = following(share, **more)
+def spans_of(records: Records, share: float = 0.0, **options: Any) -> list[Span]:
+    tracer, spans = tracer_with_spans(share, **options)
     for topic, record in records:
         tracer.take(topic, 3, [record])
     return spans
@@ -173,17 +184,17 @@ def dead() -> Iterator[socket.socket]:
 
 
 def test_a_receiver_gets_the_way_of_an_event_hop_by_hop() -> None:
-    before = count("exported")
+    count_before = count("exported")
     with collector() as trace_collector:
         exporter = OtlpExporter(trace_collector.url + "/", "s")
-        tracer, _ = following()
+        tracer, _ = tracer_with_spans()
         tracer._emit = exporter.put
         for topic, record in [*way(), receipt(b"delivered")]:
             tracer.take(topic, 3, [record])
         until(lambda: len(trace_collector.spans) == 9)
         exporter.stop(5)
     assert trace_collector.paths == {"/v1/traces"}
-    assert count("exported") - before == 9
+    assert count("exported") - count_before == 9
     root = next(span for span in trace_collector.spans if span.raw.name == "flights")
     assert {span.raw.trace_id.hex() for span in trace_collector.spans} == {f"{TRACE:032x}"}
     assert root.raw.parent_span_id.hex() == f"{SENDER:016x}"
@@ -191,9 +202,9 @@ def test_a_receiver_gets_the_way_of_an_event_hop_by_hop() -> None:
         root.raw.span_id
     }
     assert len({span.raw.span_id for span in trace_collector.spans}) == 9
-    in_order = sorted(trace_collector.spans, key=lambda span: (span.times_us[0], -span.times_us[1]))
+    ordered_spans = sorted(trace_collector.spans, key=lambda span: (span.times_us[0], -span.times_us[1]))
     assert [
-        (span.service, span.raw.name, *((us - T0) / 1000 for us in span.times_us)) for span in in_order
+        (span.service, span.raw.name, *((us - T0) / 1000 for us in span.times_us)) for span in ordered_spans
     ] == [
         ("hifi", "flights", 0, 50),
         ("hifi-ingest", "ingest", 0, 5),
@@ -205,9 +216,9 @@ def test_a_receiver_gets_the_way_of_an_event_hop_by_hop() -> None:
         ("hifi-egest", "egest", 33.5, 35),
         ("hifi-egest", "expel", 35, 50),
     ]
-    by_name = {span.raw.name: span for span in trace_collector.spans}
+    spans_by_name = {span.raw.name: span for span in trace_collector.spans}
     ids = {"hifi.pipe": "flights", "hifi.seq": "0000000000000007:1", "hifi.ce_id": "a-1"}
-    assert by_name["enrich"].attributes == ids | {
+    assert spans_by_name["enrich"].attributes == ids | {
         "messaging.system": "kafka",
         "messaging.destination.name": "s.normalized",
         "messaging.destination.partition.id": "3",
@@ -216,7 +227,7 @@ def test_a_receiver_gets_the_way_of_an_event_hop_by_hop() -> None:
         "messaging.operation.name": "enrich",
         "messaging.consumer.group.name": "s.enrich",
     }
-    assert by_name["expel"].attributes == {key: ids[key] for key in ids} | {
+    assert spans_by_name["expel"].attributes == {key: ids[key] for key in ids} | {
         "hifi.destination": "crm",
         "hifi.outcome": "delivered",
         "hifi.attempt": 0,
@@ -236,13 +247,14 @@ def test_a_receiver_gets_the_way_of_an_event_hop_by_hop() -> None:
 def test_the_order_in_which_topics_are_read_and_copies_change_nothing() -> None:
     records = retried()
     expected = {
-        (span.name, span.id, span.parent, span.start_us, span.end_us, span.failed) for span in told(records)
+        (span.name, span.id, span.parent, span.start_us, span.end_us, span.failed)
+        for span in spans_of(records)
     }
     assert len(expected) == 14
     for seed in range(50):
-        mixed = records * 2
-        random.Random(seed).shuffle(mixed)
-        spans = told(mixed)
+        shuffled_records = records * 2
+        random.Random(seed).shuffle(shuffled_records)
+        spans = spans_of(shuffled_records)
         actual = [
             (span.name, span.id, span.parent, span.start_us, span.end_us, span.failed) for span in spans
         ]
@@ -252,7 +264,7 @@ def test_the_order_in_which_topics_are_read_and_copies_change_nothing() -> None:
 
 
 def test_a_retry_is_shown_with_its_wait() -> None:
-    spans = told(retried())
+    spans = spans_of(retried())
     expels = [
         (*ms(span), span.failed, span.attributes["hifi.outcome"]) for span in spans if span.name == "expel"
     ]
@@ -272,13 +284,19 @@ def test_a_retry_is_shown_with_its_wait() -> None:
 
 
 def test_the_span_of_an_event_is_sent_when_all_its_deliveries_have_ended() -> None:
-    half = [*way(to=b"crm,erp"), receipt(b"delivered")]
-    assert "flights" not in sections(told(half))
-    dead = (
+    first_records = [*way(destinations=b"crm,erp"), receipt(b"delivered")]
+    assert "flights" not in sections(spans_of(first_records))
+    dead_letter = (
         "dead-letter",
         row(b"%016x:1" % 7, 70, service=b"egest", destination=b"erp", attempt=b"1", **at_in(34)),
     )
-    spans = told([*half, receipt(b"dead-letter", to=b"erp", times=(34, 36, 60), reason=b"status-410"), dead])
+    spans = spans_of(
+        [
+            *first_records,
+            receipt(b"dead-letter", destination=b"erp", times=(34, 36, 60), reason=b"status-410"),
+            dead_letter,
+        ]
+    )
     root = next(span for span in spans if span.name == "flights")
     assert (root.attributes["hifi.outcome"], root.failed, ms(root)) == (
         "dead-letter,delivered",
@@ -290,7 +308,7 @@ def test_the_span_of_an_event_is_sent_when_all_its_deliveries_have_ended() -> No
 
 
 @pytest.mark.parametrize(
-    ("last", "name", "outcome"),
+    ("last_record", "name", "outcome"),
     [
         (
             ("receipts", row(b"%016x:1" % 7, 9, outcome=b"duplicate", **at_in(8))),
@@ -304,8 +322,10 @@ def test_the_span_of_an_event_is_sent_when_all_its_deliveries_have_ended() -> No
         ),
     ],
 )
-def test_an_event_may_end_before_its_destinations(last: tuple[str, Row], name: str, outcome: str) -> None:
-    spans = told([way()[0], last])
+def test_an_event_may_end_before_its_destinations(
+    last_record: tuple[str, Row], name: str, outcome: str
+) -> None:
+    spans = spans_of([way()[0], last_record])
     assert sections(spans) == {
         "ingest": (0, 5), "transit raw": (5, 8), name: (8, 9), "flights": (0, 9)
     }  # fmt: skip
@@ -313,18 +333,18 @@ def test_an_event_may_end_before_its_destinations(last: tuple[str, Row], name: s
 
 
 def test_an_event_that_no_destination_wants_has_a_span_too() -> None:
-    filtered = (
+    filtered_receipt = (
         "receipts",
         row(b"%016x:1" % 7, 34, outcome=b"filtered", source=b"enriched:13", **at_in(33)),
     )
-    spans = told([*way(to=b""), filtered])
+    spans = spans_of([*way(destinations=b""), filtered_receipt])
     assert sections(spans)["egest"] == (33, 34)
     assert next(span for span in spans if span.name == "flights").attributes["hifi.outcome"] == "filtered"
 
 
 def test_an_event_that_never_ends_has_the_outcome_unfinished() -> None:
     now_s = [0.0]
-    tracer, spans = following(clock=lambda: now_s[0])
+    tracer, spans = tracer_with_spans(clock=lambda: now_s[0])
     for topic, record in way():
         tracer.take(topic, 3, [record])
     now_s[0] = event_tracer.KEPT_S
@@ -340,7 +360,7 @@ def test_an_event_that_never_ends_has_the_outcome_unfinished() -> None:
 
 
 def test_another_instance_tells_of_partitions_that_were_handed_over() -> None:
-    tracer, spans = following()
+    tracer, spans = tracer_with_spans()
     for topic, record in way():
         tracer.take(topic, 3, [record])
     tracer.keep({1, 2})
@@ -351,37 +371,42 @@ def test_another_instance_tells_of_partitions_that_were_handed_over() -> None:
 def test_sampling_depends_on_the_trace_alone() -> None:
     chance = random.Random(1)
     seqs = [b"%016x:%d" % (chance.getrandbits(64), number) for number in range(20_000)]
-    chosen = {seq for seq in seqs if sampled(context(seq, b"").trace, 0.01)}
-    assert 150 < len(chosen) < 250
+    sampled_seqs = {seq for seq in seqs if sampled(context(seq, b"").trace, 0.01)}
+    assert 150 < len(sampled_seqs) < 250
     records = [
         record
         for seq in seqs[:1000]
         for record in [*way(seq, parent=b""), receipt(b"delivered", seq=seq, parent=b"")]
     ]
     chance.shuffle(records)
-    spans = told(records, share=0.01)
-    whole = Counter(span.attributes["hifi.seq"].encode() for span in spans)
-    assert whole == dict.fromkeys(chosen & set(seqs[:1000]), 9), "all hops of an event or none"
-    assert {span.trace for span in spans} == {context(seq, b"").trace for seq in whole}
+    spans = spans_of(records, share=0.01)
+    span_counts = Counter(span.attributes["hifi.seq"].encode() for span in spans)
+    assert span_counts == dict.fromkeys(sampled_seqs & set(seqs[:1000]), 9), "all hops of an event or none"
+    assert {span.trace for span in spans} == {context(seq, b"").trace for seq in span_counts}
     assert {span.parent for span in spans if span.name == "flights"} == {0}
     assert not sampled(TRACE, 0)
     assert sampled((1 << 128) - 1, 1)
 
 
 def test_the_senders_flag_samples_and_a_malformed_trace_is_none() -> None:
-    assert len(told([*way(), receipt(b"delivered")])) == 9
-    unflagged = PARENT[:-2] + b"00"
-    assert told([*way(parent=unflagged), receipt(b"delivered", parent=unflagged)]) == []
-    flagged = PARENT[:-2] + b"03"
-    assert {span.trace for span in told(way(parent=flagged))} == {TRACE}
-    for bad in (PARENT.upper(), PARENT[:-3], b"ff" + PARENT[2:], b"00-" + b"0" * 32 + PARENT[35:]):
-        assert told(way(parent=bad)) == [], bad
+    assert len(spans_of([*way(), receipt(b"delivered")])) == 9
+    unflagged_parent = PARENT[:-2] + b"00"
+    assert spans_of([*way(parent=unflagged_parent), receipt(b"delivered", parent=unflagged_parent)]) == []
+    flagged_parent = PARENT[:-2] + b"03"
+    assert {span.trace for span in spans_of(way(parent=flagged_parent))} == {TRACE}
+    for malformed_parent in (
+        PARENT.upper(),
+        PARENT[:-3],
+        b"ff" + PARENT[2:],
+        b"00-" + b"0" * 32 + PARENT[35:],
+    ):
+        assert spans_of(way(parent=malformed_parent)) == [], malformed_parent
 
 
 def test_a_second_begins_a_bounded_number_of_events_and_each_with_all_its_hops() -> None:
     now_s = [100.0]
-    before = metrics.TRACES_CAPPED._value.get()
-    tracer, spans = following(most_per_s=10, clock=lambda: now_s[0])
+    capped_before = metrics.TRACES_CAPPED._value.get()
+    tracer, spans = tracer_with_spans(most_per_s=10, clock=lambda: now_s[0])
     seqs = [b"%016x:%d" % (7, number) for number in range(100)]
     for group in range(3):
         for seq in seqs:
@@ -389,17 +414,17 @@ def test_a_second_begins_a_bounded_number_of_events_and_each_with_all_its_hops()
             tracer.take(topic, 3, [record])
         now_s[0] += 1
     assert Counter(span.attributes["hifi.seq"].encode() for span in spans) == dict.fromkeys(seqs[:10], 5)
-    assert metrics.TRACES_CAPPED._value.get() - before == 90
+    assert metrics.TRACES_CAPPED._value.get() - capped_before == 90
 
 
 def test_an_id_that_the_pipe_masks_is_left_out() -> None:
-    spans = told([*way(), receipt(b"delivered")], hides_id=lambda pipe: pipe == "flights")
+    spans = spans_of([*way(), receipt(b"delivered")], hides_id=lambda pipe: pipe == "flights")
     assert len(spans) == 9
     assert not any("hifi.ce_id" in span.attributes for span in spans)
 
 
 @pytest.mark.parametrize(
-    ("taken", "masked", "hidden"),
+    ("id_field", "masked_field", "is_hidden"),
     [
         (None, "email", False),
         ("id", "email", False),
@@ -408,28 +433,33 @@ def test_an_id_that_the_pipe_masks_is_left_out() -> None:
         ("ab", "a", False),
     ],
 )
-def test_an_id_is_hidden_where_its_field_is_masked(taken: str | None, masked: str, hidden: bool) -> None:
-    declared = Pipe.model_validate(
+def test_an_id_is_hidden_where_its_field_is_masked(
+    id_field: str | None, masked_field: str, is_hidden: bool
+) -> None:
+    declared_pipe = Pipe.model_validate(
         pipe().model_dump(exclude_unset=True)
-        | {"source": {"keys": [{"env": "KEY"}], "id": taken}, "normalize": {"mask": {masked: "drop"}}}
+        | {
+            "source": {"keys": [{"env": "KEY"}], "id": id_field},
+            "normalize": {"mask": {masked_field: "drop"}},
+        }
     )
-    held: dict[str, str] = {}
-    published = {"flights": SimpleNamespace(pipe=declared)}
-    registry = SimpleNamespace(get=published.get, held=held.get)
+    held_reasons: dict[str, str] = {}
+    revisions = {"flights": SimpleNamespace(pipe=declared_pipe)}
+    registry = SimpleNamespace(get=revisions.get, held=held_reasons.get)
     pipes = ObservedPipes(registry, MinuteStore(), 10)  # type: ignore[arg-type]
-    assert pipes.hides_id("flights") is hidden
+    assert pipes.hides_id("flights") is is_hidden
     assert pipes.hides_id("deleted"), "nobody knows what it masked"
-    held["flights"] = "its declaration cannot be read"
+    held_reasons["flights"] = "its declaration cannot be read"
     assert pipes.hides_id("flights")
     assert pipes.masks("flights")
 
 
 @pytest.fixture(params=[logging.WARNING, logging.CRITICAL])
 def _root_level(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = logging.root.level
+    level = logging.root.level
     logging.root.setLevel(request.param)
     yield
-    logging.root.setLevel(before)
+    logging.root.setLevel(level)
 
 
 @pytest.mark.usefixtures("_root_level")
@@ -439,13 +469,13 @@ def test_a_dead_collector_costs_spans_and_one_line(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "1.3")  # enough for one more try
     logger = CapturingLogger()
     monkeypatch.setattr(otlp_exporter, "logger", logger)
-    spans = told([*way(), receipt(b"delivered")])
-    before, port = count("dropped"), dead.getsockname()[1]
+    spans = spans_of([*way(), receipt(b"delivered")])
+    dropped_before, port = count("dropped"), dead.getsockname()[1]
     exporter = OtlpExporter(f"http://127.0.0.1:{port}", "s")
     for number in range(1, 4):
         for span in spans:
             exporter.put(span)
-        until(partial(has_dropped, before + 9 * number))
+        until(partial(has_dropped, dropped_before + 9 * number))
     assert [(call.method_name, *call.args) for call in logger.calls] == [("warning", "spans-dropped")]
     assert "refused" in logger.calls[0].kwargs["cause"]
     assert not caplog.records, "not another line for each"
@@ -459,16 +489,16 @@ def test_a_dead_collector_costs_spans_and_one_line(
 
 
 def test_a_collector_that_does_not_answer_blocks_nothing() -> None:
-    span = told(way())[0]
-    before = count("dropped")
+    span = spans_of(way())[0]
+    dropped_before = count("dropped")
     with collector() as trace_collector:
         trace_collector.answers.clear()
         exporter = OtlpExporter(trace_collector.url, "s")
-        began_s = time.monotonic()
+        start_s = time.monotonic()
         for _ in range(otlp_exporter.QUEUED * 3):
             exporter.put(span)
-        assert time.monotonic() - began_s < 30, "it did not wait for an answer that never comes"
-        assert count("dropped") - before >= otlp_exporter.QUEUED
+        assert time.monotonic() - start_s < 30, "it did not wait for an answer that never comes"
+        assert count("dropped") - dropped_before >= otlp_exporter.QUEUED
         trace_collector.answers.set()
         exporter.stop(5)
 
@@ -500,7 +530,7 @@ async def test_observe_exports_what_it_reads_from_kafka(kafka: str) -> None:
             stream.observing(observe_otlp_endpoint=trace_collector.url, observe_otlp_share=1.0),
         ):
             await stream.events(1, minute, 20)
-            await traced(stream, minute)
+            await write_traced_event(stream, minute)
 
             def roots() -> list[Any]:
                 return [span for span in trace_collector.spans if span.raw.name == "flights"]
@@ -508,19 +538,19 @@ async def test_observe_exports_what_it_reads_from_kafka(kafka: str) -> None:
             async with asyncio.timeout(60):
                 while len(roots()) < 21:
                     await asyncio.sleep(0.05)
-        ours = [span for span in trace_collector.spans if span.raw.trace_id.hex() == f"{TRACE:032x}"]
-        assert {span.raw.parent_span_id.hex() for span in ours if span.raw.name == "flights"} == {
+        traced_spans = [span for span in trace_collector.spans if span.raw.trace_id.hex() == f"{TRACE:032x}"]
+        assert {span.raw.parent_span_id.hex() for span in traced_spans if span.raw.name == "flights"} == {
             f"{SENDER:016x}"
         }
-        assert {span.service for span in ours} == {
+        assert {span.service for span in traced_spans} == {
             "hifi",
             *(f"hifi-{service}" for service in ("ingest", "normalize", "enrich", "egest")),
         }
         assert {span.attributes["hifi.outcome"] for span in roots()} == {"delivered"}
 
 
-async def traced(stream: Stream, minute: int) -> None:
+async def write_traced_event(stream: Stream, minute: int) -> None:
     """One event that its sender traces."""
     fields = stream.fields(1, minute) | {TRACEPARENT: PARENT}
-    for topic, more in added(fields[ACCEPTED]).items():
-        await stream.write(topic, 1, [fields | more])
+    for topic, extra_fields in added(fields[ACCEPTED]).items():
+        await stream.write(topic, 1, [fields | extra_fields])

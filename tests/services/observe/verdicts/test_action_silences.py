@@ -1,4 +1,4 @@
-"""Which alarms the steps of the control plane silence, and for how long."""
+"""Alarms that the steps of the control plane silence, and for how long."""
 
 import pytest
 
@@ -27,9 +27,9 @@ def test_it_explains_nothing_else(key):
 
 
 def test_it_explains_them_for_a_minute_after_its_end():
-    done = DEPLOY.ended(ActionState.DONE, 12 * SECOND, "")
-    assert covered(done, ("lag", "flights", ""), 12 + AFTER_S - 1)
-    assert not covered(done, ("lag", "flights", ""), 12 + AFTER_S)
+    ended_step = DEPLOY.ended(ActionState.DONE, 12 * SECOND, "")
+    assert covered(ended_step, ("lag", "flights", ""), 12 + AFTER_S - 1)
+    assert not covered(ended_step, ("lag", "flights", ""), 12 + AFTER_S)
 
 
 def test_a_change_of_a_pipe_explains_nothing():
@@ -42,8 +42,8 @@ def test_the_alarm_is_told_once_the_silence_is_over():
     key = ("no-progress", "", "egest")
     alarms.silences.update(silences([DEPLOY], 0))
     alarms.step({key: "egest committed nothing"}, 0)
-    (quiet,) = alarms.step({key: "egest committed nothing"}, 60 * SECOND)
-    assert quiet.silenced == "deploy: egest-1 to 0.2.0"
+    (silenced_alarm,) = alarms.step({key: "egest committed nothing"}, 60 * SECOND)
+    assert silenced_alarm.silenced == "deploy: egest-1 to 0.2.0"
     (change,) = alarms.step({key: "egest committed nothing"}, 90 * SECOND)
     assert change.silenced is None
 

@@ -23,11 +23,15 @@ def test_a_scope_without_reasons_is_stable_from_the_start():
 def test_it_is_stable_again_only_after_it_has_settled():
     tracker = VerdictTracker(60)
     assert stream(tracker, LATE, 0).reasons == ("lag: p95 is 3.00 s",)
-    settling = stream(tracker, CALM, 59)
-    assert (settling.condition, settling.since_us) == (Condition.UNSTABLE, 0)
-    assert settling.reasons == ("lag: p95 is 3.00 s (59 s ago)",)
-    settled = stream(tracker, CALM, 60)
-    assert (settled.condition, settled.since_us, settled.reasons) == (Condition.STABLE, 60 * SECOND, ())
+    settling_verdict = stream(tracker, CALM, 59)
+    assert (settling_verdict.condition, settling_verdict.since_us) == (Condition.UNSTABLE, 0)
+    assert settling_verdict.reasons == ("lag: p95 is 3.00 s (59 s ago)",)
+    settled_verdict = stream(tracker, CALM, 60)
+    assert (settled_verdict.condition, settled_verdict.since_us, settled_verdict.reasons) == (
+        Condition.STABLE,
+        60 * SECOND,
+        (),
+    )
 
 
 def test_what_is_unknown_does_not_count_as_settled():

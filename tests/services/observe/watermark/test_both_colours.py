@@ -28,8 +28,8 @@ def test_a_colour_that_does_not_answer_or_states_nothing_makes_it_unknown() -> N
 
 
 def test_a_colour_without_a_time_makes_the_time_unknown() -> None:
-    blind = stated(part())
-    (watermark,) = merge_watermarks({"blue": [BLUE], "green": [blind]}, NOW_US)
+    unobserved = stated(part())
+    (watermark,) = merge_watermarks({"blue": [BLUE], "green": [unobserved]}, NOW_US)
     assert (watermark["settled_until"], watermark["verdict"]) == (None, "unknown")
     assert watermark["because"] == ["green: not observed: partition 1"]
 
@@ -37,17 +37,17 @@ def test_a_colour_without_a_time_makes_the_time_unknown() -> None:
 def test_a_colour_that_was_woken_does_not_take_it_back_to_before_it_slept() -> None:
     """Its time is unknown until it has come as far: what it has accepted since it was woken may be open."""
     asleep_us, woken_us = NOW_US - 600 * S, NOW_US - 60 * S
-    before = merge_watermarks({"blue": [BLUE]}, NOW_US)[0]
-    woken: Watermark = {
+    merged_before = merge_watermarks({"blue": [BLUE]}, NOW_US)[0]
+    woken_green: Watermark = {
         **stated(part(), published=Times(asleep_us, asleep_us, False, asleep_us, asleep_us)),
         "chain": chain(asleep_us),
     }
     blue: Watermark = {**BLUE, "chain": chain(NOW_US - S)}
-    assert woken["settled_until"] == iso(asleep_us), "what it stated before"
+    assert woken_green["settled_until"] == iso(asleep_us), "what it stated before"
     (watermark,) = merge_watermarks(
-        {"blue": [blue], "green": [woken]}, NOW_US, {"blue": 0, "green": woken_us}
+        {"blue": [blue], "green": [woken_green]}, NOW_US, {"blue": 0, "green": woken_us}
     )
-    assert before["settled_until"] == iso(NOW_US - S)
+    assert merged_before["settled_until"] == iso(NOW_US - S)
     assert (watermark["settled_until"], watermark["first_pass_until"]) == (None, None)
     assert (watermark["event_until"], watermark["event_as_of"]) == (None, None)
     assert watermark["chain"]["settled_until"] is None  # type: ignore[index] # both have one

@@ -50,10 +50,10 @@ class Line:
         self.first, self.second = Stage(), Stage()
         self.topic: list[list[int | None]] = [[] for _ in range(PARTITIONS)]
         """Partition to its records; None is a marker of a transaction."""
-        self.read = [0] * PARTITIONS
+        self.read_offsets = [0] * PARTITIONS
         self.chain = Chain(LEGS, ["flights/legs"])
         self.published_us = 0
-        self.stated = (0, 0)
+        self.stated_us = (0, 0)
         """Watermarks of both pipes as they were stated last."""
 
     def accept(self) -> None:
@@ -70,11 +70,11 @@ class Line:
     def collect(self) -> None:
         """Read a part of a partition; its offset may be committed later."""
         partition = self.chance.randrange(PARTITIONS)
-        end = self.chance.randint(self.read[partition], len(self.topic[partition]))
-        for event in self.topic[partition][self.read[partition] : end]:
+        end = self.chance.randint(self.read_offsets[partition], len(self.topic[partition]))
+        for event in self.topic[partition][self.read_offsets[partition] : end]:
             if event is not None:
                 self.second.accepted.append((self.now_us, event))
-        self.read[partition] = end
+        self.read_offsets[partition] = end
 
     def settle(self) -> None:
         for _, event in self.second.accepted:
@@ -83,35 +83,40 @@ class Line:
 
     def state(self) -> None:
         """State the watermarks of both pipes."""
-        self.stated = self.first.settled_us(self.now_us), self.second.settled_us(self.now_us)
+        self.stated_us = self.first.settled_us(self.now_us), self.second.settled_us(self.now_us)
 
-    def look(self, between: Any) -> None:
+    def look(self, run_between: Any) -> None:
         """Read the topic as observe does, while other things happen."""
-        upstream_us = self.stated[0]
-        between()
-        ends = {partition: len(records) for partition, records in enumerate(self.topic)}
-        between()
-        read = {}
-        for partition, offset in enumerate(self.read):
-            records = self.topic[partition][offset : ends[partition]]
-            read[partition] = ends[partition] if not any(event is not None for event in records) else offset
-        between()
+        upstream_us = self.stated_us[0]
+        run_between()
+        end_offsets = {partition: len(records) for partition, records in enumerate(self.topic)}
+        run_between()
+        read_offsets = {}
+        for partition, offset in enumerate(self.read_offsets):
+            records = self.topic[partition][offset : end_offsets[partition]]
+            read_offsets[partition] = (
+                end_offsets[partition] if not any(event is not None for event in records) else offset
+            )
+        run_between()
         self.now_us += 1
-        self.chain.take(ChainReading(upstream_us, ends, read, self.now_us))
+        self.chain.take(ChainReading(upstream_us, end_offsets, read_offsets, self.now_us))
 
     def judge(self) -> None:
-        settled_us = max(self.published_us, self.chain.settled_us(self.stated[1]))
-        self.chain.drop_before(self.stated[1])
-        assert self.chain.settled_us(self.stated[1]) <= settled_us
+        settled_us = max(self.published_us, self.chain.settled_us(self.stated_us[1]))
+        self.chain.drop_before(self.stated_us[1])
+        assert self.chain.settled_us(self.stated_us[1]) <= settled_us
         self.published_us = settled_us
-        in_topic = {event for records in self.topic for event in records if event is not None}
-        wrong = [
+        topic_events = {event for records in self.topic for event in records if event is not None}
+        unsettled = [
             event
             for at_us, event in self.first.accepted
             if at_us < settled_us
-            and (event not in self.first.settled or (event in in_topic and event not in self.second.settled))
+            and (
+                event not in self.first.settled
+                or (event in topic_events and event not in self.second.settled)
+            )
         ]
-        assert not wrong, (settled_us, wrong)
+        assert not unsettled, (settled_us, unsettled)
 
     def step(self) -> None:
         self.now_us += self.chance.choice((0, 1, 50))
@@ -141,8 +146,10 @@ def test_it_comes_up_to_the_time_that_the_first_pipe_had_when_all_is_settled(see
         del event
         line.deliver()
     line.first.settled.update(event for _, event in line.first.accepted)
-    line.read = [len(records) for records in line.topic]
-    line.second.accepted = [(line.now_us, e) for records in line.topic for e in records if e is not None]
+    line.read_offsets = [len(records) for records in line.topic]
+    line.second.accepted = [
+        (line.now_us, event) for records in line.topic for event in records if event is not None
+    ]
     line.second.settled = {event for _, event in line.second.accepted}
     line.now_us += 1
     line.state()
@@ -202,22 +209,24 @@ def chains_of_three(behind_s: int = 1) -> tuple[WatermarkStore, ChainStatements]
     return store, chains
 
 
-def pass_on(store: WatermarkStore, chains: ChainStatements, pipe: str, destination: str, read: int) -> Any:
+def pass_on(
+    store: WatermarkStore, chains: ChainStatements, pipe: str, destination: str, read_offset: int
+) -> Any:
     """Look at the topic before a pipe, and state its chain."""
     _, upstream_us = chains.upstream(pipe)
-    chains.chain(pipe).take(ChainReading(upstream_us, {0: 5}, {0: read}, NOW_US - 3 * S))
-    stated_now = statement(pipe, destination)
-    stated_now["chain"] = chains.state(stated_now, NOW_US)
-    store.take(stated_now)
-    return stated_now["chain"]
+    chains.chain(pipe).take(ChainReading(upstream_us, {0: 5}, {0: read_offset}, NOW_US - 3 * S))
+    new_statement = statement(pipe, destination)
+    new_statement["chain"] = chains.state(new_statement, NOW_US)
+    store.take(new_statement)
+    return new_statement["chain"]
 
 
 def test_a_chain_of_three_pipes_has_the_time_of_the_first_once_it_passed_all() -> None:
     store, chains = chains_of_three(behind_s=60)
-    carriers = pass_on(store, chains, "carriers", "delays", read=5)
+    carriers = pass_on(store, chains, "carriers", "delays", read_offset=5)
     assert carriers["settled_until"] == iso(NOW_US - 60 * S)
     assert carriers["held_by"] == "flights to legs"
-    alerts = pass_on(store, chains, "alerts", "desk", read=5)
+    alerts = pass_on(store, chains, "alerts", "desk", read_offset=5)
     assert alerts == {
         "settled_until": iso(NOW_US - 60 * S),
         "via": ["carriers/delays", "flights/legs"],
@@ -230,9 +239,9 @@ def test_a_chain_of_three_pipes_has_the_time_of_the_first_once_it_passed_all() -
 
 def test_a_topic_that_collect_has_not_read_holds_the_chain() -> None:
     store, chains = chains_of_three()
-    chain = pass_on(store, chains, "carriers", "delays", read=4)
+    chain = pass_on(store, chains, "carriers", "delays", read_offset=4)
     assert (chain["settled_until"], chain["held_by"]) == (None, "topic legs")
-    assert pass_on(store, chains, "carriers", "delays", read=5)["settled_until"] == iso(NOW_US - S)
+    assert pass_on(store, chains, "carriers", "delays", read_offset=5)["settled_until"] == iso(NOW_US - S)
 
 
 def test_what_cannot_be_stated_says_why_and_what_was_stated_stands() -> None:
@@ -241,7 +250,7 @@ def test_what_cannot_be_stated_says_why_and_what_was_stated_stands() -> None:
     chain = chains.state(statement("carriers", "delays"), NOW_US)
     assert chain is not None
     assert chain["because"] == ["topic legs: its offsets have not been read yet"]
-    pass_on(store, chains, "carriers", "delays", read=5)
+    pass_on(store, chains, "carriers", "delays", read_offset=5)
     chains.chain("carriers").forget("it does not exist")
     chain = chains.state(statement("carriers", "delays"), NOW_US)
     assert chain is not None
@@ -257,7 +266,7 @@ def test_what_cannot_be_stated_says_why_and_what_was_stated_stands() -> None:
 
 def test_after_a_clock_was_set_back_nothing_of_before_is_stated() -> None:
     store, chains = chains_of_three()
-    assert pass_on(store, chains, "carriers", "delays", read=5)["settled_until"]
+    assert pass_on(store, chains, "carriers", "delays", read_offset=5)["settled_until"]
     store.take_part(0, part())
     store.take_part(0, part(set_back=1))
     chain = chains.state(statement("carriers", "delays"), NOW_US)
@@ -267,22 +276,25 @@ def test_after_a_clock_was_set_back_nothing_of_before_is_stated() -> None:
 
 def test_records_that_were_deleted_unread_hold_the_chain_for_a_week_also_after_a_restart() -> None:
     store, chains = chains_of_three(behind_s=60)
-    before = pass_on(store, chains, "carriers", "delays", read=5)
+    first_chain = pass_on(store, chains, "carriers", "delays", read_offset=5)
     chain = chains.chain("carriers")
     assert not chain.note_offsets({0: 3}, {0: 5}, NOW_US)
     assert not chain.note_offsets({0: 5, 1: 9}, {0: 9, 1: 9}, NOW_US), "they were read before"
     assert chain.note_offsets({0: 12, 1: 9}, {0: 15, 1: 9}, NOW_US), "9 to 11 may not have been read"
     assert not chain.note_offsets({0: 12, 1: 9}, {0: 15, 1: 9}, NOW_US + S)
     store.take(statement("flights", "legs"))
-    held = pass_on(store, chains, "carriers", "delays", read=5)
-    assert held["settled_until"] == before["settled_until"]
-    assert held["deleted_at"] == iso(NOW_US)
-    assert held["because"] == ["topic legs: records were deleted, which collect may not have read"]
-    again = ChainStatements(store)
-    again.declare(chains.links)
-    assert pass_on(store, again, "carriers", "delays", read=5)["settled_until"] == before["settled_until"]
-    fresh = statement("carriers", "delays")
-    after_week = again.state(fresh, NOW_US + 8 * 24 * 3600 * S)
+    held_chain = pass_on(store, chains, "carriers", "delays", read_offset=5)
+    assert held_chain["settled_until"] == first_chain["settled_until"]
+    assert held_chain["deleted_at"] == iso(NOW_US)
+    assert held_chain["because"] == ["topic legs: records were deleted, which collect may not have read"]
+    restarted_chains = ChainStatements(store)
+    restarted_chains.declare(chains.links)
+    assert (
+        pass_on(store, restarted_chains, "carriers", "delays", read_offset=5)["settled_until"]
+        == first_chain["settled_until"]
+    )
+    new_statement = statement("carriers", "delays")
+    after_week = restarted_chains.state(new_statement, NOW_US + 8 * 24 * 3600 * S)
     assert after_week is not None
     assert (after_week["settled_until"], after_week["because"]) == (iso(NOW_US - S), [])
 
@@ -301,7 +313,7 @@ def test_in_a_circle_nothing_is_stated() -> None:
     store = WatermarkStore("this")
     chains = ChainStatements(store)
     chains.declare(links_of({("a", "b"): LEGS}, {"a": LEGS}))
-    chain = pass_on(store, chains, "a", "b", read=5)
+    chain = pass_on(store, chains, "a", "b", read_offset=5)
     assert (chain["settled_until"], chain["because"]) == (None, ["the pipes form a circle: a, a"])
 
 

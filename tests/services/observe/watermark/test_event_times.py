@@ -35,7 +35,7 @@ class Instance:
         self.store = WatermarkStore(name)
 
     def take(self, number: int) -> None:
-        """Read what others wrote, in its order."""
+        """Read the records of other instances, in their order."""
         for kind, key, value in self.inbox[:number]:
             if kind == "part":
                 self.store.take_part(key, orjson.loads(value))
@@ -86,22 +86,22 @@ class Observes:
         return ClockReading(self.now_ms * 1000, (self.now_ms + instance.skew_ms) * 1000)
 
     def confirm(self, instance: Instance) -> None:
-        written = self.reading(instance)
+        clock_reading = self.reading(instance)
         self.wait(self.chance.choice((0, 1, 20)))
-        instance.store.clock.confirm(written, self.now_ms, self.reading(instance).monotonic_us)
+        instance.store.clock.confirm(clock_reading, self.now_ms, self.reading(instance).monotonic_us)
 
     def accept(self, partition: int, count: int) -> None:
         mesh = self.meshes[partition]
-        first = len(mesh.logs["raw"])
+        first_offset = len(mesh.logs["raw"])
         mesh.accept(count)
-        for row in mesh.logs["raw"][first:]:
+        for row in mesh.logs["raw"][first_offset:]:
             headers = fields(row.headers)
             event, pipe = id_of(headers), headers[PIPE].decode()
             time_us = min(parse_us(headers[TIME]), int(headers[ACCEPTED]))
             self.times_us[event] = time_us
             if time_us < max(self.latest.get((pipe, name), (0, 0))[0] for name in DESTINATIONS):
                 self.arrived_late.add(event)
-        self.truths[partition].acknowledge(first)
+        self.truths[partition].acknowledge(first_offset)
 
     def ask_end(self, partition: int) -> None:
         instance, ledger = self.instances[self.owner[partition]], self.ledger(partition)
@@ -116,14 +116,14 @@ class Observes:
         ledger.take(topic, log[ledger.positions[topic] : ledger.positions[topic] + limit])
 
     def round(self, instance: Instance) -> None:
-        """What `WatermarkPublication` does at its interval."""
-        store, now = instance.store, self.reading(instance)
+        """Do the work of `WatermarkPublication` at its interval."""
+        store, clock_reading = instance.store, self.reading(instance)
         instance_parts = {}
         for partition, ledger in instance.ledgers.items():
             self.note_late(ledger)
-            failures = RecentFailures().sample(ledger.live, now.wall_us)
+            failures = RecentFailures().sample(ledger.live, clock_reading.wall_us)
             part = part_of(
-                ledger.open_events, lambda _: DESTINATIONS, failures, store.clock, now, store.writer
+                ledger.open_events, lambda _: DESTINATIONS, failures, store.clock, clock_reading, store.writer
             )
             instance_parts[partition] = part
             store.take_part(partition, part)
@@ -154,13 +154,13 @@ class Observes:
         for partition, mesh in enumerate(self.meshes):
             ledger = self.ledger(partition)
             self.note_late(ledger)
-            read = {id_of(fields(row.headers)) for row in mesh.logs["raw"][: ledger.positions["raw"]]}
-            assert not (self.arrived_late & read) - self.late
+            read_ids = {id_of(fields(row.headers)) for row in mesh.logs["raw"][: ledger.positions["raw"]]}
+            assert not (self.arrived_late & read_ids) - self.late
 
     def send(self, instance: Instance, kind: str, key: Any, value: Any) -> None:
-        for other in self.instances:
-            if other is not instance:
-                other.inbox.append((kind, key, orjson.dumps(value)))
+        for receiver in self.instances:
+            if receiver is not instance:
+                receiver.inbox.append((kind, key, orjson.dumps(value)))
 
     def judge(self, statement: Watermark) -> None:
         """Hold a statement against the truth."""
@@ -169,16 +169,18 @@ class Observes:
         if not until_us:
             assert statement["event_because"]
             return
-        before = self.latest.get(key, (0, 0))
+        published_times = self.latest.get(key, (0, 0))
         if not self.clocks and self.owner == [0, 1]:
-            assert (until_us, as_of_us) >= before
-            assert until_us >= before[0]
-        self.advanced += until_us > before[0]
+            assert (until_us, as_of_us) >= published_times
+            assert until_us >= published_times[0]
+        self.advanced += until_us > published_times[0]
         self.latest[key] = until_us, as_of_us
         for truth in self.truths:
-            left = truth.without_outcome(pipe, name, as_of_us, first_pass=False)
-            wrong = [event for event in left if self.times_us[event] < until_us and event not in self.late]
-            assert not wrong, (key, statement["event_until"], wrong[:3])
+            open_ids = truth.without_outcome(pipe, name, as_of_us, first_pass=False)
+            unsettled = [
+                event for event in open_ids if self.times_us[event] < until_us and event not in self.late
+            ]
+            assert not unsettled, (key, statement["event_until"], unsettled[:3])
 
 
 def run(  # noqa: C901, PLR0912 - one case for each thing that may happen
@@ -242,11 +244,11 @@ def test_it_comes_up_to_the_newest_event_once_all_have_their_outcome(seed: int) 
     observes = run(seed, steps=600, moves=seed % 2 == 0, clocks=False, drop=0.0)
     assert observes.advanced > 5, "it stood still, so nothing was tested"
     assert observes.late, "no event was late, so nothing was tested"
-    newest: defaultdict[str, int] = defaultdict(int)
+    newest_us: defaultdict[str, int] = defaultdict(int)
     for truth, mesh in zip(observes.truths, observes.meshes, strict=True):
         mesh.drain()
         for _, pipe, event in truth.acknowledged:
-            newest[pipe] = max(newest[pipe], observes.times_us[event])
+            newest_us[pipe] = max(newest_us[pipe], observes.times_us[event])
     for _ in range(3):
         for partition in range(2):
             observes.wait(1)
@@ -265,10 +267,10 @@ def test_it_comes_up_to_the_newest_event_once_all_have_their_outcome(seed: int) 
             instance.take(1000)
             observes.round(instance)
     assert {key: until_us for key, (until_us, _) in observes.latest.items()} == {
-        (pipe, name): newest[pipe] for pipe, name in KEYS
+        (pipe, name): newest_us[pipe] for pipe, name in KEYS
     }
 
 
 def test_every_event_that_arrives_late_is_named() -> None:
-    runs = [run(seed, steps=300, moves=False, clocks=False, drop=0.0, crash=0.2) for seed in range(20)]
-    assert sum(len(observes.arrived_late) for observes in runs) > 200
+    simulations = [run(seed, steps=300, moves=False, clocks=False, drop=0.0, crash=0.2) for seed in range(20)]
+    assert sum(len(observes.arrived_late) for observes in simulations) > 200

@@ -64,16 +64,16 @@ def test_a_small_step_back_is_told_too() -> None:
         max_size=80,
     )
 )
-def test_it_is_never_ahead_of_kafka(moments: list[tuple[int, int, bool]]) -> None:
+def test_it_is_never_ahead_of_kafka(steps: list[tuple[int, int, bool]]) -> None:
     clock, true_us, skew_us = TrustedClock(), START_US, 0
-    for passed_us, step_us, confirms in moments:
+    for passed_us, step_us, is_confirmed in steps:
         true_us += passed_us
         skew_us = step_us or skew_us
-        if confirms:
-            written = ClockReading(true_us - START_US, true_us + skew_us)
+        if is_confirmed:
+            reading = ClockReading(true_us - START_US, true_us + skew_us)
             append_us = true_us + passed_us // 100
             true_us = append_us + passed_us // 10
-            clock.confirm(written, append_us // 1000, true_us - START_US)
+            clock.confirm(reading, append_us // 1000, true_us - START_US)
         time_us = clock.time_us(ClockReading(true_us - START_US, true_us + skew_us))
         assert time_us is None or time_us <= true_us
 
@@ -91,19 +91,17 @@ def test_answers_of_a_broker_that_stood_still_do_not_count() -> None:
     st.lists(st.tuples(st.integers(0, 3 * S), st.integers(0, S), st.sampled_from((0, -9 * S))), min_size=1),
     st.sampled_from((0, 30_000, -9 * S)),
 )
-def test_no_other_clock_has_reached_its_latest_time(
-    moments: list[tuple[int, int, int]], skew_us: int
-) -> None:
-    clock, other, true_us = TrustedClock(), TrustedClock(), START_US
+def test_no_other_clock_has_reached_its_latest_time(steps: list[tuple[int, int, int]], skew_us: int) -> None:
+    clock, other_clock, true_us = TrustedClock(), TrustedClock(), START_US
     assert clock.latest_us(ClockReading(0, true_us)) is None
-    for passed_us, delay_us, own_skew_us in moments:
-        written = ClockReading(true_us - START_US, true_us + own_skew_us)
-        clock.confirm(written, (true_us + delay_us) // 1000, true_us + delay_us - START_US)
-        theirs = ClockReading(true_us, true_us + skew_us)
-        other.confirm(theirs, (true_us + delay_us) // 1000, true_us + delay_us)
+    for passed_us, delay_us, own_skew_us in steps:
+        reading = ClockReading(true_us - START_US, true_us + own_skew_us)
+        clock.confirm(reading, (true_us + delay_us) // 1000, true_us + delay_us - START_US)
+        other_reading = ClockReading(true_us, true_us + skew_us)
+        other_clock.confirm(other_reading, (true_us + delay_us) // 1000, true_us + delay_us)
         true_us += delay_us + passed_us
         latest_us = clock.latest_us(ClockReading(true_us - START_US, true_us + own_skew_us))
-        theirs_us = other.time_us(ClockReading(true_us, true_us + skew_us))
+        other_us = other_clock.time_us(ClockReading(true_us, true_us + skew_us))
         assert latest_us is not None
-        assert theirs_us is not None
-        assert latest_us > max(theirs_us, true_us)
+        assert other_us is not None
+        assert latest_us > max(other_us, true_us)

@@ -49,8 +49,8 @@ async def test_every_page_agrees_with_the_api_and_has_no_accessibility_violation
     kafka: str, page: Page
 ) -> None:
     async with new_stream(kafka, pipe("flights", 1), pipe("orders", 1)) as stream:
-        now = now_us() // 60_000_000
-        minutes = list(range(now - 8, now - 1))
+        current_minute = now_us() // 60_000_000
+        minutes = list(range(current_minute - 8, current_minute - 1))
         for minute in minutes:
             await stream.events(0, minute, 40, lose={"normalized": [3, 5]} if minute == minutes[5] else None)
         dead_letters = [stream.fields(0, minutes[3]) for _ in range(3)]
@@ -100,13 +100,13 @@ async def test_both_distributions_of_a_watched_field_are_drawn_as_the_api_has_th
         {"field": "home", "values": 2},
     ]
     enrich = {"fields": {"score": "double", "home": "string"}}
-    watched = pipe("flights", enrich=enrich, watch=watch)
-    async with new_stream(kafka, watched) as stream:
-        last = now_us() // 60_000_000 - 2
+    watched_pipe = pipe("flights", enrich=enrich, watch=watch)
+    async with new_stream(kafka, watched_pipe) as stream:
+        last_minute = now_us() // 60_000_000 - 2
         scores = {"before": "0001112!!!", "now": "0122222222"}
-        for minute in range(last - 17, last + 1):
-            drawn = scores["now" if minute > last - 9 else "before"]
-            texts = [f"{watch_id(watched.watch)}:{score},JFK%3B" for score in drawn * 12]
+        for minute in range(last_minute - 17, last_minute + 1):
+            digits = scores["now" if minute > last_minute - 9 else "before"]
+            texts = [f"{watch_id(watched_pipe.watch)}:{score},JFK%3B" for score in digits * 12]
             await stream.events(0, minute, 120, watch=[text.encode() for text in texts])
         await stream.commit(0)
         path = "/pipes/flights"
@@ -132,13 +132,13 @@ async def shows_shares(page: Page, url: str, path: str) -> bool:
             [row["label"], *(f"{100 * row[name]:.1f} %" for name in ("window_share", "reference_share"))]
             for row in field["buckets"]
         ]
-        shown = [
+        shown_rows = [
             [await row.locator("th").inner_text(), *await row.locator("td.num").all_inner_texts()]
             for row in await rows.all()
         ]
         bars = await rows.locator("rect").evaluate_all("bars => bars.map((bar) => bar.width.baseVal.value)")
         shares = [100 * row[name] for row in field["buckets"] for name in ("window_share", "reference_share")]
-        if shown != expected or bars != pytest.approx(shares, abs=0.01):
+        if shown_rows != expected or bars != pytest.approx(shares, abs=0.01):
             return False
     return True
 
@@ -158,8 +158,8 @@ async def check_page(page: Page, url: str, name: str, theme: str, width: int) ->
             assert await region.evaluate("element => element.scrollWidth <= element.clientWidth"), (
                 f"a table of {name} is cut"
             )
-    checked = await Axe().run(page)
-    assert checked.violations_count == 0, f"{name}, {theme}, {width}: {checked.generate_report()}"
+    axe_report = await Axe().run(page)
+    assert axe_report.violations_count == 0, f"{name}, {theme}, {width}: {axe_report.generate_report()}"
     assert await page.evaluate("document.documentElement.scrollWidth") <= width, (
         f"{name} is wider than {width}"
     )
@@ -167,13 +167,13 @@ async def check_page(page: Page, url: str, name: str, theme: str, width: int) ->
         await page.screenshot(path=Path(SHOTS) / f"{name}-{theme}-{width}.png", full_page=True)
 
 
-async def check_figures(page: Page, url: str, lossy: int) -> None:
+async def check_figures(page: Page, url: str, lossy_minute: int) -> None:
     await page.set_viewport_size({"width": 1280, "height": 900})
-    await page.goto(f"{url}/pipes/flights/minutes/{lossy}")
-    shown = await page.locator("#lost tbody th").all_inner_texts()
-    expected = await get_json(url, f"/api/v1/pipes/flights/minutes/{lossy}/lost")
-    assert shown == [lost_event["ce_id"] for lost_event in expected["lost"]]
-    assert len(shown) == 2
+    await page.goto(f"{url}/pipes/flights/minutes/{lossy_minute}")
+    shown_ids = await page.locator("#lost tbody th").all_inner_texts()
+    expected = await get_json(url, f"/api/v1/pipes/flights/minutes/{lossy_minute}/lost")
+    assert shown_ids == [lost_event["ce_id"] for lost_event in expected["lost"]]
+    assert len(shown_ids) == 2
     await page.goto(url + "/")
     (row,) = [row for row in (await get_json(url, "/api/v1/pipes"))["pipes"] if row["pipe"] == "flights"]
     cells = page.locator('tr[data-pipe="flights"]')
@@ -196,12 +196,12 @@ async def check_breaker_and_runbook(page: Page, url: str, stream: Stream) -> Non
     fields |= {DESTINATION: b"crm", OUTCOME: b"retry", REASON: b"timeout"}
     await stream.write("receipts", 0, [fields | {BREAKER: b"open:egest-1"}])
     await expect(cell).to_contain_text("open since 20")
-    updated = await cell.inner_text()
-    assert updated.endswith(", answer timeout")
+    updated_text = await cell.inner_text()
+    assert updated_text.endswith(", answer timeout")
     await page.reload()
-    await expect(cell).to_have_text(updated)
-    checked = await Axe().run(page)
-    assert checked.violations_count == 0, checked.generate_report()
+    await expect(cell).to_have_text(updated_text)
+    axe_report = await Axe().run(page)
+    assert axe_report.violations_count == 0, axe_report.generate_report()
     await page.goto(url + "/alarms")
     await page.get_by_role("link", name="What to do about loss").first.click()
     await expect(page).to_have_url(url + "/runbooks#loss")
@@ -254,13 +254,13 @@ async def test_the_overview_of_50_pipes_loads_about_as_fast_with_a_day_of_minute
                 took_s.append(time.perf_counter() - started_s)
             return min(took_s)
 
-        without_s = await fastest_s()
+        empty_s = await fastest_s()
         value = observer.stream.store.minutes["pipe-0"][minute]
         for name in names:
-            for back in range(1440):
-                observer.stream.store.minutes[name][minute - back] = value
-                observer.stream.store.states[name][minute - back] = "up"
-        assert await fastest_s() < 4 * without_s
+            for minutes_ago in range(1440):
+                observer.stream.store.minutes[name][minute - minutes_ago] = value
+                observer.stream.store.states[name][minute - minutes_ago] = "up"
+        assert await fastest_s() < 4 * empty_s
 
 
 async def test_events_are_shown_within_seconds_before_any_minute_has_closed(kafka: str, page: Page) -> None:
@@ -321,16 +321,16 @@ async def test_the_progress_of_a_source_is_shown_with_units_and_updated(kafka: s
         for theme, width in (("light", 1280), ("dark", 400)):
             await tell()
             await check_page(page, f"{url}/pipes/flights", "pipe-backfill", theme, width)
-        shown = page.locator("#source")
+        source_section = page.locator("#source")
         await tell()  # a report holds for some time only
-        await expect(shown.locator('[data-is="remaining"]')).to_have_text("8,500,000 events")
-        await expect(shown.locator('[data-is="end"]')).to_have_text("in 73 min")
+        await expect(source_section.locator('[data-is="remaining"]')).to_have_text("8,500,000 events")
+        await expect(source_section.locator('[data-is="end"]')).to_have_text("in 73 min")
         await expect(page.locator("#minutes thead")).to_contain_text("Backfill")
         await expect(page.locator("#minutes tbody tr").last).to_contain_text("3")
         await tell(remaining=0, late="enrich", backfill=True)
-        await expect(shown.locator('[data-is="end"]')).to_have_text("in 0 s, held back by enrich")
+        await expect(source_section.locator('[data-is="end"]')).to_have_text("in 0 s, held back by enrich")
         await tell(remaining=0, backfill=False)
-        await expect(shown.locator('[data-is="state"]')).to_have_text("live")
+        await expect(source_section.locator('[data-is="state"]')).to_have_text("live")
         await page.goto("about:blank")  # the page must not ask a server that has ended
 
 
@@ -349,8 +349,8 @@ async def test_times_are_in_the_viewers_zone_with_utc_as_the_tooltip(kafka: str)
         page = await (await chromium.new_context(timezone_id="Asia/Tokyo")).new_page()
         await sign_in(page, url, "viewer")
         await page.goto(url + "/pipes/flights")
-        shown = page.locator(f'#minutes a[href$="/{minute}"] time')
+        time_cell = page.locator(f'#minutes a[href$="/{minute}"] time')
         utc = time.strftime("%Y-%m-%d %H:%M", time.gmtime(minute * 60))
         tokyo = time.strftime("%Y-%m-%d %H:%M", time.gmtime(minute * 60 + 9 * 3600))
-        await expect(shown).to_have_text(tokyo)
-        await expect(shown).to_have_attribute("title", f"{utc} UTC")
+        await expect(time_cell).to_have_text(tokyo)
+        await expect(time_cell).to_have_attribute("title", f"{utc} UTC")

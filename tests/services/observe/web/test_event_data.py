@@ -36,14 +36,16 @@ def readers(
 
 
 @pytest.mark.parametrize(
-    ("role", "shown"),
+    ("role", "is_shown"),
     [(Role.VIEWER, False), (Role.DATA_VIEWER, True), (Role.OPERATOR, True), (Role.ADMIN, True)],
 )
-async def test_data_needs_a_role_and_leaves_an_entry_that_names_the_reader(role: Role, shown: bool) -> None:
+async def test_data_needs_a_role_and_leaves_an_entry_that_names_the_reader(
+    role: Role, is_shown: bool
+) -> None:
     entries: list[AuditEntry] = []
     (letter,) = await readers(entries).shown(principal("ann", role), "flights", [LETTER])
-    assert (letter["data"], letter["withheld"]) == (("secret", False) if shown else ("", True))
-    if not shown:
+    assert (letter["data"], letter["withheld"]) == (("secret", False) if is_shown else ("", True))
+    if not is_shown:
         assert entries == []
         return
     (entry,) = entries
@@ -59,13 +61,13 @@ async def test_a_list_without_data_leaves_no_entry() -> None:
 
 
 async def test_nothing_is_shown_if_the_audit_cannot_be_written() -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(Problem) as error:
         await readers([], error=OSError("away")).shown(principal("ann", Role.ADMIN), "flights", [LETTER])
-    assert refused.value.status == 503
+    assert error.value.status == 503
 
 
 async def test_nothing_is_shown_if_a_revocation_could_be_missing() -> None:
     entries: list[AuditEntry] = []
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(Problem) as error:
         await readers(entries, fresh=False).shown(principal("ann", Role.ADMIN), "flights", [LETTER])
-    assert (refused.value.status, entries) == (503, [])
+    assert (error.value.status, entries) == (503, [])

@@ -34,11 +34,11 @@ async def test_without_kafka_a_replay_fails_in_time_and_does_not_block_the_next(
 async def test_a_concurrent_replay_gets_409_and_one_over_the_time_limit_gets_503(
     kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reading = asyncio.Event()
+    read_started = asyncio.Event()
     letter: Any = None
 
     async def endless(*_: Any) -> AsyncIterator[DeadLetter]:
-        reading.set()
+        read_started.set()
         await asyncio.Event().wait()
         yield letter
 
@@ -55,8 +55,8 @@ async def test_a_concurrent_replay_gets_409_and_one_over_the_time_limit_gets_503
             async with session.post(url + path, json={}) as response:
                 return response.status
 
-        first = asyncio.create_task(post_replay())
-        await asyncio.wait_for(reading.wait(), 30)
+        first_replay = asyncio.create_task(post_replay())
+        await asyncio.wait_for(read_started.wait(), 30)
         assert await post_replay() == 409
-        assert await first == 503
+        assert await first_replay == 503
         assert await post_replay() == 503

@@ -37,8 +37,8 @@ async def get(url: str, path: str, headers: dict[str, str] = VIEWER) -> tuple[in
 
 
 async def run(*arguments: object) -> tuple[int, str]:
-    done = await asyncio.to_thread(CliRunner().invoke, command_line(), ["report", *map(str, arguments)])
-    return done.exit_code, done.output
+    result = await asyncio.to_thread(CliRunner().invoke, command_line(), ["report", *map(str, arguments)])
+    return result.exit_code, result.output
 
 
 async def test_a_report_has_what_observe_stored_after_a_restart_and_is_signed(
@@ -75,8 +75,8 @@ async def test_a_report_has_what_observe_stored_after_a_restart_and_is_signed(
             options = ["--url", url, "--month", name, "--owner"]
             page, document = tmp_path / "r.html", tmp_path / "r.json"
             assert await run(*options, "team@example.com", "--out", document) == (0, "")
-            by_owner = verify_envelope(document.read_bytes(), "report", public_key)
-            assert [row["pipe"] for row in by_owner["pipes"]] == ["flights"]
+            owner_report = verify_envelope(document.read_bytes(), "report", public_key)
+            assert [row["pipe"] for row in owner_report["pipes"]] == ["flights"]
             assert await run(*options, "hooks.example.com", "--format", "html", "--out", page) == (0, "")
             assert "secret-path" not in page.read_text() + document.read_text()
             for file in (page, document):
@@ -115,9 +115,13 @@ def check_figures(answer: dict[str, Any], minute: int) -> None:
         "minutes": 1,
         "reasons": ["loss"],
     } in flights["down"]
-    [lost] = flights["lost"]
-    assert (lost["minute"], lost["lost_at"], lost["partition"]) == (minute_text(minute), "normalize", 0)
-    assert lost["id"]
+    [lost_event] = flights["lost"]
+    assert (lost_event["minute"], lost_event["lost_at"], lost_event["partition"]) == (
+        minute_text(minute),
+        "normalize",
+        0,
+    )
+    assert lost_event["id"]
     assert len(flights["late"]) == 2
     assert all(event["id"] for event in flights["late"])
     assert (orders["ids_hidden"], [event["id"] for event in orders["lost"]]) == (True, [None])
@@ -129,7 +133,7 @@ def check_figures(answer: dict[str, Any], minute: int) -> None:
 
 
 async def check_roles(url: str, name: str) -> None:
-    """Whoever sees no event data sees the report as the lost events of a minute; of other pipes nobody sees it."""
+    """A principal without event data sees the report as the lost events of a minute, and none of other pipes."""
     for path in ("/api/v1/report", "/report", "/report/document"):
         assert (await get(url, f"{path}?month={name}&pipe=flights"))[0] == 200
         assert (await get(url, f"{path}?month={name}&pipe=flights", as_principal("other")))[0] == 403

@@ -26,12 +26,12 @@ async def observer(monkeypatch: pytest.MonkeyPatch) -> Observer:
     monkeypatch.setattr(ObservedPipes, "names", lambda _: NAMES)
     monkeypatch.setattr(ObservedPipes, "exists", lambda _, name: name in NAMES)
     monkeypatch.setattr(watermark_answers, "_INTERVAL_S", 0.1)
-    for created in PRINCIPALS:
-        observer.principals.principals.take(created.name.encode(), created.record().value, 0)
-    now = now_us()
+    for known_principal in PRINCIPALS:
+        observer.principals.principals.take(known_principal.name.encode(), known_principal.record().value, 0)
+    current_us = now_us()
     for name in NAMES:
-        parts = {0: part(at=now, reached=now - 1_000_000)}
-        observer.stream.watermarks.take(state(name, "crm", None, parts, 1, Times(), now))
+        parts = {0: part(at=current_us, reached=current_us - 1_000_000)}
+        observer.stream.watermarks.take(state(name, "crm", None, parts, 1, Times(), current_us))
     return observer
 
 

@@ -19,8 +19,8 @@ async def test_every_page_and_call_answers_and_shows_who_is_signed_in(
 ) -> None:
     observer = Observer(ObserveSettings(kafka="127.0.0.1:1", stream="s"), Health("observe", "i"))
     monkeypatch.setattr(TopicCopy, "read", True)
-    for created in PRINCIPALS:
-        observer.principals.principals.take(created.name.encode(), created.record().value, 0)
+    for known_principal in PRINCIPALS:
+        observer.principals.principals.take(known_principal.name.encode(), known_principal.record().value, 0)
     calls = [
         operation.path.format(pipe="x", minute="1") + ("?id=1" if operation.name == "event" else "")
         for operation in OPERATIONS
@@ -48,9 +48,9 @@ async def test_every_page_and_call_answers_and_shows_who_is_signed_in(
             "/api/v1/status",
             "/api/v1/me",
         }
-        for name, shown in (("viewer", False), ("operator", True)):
+        for name, is_shown in (("viewer", False), ("operator", True)):
             async with session.get(url + "/alarms", headers=as_principal(name)) as answer:
-                assert ('<form id="silence"' in await answer.text()) is shown
+                assert ('<form id="silence"' in await answer.text()) is is_shown
         async with session.post(
             url + "/api/v1/silences", headers=as_principal("operator"), json={"reason": "x", "seconds": 1}
         ) as answer:
@@ -61,8 +61,8 @@ async def test_the_page_to_sign_in_names_the_provider_of_the_settings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings = {"ISSUER": "https://id.example/realm", "CLIENT_ID": "hifi", "ROLES": "viewer=*"}
-    for with_provider in (False, True):
-        for name, value in settings.items() if with_provider else ():
+    for has_provider in (False, True):
+        for name, value in settings.items() if has_provider else ():
             monkeypatch.setenv(f"HIFI_OIDC_{name}", value)
         observer = Observer(ObserveSettings(kafka="127.0.0.1:1", stream="s"), Health("observe", "i"))
         sock = server.listen("127.0.0.1", 0)
@@ -71,4 +71,4 @@ async def test_the_page_to_sign_in_names_the_provider_of_the_settings(
             aiohttp.ClientSession() as session,
             session.get(f"http://127.0.0.1:{sock.getsockname()[1]}/sign-in") as page,
         ):
-            assert ("Sign in with id.example" in await page.text()) is with_provider
+            assert ("Sign in with id.example" in await page.text()) is has_provider
