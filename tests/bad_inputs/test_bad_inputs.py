@@ -73,11 +73,11 @@ def table() -> dict[str, list[str]]:
     return rows
 
 
-def require(place: str, refusals: list[Refusal]) -> None:
+def require(interface: str, refusals: list[Refusal]) -> None:
     """Fail unless the table has exactly these rows of a place, and each message helps."""
     rows = [refusal.row() for refusal in refusals]
     if os.environ.get("HIFI_RENEW"):
-        merged = {**table(), place: rows}
+        merged = {**table(), interface: rows}
         TABLE.write_text(
             HEAD + "".join(f"{row}\n" for name in sorted(merged) for row in merged[name]), "utf-8"
         )
@@ -89,7 +89,7 @@ def require(place: str, refusals: list[Refusal]) -> None:
         or re.search(r"Traceback|object at 0x|<class|\bNone\b|Exception|\bException\(", refusal.message)
     ]
     assert unhelpful == []
-    assert rows == table().get(place, [])
+    assert rows == table().get(interface, [])
 
 
 @asynccontextmanager
@@ -108,26 +108,30 @@ async def test_requests_to_ingest() -> None:
     refusals = []
     asgi_app = app(FakeProducer({}))
     async with served(asgi_app, gate=asgi_app.refuse) as (url, client):
-        for bad in bad_requests():
-            key = f"{KEY}2" if "/orders/" in bad.path else KEY
-            headers = {"authorization": f"Bearer {key}"} | bad.headers
+        for bad_request in bad_requests():
+            key = f"{KEY}2" if "/orders/" in bad_request.path else KEY
+            headers = {"authorization": f"Bearer {key}"} | bad_request.headers
             async with client.request(
-                bad.method, url + bad.path, data=bad.body, headers=headers, skip_auto_headers=["content-type"]
+                bad_request.method,
+                url + bad_request.path,
+                data=bad_request.body,
+                headers=headers,
+                skip_auto_headers=["content-type"],
             ) as answer:
                 body = await answer.json(content_type=None)
-                assert 400 <= answer.status < 500, (bad, answer.status, body)
+                assert 400 <= answer.status < 500, (bad_request, answer.status, body)
                 assert answer.content_type == "application/problem+json"
             first = (body.get("events") or [{}])[0]
-            where = "".join(
+            locations = "".join(
                 f"; event {first[name]}" if name == "index" else f", {name} {first[name]}"
                 for name in ("index", "line", "pointer")
                 if first.get(name) not in (None, "")
             )
             detail = first.get("detail", "")
-            message = f"{body['detail']}{where}" + (
+            message = f"{body['detail']}{locations}" + (
                 f": {detail}" if detail and detail not in body["detail"] else ""
             )
-            refusals.append(Refusal("ingest", bad.name, str(answer.status), message))
+            refusals.append(Refusal("ingest", bad_request.name, str(answer.status), message))
     require("ingest", refusals)
 
 
@@ -160,8 +164,8 @@ async def test_texts_of_pipes() -> None:
             refused = await problems(text)
             assert refused, f"{name} is accepted"
             first = refused[0]
-            place = f"{first['line']}:{first['column']}" + (f" {first['where']}" if first["where"] else "")
-            refusals.append(Refusal("pipe", name, "problem", f"{place}: {first['message']}"))
+            location = f"{first['line']}:{first['column']}" + (f" {first['where']}" if first["where"] else "")
+            refusals.append(Refusal("pipe", name, "problem", f"{location}: {first['message']}"))
     require("pipe", refusals)
 
 
@@ -223,11 +227,15 @@ async def test_calls_of_observe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_of_objects() -> None:
     refusals = []
-    for form, name, content in bad_objects():
-        batches = RowBatches(RowFormat(form, ",", "utf-8", ROW_BYTES), io.BytesIO(content), f"a.{form}", 0)
+    for file_format, name, content in bad_objects():
+        batches = RowBatches(
+            RowFormat(file_format, ",", "utf-8", ROW_BYTES), io.BytesIO(content), f"a.{file_format}", 0
+        )
         refused = [row for row in batches.next(1000) if row.reason]
         if refused:
-            refusals.append(Refusal("objects", f"{form}: {name}", refused[0].reason, refused[0].detail))
+            refusals.append(
+                Refusal("objects", f"{file_format}: {name}", refused[0].reason, refused[0].detail)
+            )
     require("objects", refusals)
 
 

@@ -70,10 +70,10 @@ def bad_texts() -> Iterator[tuple[str, bytes]]:
     """Name and text of all of them; each has one fault."""
     yield from _RAW.items()
     for path, _ in _leaves(PIPE, ()):
-        for wrong in _WRONG:
-            if (_shown(path), wrong) in _ALLOWED and not isinstance(wrong, bool):
+        for wrong_value in _WRONG:
+            if (_shown(path), wrong_value) in _ALLOWED and not isinstance(wrong_value, bool):
                 continue
-            yield f"{_shown(path)}: {orjson.dumps(wrong).decode()}", _changed(path, wrong)
+            yield f"{_shown(path)}: {orjson.dumps(wrong_value).decode()}", _changed(path, wrong_value)
     for path in (
         ("x",),
         ("source", "x"),
@@ -125,8 +125,8 @@ def _leaves(node: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...],
 def _changed(path: tuple[Any, ...], value: Any) -> bytes:
     pipe = copy.deepcopy(PIPE)
     node: Any = pipe
-    for part in path[:-1]:
-        node = node[part]
+    for step in path[:-1]:
+        node = node[step]
     if value is ...:
         del node[path[-1]]
     else:
@@ -135,4 +135,4 @@ def _changed(path: tuple[Any, ...], value: Any) -> bytes:
 
 
 def _shown(path: tuple[Any, ...]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")

@@ -76,17 +76,17 @@ def test_figures_are_medians_and_ratios_are_of_the_same_run():
     assert "| many | 3 | 300 | 360 | 1.20 |" in text
 
 
-@pytest.mark.parametrize("what", ["lost", "wrong", "refused"])
-def test_no_figure_of_a_run_that_went_wrong(what):
-    text = shown("pipes", {"one": point(step()), "many": point(step(4321), step(4321, **{what: 2}))})
+@pytest.mark.parametrize("counter", ["lost", "wrong", "refused"])
+def test_no_figure_of_a_run_that_went_wrong(counter):
+    text = shown("pipes", {"one": point(step()), "many": point(step(4321), step(4321, **{counter: 2}))})
     assert "4,321" not in text
     assert "Not known" in text
     assert "a run went wrong: " in text
 
 
-@pytest.mark.parametrize("what", ["lost", "wrong"])
-def test_no_figure_where_the_warm_up_went_wrong(what):
-    assert trouble(point(step(4321)) | {"warm_up": step(**{what: 1})})
+@pytest.mark.parametrize("counter", ["lost", "wrong"])
+def test_no_figure_where_the_warm_up_went_wrong(counter):
+    assert trouble(point(step(4321)) | {"warm_up": step(**{counter: 1})})
 
 
 def test_a_cold_mesh_may_refuse_events_and_that_is_told():
@@ -173,10 +173,10 @@ def test_the_drain_rate_is_of_the_drain_alone():
 
 
 def passed(**costs):
-    way = {"per_second": 9000, "cpu_seconds_per_million": 50.0, "broker_cpu_seconds_per_million": 40.0}
+    base_costs = {"per_second": 9000, "cpu_seconds_per_million": 50.0, "broker_cpu_seconds_per_million": 40.0}
     return {
         name: {
-            way_name: way | {"cpu_seconds_per_million": costs.get(name, 50.0)}
+            way_name: base_costs | {"cpu_seconds_per_million": costs.get(name, 50.0)}
             for way_name in ("flow", "at_once")
         }
         for name in SERVICES
@@ -266,11 +266,11 @@ def test_a_load_declares_what_it_expects(tmp_path, load):
 
 def test_the_pipe_of_the_backlog_has_a_rate(tmp_path):
     [pipe] = shape_backlog(Workspace(tmp_path, 1, 2).pipes())
-    away, other = pipe.destinations
-    assert (away.rate, away.breaker.probe, other.rate) == (500, 1, None)
-    assert away.when is None
-    assert isinstance(away, HttpDestination)
-    assert str(away.url).endswith("/away")
+    away_destination, other_destination = pipe.destinations
+    assert (away_destination.rate, away_destination.breaker.probe, other_destination.rate) == (500, 1, None)
+    assert away_destination.when is None
+    assert isinstance(away_destination, HttpDestination)
+    assert str(away_destination.url).endswith("/away")
 
 
 def test_slow_minutes_show_their_slowest_part() -> None:
@@ -297,12 +297,15 @@ def test_an_idle_control_plane_is_compared_with_the_mesh_without_it() -> None:
 
 def test_a_round_of_load_is_counted_by_slices_of_its_due_times() -> None:
     second = 1_000_000_000
-    sent = {str(at): SentEvent(at * second, at * second, at * second + 5_000_000, 202) for at in range(1, 5)}
+    sent = {
+        str(number): SentEvent(number * second, number * second, number * second + 5_000_000, 202)
+        for number in range(1, 5)
+    }
     sent["refused"] = SentEvent(second, second, 3 * second, 429)
     arrived = {("/w", name): sent[name].due_ns + int(name) * 10_000_000 for name in "123"}
     verdict = Comparison(arrived=arrived, duplicates=1)
     load_round = LoadRound(sent, {name: {"/w": {}} for name in sent}, verdict)
     assert load_round.totals() == {"sent": 5, "refused": 1, "lost": 1, "duplicates": 1, "wrong": 0}
-    assert [part["max"] for part in load_round.lags_ms(2)] == [20, 30]
+    assert [lags["max"] for lags in load_round.lags_ms(2)] == [20, 30]
     assert load_round.answer_ms(accepted=False) == {"p50": 2000, "p95": 2000, "max": 2000}
     assert lag_figures([]) == {}

@@ -116,8 +116,8 @@ def _injections(faults: Sequence[str], *, secure: bool) -> dict[str, int]:
             raise typer.BadParameter(
                 f"{argument}: expected NAME or NAME=N; the faults are {', '.join(FAULTS)}"
             )
-        if why := why_impossible(name, secure=secure):
-            raise typer.BadParameter(f"{name} is not possible here: {why}")
+        if reason := why_impossible(name, secure=secure):
+            raise typer.BadParameter(f"{name} is not possible here: {reason}")
         injections[name] = int(times or 0)
     return injections
 

@@ -58,14 +58,19 @@ async def wait_for_deliveries(mesh: Mesh, logs: dict[str, Path]) -> float:
     while missing and time.monotonic() - start_s < DRAIN_S:
         await asyncio.sleep(2)
         arrived = {(line["to"], line["id"]) for line in read_lines(logs["arrived"]) if line["clean"]}
-        open_ones = {(to, event_id) for to in ("steady", "shaky") for event_id in acknowledged} - arrived
+        open_ones = {
+            (destination, event_id) for destination in ("steady", "shaky") for event_id in acknowledged
+        } - arrived
         if open_ones:
             dead = {
-                (where, event_id)
-                for event_id, where in (await read_topic_facts(mesh.bootstrap, mesh.topics)).dead
+                (letter_destination, event_id)
+                for event_id, letter_destination in (await read_topic_facts(mesh.bootstrap, mesh.topics)).dead
             }
             open_ones -= dead | {
-                (to, event_id) for to in ("steady", "shaky") for where, event_id in dead if not where
+                (destination, event_id)
+                for destination in ("steady", "shaky")
+                for letter_destination, event_id in dead
+                if not letter_destination
             }
         if len(open_ones) != missing:
             console.print(f"{len(open_ones)} deliveries are open")
@@ -75,21 +80,21 @@ async def wait_for_deliveries(mesh: Mesh, logs: dict[str, Path]) -> float:
 
 async def compare_logs(mesh: Mesh, logs: dict[str, Path], windows: Sequence[FaultWindow]) -> ChaosResult:
     """Compare the request logs with each other and with the topics."""
-    facts = await read_topic_facts(mesh.bootstrap, mesh.topics)
+    topic_facts = await read_topic_facts(mesh.bootstrap, mesh.topics)
     sent = read_lines(logs["sent"])
     result = verify(
         sent,
         read_lines(logs["arrived"]),
-        facts.dead,
-        facts.first_pass,
-        facts.order,
+        topic_facts.dead,
+        topic_facts.first_pass,
+        topic_facts.order,
         windows,
         ("steady", "shaky"),
-        facts.receipts,
-        facts.ambiguous,
+        topic_facts.receipts,
+        topic_facts.ambiguous,
     )
     result.sent_again = sum(line["tries"] > 1 for line in sent)
-    result.ended_as_duplicate = facts.duplicates
+    result.ended_as_duplicate = topic_facts.duplicates
     return result
 
 
@@ -103,12 +108,12 @@ async def compare_with_observe(
     """
     assert mesh.plan.console
     last = max(line["at_s"] for line in read_lines(logs["sent"])) // 60
-    rows, why = await asyncio.to_thread(closed_minutes, mesh.plan, "chaos", int(last))
+    rows, reason = await asyncio.to_thread(closed_minutes, mesh.plan, "chaos", int(last))
     reported = {
         name: sum(row[name] for row in rows) for name in ("in", "delivered", "duplicates", "dead", "lost")
     }
-    if why:
-        result.failures.append(f"observe: {why}")
+    if reason:
+        result.failures.append(f"observe: {reason}")
     if reported["lost"] != len(result.lost):
         result.failures.append(
             f"observe reports {reported['lost']} lost deliveries, the request logs {len(result.lost)}"
@@ -121,7 +126,7 @@ async def compare_with_observe(
     return reported
 
 
-async def until(condition: Callable[[], bool], within_s: float, what: str) -> None:
+async def until(condition: Callable[[], bool], within_s: float, description: str) -> None:
     """Poll until a condition holds.
 
     Raises:
@@ -130,7 +135,7 @@ async def until(condition: Callable[[], bool], within_s: float, what: str) -> No
     end_s = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > end_s:
-            raise TimeoutError(f"{what}: not within {within_s:.0f} s")
+            raise TimeoutError(f"{description}: not within {within_s:.0f} s")
         await asyncio.sleep(0.2)
 
 

@@ -190,8 +190,8 @@ async def _working(work: ControlWork) -> Any:
     finally:
         for task in tasks:
             task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-        for failure in ended:
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        for failure in results:
             if isinstance(failure, Exception):
                 raise failure
 

@@ -268,9 +268,11 @@ async def _brokers_answer(mesh: Mesh) -> bool:
     """Whether each broker sees all of them."""
     if mesh.cluster is None:
         return True
-    everyone = set(mesh.cluster.processes)
-    seen = await asyncio.gather(*(brokers_seen_by(mesh.cluster.address(number)) for number in everyone))
-    return all(numbers == everyone for numbers in seen)
+    all_numbers = set(mesh.cluster.processes)
+    seen_numbers = await asyncio.gather(
+        *(brokers_seen_by(mesh.cluster.address(number)) for number in all_numbers)
+    )
+    return all(numbers == all_numbers for numbers in seen_numbers)
 
 
 def _instance(context: FaultContext, fault: str, service: str | None = None) -> tuple[str, Process]:

@@ -53,9 +53,9 @@ class Command:
 
     def wait_gone(self, within_s=10):
         end = time.monotonic() + within_s
-        while (left := self.left()) and time.monotonic() < end:
+        while (processes := self.left()) and time.monotonic() < end:
             time.sleep(0.1)
-        assert not left, left
+        assert not processes, processes
 
 
 def marked(mark):
@@ -113,7 +113,7 @@ def hifi():
     """Run `hifi ARGUMENTS…` and return exit status, standard output and standard error."""
 
     def run(*arguments, stdin=b"", **env):
-        done = subprocess.run(
+        completed = subprocess.run(
             [HIFI, *map(str, arguments)],
             input=stdin,
             capture_output=True,
@@ -121,7 +121,7 @@ def hifi():
             timeout=300,
             env=os.environ | {"COLUMNS": "200"} | env,
         )
-        return done.returncode, done.stdout.decode(), done.stderr.decode()
+        return completed.returncode, completed.stdout.decode(), completed.stderr.decode()
 
     return run
 

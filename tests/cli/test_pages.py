@@ -51,12 +51,14 @@ class Shell:
             self.end("hifi up")
             self.wait_for(self.start(line), "Send events to")
         else:
-            done = subprocess.run(
+            completed = subprocess.run(
                 ["bash", "-euc", self.exports + line],
                 cwd=ROOT, env=self.env, capture_output=True, check=False, timeout=120,
             )  # fmt: skip
-            assert done.returncode == 0, f"{line}\n{done.stdout.decode()}\n{done.stderr.decode()}"
-            return done.stdout.decode()
+            assert completed.returncode == 0, (
+                f"{line}\n{completed.stdout.decode()}\n{completed.stderr.decode()}"
+            )
+            return completed.stdout.decode()
         return ""
 
     def start(self, line):

@@ -53,9 +53,9 @@ class ColouredMesh(ComposeMesh):
 
     def _repeat(self, command: str, colour: str, while_refused: str) -> None:
         def done() -> bool:
-            ran = run("infra/docker/colours.sh", "colour", command, colour, env=self.env, check=False)
-            assert ran.returncode == 0 or while_refused in ran.stderr, ran.stderr
-            return ran.returncode == 0
+            completed = run("infra/docker/colours.sh", "colour", command, colour, env=self.env, check=False)
+            assert completed.returncode == 0 or while_refused in completed.stderr, completed.stderr
+            return completed.returncode == 0
 
         until(done, f"`hifi colour {command} {colour}` succeeds", every_s=4)
 
@@ -63,8 +63,8 @@ class ColouredMesh(ComposeMesh):
         return dict(json.loads(self.colour("status", "--json")))
 
     def stable(self) -> bool:
-        seen = self.status()["seen"]
-        return all(verdict["condition"] == "stable" for verdict in seen.values())
+        verdicts = self.status()["seen"]
+        return all(verdict["condition"] == "stable" for verdict in verdicts.values())
 
     def running(self, colour: str) -> list[str]:
         label = f"label=com.docker.compose.project={NAME}-{colour}"
@@ -118,7 +118,7 @@ def sender_to(port: str, mesh: ColouredMesh, secrets: Path, name: str) -> Steady
 
 def without_overload(sender: SteadySender) -> list[str]:
     """Refusals of the front, which has no colour for a request, or of an ingest that ends."""
-    return [refusal for refusal in sender.refusals if not any(why in refusal for why in OVERLOADED)]
+    return [refusal for refusal in sender.refusals if not any(text in refusal for text in OVERLOADED)]
 
 
 async def beside(*steps: Callable[[], object]) -> None:
@@ -206,17 +206,17 @@ async def test_a_colour_sleeps_without_a_process_and_wakes(mesh: ColouredMesh, s
 async def test_the_loss_of_a_colour_loses_nothing_that_was_accepted(
     mesh: ColouredMesh, sender: SteadySender
 ) -> None:
-    began = 0.0
+    began_s = 0.0
 
     def lose() -> None:
-        nonlocal began
+        nonlocal began_s
         time.sleep(3)
-        began = time.monotonic()
+        began_s = time.monotonic()
         run("docker", "kill", *mesh.running("blue"))
         until(
             lambda: mesh.status()["colours"]["green"]["share"] == 10_000, "green has every request", every_s=1
         )
-        print(f"green has every request after {time.monotonic() - began:.1f} s")
+        print(f"green has every request after {time.monotonic() - began_s:.1f} s")
 
     def is_back() -> None:
         until(lambda: mesh.running("blue"), "blue is started again")

@@ -120,7 +120,7 @@ async def test_a_bad_release_is_rolled_back_and_a_good_one_gets_to_every_instanc
 ) -> None:
     def deploy(release: str, state: str) -> Callable[[], None]:
         def wait() -> None:
-            began = time.monotonic()
+            began_s = time.monotonic()
             mesh.hifi("deploy", "start", "normalize", release)
             until(
                 lambda: (
@@ -131,7 +131,7 @@ async def test_a_bad_release_is_rolled_back_and_a_good_one_gets_to_every_instanc
                 f"{release} is {state}",
                 every_s=4,
             )
-            print(f"{release}: {deployed(mesh, 'normalize')['reason']}; {time.monotonic() - began:.0f} s")
+            print(f"{release}: {deployed(mesh, 'normalize')['reason']}; {time.monotonic() - began_s:.0f} s")
 
         return wait
 

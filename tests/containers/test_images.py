@@ -126,21 +126,21 @@ def test_only_code_that_its_package_requires_is_inside(image: str, inside: Any) 
 
 
 def test_it_says_what_it_is_and_how_it_is_run(image: str, tag: str) -> None:
-    about = config(image, tag)["Config"]
-    labels = about["Labels"]
+    image_config = config(image, tag)["Config"]
+    labels = image_config["Labels"]
     label_names = ("title", "description", "licenses", "version", "revision")
     assert all(labels[f"org.opencontainers.image.{label}"] for label in label_names)
     assert labels["org.opencontainers.image.title"] == f"hifi-{image}"
-    assert about["StopSignal"] == "SIGTERM"
-    assert ("Healthcheck" in about) == (image != "tools")
+    assert image_config["StopSignal"] == "SIGTERM"
+    assert ("Healthcheck" in image_config) == (image != "tools")
 
 
 def test_the_version_of_a_service_names_the_commit(image: str, tag: str, inside: Any) -> None:
-    about = config(image, tag)["Config"]
-    commit = about["Labels"]["org.opencontainers.image.revision"]
+    image_config = config(image, tag)["Config"]
+    commit = image_config["Labels"]["org.opencontainers.image.revision"]
     if image in SERVICES:
         assert re.fullmatch(rf"hifi-{image} \d+\.\d+\.\d+(rc\d+)? \({commit}\)\n", inside["version"])
-        assert about["Entrypoint"] == ["/opt/hifi/bin/service"]
+        assert image_config["Entrypoint"] == ["/opt/hifi/bin/service"]
     else:
         assert inside["version"] == ""
 
@@ -149,9 +149,10 @@ def test_the_version_of_a_service_names_the_commit(image: str, tag: str, inside:
 def test_an_asyncio_service_adds_less_than_60_mb_to_its_base_and_egest_130_more_for_parquet_and_signatures(
     service: str, tag: str
 ) -> None:
-    whole = config(service, tag)["Size"]
+    image_bytes = config(service, tag)["Size"]
     added = (
-        whole - json.loads(run("docker", "image", "inspect", f"hifi-base:runtime-{tag}").stdout)[0]["Size"]
+        image_bytes
+        - json.loads(run("docker", "image", "inspect", f"hifi-base:runtime-{tag}").stdout)[0]["Size"]
     )
-    print(f"{service}: {added / 1e6:.0f} MB over its base, {whole / 1e6:.0f} MB in all")
+    print(f"{service}: {added / 1e6:.0f} MB over its base, {image_bytes / 1e6:.0f} MB in all")
     assert added < {"egest": 190_000_000, "collect": 185_000_000}.get(service, 60_000_000)

@@ -31,8 +31,8 @@ STEPS = re.findall(r"^\| (\d+ \| .+) \|$", PAGES["event-lifecycle.md"], re.MULTI
 
 @pytest.mark.parametrize(("page", "path"), PATHS)
 def test_every_path_on_a_page_exists(page, path):
-    place = ROOT / path
-    assert place.is_dir() if path.endswith("/") else place.is_file()
+    file_path = ROOT / path
+    assert file_path.is_dir() if path.endswith("/") else file_path.is_file()
 
 
 def test_each_row_of_the_lookups_and_each_step_of_an_event_leads_to_a_path():

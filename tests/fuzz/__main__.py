@@ -76,8 +76,8 @@ def main() -> int:
         command = [sys.executable, "-m", "tests.fuzz", name, "--seconds", str(arguments.seconds), "--here"]
         print(f"{name}: {arguments.seconds} s", flush=True)
         # Compiled modules cannot be instrumented; the same sources run.
-        done = subprocess.run(command, check=False, cwd=ROOT, env=os.environ | {"HIFI_COMPILED": "0"})
-        if done.returncode:
+        completed = subprocess.run(command, check=False, cwd=ROOT, env=os.environ | {"HIFI_COMPILED": "0"})
+        if completed.returncode:
             failed.append(name)
     print(
         f"failed: {', '.join(failed)}; see {BUILD}"

@@ -155,10 +155,10 @@ def avro_schema(data: bytes) -> None:
         assert str(error)
 
 
-def _rows(form: str, data: bytes) -> None:
+def _rows(file_format: str, data: bytes) -> None:
     encodings = {"csv": ("utf-8", "utf-16", "windows-1252"), "ndjson": ("utf-8", "utf-16")}
-    for encoding in encodings.get(form, ("utf-8",)):
-        batches = RowBatches(RowFormat(form, ",", encoding, _ROW_BYTES), io.BytesIO(data), "object", 0)
+    for encoding in encodings.get(file_format, ("utf-8",)):
+        batches = RowBatches(RowFormat(file_format, ",", encoding, _ROW_BYTES), io.BytesIO(data), "object", 0)
         count, last = 0, 0
         while not batches.complete:
             for row in batches.next(1000):
@@ -210,10 +210,10 @@ def principal(data: bytes) -> None:
         principals.take(key, value, 0)
     except ValueError as error:
         assert str(error)
-    for known in principals.by_name.values():
-        orjson.dumps(known.json())
-        principals.of_hash(known.token_sha256, _NOW_US)
-        known.sees("p")
+    for stored_principal in principals.by_name.values():
+        orjson.dumps(stored_principal.json())
+        principals.of_hash(stored_principal.token_sha256, _NOW_US)
+        stored_principal.sees("p")
     try:
         Audit().take(key, value, 0)
     except ValueError as error:

@@ -137,13 +137,16 @@ async def _records(mesh: Mesh, kind: str, topic: str, count: int) -> list[Any]:
 
 def _encoded(record: Any) -> list[Any]:
     key, value = (
-        None if part is None else base64.b64encode(part).decode() for part in (record.key, record.value)
+        None if content is None else base64.b64encode(content).decode()
+        for content in (record.key, record.value)
     )
     return [key, value, [[name, text.decode("ascii")] for name, text in record.headers]]
 
 
 def _decoded(key: str | None, value: str | None, headers: list[list[str]]) -> Record:
-    key_bytes, value_bytes = (None if part is None else base64.b64decode(part) for part in (key, value))
+    key_bytes, value_bytes = (
+        None if encoded is None else base64.b64decode(encoded) for encoded in (key, value)
+    )
     return Record(key_bytes, value_bytes, [(name, text.encode("ascii")) for name, text in headers])
 
 

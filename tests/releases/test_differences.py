@@ -100,8 +100,8 @@ def test_this_release_adds_a_header_field_a_key_topics_and_settings_and_takes_no
     assert {"HIFI_CERTIFICATE_DAYS", "HIFI_OBSERVE_WATERMARK_INTERVAL_S"} <= known_settings() - settings
     added = {
         name
-        for service, parts in before["access"].items()
-        for old, new in zip(parts, now["access"][service], strict=True)
+        for service, sections in before["access"].items()
+        for old, new in zip(sections, now["access"][service], strict=True)
         for name in set(new) - set(old)
     }
     assert set(now["access"]) - set(before["access"]) == {"view"}
@@ -145,6 +145,6 @@ def test_the_check_lists_the_topics_that_this_release_adds_and_nothing_else(
 
 def checked(kafka: str, stream: str) -> tuple[int, list[dict[str, Any]]]:
     command = ["upgrade", "check", "--kafka", kafka, "--stream", stream, "--json"]
-    done = CliRunner().invoke(command_line(), command)
-    assert done.exit_code in (0, 3), done.output
-    return done.exit_code, json.loads(done.stdout)
+    result = CliRunner().invoke(command_line(), command)
+    assert result.exit_code in (0, 3), result.output
+    return result.exit_code, json.loads(result.stdout)

@@ -196,14 +196,14 @@ def test_pip_of_a_python_too_old_says_which_one_is_needed_and_installs_nothing(
     dist: Path, tmp_path: Path
 ) -> None:
     """`pip` decides by the same rule for a Python that it is told and for its own."""
-    into = tmp_path / "packages"
-    old = ("--python-version", "3.10", "--only-binary", ":all:", "--no-deps", "--dest", str(into))
+    target_folder = tmp_path / "packages"
+    old = ("--python-version", "3.10", "--only-binary", ":all:", "--no-deps", "--dest", str(target_folder))
     download = (sys.executable, "-m", "pip", "download", "--no-index", "--find-links", str(dist))
     refused = subprocess.run([*download, *old, "hifi"], check=False, capture_output=True, text=True)
     assert refused.returncode != 0
     assert "'hifi' requires a different Python: 3.10.0 not in '>=3.11'" in refused.stderr, refused
     assert "Traceback" not in refused.stderr
-    assert not list(into.glob("*"))
+    assert not list(target_folder.glob("*"))
 
 
 def test_make_with_a_python_too_old_says_which_one_to_give_it() -> None:
@@ -223,9 +223,9 @@ def test_make_with_a_python_too_old_says_which_one_to_give_it() -> None:
 def _engine() -> str:
     """The address of a container engine with the images that the container below is made of."""
     script = [ROOT / "infra/docker/engine.sh"]
-    found = subprocess.run(script, check=False, stdout=subprocess.PIPE, text=True)
-    host = found.stdout.strip()
-    if found.returncode:
+    completed = subprocess.run(script, check=False, stdout=subprocess.PIPE, text=True)
+    host = completed.stdout.strip()
+    if completed.returncode:
         pytest.skip("no container engine is available here")
     inspect = ["docker", "image", "inspect", PYTHON_IMAGE, JAVA_IMAGE]
     if subprocess.run(
@@ -257,7 +257,7 @@ def test_the_demo_runs_in_a_container_that_has_nothing_of_the_repository(dist: P
         [
             *("docker", "run", "--rm", "--network", "host", "--env", "JAVA_HOME=/opt/java/jre"),
             *(f"--volume={path}:{path}:ro" for path in index if path.exists()),
-            *(part for name in names for part in ("--env", name)),
+            *(argument for name in names for argument in ("--env", name)),
             *(f"--volume={dist}:/dist:ro", "--entrypoint", "/bin/sh", image, "-c"),
             f"{install} && hifi demo --rate 50 --for 20 --json",
         ],

@@ -152,12 +152,12 @@ async def _restart(demo: Demo, restarts: list[str]) -> None:
     """Restart service by service, a round with SIGTERM and a round with SIGKILL; the next once all are ready."""
     while demo.load_test.progress.phase != "sending":
         await asyncio.sleep(1)
-    for turn in range(1_000):
+    for restart_number in range(1_000):
         await asyncio.sleep(RESTART_EVERY_S)
         if demo.load_test.progress.phase != "sending":
             return
-        instance = demo.mesh.instances[FLOW[turn % len(FLOW)]][0]
-        number = signal.SIGKILL if (turn // len(FLOW)) % 2 else signal.SIGTERM
+        instance = demo.mesh.instances[FLOW[restart_number % len(FLOW)]][0]
+        number = signal.SIGKILL if (restart_number // len(FLOW)) % 2 else signal.SIGTERM
         began_s, before = time.monotonic(), instance.restarts
         os.kill(instance.process.pid, number)
         while instance.restarts == before:
@@ -173,9 +173,9 @@ async def _restart(demo: Demo, restarts: list[str]) -> None:
 async def _roll(demo: Demo, restarts: list[str]) -> None:
     """Restart like an upgrade: SIGTERM to each instance in turn; then scale each asyncio service to 3, 1 and back."""
 
-    async def done(what: str, began_s: float) -> None:
+    async def done(description: str, began_s: float) -> None:
         await demo.mesh.wait_ready(90)
-        restarts.append(f"{what}, all ready after {time.monotonic() - began_s:.1f} s")
+        restarts.append(f"{description}, all ready after {time.monotonic() - began_s:.1f} s")
         console.print(restarts[-1])
 
     while demo.load_test.progress.phase != "sending":
@@ -202,35 +202,37 @@ def _closed_minutes(demo: Demo) -> list[dict[str, Any]]:
         max(sent_event.answered_ns for sent_event in read_send_log(demo.workspace.send_log).values())
         // 60_000_000_000
     )
-    rows, why = closed_minutes(demo.mesh.plan, "flights", last)
-    if why:
-        console.print(why)
+    rows, reason = closed_minutes(demo.mesh.plan, "flights", last)
+    if reason:
+        console.print(reason)
     return rows
 
 
 def _percentiles(demo: Demo, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """For each minute and percentile: milliseconds by the request logs and by observe."""
-    begun = {name: sent_event.sent_ns for name, sent_event in read_send_log(demo.workspace.send_log).items()}
+    sent_ns_by_id = {
+        name: sent_event.sent_ns for name, sent_event in read_send_log(demo.workspace.send_log).items()
+    }
     lags: dict[int, list[float]] = defaultdict(list)
-    seen = set()
+    seen_ids = set()
     for arrival in RequestLogReader(demo.workspace.request_log).read():
-        if arrival.path == "/departures" and arrival.id in begun and arrival.id not in seen:
-            seen.add(arrival.id)
-            sent_ns = begun[arrival.id]
+        if arrival.path == "/departures" and arrival.id in sent_ns_by_id and arrival.id not in seen_ids:
+            seen_ids.add(arrival.id)
+            sent_ns = sent_ns_by_id[arrival.id]
             lags[sent_ns // 60_000_000_000].append((arrival.answered_ns - sent_ns) / 1e6)
     for row in rows:
         reported = row["lags"].get("end.event/departures")
         if reported and lags[row["minute"]]:
             booked = quantiles(lags[row["minute"]])
             for name in ("p50", "p95", "p99"):
-                ours, theirs = reported[name] / 1000, booked[name] or 0.0
+                observed_ms, booked_ms = reported[name] / 1000, booked[name] or 0.0
                 counts = len(lags[row["minute"]]), reported["count"]
                 yield {
                     "minute": row["minute"],
                     "of": name,
                     "n": counts,
-                    "books_ms": theirs,
-                    "observe_ms": round(ours, 2),
+                    "books_ms": booked_ms,
+                    "observe_ms": round(observed_ms, 2),
                 }
 
 

@@ -53,11 +53,11 @@ def collector(port: int = 0) -> Iterator[Collector]:
             received.paths.add(self.path)
             received.bodies.append(body)
             for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-                about = {
+                attributes = {
                     attribute.key: attribute.value.string_value for attribute in resource.resource.attributes
                 }
                 for scope in resource.scope_spans:
-                    received.spans += [ReceivedSpan(about["service.name"], span) for span in scope.spans]
+                    received.spans += [ReceivedSpan(attributes["service.name"], span) for span in scope.spans]
             answer = ExportTraceServiceResponse().SerializeToString()
             self.send_response(200)
             self.send_header("content-type", "application/x-protobuf")

@@ -57,8 +57,8 @@ class VaultDouble:
 
     def _read(self, request: web.Request, allowed: set[str]) -> web.Response:
         prefix = f"/v1/{self.mount}/data/"
-        known = request.headers.get("X-Vault-Namespace", "") == self.namespace
-        if not known or not request.path.startswith(prefix):
+        is_known_namespace = request.headers.get("X-Vault-Namespace", "") == self.namespace
+        if not is_known_namespace or not request.path.startswith(prefix):
             return _errors(404, f'no handler for route "{request.path}". route entry not found.')
         path = request.path.removeprefix(prefix)
         if not any(path.startswith(below) for below in allowed):
@@ -78,9 +78,9 @@ class VaultDouble:
 
 
 def _answer(status: int, data: Any) -> web.Response:
-    about = {"request_id": "2f1a", "lease_id": "", "renewable": False, "lease_duration": 0}
-    rest = {"wrap_info": None, "warnings": None, "auth": None, "mount_type": "kv"}
-    return web.json_response({**about, "data": data, **rest}, status=status)
+    head_fields = {"request_id": "2f1a", "lease_id": "", "renewable": False, "lease_duration": 0}
+    tail_fields = {"wrap_info": None, "warnings": None, "auth": None, "mount_type": "kv"}
+    return web.json_response({**head_fields, "data": data, **tail_fields}, status=status)
 
 
 def _errors(status: int, *errors: str) -> web.Response:

@@ -104,8 +104,8 @@ def differences(table: Table, stored: Rows) -> list[Any]:
     """Kind, value that was sent and value that is stored, where they differ."""
     assert len(stored) == len(table.rows)
     return [
-        (table.columns[name], row[name], there.get(name))
-        for row, there in zip(table.rows, stored, strict=True)
+        (table.columns[name], row[name], stored_row.get(name))
+        for row, stored_row in zip(table.rows, stored, strict=True)
         for name in table.columns
-        if not same(row[name], there.get(name))
+        if not same(row[name], stored_row.get(name))
     ]

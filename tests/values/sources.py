@@ -66,11 +66,14 @@ def json_lines(table: Table) -> list[bytes]:
     return lines
 
 
-def of_object(form: str, content: bytes) -> list[bytes]:
+def of_object(file_format: str, content: bytes) -> list[bytes]:
     """The data of the rows of an object, none of which may be refused."""
-    reading, read = RowBatches(RowFormat(form, ",", "utf-8", LIMIT), io.BytesIO(content), "x", 0), []
-    while not reading.complete:
-        for row in reading.next(100):
+    row_batches, read = (
+        RowBatches(RowFormat(file_format, ",", "utf-8", LIMIT), io.BytesIO(content), "x", 0),
+        [],
+    )
+    while not row_batches.complete:
+        for row in row_batches.next(100):
             assert not row.reason, row.detail
             read.append(row.data or b"")
     return read

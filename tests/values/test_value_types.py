@@ -49,12 +49,12 @@ def examples(rows: tuple[ValueType, ...]) -> Any:
     return pytest.mark.parametrize("row_", rows, ids=[f"{row.types}:{row.data}" for row in rows])
 
 
-def rows_of(form: str, content: bytes) -> list[bytes | None]:
+def rows_of(file_format: str, content: bytes) -> list[bytes | None]:
     """The data of the rows of an object; None: refused."""
-    reading = RowBatches(RowFormat(form, ",", "utf-8", LIMIT), io.BytesIO(content), "x", 0)
+    row_batches = RowBatches(RowFormat(file_format, ",", "utf-8", LIMIT), io.BytesIO(content), "x", 0)
     read: list[bytes | None] = []
-    while not reading.complete:
-        read += [None if object_row.reason else object_row.data for object_row in reading.next(100)]
+    while not row_batches.complete:
+        read += [None if object_row.reason else object_row.data for object_row in row_batches.next(100)]
     return read
 
 

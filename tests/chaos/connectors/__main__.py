@@ -113,10 +113,10 @@ async def _command(*arguments: str) -> None:
     assert await process.wait() == 0, f"hifi {arguments[0]} failed"
 
 
-def _names(text: str, of: Sequence[str]) -> list[str]:
+def _names(text: str, choices: Sequence[str]) -> list[str]:
     names = text.split(",")
-    if unknown := sorted(set(names) - set(of)):
-        raise typer.BadParameter(f"{unknown}; expected some of {', '.join(of)}")
+    if unknown := sorted(set(names) - set(choices)):
+        raise typer.BadParameter(f"{unknown}; expected some of {', '.join(choices)}")
     return names
 
 
@@ -133,21 +133,27 @@ async def _run(
 ) -> dict[str, Any]:
     avro = "kafka" in pipes or any("kafka" in names for names in pipes.values())
     async with systems(folder, avro=avro, connect="debezium" in pipes) as around:
-        run = ConnectorRun(around, pipes, rate)
-        faults = FaultContext(run.new_mesh(_PARTITIONS), FaultTools(), around.http.url, random_source, outage)
-        context = ConnectorContext(faults, around, outage, run.tables())
+        connector_run = ConnectorRun(around, pipes, rate)
+        faults = FaultContext(
+            connector_run.new_mesh(_PARTITIONS), FaultTools(), around.http.url, random_source, outage
+        )
+        context = ConnectorContext(faults, around, outage, connector_run.tables())
         try:
-            await run.mesh.start()
-            await run.prepare()
-            await run.mesh.wait_ready(_START_S)
-            outcome = await run.compare(await run.under_load(queue, context, seconds), len(queue))
+            await connector_run.mesh.start()
+            await connector_run.prepare()
+            await connector_run.mesh.wait_ready(_START_S)
+            outcome = await connector_run.compare(
+                await connector_run.under_load(queue, context, seconds), len(queue)
+            )
             if renew:
-                await run.renew()
-                outcome["renewed"] = renewed = await run.compare(await run.under_load((), context, 0), 0)
+                await connector_run.renew()
+                outcome["renewed"] = renewed = await connector_run.compare(
+                    await connector_run.under_load((), context, 0), 0
+                )
                 outcome["failures"] += [f"renewed: {failure}" for failure in renewed.pop("failures")]
             return outcome
         finally:
-            await run.mesh.kill()
+            await connector_run.mesh.kill()
 
 
 class ConnectorRun:
@@ -265,7 +271,7 @@ class ConnectorRun:
     async def compare(self, windows: Sequence[FaultWindow], planned: int) -> dict[str, Any]:
         """Wait for all deliveries, and compare destinations, topics and minutes."""
         start_s = time.monotonic()
-        facts = await read_topic_facts(self.mesh.bootstrap, self.mesh.topics)
+        topic_facts = await read_topic_facts(self.mesh.bootstrap, self.mesh.topics)
         differences: dict[str, Difference] = {}
         failures: list[str] = []
         for source, kinds in self._pipes.items():
@@ -277,9 +283,11 @@ class ConnectorRun:
                     failures.append(str(error))
         drained_s = round(time.monotonic() - start_s, 1)
         await asyncio.sleep(3)  # what would be there twice
-        facts = await read_topic_facts(self.mesh.bootstrap, self.mesh.topics)
+        topic_facts = await read_topic_facts(self.mesh.bootstrap, self.mesh.topics)
         repeats = ChaosResult()
-        count_repeats(repeats, "http", self._systems.http.arrivals, windows, facts.receipts, facts.ambiguous)
+        count_repeats(
+            repeats, "http", self._systems.http.arrivals, windows, topic_facts.receipts, topic_facts.ambiguous
+        )
         arrived_twice = {
             line["data_id"] for line in self._systems.http.arrivals if line["mode"] == "reset-after"
         } | self._explained(repeats)
@@ -292,14 +300,18 @@ class ConnectorRun:
                     difference = without(difference, arrived_twice)
                 differences[f"{source} to {kind}"] = difference
                 failures += difference.failures(f"{source} to {kind}")
-        if facts.dead:
-            failures.append(f"{len(facts.dead)} dead letters, such as {sorted(facts.dead)[:5]}")
-        observed = await self._observed(failures, sum(len(some.lost) for some in differences.values()))
+        if topic_facts.dead:
+            failures.append(f"{len(topic_facts.dead)} dead letters, such as {sorted(topic_facts.dead)[:5]}")
+        observed = await self._observed(
+            failures, sum(len(difference.lost) for difference in differences.values())
+        )
         all_kinds = kinds_of(self._pipes)
         return {
             "sent": {source: len(sent) for source, sent in self.sources.sent.items()},
-            "differences": {where: difference.as_json() for where, difference in differences.items()},
-            "ambiguous": sum(facts.ambiguous.values()),
+            "differences": {
+                destination: difference.as_json() for destination, difference in differences.items()
+            },
+            "ambiguous": sum(topic_facts.ambiguous.values()),
             "http_twice": repeats.twice,
             "observe": observed,
             "drained_s": drained_s,
@@ -337,14 +349,14 @@ class ConnectorRun:
         last = int(time.time() // 60)
         reported: dict[str, dict[str, int]] = {}
         for source, kinds in self._pipes.items():
-            minutes, why = await asyncio.to_thread(closed_minutes, self.mesh.plan, name_of(source), last)
-            if why:
-                failures.append(f"observe: {why}")
+            minutes, reason = await asyncio.to_thread(closed_minutes, self.mesh.plan, name_of(source), last)
+            if reason:
+                failures.append(f"observe: {reason}")
             sums = {name: sum(row[name] for row in minutes) for name in ("in", "duplicates", "dead", "lost")}
             delivered: Counter[str] = Counter()
             for row in minutes:
-                for part in row["destinations"]:
-                    delivered[part["destination"]] += part["delivered"]
+                for destination_row in row["destinations"]:
+                    delivered[destination_row["destination"]] += destination_row["delivered"]
             sent = len(self.sources.sent[source]) - self._earlier[source]
             failures += [
                 f"observe reports {delivered[kind]} of {sent} events of {source} as delivered to {kind}"

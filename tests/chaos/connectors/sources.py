@@ -108,8 +108,8 @@ class Sources:
         headers = {"Authorization": "Bearer chaos-key", "Content-Type": "application/json"}
         async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
 
-            async def write(made: Event) -> None:
-                body = json.dumps(as_data(made))
+            async def write(event: Event) -> None:
+                body = json.dumps(as_data(event))
                 while True:
                     try:
                         async with session.post(self.url, data=body) as answer:
@@ -135,14 +135,14 @@ class Sources:
         )
         async with producer:
 
-            async def write(made: Event) -> None:
+            async def write(event: Event) -> None:
                 value = io.BytesIO(b"\0" + number.to_bytes(4, "big"))
                 value.seek(0, io.SEEK_END)
-                fastavro.schemaless_writer(value, SCHEMA, as_data(made))
+                fastavro.schemaless_writer(value, SCHEMA, as_data(event))
                 # Keys stay in their partitions when the topic grows, so that their order is kept.
-                partition = made.n % KEYS % PARTITIONS
+                partition = event.n % KEYS % PARTITIONS
                 await producer.send_and_wait(
-                    "in-kafka", value.getvalue(), made.key.encode(), partition=partition
+                    "in-kafka", value.getvalue(), event.key.encode(), partition=partition
                 )
 
             await self._each("kafka", write)
@@ -165,13 +165,13 @@ class Sources:
         url = f"{self._systems.source.url}?connect_timeout=10"
         connection: psycopg.AsyncConnection[Any] | None = None
 
-        async def write(made: Event) -> None:
+        async def write(event: Event) -> None:
             nonlocal connection
             while True:
                 try:
                     if connection is None or connection.closed:
                         connection = await psycopg.AsyncConnection.connect(url, autocommit=True)
-                    await connection.execute(statement.encode(), made._asdict())
+                    await connection.execute(statement.encode(), event._asdict())
                 except psycopg.OperationalError:
                     await asyncio.sleep(_REPEAT_S)
                 else:
@@ -195,7 +195,7 @@ class Sources:
         )
         sent = self.sent.setdefault("objects", [])
         numbers = itertools.count()
-        for turn in itertools.count():
+        for object_number in itertools.count():
             if self.ended:
                 return
             rows = [
@@ -204,7 +204,7 @@ class Sources:
             content = b"".join(json.dumps(as_data(row)).encode() + b"\n" for row in rows)
             while True:
                 try:  # an object that is written again would be a new version
-                    await obstore.put_async(store, f"{turn:06}.ndjson", content, mode="create")
+                    await obstore.put_async(store, f"{object_number:06}.ndjson", content, mode="create")
                 except AlreadyExistsError:
                     break
                 except (BaseError, OSError):

@@ -213,7 +213,7 @@ async def _listens(port: int) -> bool:
     return False
 
 
-async def until(holds: Callable[[], Awaitable[bool]], within_s: float, what: str) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], within_s: float, description: str) -> None:
     """Poll until something holds.
 
     Raises:
@@ -221,10 +221,10 @@ async def until(holds: Callable[[], Awaitable[bool]], within_s: float, what: str
     """
     try:
         async with asyncio.timeout(within_s):
-            while not await holds():
+            while not await condition():
                 await asyncio.sleep(0.5)
     except TimeoutError:
-        raise TimeoutError(f"{what}: not within {within_s:.0f} s") from None
+        raise TimeoutError(f"{description}: not within {within_s:.0f} s") from None
 
 
 @contextlib.asynccontextmanager

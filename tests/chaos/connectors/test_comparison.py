@@ -24,8 +24,8 @@ ROWS = [as_data(sent) for sent in SENT]
 NEWEST = [as_data(sent) for sent in newest(SENT).values()]
 
 
-def changed(rows: list[dict[str, Any]], at: int, **fields: Any) -> list[dict[str, Any]]:
-    return [row | (fields if number == at else {}) for number, row in enumerate(rows)]
+def changed(rows: list[dict[str, Any]], index: int, **fields: Any) -> list[dict[str, Any]]:
+    return [row | (fields if number == index else {}) for number, row in enumerate(rows)]
 
 
 def found(difference: Difference) -> dict[str, list[str]]:
@@ -36,28 +36,33 @@ def found(difference: Difference) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_each_defect_of_a_destination_with_every_event_is_named(seed: int) -> None:
-    at = random.Random(seed).randrange(len(ROWS))
-    name = ROWS[at]["id"]
+    index = random.Random(seed).randrange(len(ROWS))
+    name = ROWS[index]["id"]
     assert found(compare_events(SENT, random.Random(seed).sample(ROWS, len(ROWS)))) == {}
-    assert found(compare_events(SENT, ROWS[:at] + ROWS[at + 1 :])) == {"lost": [name]}
-    assert found(compare_events(SENT, [*ROWS, ROWS[at]])) == {"twice": [name]}
-    assert found(compare_events(SENT, [*ROWS, ROWS[at] | {"id": "kafka-9999"}])) == {
+    assert found(compare_events(SENT, ROWS[:index] + ROWS[index + 1 :])) == {"lost": [name]}
+    assert found(compare_events(SENT, [*ROWS, ROWS[index]])) == {"twice": [name]}
+    assert found(compare_events(SENT, [*ROWS, ROWS[index] | {"id": "kafka-9999"}])) == {
         "unknown": ["kafka-9999"]
     }
-    for fields in ({"amount": str(float(ROWS[at]["amount"]) + 1)}, {"text": None}, {"n": -1}, {"key": "k99"}):
-        assert found(compare_events(SENT, changed(ROWS, at, **fields))) == {"different": [name]}
+    for fields in (
+        {"amount": str(float(ROWS[index]["amount"]) + 1)},
+        {"text": None},
+        {"n": -1},
+        {"key": "k99"},
+    ):
+        assert found(compare_events(SENT, changed(ROWS, index, **fields))) == {"different": [name]}
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_each_defect_of_a_destination_with_the_newest_event_of_a_key_is_named(seed: int) -> None:
-    at = random.Random(seed).randrange(len(NEWEST))
-    row = NEWEST[at]
+    index = random.Random(seed).randrange(len(NEWEST))
+    row = NEWEST[index]
     older = next(sent for sent in SENT if sent.key == row["key"])
     assert found(compare_rows(SENT, NEWEST)) == {}
-    assert found(compare_rows(SENT, NEWEST[:at] + NEWEST[at + 1 :])) == {"lost": [row["id"]]}
+    assert found(compare_rows(SENT, NEWEST[:index] + NEWEST[index + 1 :])) == {"lost": [row["id"]]}
     assert found(compare_rows(SENT, [*NEWEST, row])) == {"twice": [row["key"]]}
-    assert found(compare_rows(SENT, changed(NEWEST, at, **as_data(older)))) == {"different": [row["id"]]}
-    assert found(compare_rows(SENT, changed(NEWEST, at, text="other"))) == {"different": [row["id"]]}
+    assert found(compare_rows(SENT, changed(NEWEST, index, **as_data(older)))) == {"different": [row["id"]]}
+    assert found(compare_rows(SENT, changed(NEWEST, index, text="other"))) == {"different": [row["id"]]}
 
 
 def test_only_repetitions_with_a_reason_are_left_out() -> None:
@@ -75,9 +80,9 @@ def test_a_row_that_is_no_event_is_different(change: Callable[[dict[str, Any]], 
 @pytest.mark.parametrize("seed", range(20))
 def test_each_pair_of_kind_and_fault_is_met_twice_where_each_fault_comes_twice(seed: int) -> None:
     pipes = layout(SOURCES, DESTINATIONS, 3, random.Random(seed))
-    uses = Counter(name for names in pipes.values() for name in names)
-    assert uses.keys() == set(DESTINATIONS)
-    assert min(uses.values()) >= 2
+    use_counts = Counter(name for names in pipes.values() for name in names)
+    assert use_counts.keys() == set(DESTINATIONS)
+    assert min(use_counts.values()) >= 2
     assert all(len(set(names)) == 3 for names in pipes.values())
     kinds = kinds_of(pipes)
     assert len(kinds) == len(SOURCES) + len(DESTINATIONS)

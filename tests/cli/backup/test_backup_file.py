@@ -51,7 +51,7 @@ def test_a_file_contains_what_was_read(whole):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda content: content[: content.rindex(b"\n", 0, -1) + 1], "incomplete"),
         (lambda content: content.replace(b"127.0.0.1", b"127.0.0.2"), "changed or damaged"),
@@ -61,13 +61,13 @@ def test_a_file_contains_what_was_read(whole):
         (lambda _: b'{"pipe": "flights"}\n', "not a backup"),
     ],
 )
-def test_a_file_that_was_cut_or_changed_is_refused(whole, change, said):
-    with pytest.raises(Misconfigured, match=said):
+def test_a_file_that_was_cut_or_changed_is_refused(whole, change, message):
+    with pytest.raises(Misconfigured, match=message):
         backup_file.decode(change(backup_file.encode(whole)), "file")
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "message"),
     [
         (
             state_record("pipes", pipe_record(PIPE, 1, following=NextRevision(revision=2, share=1))),
@@ -80,8 +80,8 @@ def test_a_file_that_was_cut_or_changed_is_refused(whole, change, said):
         (StateRecord("write-keys", 0, 3, "3f2a", {"id": "3f2a"}), "not the record of a write key"),
     ],
 )
-def test_a_record_that_cannot_be_restored_is_named(record, said):
-    with pytest.raises(Misconfigured, match=said):
+def test_a_record_that_cannot_be_restored_is_named(record, message):
+    with pytest.raises(Misconfigured, match=message):
         check(state(record))
 
 
@@ -116,9 +116,9 @@ def test_references_follow_the_records_that_they_name():
     def asked(number):
         return state_record("requests", Request("pipe/flights", number, RequestKind.PAUSE, "ann", 1).record())
 
-    about = numbers.referring(asked(9))
-    assert about is not None
-    assert about.value["number"] == 51
+    referring_record = numbers.referring(asked(9))
+    assert referring_record is not None
+    assert referring_record.value["number"] == 51
     assert numbers.referring(asked(3)) is None
 
 

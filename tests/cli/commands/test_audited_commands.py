@@ -130,8 +130,8 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
 
 def test_each_command_has_a_row() -> None:
     assert sorted(commands(get_command(command_line()))) == sorted([*READS, *CHANGES, *ELSEWHERE])
-    for place in ELSEWHERE.values():
-        file, _, name = place.partition("::")
+    for test_id in ELSEWHERE.values():
+        file, _, name = test_id.partition("::")
         assert name in (ROOT / file).read_text()
 
 
@@ -161,10 +161,10 @@ class AuditedStream:
         """Run a command; returns its new entries in the audit, without those before it."""
         control = {"HIFI_CONTROL": self.control.control} if isinstance(self.control, ControlTopics) else {}
         options = ["--kafka", self.kafka, "--stream", self.topics.stream]
-        done = CliRunner().invoke(
+        result = CliRunner().invoke(
             command_line(), [*command.split(), *map(str, arguments), *options], env=control
         )
-        assert done.exit_code == status, done.output
+        assert result.exit_code == status, result.output
         self.ran.add(command)
         asyncio.run(until_readable(self.kafka, self.control.audit))
         entries = asyncio.run(audit_entries(self.kafka, self.control))
@@ -207,9 +207,9 @@ def test_each_change_is_in_the_audit_with_before_and_after(
         following = 2 if rollout == "abort" else 3
         rolling = f"revision 1, 50 % revision {following}"
         assert changed[1:] == ("pipe/p", f"revision 1, {share} % revision {following}", rolling)
-        ended = told(stream.run(f"rollout {rollout}", "p"))
+        end_entry = told(stream.run(f"rollout {rollout}", "p"))
         current = 1 if rollout == "abort" else following
-        assert ended[1:] == ("pipe/p", rolling, f"revision {current}")
+        assert end_entry[1:] == ("pipe/p", rolling, f"revision {current}")
 
     states = [
         told(stream.run(f"destinations {verb}", "p", "d20"))[1:] for verb in ("park", "expire", "resume")
@@ -258,13 +258,17 @@ def test_each_change_is_in_the_audit_with_before_and_after(
         entry.subject: (entry.what, entry.before, entry.after)
         for entry in stream.run("keys rotate", key, "--key-file", tmp_path / "next")
     }
-    what, before, after = rotated.pop(issued[1])
-    assert (what, before["expires_us"]) == ("rotate the write key", None)
+    action, before, after = rotated.pop(issued[1])
+    assert (action, before["expires_us"]) == ("rotate the write key", None)
     assert after["expires_us"] is not None
     [(subject, (_, before, after))] = rotated.items()
     assert (before, after["pipe"]) == (None, "p")
-    ended = told(stream.run("keys revoke", subject.removeprefix("write-key/")))
-    assert (ended[:2], ended[2]["pipe"], ended[3]) == (("revoke the write key", subject), "p", None)
+    end_entry = told(stream.run("keys revoke", subject.removeprefix("write-key/")))
+    assert (end_entry[:2], end_entry[2]["pipe"], end_entry[3]) == (
+        ("revoke the write key", subject),
+        "p",
+        None,
+    )
 
     controlled = AuditedStream(kafka, tmp_path, control=True)
     declared = told(controlled.run("apply", controlled.declare("d"), *quick))
@@ -301,10 +305,10 @@ def test_a_refused_change_is_in_the_audit_and_the_command_lists_all(
     [entry] = stream.run("pipes pause", "p", status=1)
     assert (entry.before, entry.after, entry.reason) == ("active", None, "Kafka is away")
     options = ["--kafka", kafka, "--stream", stream.topics.stream]
-    listed = json.loads(CliRunner().invoke(command_line(), ["audit", "--json", *options]).stdout)
+    printed_entries = json.loads(CliRunner().invoke(command_line(), ["audit", "--json", *options]).stdout)
     entries = asyncio.run(audit_entries(kafka, stream.control))
-    assert len(listed) == 2
-    assert listed == [json.loads(json.dumps(entry.json())) for entry in entries]
+    assert len(printed_entries) == 2
+    assert printed_entries == [json.loads(json.dumps(entry.json())) for entry in entries]
 
 
 def test_created_access_entries_are_in_the_audit(

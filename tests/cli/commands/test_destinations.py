@@ -33,9 +33,9 @@ def test_a_destination_is_parked_and_resumed_by_name(kafka: str) -> None:
 
     asyncio.run(create())
     assert run("park", "orders", "billing", "--reason", "maintenance")[0] == 0
-    (listed,) = orjson.loads(run("list", "--json")[1])
-    assert (listed["state"], listed["by"], listed["reason"]) == ("parked", "operator", "maintenance")
+    (row,) = orjson.loads(run("list", "--json")[1])
+    assert (row["state"], row["by"], row["reason"]) == ("parked", "operator", "maintenance")
     assert run("resume", "orders", "billing")[0] == 0
-    (listed,) = orjson.loads(run("list", "--json")[1])
-    assert listed["state"] == "active"
+    (row,) = orjson.loads(run("list", "--json")[1])
+    assert row["state"] == "active"
     assert run("park", "orders", "biling")[0] != 0

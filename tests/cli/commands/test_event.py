@@ -5,11 +5,11 @@ from rich.console import Console
 from hifi_cli.commands.event import event_table
 
 
-def shown(**more: object) -> list[str]:
+def shown(**changes: object) -> list[str]:
     """The rows of the table, without rules."""
     console = Console(width=250, record=True, file=io.StringIO())
     event: dict[str, object] = {"partition": 1, "offset": 7, "wanted": None, "not_wanted": [], "outcomes": []}
-    console.print(event_table(event | more))
+    console.print(event_table(event | changes))
     return console.export_text().splitlines()
 
 

@@ -53,8 +53,8 @@ async def test_apply_does_not_replace_a_pipe_that_cannot_be_read_but_can_delete_
     assert "the pipe flights is held: the record at offset 1 of the topic" in words
     assert "Nothing was changed. A later release may have written it" in words
     assert "or delete the pipe" in words
-    listed = json.loads((await hifi("pipes", "--json")).stdout)
-    assert [(pipe["pipe"]["pipe"], "held" in pipe) for pipe in listed] == [
+    pipe_rows = json.loads((await hifi("pipes", "--json")).stdout)
+    assert [(pipe["pipe"]["pipe"], "held" in pipe) for pipe in pipe_rows] == [
         ("orders", False),
         ("flights", True),
     ]

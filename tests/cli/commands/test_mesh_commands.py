@@ -43,8 +43,8 @@ def ports():
 @pytest.fixture(scope="module")
 def traces():
     """The OpenTelemetry collector that the mesh tells."""
-    with collector() as here:
-        yield here
+    with collector() as trace_collector:
+        yield trace_collector
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ def test_send_reports_bad_lines_and_sends_the_others(up, hifi, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "why"),
+    ("arguments", "message"),
     [
         (("count", "-", "--key", "wrong"), "ingest answers 401"),
         (("nothing", "-", "--key", "hello"), "there is no pipe 'nothing'; published pipes: count"),
@@ -165,10 +165,10 @@ def test_send_reports_bad_lines_and_sends_the_others(up, hifi, tmp_path):
         (("count", "-"), "give --key, or set HIFI_KEY"),
     ],
 )
-def test_send_reports_an_error_in_one_message(up, hifi, arguments, why):
+def test_send_reports_an_error_in_one_message(up, hifi, arguments, message):
     code, _, errors = hifi("send", *arguments, "--data", up.data, stdin=b'{"a":1}')
     assert code == 1
-    assert why in errors
+    assert message in errors
     assert "Traceback" not in errors
 
 
@@ -225,14 +225,14 @@ def test_the_console_shows_the_figures_of_the_api(up, hifi):
         page.goto(f"http://127.0.0.1:{up.console}/pipes/count")
         page.wait_for_selector("#events .main-svg")
         rows = page.get_by_role("region", name="Loss by minute").locator("tbody tr:not(.provisional)")
-        shown = {
+        cells_by_minute = {
             int((row.locator("th a").get_attribute("href") or "").rpartition("/")[2]): row.locator(
                 "td"
             ).all_inner_texts()
             for row in rows.all()
         }
         for minute in minutes:
-            cells = shown[minute["minute"]]
+            cells = cells_by_minute[minute["minute"]]
             assert cells[0].startswith(minute["state"])
             assert cells[1:3] == [str(minute["in"]), str(minute["delivered"])]
         audit = Axe().run(page)
@@ -347,7 +347,9 @@ def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, external_dest
     events = b'{"id":"good","n":1,"m":1}\n{"id":"bad","n":"one","m":1}\n{"id":"poor","n":1}\n'
     assert hifi("send", "strict", "-", "--data", up.data, "--key", key, stdin=events)[0] == 0
     external_sender.wait_for(["good"], external_destination, 30)
-    letters = sorted(dead_letters(up, hifi, "--pipe", "strict", least=2), key=lambda letter: letter["event"])
+    letters = sorted(
+        dead_letters(up, hifi, "--pipe", "strict", min_count=2), key=lambda letter: letter["event"]
+    )
     assert [
         (letter["event"], letter["service"], letter["reason"], letter["pointer"], letter["replayed"])
         for letter in letters
@@ -368,7 +370,7 @@ def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, external_dest
     counts, _ = external_sender.wait_for(["bad", "poor"], external_destination, 30)
     code, output, _ = hifi("dead", "replay", name, "--data", up.data)
     assert (code, output) == (0, "0 dead letter(s) replayed; 1 had been replayed before\n")
-    assert [letter["replayed"] for letter in dead_letters(up, hifi, "--pipe", "strict", least=2)] == [
+    assert [letter["replayed"] for letter in dead_letters(up, hifi, "--pipe", "strict", min_count=2)] == [
         True,
         True,
     ]
@@ -473,7 +475,7 @@ def test_a_replay_asks_the_condition_as_it_is_now_and_refuses_what_is_not_declar
 
     declare("n < 100")
     send({"id": "a", "n": 1}, {"id": "b", "n": 50})
-    letters = dead_letters(up, hifi, "--pipe", "books", least=2)
+    letters = dead_letters(up, hifi, "--pipe", "books", min_count=2)
     assert {(letter["service"], letter["reason"]) for letter in letters} == {("egest", "status-400")}
     server.status = 200
     declare("n > 10")
@@ -490,7 +492,7 @@ def test_a_replay_asks_the_condition_as_it_is_now_and_refuses_what_is_not_declar
 
     server.status = 400
     send({"id": "d", "n": 60})
-    letters = dead_letters(up, hifi, "--pipe", "books", least=3)
+    letters = dead_letters(up, hifi, "--pipe", "books", min_count=3)
     declare("n > 10", name="library")
     for _ in range(2):
         code, output, errors = hifi("dead", "replay", "--pipe", "books", "--data", up.data)
@@ -499,31 +501,31 @@ def test_a_replay_asks_the_condition_as_it_is_now_and_refuses_what_is_not_declar
             "0 dead letter(s) replayed; 2 had been replayed before; 1 cannot be replayed\n",
         )
         assert "the destination books, which the pipe books does not declare any more" in errors
-    assert len(dead_letters(up, hifi, "--pipe", "books", least=3)) == len(letters) == 3
+    assert len(dead_letters(up, hifi, "--pipe", "books", min_count=3)) == len(letters) == 3
     server.shutdown()
 
 
-def dead_letters(up, hifi, *arguments, least=1):
+def dead_letters(up, hifi, *arguments, min_count=1):
     """Those that are listed, once there are so many or ten seconds are over."""
     end = time.monotonic() + 10
     while True:
         code, output, errors = hifi("dead", "list", "--json", "--data", up.data, *arguments)
         assert code == 0, errors
         letters = json.loads(output)
-        if len(letters) >= least or time.monotonic() > end:
+        if len(letters) >= min_count or time.monotonic() > end:
             return letters
 
 
 @pytest.mark.more
 def test_a_second_mesh_on_the_folder_and_a_taken_port_are_refused(up, start_hifi, tmp_path):
-    twice = start_hifi("up", "--data", up.data)
-    assert twice.wait(30) == 1
-    assert "a mesh already runs on" in twice.text()
-    assert "hifi down --data" in twice.text()
-    taken = start_hifi("up", "--data", tmp_path / "other", "--port", up.port)
-    assert taken.wait(30) == 1
-    assert f"port {up.port} of 127.0.0.1 is in use" in taken.text()
-    taken.wait_gone()
+    second_mesh = start_hifi("up", "--data", up.data)
+    assert second_mesh.wait(30) == 1
+    assert "a mesh already runs on" in second_mesh.text()
+    assert "hifi down --data" in second_mesh.text()
+    mesh_on_taken_port = start_hifi("up", "--data", tmp_path / "other", "--port", up.port)
+    assert mesh_on_taken_port.wait(30) == 1
+    assert f"port {up.port} of 127.0.0.1 is in use" in mesh_on_taken_port.text()
+    mesh_on_taken_port.wait_gone()
 
 
 def test_down_stops_the_mesh_gracefully_and_leaves_no_process(up, hifi):
@@ -538,15 +540,15 @@ def test_down_stops_the_mesh_gracefully_and_leaves_no_process(up, hifi):
     assert "start one with `hifi up`" in errors
 
 
-@pytest.mark.parametrize(("arguments", "why"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     (("--scale", "nothing=2"), "no service is called 'nothing'"),
     (("--kafka", "127.0.0.1:1", "--brokers", "3"), "give one of them"),
     (("--pipes", "missing"), "is not a folder"),
 ])  # fmt: skip
-def test_up_reports_an_error_in_one_message(hifi, tmp_path, arguments, why):
+def test_up_reports_an_error_in_one_message(hifi, tmp_path, arguments, message):
     code, output, errors = hifi("up", "--data", tmp_path / "data", *arguments)
     assert code == 1
-    assert why in output + errors
+    assert message in output + errors
     assert "Traceback" not in output + errors
 
 

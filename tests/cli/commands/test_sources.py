@@ -20,8 +20,8 @@ def shown(**changes: object) -> str:
 
 def test_a_backfill_has_figures_with_units_and_an_expected_end() -> None:
     text = shown()
-    for part in ("orders", "backfill", "1,500,000", "8,500,000", "2,000", "events", "ev/s", "in 73 min"):
-        assert part in text
+    for phrase in ("orders", "backfill", "1,500,000", "8,500,000", "2,000", "events", "ev/s", "in 73 min"):
+        assert phrase in text
     assert "held back" not in text
 
 

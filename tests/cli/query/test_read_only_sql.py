@@ -39,7 +39,7 @@ def test_tables_are_those_that_the_query_reads(sql: str, read: list[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("sql", "why"),
+    ("sql", "message"),
     [
         ("select absent from raw", "no such column: absent"),
         ("select * from orders", "no such table: orders; there are the tables raw, enriched, receipts"),
@@ -58,8 +58,8 @@ def test_tables_are_those_that_the_query_reads(sql: str, read: list[str]) -> Non
         ("explain select 1 from raw", "syntax error"),
     ],
 )
-def test_what_is_no_query_is_refused_with_its_reason(sql: str, why: str) -> None:
-    with pytest.raises(Misconfigured, match=why):
+def test_what_is_no_query_is_refused_with_its_reason(sql: str, message: str) -> None:
+    with pytest.raises(Misconfigured, match=message):
         tables_read(sql, TABLES)
 
 
@@ -73,7 +73,7 @@ def test_the_first_rows_come_with_their_columns_and_whether_there_are_more(
 
 
 @pytest.mark.parametrize(
-    ("sql", "why"),
+    ("sql", "message"),
     [
         (
             "with recursive n(i) as (select 1 union all select i from n) select count(*) from n",
@@ -85,8 +85,10 @@ def test_the_first_rows_come_with_their_columns_and_whether_there_are_more(
         ("select abs(-9223372036854775808) from receipts", "integer overflow"),
     ],
 )
-def test_a_query_that_fails_or_does_not_end_says_so(database: sqlite3.Connection, sql: str, why: str) -> None:
-    with pytest.raises(Misconfigured, match=why):
+def test_a_query_that_fails_or_does_not_end_says_so(
+    database: sqlite3.Connection, sql: str, message: str
+) -> None:
+    with pytest.raises(Misconfigured, match=message):
         select(database, sql, rows=10, within_s=0.2)
 
 

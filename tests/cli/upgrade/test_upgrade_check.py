@@ -18,12 +18,12 @@ from hifi_cli.commands import upgrade
 from hifi_infra.kafka.stream_setup import prepare
 
 
-def checked(kafka: str, stream: str, *more: str) -> tuple[int, list[dict[str, Any]]]:
-    done = CliRunner().invoke(
-        command_line(), ["upgrade", "check", "--kafka", kafka, "--stream", stream, "--json", *more]
+def checked(kafka: str, stream: str, *options: str) -> tuple[int, list[dict[str, Any]]]:
+    result = CliRunner().invoke(
+        command_line(), ["upgrade", "check", "--kafka", kafka, "--stream", stream, "--json", *options]
     )
-    assert done.exit_code in (0, 3), done.output
-    return done.exit_code, json.loads(done.stdout)
+    assert result.exit_code in (0, 3), result.output
+    return result.exit_code, json.loads(result.stdout)
 
 
 async def changed(kafka: str, stream: str) -> None:
@@ -67,9 +67,9 @@ def test_a_missing_topic_and_a_setting_that_differs_are_named_with_services_and_
     assert f"--entity-name {topics.raw} --add-config retention.ms=604800000" in retention["what_to_do"]
     assert len(rows) == 2
     assert asyncio.run(topic_names(kafka, stream)) == before, "nothing was created"
-    shown = CliRunner().invoke(command_line(), ["upgrade", "check", "--kafka", kafka, "--stream", stream])
-    assert shown.exit_code == 3
-    assert "retrier" in shown.output
+    result = CliRunner().invoke(command_line(), ["upgrade", "check", "--kafka", kafka, "--stream", stream])
+    assert result.exit_code == 3
+    assert "retrier" in result.output
 
     asyncio.run(prepare(kafka, topics, 2, principal_topics(stream)))
     _, rows = checked(kafka, stream)

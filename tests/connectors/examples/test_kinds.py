@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 def test_settings_of_a_kind_are_checked_at_their_line(sqlite_kind: Path, folder: Path) -> None:
     assert problems(folder, f"    {SETTINGS}\n") == []
     reported = problems(folder, "    settings:\n      database: x.db\n      table: a b\n      colour: red\n")
-    assert [(line, where) for line, where, _ in reported] == [
+    assert [(line, key_path) for line, key_path, _ in reported] == [
         (9, "destinations[0].settings.table"),
         (10, "destinations[0].settings.colour"),
     ]
@@ -51,8 +51,8 @@ def test_settings_of_a_kind_are_checked_at_their_line(sqlite_kind: Path, folder:
 
 
 def test_keys_of_http_are_unknown_to_other_kinds(sqlite_kind: Path, folder: Path) -> None:
-    [(line, where, _)] = problems(folder, f"    {SETTINGS}\n    url: http://there\n")
-    assert (line, where) == (8, "destinations[0].url")
+    [(line, key_path, _)] = problems(folder, f"    {SETTINGS}\n    url: http://there\n")
+    assert (line, key_path) == (8, "destinations[0].url")
 
 
 def test_a_wrong_transform_is_found(sqlite_kind: Path, folder: Path) -> None:
@@ -107,9 +107,9 @@ def test_a_source_whose_kind_is_not_installed_is_published_as_it_is_declared() -
     source = {"kind": "tape", "drive": 1, "backfill": {"rate": "5/s"}}
     destinations = [{"name": "d", "url": "http://127.0.0.1:9/"}]
     pipe = Pipe.model_validate({"pipe": "orders", "source": source, "destinations": destinations})
-    again = Pipe.model_validate_json(pipe.model_dump_json(exclude_defaults=True, by_alias=True))
-    assert again == pipe
-    assert again.model_dump(exclude_defaults=True)["source"]["drive"] == 1
+    read_back = Pipe.model_validate_json(pipe.model_dump_json(exclude_defaults=True, by_alias=True))
+    assert read_back == pipe
+    assert read_back.model_dump(exclude_defaults=True)["source"]["drive"] == 1
 
 
 async def test_while_a_kind_is_not_installed_deliveries_go_to_the_retrier(stream: EgestStream) -> None:

@@ -115,8 +115,8 @@ async def test_after_a_crash_the_same_rows_are_written_again_with_their_position
     turn = RecordedTurn(crashed.kept)
     await source(database).read(turn)
     [(partition, events, accepted_us)] = crashed.written
-    (again, new) = turn.written
-    assert (again[0], read_again(again[1]), again[2]) == (partition, read_again(events), accepted_us)
+    (repeated, new) = turn.written
+    assert (repeated[0], read_again(repeated[1]), repeated[2]) == (partition, read_again(events), accepted_us)
     assert read_again(new[1]) == [(4, {"id": 4, "name": "d"})]
 
 
@@ -152,10 +152,10 @@ def test_the_page_links_the_examples_and_shows_a_method_of_each_as_it_is(name: s
     root = Path(__file__).parents[3]
     example = (root / f"examples/connectors/sqlite/{name}.py").read_text("utf-8")
     page = (root / "docs/connectors.md").read_text("utf-8")
-    shown = page.partition(f"<!-- generated: {name.replace('_', '-')} -->\n\n```python\n")[2].partition(
+    excerpt = page.partition(f"<!-- generated: {name.replace('_', '-')} -->\n\n```python\n")[2].partition(
         "```"
     )[0]
-    assert len(shown.splitlines()) >= 10
-    assert textwrap.indent(shown, "    ") in example
+    assert len(excerpt.splitlines()) >= 10
+    assert textwrap.indent(excerpt, "    ") in example
     assert f"](../examples/connectors/sqlite/{name}.py)" in page
     assert len(example.splitlines()) < 100

@@ -41,8 +41,8 @@ def check(declared: Pipe) -> None:
 
 def test_the_kind_decides_which_service_reads_a_delivery() -> None:
     assert reader(pipe({}).destinations[0]) == "lake"
-    other = pipe({}).destinations[0].model_copy(update={"kind": "postgres"})
-    assert reader(other) == "egest"
+    postgres_destination = pipe({}).destinations[0].model_copy(update={"kind": "postgres"})
+    assert reader(postgres_destination) == "egest"
 
 
 def test_columns_are_the_fields_whose_types_the_pipe_declares() -> None:

@@ -92,8 +92,8 @@ def test_a_steady_load_settles_and_never_swings(load: float, start: int) -> None
         count = decide(POLICY, history).instances
         sizes.append(count)
     assert len(set(sizes[-50:])) == 1
-    up = [a < b for a, b in pairwise(sizes) if a != b]
-    assert len(set(up)) <= 1, "it grew and shrank at the same load"
+    growths = [a < b for a, b in pairwise(sizes) if a != b]
+    assert len(set(growths)) <= 1, "it grew and shrank at the same load"
     assert sizes[-1] == POLICY.max_instances or load / sizes[-1] <= POLICY.cpu_high + 1e-6
 
 

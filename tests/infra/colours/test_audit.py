@@ -31,7 +31,7 @@ async def run(
     colours: ColoursUnderTest, monkeypatch: pytest.MonkeyPatch, command: Any, *arguments: Any, **options: Any
 ) -> None:
     """Run a command of `hifi colour` on the colours, in a thread with an event loop of its own."""
-    monkeypatch.setattr(colour, "_operations", lambda *_, **__: colours.operations(by=author()))
+    monkeypatch.setattr(colour, "_operations", lambda *_, **__: colours.operations(actor=author()))
     await asyncio.to_thread(command, *arguments, **options)
 
 
@@ -43,10 +43,10 @@ async def test_a_shift_and_a_split_are_in_the_audit(
     await run(colours, monkeypatch, colour.split)
     shifted = {"blue": "idle 0 %", "green": "active 100 %"}
     split = {"blue": "active 50 %", "green": "active 50 %"}
-    done = AuditOutcome.DONE
+    done_outcome = AuditOutcome.DONE
     assert await entries(colours) == [
-        (author(), "shift requests", "colours", BEFORE, shifted, done),
-        (author(), "split requests", "colours", shifted, split, done),
+        (author(), "shift requests", "colours", BEFORE, shifted, done_outcome),
+        (author(), "split requests", "colours", shifted, split, done_outcome),
     ]
 
 

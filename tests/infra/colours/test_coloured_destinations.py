@@ -135,9 +135,11 @@ async def test_over_shifts_each_event_is_at_each_kind_of_destination_once_and_th
             updates = Updates(stream.fronts[0].url)
             sending = asyncio.create_task(updates.send())
             operations = operations_of(stream)
-            for colour, other in (("green", "blue"), ("blue", "green"), ("green", "blue")):
+            for colour, other_colour in (("green", "blue"), ("blue", "green"), ("green", "blue")):
                 await asyncio.sleep(SECONDS)
-                await operations.shift({colour: WHOLE_SHARE, other: 0}, "test", kind=ActionKind.RECOVER)
+                await operations.shift(
+                    {colour: WHOLE_SHARE, other_colour: 0}, "test", kind=ActionKind.RECOVER
+                )
             await asyncio.sleep(SECONDS)
             updates.ended = True
             await sending

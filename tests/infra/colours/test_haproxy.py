@@ -97,9 +97,9 @@ class FrontUnderTest:
     async def keys(self, count: int = 2000, header: str = "hifi_key") -> dict[int, str]:
         return {key: await self.send(**{header: f"key-{key}"}) for key in range(count)}
 
-    async def until(self, holds: Callable[[], bool]) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(WITHIN_S):
-            while not holds():
+            while not condition():
                 await asyncio.sleep(0.01)
 
     async def until_checked(self, colour: str) -> None:
@@ -149,9 +149,9 @@ def write_pair(folder: Path, name: str = "localhost") -> ServerCertificate:
     """Files with a certificate for this machine and its key, replaced as a renewal does it; read by the front."""
     key, certificate = make_certificate(*AUTHORITY, name)
     for file, text in (("key.pem", key), ("chain.pem", certificate + "\n\n"), ("ca.pem", AUTHORITY[1])):
-        part = folder / f"{file}.part"
-        part.write_text(text)
-        part.replace(folder / file)
+        part_file = folder / f"{file}.part"
+        part_file.write_text(text)
+        part_file.replace(folder / file)
     return ServerCertificate(folder / "chain.pem", folder / "key.pem", Health("front", "here"))
 
 
@@ -165,9 +165,9 @@ async def handshake(front: FrontUnderTest, context: ssl.SSLContext) -> dict[str,
     async with asyncio.timeout(WITHIN_S):
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     tls = writer.get_extra_info("ssl_object")
-    shown = {"subject": dict(tls.getpeercert()["subject"][0])["commonName"], "version": tls.version()}
+    tls_session = {"subject": dict(tls.getpeercert()["subject"][0])["commonName"], "version": tls.version()}
     writer.close()
-    return shown
+    return tls_session
 
 
 async def test_requests_over_tls_reach_their_colour_and_browsers_stay_with_https(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ async def test_handshakes_under_way_are_bounded_by_address_and_other_senders_are
 ) -> None:
     certificate = write_pair(tmp_path)
     async with running_front(tmp_path / "front", certificate) as front, contextlib.AsyncExitStack() as stack:
-        port, more = int(front.front.url.rpartition(":")[2]), 20
+        port, excess = int(front.front.url.rpartition(":")[2]), 20
         trusted = trusting(certificate.chain)
 
         async def connect(
@@ -247,15 +247,15 @@ async def test_handshakes_under_way_are_bounded_by_address_and_other_senders_are
         beginning = first_bytes(trusted)[:100]
         unfinished = [
             asyncio.create_task(read_to_end(beginning if number % 2 else b""))
-            for number in range(MOST_HANDSHAKES + more)
+            for number in range(MOST_HANDSHAKES + excess)
         ]
-        await front.until(lambda: sum(task.done() for task in unfinished) == more)
+        await front.until(lambda: sum(task.done() for task in unfinished) == excess)
         with pytest.raises((ssl.SSLError, OSError)):
             await connect("127.0.0.2", trusted)
-        for _ in range(MOST_HANDSHAKES + more):
+        for _ in range(MOST_HANDSHAKES + excess):
             await connect("127.0.0.3", trusted)  # each completes, so it does not count
             assert await front.send() == "blue"
-        assert sum(task.done() for task in unfinished) == more
+        assert sum(task.done() for task in unfinished) == excess
         await stack.aclose()
         await asyncio.gather(*unfinished)
         async with asyncio.timeout(WITHIN_S):
@@ -277,8 +277,8 @@ async def test_a_handshake_that_does_not_end_in_time_is_cut_off(
 ) -> None:
     """With shorter times than the front has, of which older versions of HAProxy use the first and newer the second."""
 
-    def shorter(*args: object, **named: object) -> str:
-        text = configuration(*args, **named)  # type: ignore[arg-type]
+    def shorter(*args: object, **options: object) -> str:
+        text = configuration(*args, **options)  # type: ignore[arg-type]
         for line in ("timeout client 75s", "timeout client-hs 10s"):
             assert line in text
             text = text.replace(line, f"{line.rpartition(' ')[0]} 500ms")
@@ -338,10 +338,10 @@ async def test_a_renewed_certificate_of_the_front_is_used_without_ending_a_conne
 async def test_a_front_that_runs_without_tls_says_that_it_must_be_restarted(tmp_path: Path) -> None:
     async with running_front(tmp_path / "front"):
         addresses = {name: ["127.0.0.1:1"] for name in NAMES}
-        place = HAProxyFolder(tmp_path / "front", addresses, write_pair(tmp_path))
+        haproxy_folder = HAProxyFolder(tmp_path / "front", addresses, write_pair(tmp_path))
         with pytest.raises(Misconfigured, match="restart it if it runs without TLS"):
-            await place.renew_certificate()
-        await place.renew_certificate()  # told once
+            await haproxy_folder.renew_certificate()
+        await haproxy_folder.renew_certificate()  # told once
 
 
 async def test_a_colour_without_a_share_gets_no_request(under_test: FrontUnderTest) -> None:
@@ -436,10 +436,10 @@ async def test_a_request_that_a_colour_has_received_is_not_sent_again(under_test
 
 async def test_no_request_is_dropped_while_the_shares_change(under_test: FrontUnderTest) -> None:
     answers: Counter[str] = Counter()
-    done = asyncio.Event()
+    finished = asyncio.Event()
 
     async def send_all_the_time() -> None:
-        while not done.is_set():
+        while not finished.is_set():
             answers[await under_test.send()] += 1
 
     senders = [asyncio.create_task(send_all_the_time()) for _ in range(8)]
@@ -447,7 +447,7 @@ async def test_no_request_is_dropped_while_the_shares_change(under_test: FrontUn
         before = answers.total()
         await under_test.front.divide({"blue": share, "green": 10_000 - share})
         await under_test.until(lambda before=before: answers.total() > before + 100)  # type: ignore[misc]
-    done.set()
+    finished.set()
     await asyncio.gather(*senders)
     assert set(answers) == {"blue", "green"}
 

@@ -41,13 +41,13 @@ async def test_a_shift_is_recorded_as_a_step_and_changes_the_shares(colours: Col
 
 
 async def test_a_shift_for_maintenance_waits_until_both_colours_are_stable(colours: ColoursUnderTest) -> None:
-    for blue, green, why in (
+    for blue, green, message in (
         (Condition.STABLE, Condition.UNSTABLE, "green: .*unstable.*a reason"),
         (Condition.UNSTABLE, Condition.STABLE, "blue: .*unstable"),
         (Condition.UNKNOWN, Condition.STABLE, "blue: the health is unknown"),
     ):
         await colours.judge(blue=blue, green=green)
-        with pytest.raises(StepRefused, match=why):
+        with pytest.raises(StepRefused, match=message):
             await colours.operations().shift(TO_GREEN, "because")
     assert (await colours.operations().colours()).by == "test"
     assert await colours.actions() == []
@@ -141,13 +141,13 @@ async def test_no_colour_wakes_beside_a_pipe_that_would_lose_its_events(colours:
 async def test_a_colour_that_wakes_has_the_write_keys_of_the_other_one(
     colours: ColoursUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept, changed, revoked, new = (
+    kept_key, changed, revoked, new = (
         issued_key(f"{number}" * 40, "orders", origins=(), expires_us=None, author="t", at_us=1)
         for number in range(4)
     )
     keys = {
-        "blue:1": [kept, changed.expiring(5), new],
-        "green:1": [kept, changed, revoked],
+        "blue:1": [kept_key, changed.expiring(5), new],
+        "green:1": [kept_key, changed, revoked],
     }
     topics = {bootstrap: [key.record() for key in issued] for bootstrap, issued in keys.items()}
     topic = Topics(colours.stream).write_keys
@@ -192,7 +192,7 @@ async def test_what_waits_in_a_colour_whose_kafka_is_away_is_not_taken_for_nothi
 
 @pytest.mark.more
 async def test_without_the_control_planes_kafka_nothing_changes(colours: ColoursUnderTest) -> None:
-    away = colours.operations(kafka=f"127.0.0.1:{free_port()}")
+    cut_off_operations = colours.operations(kafka=f"127.0.0.1:{free_port()}")
     with pytest.raises(Misconfigured, match="the front keeps its shares"):
-        await away.shift(TO_GREEN, "because", kind=ActionKind.RECOVER)
+        await cut_off_operations.shift(TO_GREEN, "because", kind=ActionKind.RECOVER)
     assert (await colours.operations().colours()).by == "test"

@@ -111,12 +111,12 @@ def test_only_the_number_that_publishes_a_port_publishes_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("image", "parts"),
+    ("image", "name_and_tag"),
     [
         ("hifi-egest:1.3", ("hifi-egest", "1.3")),
         ("hifi-egest", ("hifi-egest", "latest")),
         ("registry:5000/hifi-egest", ("registry:5000/hifi-egest", "latest")),
     ],
 )
-def test_repository_and_tag(image: str, parts: tuple[str, str]) -> None:
-    assert split_image(image) == parts
+def test_repository_and_tag(image: str, name_and_tag: tuple[str, str]) -> None:
+    assert split_image(image) == name_and_tag

@@ -83,14 +83,16 @@ def compose() -> Any:
 @pytest.fixture(scope="session")
 def validators() -> dict[str, Any]:
     """`VERSION KIND` to the validator of such resources."""
-    kubernetes, others = (
+    kubernetes, other_schemas = (
         json.loads((SCHEMAS / f"{name}.json").read_bytes()) for name in ("kubernetes", "others")
     )
-    made = {
+    core_validators = {
         kind: jsonschema_rs.validator_for({"$ref": reference, "definitions": kubernetes["definitions"]})
         for kind, reference in kubernetes["kinds"].items()
     }
-    return made | {kind: jsonschema_rs.validator_for(schema) for kind, schema in others["kinds"].items()}
+    return core_validators | {
+        kind: jsonschema_rs.validator_for(schema) for kind, schema in other_schemas["kinds"].items()
+    }
 
 
 def test_each_resource_is_valid_for_the_api_server(rendered: Rendered, validators: dict[str, Any]) -> None:
@@ -409,12 +411,12 @@ def test_the_rules_of_scaling_are_those_of_the_autoscaler(
 
 
 def test_only_services_that_connect_for_pipes_or_people_reach_outside(everything: Rendered) -> None:
-    outside = {
+    outside_services = {
         name
         for name, policy in everything.of("NetworkPolicy").items()
         if any("ipBlock" in peer for rule in policy["spec"]["egress"] for peer in rule.get("to", ()))
     }
-    assert outside == {"collect", "enrich", "egest", "lake", "observe", "manage", "connect"}
+    assert outside_services == {"collect", "enrich", "egest", "lake", "observe", "manage", "connect"}
     for name, policy in everything.of("NetworkPolicy").items():
         for rule in policy["spec"]["egress"]:
             assert rule.get("to"), name  # nobody may reach everything
@@ -477,9 +479,9 @@ def test_the_route_shares_requests_between_colours(
 
 def test_monitoring_has_each_alarm_and_the_dashboard(everything: Rendered) -> None:
     [group] = everything.of("PrometheusRule")["alarms"]["spec"]["groups"]
-    absent, still, *alarms = group["rules"]
-    assert (absent["alert"], still["alert"]) == ("HifiObserveAbsent", "HifiViewStandsStill")
-    assert "hifi_view_stands_still{" in still["expr"]
+    absent, still_alarm, *alarms = group["rules"]
+    assert (absent["alert"], still_alarm["alert"]) == ("HifiObserveAbsent", "HifiViewStandsStill")
+    assert "hifi_view_stands_still{" in still_alarm["expr"]
     assert [re.findall(r'kind="([^"]+)"', alarm["expr"]) for alarm in alarms] == [[kind] for kind in KINDS]
     assert [alarm["annotations"]["runbook_url"] for alarm in alarms] == [
         f"https://docs.example/runbooks#{kind}" for kind in KINDS
@@ -495,9 +497,9 @@ def test_setup_gets_another_name_when_its_pipes_change(
 ) -> None:
     values = ("--values", str(VALUES["external"]))
     [before] = renderings["external"].of("Job")
-    [same] = render(helm, *values).of("Job")
+    [same_job] = render(helm, *values).of("Job")
     [after] = render(helm, *values, "--set-string", "pipes.revision=8").of("Job")
-    assert before == same != after
+    assert before == same_job != after
 
 
 def test_a_cluster_without_other_projects_gets_a_chart_that_works_without_them(helm: list[str]) -> None:

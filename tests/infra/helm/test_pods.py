@@ -185,12 +185,12 @@ def test_an_upgrade_a_roll_back_and_a_failed_upgrade_lose_nothing(flights: Relea
     sent = Flights.write(tmp_path / "events.ndjson", 6_000, first=30_000)
     sending = flights.send(sent, 50)
     before = {component: flights.pod(component) for component in CHANGED}
-    notes = [
+    options = [
         word
         for component in CHANGED
         for word in ("--set-string", f"services.{component}.podAnnotations.upgrade=2")
     ]
-    flights.deploy(*notes)
+    flights.deploy(*options)
     assert [component for component in CHANGED if flights.pod(component) == before[component]] == []
     [job] = flights.get("jobs")["items"]
     assert job["status"]["succeeded"] == 1
@@ -223,8 +223,10 @@ def test_a_drain_waits_for_the_disruption_budget_and_loses_nothing(flights: Rele
         )
     try:
         until(lambda: "violate the pod's disruption budget" in log.read_text(), "the budget holds the drain")
-        [left] = [pod["metadata"]["name"] for pod in flights.pods("egest") if pod["spec"].get("nodeName")]
-        assert left in before
+        [remaining_pod] = [
+            pod["metadata"]["name"] for pod in flights.pods("egest") if pod["spec"].get("nodeName")
+        ]
+        assert remaining_pod in before
         until(lambda: flights.ready("egest") == 1, "the first instance is gone")
     finally:
         flights.node.ask("uncordon", "node1")

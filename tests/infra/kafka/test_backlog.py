@@ -23,11 +23,11 @@ async def topics(kafka):
     return topics
 
 
-async def write(kafka, topic, partition, raw_offsets, **more):
+async def write(kafka, topic, partition, raw_offsets, **other_headers):
     producer = AIOKafkaProducer(bootstrap_servers=kafka)
     await producer.start()
     for raw in raw_offsets:
-        headers = packed({IN: b"0", RAW: b"%d" % raw, **more})
+        headers = packed({IN: b"0", RAW: b"%d" % raw, **other_headers})
         await producer.send(topic, b"", partition=partition, headers=headers)
     await producer.stop()
 

@@ -62,10 +62,10 @@ async def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
             return [(await consumer.getone()).value for _ in range(count)]
 
 
-async def until(true: Callable[[], object], what: str) -> None:
+async def until(condition: Callable[[], object], description: str) -> None:
     end = time.monotonic() + WITHIN_S
-    while not true():
-        assert time.monotonic() < end, f"not within {WITHIN_S} s: {what}"
+    while not condition():
+        assert time.monotonic() < end, f"not within {WITHIN_S} s: {description}"
         await asyncio.sleep(0.02)
 
 
@@ -109,10 +109,10 @@ async def test_the_same_cluster_comes_back_on_the_same_folder_and_ports(tmp_path
         before = (cluster.cluster_id, cluster.bootstrap)
     assert processes_with(str(tmp_path)) == []
 
-    async with KafkaCluster(tmp_path) as again:
-        assert (again.cluster_id, again.bootstrap) == before
-        assert await read(again.bootstrap, "kept", 2) == [b"first", b"second"]
-        await again.kill()
+    async with KafkaCluster(tmp_path) as restarted_cluster:
+        assert (restarted_cluster.cluster_id, restarted_cluster.bootstrap) == before
+        assert await read(restarted_cluster.bootstrap, "kept", 2) == [b"first", b"second"]
+        await restarted_cluster.kill()
     assert processes_with(str(tmp_path)) == []
 
     port = int(before[1].partition(":")[2])

@@ -55,8 +55,8 @@ async def api(server: ApiServer, namespace: str) -> AsyncIterator[KubernetesApi]
 
 
 def deployment(server: ApiServer, namespace: str) -> Any:
-    listed = server.kubectl("-n", namespace, "get", "deployment", "try-hifi-egest", "-o", "json")
-    return json.loads(listed.stdout)
+    completed = server.kubectl("-n", namespace, "get", "deployment", "try-hifi-egest", "-o", "json")
+    return json.loads(completed.stdout)
 
 
 async def test_a_step_changes_the_number_of_instances_and_leaves_its_token(
@@ -73,10 +73,10 @@ async def test_a_step_changes_the_number_of_instances_and_leaves_its_token(
 async def test_an_executor_that_was_frozen_changes_nothing_after_another_one(
     server: ApiServer, namespace: str, api: KubernetesApi
 ) -> None:
-    frozen, other = DeploymentMesh(api, "try"), DeploymentMesh(api, "try")
+    frozen, second = DeploymentMesh(api, "try"), DeploymentMesh(api, "try")
     frozen.keep_token(3)
-    other.keep_token(4)
-    await other.scale("egest", 4, "a later step")
+    second.keep_token(4)
+    await second.scale("egest", 4, "a later step")
     with pytest.raises(Retryable, match="the step 3 is over: step 4 has changed egest since"):
         await frozen.scale("egest", 3, "an earlier step")
     assert deployment(server, namespace)["spec"]["replicas"] == 4
@@ -88,21 +88,21 @@ class FrozenApi(KubernetesApi):
     other: Callable[[], Awaitable[None]] | None = None
 
     async def merge(self, group: str, kind: str, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
-        other, self.other = self.other, None
-        if other is not None:
-            await other()
+        other_step, self.other = self.other, None
+        if other_step is not None:
+            await other_step()
         return await super().merge(group, kind, name, change)
 
 
 async def test_an_executor_that_was_frozen_between_reading_and_writing_changes_nothing(
     server: ApiServer, namespace: str, api: KubernetesApi
 ) -> None:
-    other = DeploymentMesh(api, "try")
-    other.keep_token(4)
+    second = DeploymentMesh(api, "try")
+    second.keep_token(4)
     async with aiohttp.ClientSession() as session:
         access = ApiAccess(server.url, server.token_file, server.trust_file, namespace)
         frozen_api = FrozenApi(session, access)
-        frozen_api.other = lambda: other.scale("egest", 4, "a later step")
+        frozen_api.other = lambda: second.scale("egest", 4, "a later step")
         frozen = DeploymentMesh(frozen_api, "try")
         frozen.keep_token(3)
         with pytest.raises(Retryable, match="the step 3 is over: step 4 has changed egest since"):

@@ -11,9 +11,9 @@ def page(**lanes: tuple[float, float]) -> str:
     labels = ["pipe", "destination"]
     running = Gauge("hifi_egest_lane_requests", "In flight.", labels, registry=registry)
     allowed = Gauge("hifi_egest_lane_concurrency", "Allowed.", labels, registry=registry)
-    for name, (now, most) in lanes.items():
+    for name, (now, limit) in lanes.items():
         running.labels("flights", name).set(now)
-        allowed.labels("flights", name).set(most)
+        allowed.labels("flights", name).set(limit)
     return generate_latest(registry).decode()
 
 

@@ -48,9 +48,9 @@ def could_be_evener(members: Mapping[str, MemberSubscription], shares: Share) ->
         reached, grown = {start}, True
         while grown:
             topics = {tp.topic for name in reached for tp in shares[name]}
-            more = {name for name in members if members[name].topics & topics} - reached
-            reached |= more
-            grown = bool(more)
+            newly_reached = {name for name in members if members[name].topics & topics} - reached
+            reached |= newly_reached
+            grown = bool(newly_reached)
         if any(loads[name] + 2 <= loads[start] for name in reached):
             return True
     return False
@@ -88,14 +88,14 @@ class TestBytes:
     def test_librdkafka_2_16(self) -> None:
         # recorded: its first JoinGroup, and one of a member that holds partition 0 since generation 4
         first = "000300000001000a6361702e3437346638300000000000000000ffffffff0000"
-        later = (
+        newer_hex = (
             "000300000001000a6361702e3437346638300000001c00000001000a6361702e34373466383000000001000000000000000400"
             "000001000a6361702e3437346638300000000100000000000000040000"
         )
         topic = "cap.474f80"
         assert decode_subscription(bytes.fromhex(first)) == MemberSubscription(frozenset({topic}))
         previous = frozenset({TopicPartition(topic, 0)})
-        assert decode_subscription(bytes.fromhex(later)) == MemberSubscription(
+        assert decode_subscription(bytes.fromhex(newer_hex)) == MemberSubscription(
             frozenset({topic}), previous, 4
         )
 
@@ -138,8 +138,8 @@ class TestBalance:
         self, members: dict[str, MemberSubscription], partitions: dict[str, int]
     ) -> None:
         shares = balance(members, partitions)
-        again = holding(members, shares, 5)
-        assert balance(again, partitions) == assign(again, partitions) == shares
+        next_members = holding(members, shares, 5)
+        assert balance(next_members, partitions) == assign(next_members, partitions) == shares
 
     @given(any_members, counts)
     def test_with_equal_subscriptions_as_many_as_can_stay_do(
@@ -205,10 +205,10 @@ class TestHandover:
     ) -> None:
         for name, share in assign(members, partitions).items():
             for tp in share:
-                for other in members.keys() - {name}:
-                    if tp in members[other].owned:
+                for other_name in members.keys() - {name}:
+                    if tp in members[other_name].owned:
                         assert tp in members[name].owned
-                        assert members[other].generation < members[name].generation
+                        assert members[other_name].generation < members[name].generation
 
     def test_it_takes_two_rounds(self) -> None:
         old = {
@@ -349,15 +349,15 @@ class GroupStory(RuleBasedStateMachine):
     def _check_that_nobody_else_reads(self, claims: Mapping[str, MemberSubscription], shares: Share) -> None:
         """Whoever is assigned a partition may start at once, before others have seen that they lose it."""
         for name, share in shares.items():
-            for other in self.members.keys() - {name}:
-                both = set(share) & (self.members[other].held | set(shares[other]))
-                if self.members[other].stale:
+            for other_name in self.members.keys() - {name}:
+                shared = set(share) & (self.members[other_name].held | set(shares[other_name]))
+                if self.members[other_name].stale:
                     # It reads what became another's long ago. That other one keeps it, this one is told to stop.
-                    assert all(claims[name].generation > claims[other].generation for _ in both)
-                    assert both <= claims[name].owned
-                    assert both.isdisjoint(shares[other])
+                    assert all(claims[name].generation > claims[other_name].generation for _ in shared)
+                    assert shared <= claims[name].owned
+                    assert shared.isdisjoint(shares[other_name])
                 else:
-                    assert not both, f"{name} gets what {other} may still read"
+                    assert not shared, f"{name} gets what {other_name} may still read"
 
     def _check_that_no_more_moves_than_must(
         self, claims: Mapping[str, MemberSubscription], shares: Share
@@ -372,15 +372,15 @@ class GroupStory(RuleBasedStateMachine):
         ]
         if len({tp for _, tp in claimed}) < len(claimed):
             return  # two of one generation: both give it back
-        kept = sum(tp in shares[name] for name, tp in claimed)
+        kept_count = sum(tp in shares[name] for name, tp in claimed)
         if len({claim.topics for claim in claims.values()}) == 1:
             loads = Counter(name for name, _ in claimed)
-            most = most_that_can_stay((loads[name] for name in claims), len(subscribed), len(claims))
-            assert kept == most
+            max_kept = most_that_can_stay((loads[name] for name in claims), len(subscribed), len(claims))
+            assert kept_count == max_kept
         else:
-            loads_held = {name: [tp for other, tp in claimed if other == name] for name in claims}
+            loads_held = {name: [tp for holder, tp in claimed if holder == name] for name in claims}
             if len(claimed) == len(subscribed) and not could_be_evener(claims, loads_held):
-                assert kept == len(claimed)
+                assert kept_count == len(claimed)
 
     @invariant()
     def members_read_nothing_twice(self) -> None:

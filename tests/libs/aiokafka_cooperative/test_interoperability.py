@@ -6,7 +6,7 @@ from tests.support.aiokafka_cooperative.members import Ours
 
 
 @pytest.mark.parametrize(
-    ("ours_first", "others"),
+    ("ours_first", "client_kind"),
     [
         pytest.param(True, "theirs", id="ours-leads-librdkafka"),
         pytest.param(False, "theirs", id="theirs-leads-librdkafka"),
@@ -16,16 +16,16 @@ from tests.support.aiokafka_cooperative.members import Ours
     ],
 )
 async def test_it_shares_a_group_with_other_clients(
-    group: MakeGroup, others: str, *, ours_first: bool
+    group: MakeGroup, client_kind: str, *, ours_first: bool
 ) -> None:
     async with group(partitions=6, topics=2) as g:
-        first, second = (g.ours, getattr(g, others)) if ours_first else (getattr(g, others), g.ours)
+        first, second = (g.ours, getattr(g, client_kind)) if ours_first else (getattr(g, client_kind), g.ours)
         members = []
         for make in (first, second, first):
             members.append(await make().start())
             await g.balanced()
-        ours = [member for member in members if isinstance(member, Ours)]
-        assert [member.leads for member in ours] == ([True, False] if ours_first else [False])
+        our_members = [member for member in members if isinstance(member, Ours)]
+        assert [member.leads for member in our_members] == ([True, False] if ours_first else [False])
         for member in members:
             await g.more_of(member, member.assigned)
         await g.leave(members[0])  # another one leads
@@ -36,7 +36,7 @@ async def test_it_shares_a_group_with_other_clients(
         await g.balanced()
         for member in g.members:
             await g.more_of(member, member.assigned)
-        sent, lost, twice = await g.finish()
-    assert (lost, twice) == (0, 0), f"of {sent}"
+        sent, lost, repeated_count = await g.finish()
+    assert (lost, repeated_count) == (0, 0), f"of {sent}"
     for member in members:
         assert not (member.told("lost") if isinstance(member, Ours) else member.lost)

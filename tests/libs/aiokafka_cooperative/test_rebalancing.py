@@ -34,8 +34,8 @@ async def test_no_record_is_lost_or_worked_on_twice_while_members_come_and_go(gr
         await g.balanced()
         for member in (third, fourth):
             await g.more_of(member, member.assigned)
-        sent, lost, twice = await g.finish()
-    assert (lost, twice) == (0, 0), f"of {sent}"
+        sent, lost, repeated_count = await g.finish()
+    assert (lost, repeated_count) == (0, 0), f"of {sent}"
     assert not any(member.told("lost") for member in (first, second, third, fourth))
 
 
@@ -50,8 +50,8 @@ async def test_only_what_moves_is_revoked_and_announced(group: MakeGroup) -> Non
         await g.leave(third)
         await g.balanced()
         # 6 > 3+3 > 2+2+2 > 3+3: three, then one each, move, and come back
-        assert [len(taken) for taken in first.told("revoked")] == [3, 1]
-        assert [len(taken) for taken in second.told("revoked")] == [1]
+        assert [len(revoked) for revoked in first.told("revoked")] == [3, 1]
+        assert [len(revoked) for revoked in second.told("revoked")] == [1]
         for member in (first, second):
             assigned: set[TopicPartition] = set()
             for call, partitions in member.calls:
@@ -96,8 +96,8 @@ async def test_partitions_that_stay_never_stop(
         try:
             await asyncio.wait_for(draining.wait(), WITHIN_S)
             assert len(first.told("revoked")[-1]) == 1, "all others stay"
-            (taken,) = first.told("revoked")[-1]
-            final = g.count(first, taken)
+            (moved_partition,) = first.told("revoked")[-1]
+            final = g.count(first, moved_partition)
             # The second one, which has given its partition already, waits for the first one in JoinGroup.
             joining = second.consumer._coordinator._commit_lock
             await until(lambda: joining.locked() and len(second.assigned) == 3, "the second one joins again")
@@ -105,13 +105,13 @@ async def test_partitions_that_stay_never_stop(
             # A partition that is new to it would need this to begin, and keep the others waiting until then.
             await asyncio.wait_for(second.consumer.committed(paused), HEARTBEAT_S * 10)
             for _ in range(3):  # far longer than anything that a rebalance of moments could hide
-                await g.more_of(first, first.assigned - {taken}, 40)
+                await g.more_of(first, first.assigned - {moved_partition}, 40)
                 await g.more_of(second, second.assigned - {paused}, 40)
                 assert joining.locked(), "all within one JoinGroup"
             for member, before in heartbeats.items():
                 assert member.consumer.last_heartbeat_monotonic_s > before
                 assert time.monotonic() - member.consumer.last_heartbeat_monotonic_s < 4 * HEARTBEAT_S
-            assert g.count(first, taken) == final, "what is given away rests"
+            assert g.count(first, moved_partition) == final, "what is given away rests"
             announced = [partitions for _, partitions in third.calls]
         finally:
             may_end.set()
@@ -126,8 +126,8 @@ async def test_partitions_that_stay_never_stop(
         assert second.consumer.paused() == {paused}
         assert g.count(second, paused) < g.traffic.sent[paused]
         second.consumer.resume(paused)
-        _, lost, twice = await g.finish()
-    assert (lost, twice) == (0, 0)
+        _, lost, repeated_count = await g.finish()
+    assert (lost, repeated_count) == (0, 0)
     assert not any(announced), "nothing is handed over before it was given back"
     assert len(third.calls[len(announced)][1]) == 2
 
@@ -178,19 +178,19 @@ async def test_a_member_that_was_put_out_loses_everything_and_comes_back(
         first = await g.ours().start()
         second = await g.ours().start()
         await g.balanced()
-        held, old = second.assigned, second.consumer.membership
-        await g.more_of(second, held)
+        held_partitions, old = second.assigned, second.consumer.membership
+        await g.more_of(second, held_partitions)
 
         before = len(second.told("assigned"))
         await put_out(second)
         await until(lambda: second.told("lost"), "the loss is reported")
-        assert second.told("lost") == [held]
+        assert second.told("lost") == [held_partitions]
         await g.balanced()
         assert second.consumer.membership.member_id not in ("", old.member_id)
         assert second.consumer.membership.generation > old.generation
         for member in (first, second):
             await g.more_of(member, member.assigned)
-        sent, lost, twice = await g.finish()
+        sent, lost, repeated_count = await g.finish()
     # When the others leave in the end, it may get their partitions, too, before it leaves itself.
     held_after = set().union(*second.told("assigned")[before:])
     assert second.told("revoked") == [held_after], "what was lost was not revoked, too"
@@ -198,7 +198,7 @@ async def test_a_member_that_was_put_out_loses_everything_and_comes_back(
         "it claims nothing of the past"
     )
     assert lost == 0
-    assert twice <= second.read_again, f"of {sent}"
+    assert repeated_count <= second.read_again, f"of {sent}"
 
 
 async def put_out(member: Ours) -> None:
@@ -253,14 +253,14 @@ async def test_no_commit_is_under_way_from_join_to_sync(
 
     async def noted(self: Any, request: Any) -> Any:
         kind = type(request).__name__.removesuffix("Request")
-        mine = self._client._client_id == "ours-0"
-        if mine:
+        is_ours = self._client._client_id == "ours-0"
+        if is_ours:
             sent[kind] += 1
             under_way[kind] += 1
             if under_way["OffsetCommit"] and under_way["JoinGroup"] + under_way["SyncGroup"]:
                 overlaps.append(kind)
         answer = await send(self, request)
-        under_way[kind] -= mine
+        under_way[kind] -= is_ours
         return answer
 
     monkeypatch.setattr(CooperativeCoordinator, "_send_req", noted)
@@ -268,9 +268,9 @@ async def test_no_commit_is_under_way_from_join_to_sync(
         first = await g.ours().start()
         await g.more_of(first, g.all)
         for _ in range(3):
-            other = await g.ours().start()
+            other_member = await g.ours().start()
             await g.balanced()
-            await g.leave(other)
+            await g.leave(other_member)
             await g.balanced()
     assert overlaps == []
     assert sent["JoinGroup"] >= 9
@@ -284,16 +284,16 @@ async def test_a_changed_subscription_takes_only_what_is_no_longer_wanted(group:
         old, new = g.topics
         states = member.consumer._coordinator.held.states()
         member.consumer.subscribe([new], listener=member)
-        kept = {tp for tp in g.all if tp.topic == new}
-        await until(lambda: member.assigned == kept, "the new assignment")
-        assert member.told("revoked") == [g.all - kept]
+        kept_partitions = {tp for tp in g.all if tp.topic == new}
+        await until(lambda: member.assigned == kept_partitions, "the new assignment")
+        assert member.told("revoked") == [g.all - kept_partitions]
         assert all(state is states[tp] for tp, state in member.consumer._coordinator.held.states().items())
-        await g.more_of(member, kept)
+        await g.more_of(member, kept_partitions)
         member.consumer.subscribe([old, new], listener=member)
         await until(lambda: member.assigned == g.all, "all again")
-        assert member.told("assigned") == [g.all, g.all - kept]
-        _, lost, twice = await g.finish()
-    assert (lost, twice) == (0, 0)
+        assert member.told("assigned") == [g.all, g.all - kept_partitions]
+        _, lost, repeated_count = await g.finish()
+    assert (lost, repeated_count) == (0, 0)
 
 
 async def test_other_consumers_keep_their_own_coordinator(group: MakeGroup) -> None:

@@ -19,12 +19,12 @@ def schema(tree: Any) -> AvroSchema:
     return read_schema(json.dumps(tree))
 
 
-def record(*fields: Any, name: str = "R", **more: Any) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": list(fields), **more}
+def record(*fields: Any, name: str = "R", **attributes: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": list(fields), **attributes}
 
 
-def field(name: str, of: Any, **more: Any) -> dict[str, Any]:
-    return {"name": name, "type": of, **more}
+def field(name: str, field_type: Any, **attributes: Any) -> dict[str, Any]:
+    return {"name": name, "type": field_type, **attributes}
 
 
 NODE = record(field("next", ["null", "R"]))
@@ -124,9 +124,9 @@ def random_type(chance: random.Random, depth: int, names: list[str]) -> Any:
         names.append(name)
         fields = []
         for field_name in chance.sample("abc", chance.randint(1, 3)):
-            of = random_type(chance, depth - 1, names)
-            has_default = of == "int" and chance.random() < 0.5
-            fields.append({"name": field_name, "type": of, **({"default": 1} if has_default else {})})
+            field_type = random_type(chance, depth - 1, names)
+            has_default = field_type == "int" and chance.random() < 0.5
+            fields.append({"name": field_name, "type": field_type, **({"default": 1} if has_default else {})})
         return {"type": "record", "name": name, "fields": fields}
     if kind in {"array", "map"}:
         return {
@@ -152,13 +152,13 @@ def test_verdicts_are_those_of_avros_own_library() -> None:
         reader, writer = random_type(chance, 2, []), random_type(chance, 2, [])
         if chance.random() < 0.4:
             writer = reader
-        ours = not incompatibilities(schema(reader), schema(writer))
+        our_verdict = not incompatibilities(schema(reader), schema(writer))
         compatibility = ReaderWriterCompatibilityChecker().get_compatibility(
             parse(json.dumps(reader)), parse(json.dumps(writer))
         )
-        theirs = compatibility.compatibility is SchemaCompatibilityType.compatible
-        assert ours == theirs, (reader, writer, compatibility.messages)
-        verdicts[ours] += 1
+        library_verdict = compatibility.compatibility is SchemaCompatibilityType.compatible
+        assert our_verdict == library_verdict, (reader, writer, compatibility.messages)
+        verdicts[our_verdict] += 1
     assert min(verdicts.values()) > 200, verdicts
 
 

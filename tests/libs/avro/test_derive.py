@@ -99,7 +99,7 @@ def test_the_derived_schema_agrees_with_its_json_schema_and_has_the_pipes_name()
 
 
 @pytest.mark.parametrize(
-    ("json_schema", "where", "why"),
+    ("json_schema", "pointer", "reason"),
     [
         (data(None, **{"a-b": {"type": "string"}}), "/properties/a-b", "letters, digits and _"),
         (data(a={}), "/properties/a", "any value"),
@@ -123,15 +123,15 @@ def test_the_derived_schema_agrees_with_its_json_schema_and_has_the_pipes_name()
         ),
     ],
 )
-def test_what_has_no_counterpart_in_avro_is_named(json_schema: Any, where: str, why: str) -> None:
+def test_what_has_no_counterpart_in_avro_is_named(json_schema: Any, pointer: str, reason: str) -> None:
     with pytest.raises(Misconfigured) as refused:
         derive(json_schema, "orders")
-    assert where in str(refused.value)
-    assert why in str(refused.value)
+    assert pointer in str(refused.value)
+    assert reason in str(refused.value)
 
 
-def field(name: str, of: Any, **more: Any) -> dict[str, Any]:
-    return {"name": name, "type": of, **more}
+def field(name: str, field_type: Any, **attributes: Any) -> dict[str, Any]:
+    return {"name": name, "type": field_type, **attributes}
 
 
 @pytest.mark.parametrize(

@@ -22,15 +22,15 @@ from hifi.runtime import exact_json
 from hifi.runtime.errors import Rejected
 
 
-def of(base: str, logical: str, **more: Any) -> dict[str, Any]:
-    return {"type": base, "logicalType": logical, **more}
+def of(base: str, logical: str, **attributes: Any) -> dict[str, Any]:
+    return {"type": base, "logicalType": logical, **attributes}
 
 
 def record(name: str = "R", **fields: Any) -> dict[str, Any]:
     return {
         "type": "record",
         "name": name,
-        "fields": [{"name": field_name, "type": of} for field_name, of in fields.items()],
+        "fields": [{"name": field_name, "type": field_type} for field_name, field_type in fields.items()],
     }
 
 
@@ -79,7 +79,7 @@ def test_a_value_that_was_decoded_is_encoded_to_the_same_bytes(tree: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("fields", "value", "pointer", "why"),
+    ("fields", "value", "pointer", "reason"),
     [
         ({"a": "int"}, {}, "/a", "missing"),
         ({"a": "int"}, {"a": 1, "b": 1}, "/b", "does not have the field"),
@@ -106,12 +106,12 @@ def test_a_value_that_was_decoded_is_encoded_to_the_same_bytes(tree: Any) -> Non
     ],
 )
 def test_what_does_not_fit_names_the_field_and_none_of_its_values(
-    fields: Any, value: Any, pointer: str, why: str
+    fields: Any, value: Any, pointer: str, reason: str
 ) -> None:
     with pytest.raises(Rejected) as refused:
         Encoder(read_schema(json.dumps(record(**fields))))(value)
     assert (refused.value.reason, refused.value.pointer) == ("avro-schema", pointer)
-    assert why in refused.value.detail
+    assert reason in refused.value.detail
     assert pointer in refused.value.detail
 
 
@@ -205,31 +205,39 @@ def test_minus_zero_is_a_floating_point_number_where_the_schema_has_them(branche
     "logical", [DATE, MICROS, LOCAL_MICROS, of("long", "time-micros"), of("int", "time-millis")]
 )
 @given(
-    moment=st.datetimes(timezones=st.none() | st.timezones()),
-    form=st.sampled_from(["%Y-%m-%d", "%Y%m%d", "%G-W%V-%u", "%H:%M", "%H%M%S", "%H:%M:%S.%f", "%H:%M:%S%z"]),
-    more=st.sampled_from(["", "7", "Z", "z", "+02", "+00:00"]),
+    local_time=st.datetimes(timezones=st.none() | st.timezones()),
+    time_format=st.sampled_from(
+        ["%Y-%m-%d", "%Y%m%d", "%G-W%V-%u", "%H:%M", "%H%M%S", "%H:%M:%S.%f", "%H:%M:%S%z"]
+    ),
+    suffix=st.sampled_from(["", "7", "Z", "z", "+02", "+00:00"]),
 )
 def test_a_text_that_a_logical_type_would_change_stays_text(
-    logical: Any, moment: datetime, form: str, more: str
+    logical: Any, local_time: datetime, time_format: str, suffix: str
 ) -> None:
-    for text in (moment.isoformat() + more, moment.isoformat(" ") + more, moment.strftime(form) + more):
+    for text in (
+        local_time.isoformat() + suffix,
+        local_time.isoformat(" ") + suffix,
+        local_time.strftime(time_format) + suffix,
+    ):
         assert comparable(encoded_and_read([logical, "string"], text)) == comparable(text)
 
 
 def comparable(text: str) -> str:
     """A text without what two texts of a time may differ in: zeros at the end of its fraction, `Z` for `+00:00`."""
-    whole, point, fraction = text.removesuffix("Z").removesuffix("+00:00").partition(".")
+    integer_part, point, fraction = text.removesuffix("Z").removesuffix("+00:00").partition(".")
     is_utc = text.endswith(("Z", "+00:00"))
-    return f"{whole}{point and point + fraction.rstrip('0')}".removesuffix(".") + ("Z" if is_utc else "")
+    return f"{integer_part}{point and point + fraction.rstrip('0')}".removesuffix(".") + (
+        "Z" if is_utc else ""
+    )
 
 
 @pytest.mark.parametrize("kind", ["time-micros", "time-millis"])
 def test_a_time_of_day_with_an_offset_is_refused(kind: str) -> None:
-    only = of("int" if kind == "time-millis" else "long", kind)
+    time_type = of("int" if kind == "time-millis" else "long", kind)
     for text in ("12:00:00+02", "12:00:00-00:30"):
         with pytest.raises(Rejected, match="the time of day has an offset from UTC"):
-            encoded_and_read(only, text)
-    assert encoded_and_read(only, "12:00:00Z") == "12:00:00"
+            encoded_and_read(time_type, text)
+    assert encoded_and_read(time_type, "12:00:00Z") == "12:00:00"
 
 
 def test_what_no_type_keeps_whole_loses_the_least() -> None:
@@ -297,7 +305,7 @@ def test_a_decimal_with_other_digits_than_its_scale_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("branches", "alike"),
+    ("branches", "is_ambiguous"),
     [
         (["null", "float", "double"], False),
         (["int", "long", "boolean", "string"], False),
@@ -312,7 +320,7 @@ def test_a_decimal_with_other_digits_than_its_scale_is_refused() -> None:
         (record("In", x=["null", "string", "bytes"]), True),
     ],
 )
-def test_unions_that_json_cannot_tell_apart_are_named(branches: Any, alike: bool) -> None:
-    named = ambiguous_unions(read_schema(json.dumps(record(a=branches))))
-    assert bool(named) is alike
-    assert all(text.startswith("/a") for text in named)
+def test_unions_that_json_cannot_tell_apart_are_named(branches: Any, is_ambiguous: bool) -> None:
+    union_paths = ambiguous_unions(read_schema(json.dumps(record(a=branches))))
+    assert bool(union_paths) is is_ambiguous
+    assert all(text.startswith("/a") for text in union_paths)

@@ -125,10 +125,10 @@ async def test_each_schema_is_asked_for_once_an_unknown_one_again_after_a_while_
 async def test_the_user_has_the_password_that_the_file_has_now_and_tls_needs_the_authority(
     serve: Serve, tmp_path: Path
 ) -> None:
-    seen: list[str] = []
+    authorizations: list[str] = []
 
     async def handle(request: web.Request) -> web.Response:
-        seen.append(request.headers.get("authorization", ""))
+        authorizations.append(request.headers.get("authorization", ""))
         return web.Response(body=b'{"schema": "\\"string\\""}')
 
     key, authority = make_authority()
@@ -143,6 +143,6 @@ async def test_the_user_has_the_password_that_the_file_has_now_and_tls_needs_the
     for text in ("one\n", "two"):
         password.write_text(text)
         await client.schema(1)
-    assert seen == ["Basic YW5uOm9uZQ==", "Basic YW5uOnR3bw=="]
+    assert authorizations == ["Basic YW5uOm9uZQ==", "Basic YW5uOnR3bw=="]
     with pytest.raises(Retryable, match="certificate"):
         await RegistryClient(RegistryAccess(url)).schema(1)

@@ -78,8 +78,8 @@ def _among(settings: Mapping[str, Any], name: str) -> Callable[[str], Any]:
 
 
 def _tls(name: str) -> Callable[[Any], Any]:
-    rest = {"certificate": {"env": "A"}, "key": {"env": "B"}}
-    return lambda secret: rest | {name: secret}
+    other_secrets = {"certificate": {"env": "A"}, "key": {"env": "B"}}
+    return lambda secret: other_secrets | {name: secret}
 
 
 BUCKETS: Final = ((("source", "s3"), "bucket", "http"), ((*S, "s3"), "http", "bucket"))
@@ -220,10 +220,10 @@ async def _collect(pipe: Pipe, _folder: Path) -> str:
     readers = SourceReaders(lifetime, settings, Published(pipe), None, owner, None)  # type: ignore[arg-type]
     running = asyncio.create_task(readers.run())
     await warned.wait()
-    said = " ".join(health.warnings.values())
+    warning_text = " ".join(health.warnings.values())
     lifetime.stop()
     await running
-    return said
+    return warning_text
 
 
 async def _deliver(pipe: Pipe, _folder: Path) -> str:
@@ -237,8 +237,8 @@ async def _deliver(pipe: Pipe, _folder: Path) -> str:
             return str(error)
         return ""
     if destination.kind == "iceberg":
-        nothing: Any = None
-        stream = LakeStream("", nothing, Published(pipe), nothing, nothing, health, nothing)  # type: ignore[arg-type]
+        unused: Any = None
+        stream = LakeStream("", unused, Published(pipe), unused, unused, health, unused)  # type: ignore[arg-type]
         try:
             stream.table((pipe.pipe, destination.name))
         except Misconfigured as error:
@@ -277,9 +277,9 @@ CASES: Final = [
 ]
 
 
-@pytest.mark.parametrize(("place", "row", "secret"), CASES)
+@pytest.mark.parametrize(("field_path", "row", "secret"), CASES)
 async def test_a_secret_that_is_not_granted_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, row: Row, secret: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field_path: str, row: Row, secret: Any
 ) -> None:
     for name, value in {"FOLDERS": "/run/secrets", "PREFIXES": "", "GRANTS": f"{OTHERS},{GRANTED}"}.items():
         monkeypatch.setenv(f"HIFI_PIPES_SECRET_{name}", value)
@@ -296,9 +296,9 @@ async def test_a_secret_that_is_not_granted_is_refused(
     require_allowed([pipe])
 
     monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", OTHERS)
-    [(_, where, message)] = _problems(tmp_path, declared)
+    [(_, key_path, message)] = _problems(tmp_path, declared)
     expected = "is not granted to the pipe orders"
-    assert expected in message, (place, where)
+    assert expected in message, (field_path, key_path)
     assert "to HIFI_PIPES_SECRET_GRANTS" in message
     if row.declaration == "view":  # a view is not published
         assert expected in await _view_service(pipe, views[0])

@@ -67,9 +67,9 @@ def of_service(
 def reported(*reports: tuple[str, list[CertificateInUse]]) -> ReportedCertificates:
     """Records of instances, named `SERVICE/INSTANCE`, as a follower takes them."""
     topic = ReportedCertificates()
-    for instance, held in reports:
+    for instance, held_certificates in reports:
         service, _, name = instance.partition("/")
-        record = report_record(name, service, held)
+        record = report_record(name, service, held_certificates)
         topic.take(record.key, record.value, 0)
     return topic
 
@@ -80,12 +80,12 @@ def test_a_server_with_a_certificate_of_ten_days_warns_and_one_of_ninety_days_do
     for days, warned in ((10, True), (90, False)):
         health = Health("ingest", "here")
         ServerCertificate(*pair(tmp_path, f"for-{days}", days)[:2], health)
-        held = in_use("ingest", noted.expiries(), 14)
-        show(health, held, time.time())
+        held_certificates = in_use("ingest", noted.expiries(), 14)
+        show(health, held_certificates, time.time())
         left_s = REGISTRY.get_sample_value("hifi_certificate_left_seconds", {"use": "server"})
         assert left_s == pytest.approx(days * DAY_S, abs=60)
         assert ("certificate-server" in health.warnings) == warned
-        expiring = reported(("ingest/a", held)).expiring(time.time())
+        expiring = reported(("ingest/a", held_certificates)).expiring(time.time())
         assert [certificate.use for certificate in expiring] == ["server"] * warned
     show(health, of_service("ingest", 1), NOW_S)
     assert "expires in 1.0 days" in health.warnings["certificate-server"]

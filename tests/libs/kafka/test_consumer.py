@@ -40,7 +40,7 @@ class CopyService:
         target: str,
         group: str,
         name: str,
-        bad: bytes | None = None,
+        bad_value: bytes | None = None,
         stuck_s: float = 60,
         gather_s: float = 0,
         plain: bool = False,
@@ -52,10 +52,10 @@ class CopyService:
         self.producer = Producer(kafka, name)
         self.seen: list[tuple[int, int]] = []
         self.poisoned: list[bytes] = []
-        self.source, self.target, self.bad = source, target, bad
-        reading = ConsumerOptions([source], group, stuck_s=stuck_s, gather_s=gather_s)
+        self.source, self.target, self.bad = source, target, bad_value
+        consumer_options = ConsumerOptions([source], group, stuck_s=stuck_s, gather_s=gather_s)
         handle = self.plain_step if plain else self.step
-        self.consumer = Consumer(self.service, self.settings, reading, handle, self.put_away)
+        self.consumer = Consumer(self.service, self.settings, consumer_options, handle, self.put_away)
         self.task: asyncio.Task[None] | None = None
 
     async def start(self) -> "CopyService":
@@ -97,10 +97,10 @@ async def sender(kafka: str, topic: str, partitions: int, per_second: int) -> As
     producer = Producer(kafka, "sender")
     await producer.start()
     sent: list[int] = []
-    enough = asyncio.Event()
+    stop = asyncio.Event()
 
     async def run() -> None:
-        while not enough.is_set():
+        while not stop.is_set():
             number = len(sent)
             await producer.send_and_wait(topic, number % partitions, [Record(b"k", b"%d" % number, [])])
             sent.append(number)
@@ -110,7 +110,7 @@ async def sender(kafka: str, topic: str, partitions: int, per_second: int) -> As
     try:
         yield sent
     finally:
-        enough.set()  # what is on its way is counted too
+        stop.set()  # what is on its way is counted too
         await task
         await producer.stop()
 
@@ -132,9 +132,9 @@ async def stored(kafka: str, topic: str, partitions: int) -> dict[int, list[int]
     tps = [TopicPartition(topic, partition) for partition in range(partitions)]
     try:
         consumer.assign(tps)
-        ends = await consumer.end_offsets(tps)
+        end_offsets = await consumer.end_offsets(tps)
         numbers: dict[int, list[int]] = {partition: [] for partition in range(partitions)}
-        while any([await consumer.position(tp) < ends[tp] for tp in tps]):
+        while any([await consumer.position(tp) < end_offsets[tp] for tp in tps]):
             for tp, records in (await consumer.getmany(timeout_ms=300)).items():
                 numbers[tp.partition] += [int(record.value) for record in records]
         return numbers
@@ -191,7 +191,11 @@ async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(
         goal = len(sent)
         await until(lambda: len(first.seen) + len(second.seen) >= goal)
     await until(
-        lambda: set(sent) <= {number for seen in seen_numbers(first, second) for number in seen}, within_s=60
+        lambda: (
+            set(sent)
+            <= {number for stored_numbers in seen_numbers(first, second) for number in stored_numbers}
+        ),
+        within_s=60,
     )
     await second.stop()
     first.service.stop()
@@ -233,26 +237,26 @@ async def test_no_more_is_begun_than_may_be_incomplete_and_a_full_partition_stop
 ) -> None:
     source = await topic(partitions=2)
     service = CopyService(kafka, source, source, "g." + source, "n1")
-    begun: list[AssignedPartition] = []
+    begun_work: list[AssignedPartition] = []
 
     def begin(work: AssignedPartition, records: Batch) -> None:
-        begun.extend([work] * len(records))
+        begun_work.extend([work] * len(records))
         if work.partition == 1:
             work.complete_through(records[-1].offset)
 
-    reading = ConsumerOptions([source], "g." + source, batch_records=5, pending_records=10)
-    service.consumer = Consumer(service.service, service.settings, reading, begin, service.put_away)
+    consumer_options = ConsumerOptions([source], "g." + source, batch_records=5, pending_records=10)
+    service.consumer = Consumer(service.service, service.settings, consumer_options, begin, service.put_away)
     await service.start()
     for partition in (0, 1):
         numbers = [Record(b"k", b"%d" % n, []) for n in range(50)]
         await service.producer.send_and_wait(source, partition, numbers)
-    await until(lambda: sum(work.partition for work in begun) == 50)
-    full = [work for work in begun if not work.partition]
+    await until(lambda: sum(work.partition for work in begun_work) == 50)
+    full = [work for work in begun_work if not work.partition]
     assert len(full) == 10
     full[0].complete_through(3)
-    await until(lambda: len([work for work in begun if not work.partition]) == 15)
+    await until(lambda: len([work for work in begun_work if not work.partition]) == 15)
     full[0].complete_through(14)
-    await until(lambda: len([work for work in begun if not work.partition]) == 25)
+    await until(lambda: len([work for work in begun_work if not work.partition]) == 25)
     full[0].abandon()
     await service.stop()
 
@@ -292,7 +296,7 @@ async def test_one_poisoned_record_is_put_away_and_its_neighbours_pass(kafka: st
     await producer.start()
     await producer.send_and_wait(source, 0, [Record(b"k", b"%d" % n, []) for n in range(100)])
     await producer.stop()
-    service = await CopyService(kafka, source, target, "g." + source, "n1", bad=b"57").start()
+    service = await CopyService(kafka, source, target, "g." + source, "n1", bad_value=b"57").start()
     await until(lambda: len(service.seen) == 99)
     work = next(iter(service.consumer.assigned.values()))
     await until(lambda: work.committed == 100)
@@ -455,12 +459,12 @@ async def patient(
     await consumer.start()
     send = consumer._client.send
 
-    async def noted(node_id: int, request: Any, **more: Any) -> Any:
+    async def noted(node_id: int, request: Any, **options: Any) -> Any:
         if isinstance(request, FetchRequest):
             assert request._min_bytes == 1  # no fetch is looked at again for each record
             [(_, [(_, offset, _)])] = request._topics
             asked.append(offset)
-        return await send(node_id, request, **more)
+        return await send(node_id, request, **options)
 
     monkeypatch.setattr(consumer._client, "send", noted)
     consumer.assign([TopicPartition(topic, 0)])

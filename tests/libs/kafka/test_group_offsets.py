@@ -11,5 +11,5 @@ def test_a_run_starts_at_the_committed_offset_or_else_at_the_first(
     first: int, count: int, committed: int | None
 ) -> None:
     start = starting_offsets({0: committed}, {0: first}, {0: first + count})[0]
-    inside = committed is not None and first <= committed <= first + count
-    assert start == (committed if inside else first)
+    is_inside = committed is not None and first <= committed <= first + count
+    assert start == (committed if is_inside else first)

@@ -22,11 +22,11 @@ def test_committable_is_the_first_unfinished_offset_whatever_the_order(data: st.
             finished_offset = data.draw(st.sampled_from(unfinished))
             offsets.finish(finished_offset)
             unfinished.remove(finished_offset)
-        begun = started[: len(started) - len(unstarted)]
-        done_below = [offset for offset in begun if not unfinished or offset < min(unfinished)]
+        begun_offsets = started[: len(started) - len(unstarted)]
+        done_below = [offset for offset in begun_offsets if not unfinished or offset < min(unfinished)]
         highest_finished = done_below[-1] + 1 if done_below else None
         assert offsets.committable == highest_finished
-        assert offsets.pending == len([offset for offset in begun if offset not in done_below])
+        assert offsets.pending == len([offset for offset in begun_offsets if offset not in done_below])
     assert offsets.committable == started[-1] + 1
     assert offsets.pending == 0
 

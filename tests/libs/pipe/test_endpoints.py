@@ -25,8 +25,8 @@ DATABASE = {"host": METADATA, "name": "shop", "user": "u", "password_file": "/ru
 REGISTRY = {"url": f"http://{METADATA}/"}
 
 
-def _pipe(source: dict[str, Any] = HTTP, destination: dict[str, Any] = AWAY, **more: Any) -> Pipe:
-    return Pipe.model_validate({"pipe": "p", "source": source, "destinations": [destination], **more})
+def _pipe(source: dict[str, Any] = HTTP, destination: dict[str, Any] = AWAY, **sections: Any) -> Pipe:
+    return Pipe.model_validate({"pipe": "p", "source": source, "destinations": [destination], **sections})
 
 
 def _of(kind: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def test_a_metadata_address_is_refused_at_its_place_and_not_published(
     monkeypatch: pytest.MonkeyPatch, pipe: Pipe, path: tuple[str | int, ...]
 ) -> None:
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", "")
-    assert path in [where for where, _ in refusals(pipe, PipeLimits())]
+    assert path in [key_path for key_path, _ in refusals(pipe, PipeLimits())]
     with pytest.raises(Misconfigured, match="HIFI_EGRESS_ALLOW"):
         require_allowed([pipe])
 
@@ -122,19 +122,19 @@ def test_what_is_allowed_for_a_pipe_is_published_for_no_other(
 ) -> None:
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", f"{pipe.pipe}=*={METADATA}")
     require_allowed([pipe])
-    other = pipe.model_copy(update={"pipe": "other"})
-    assert path in [where for where, _ in refusals(other, PipeLimits())]
+    other_pipe = pipe.model_copy(update={"pipe": "other"})
+    assert path in [key_path for key_path, _ in refusals(other_pipe, PipeLimits())]
     with pytest.raises(Misconfigured, match="have the operator add other="):
-        require_allowed([other])
+        require_allowed([other_pipe])
 
 
 def test_each_field_of_a_known_kind_that_names_a_host_is_tried() -> None:
-    tried = {path for _, path in CASES}
+    tried_paths = {path for _, path in CASES}
     for kind, fields in SOURCES.items():
-        assert {("source", *field.path) for field in fields} <= tried, kind
-    assert {("destinations", 0, *field.path) for field in HTTP_DESTINATION} <= tried
+        assert {("source", *field.path) for field in fields} <= tried_paths, kind
+    assert {("destinations", 0, *field.path) for field in HTTP_DESTINATION} <= tried_paths
     for kind, fields in DESTINATIONS.items():
-        assert {("destinations", 0, "settings", *field.path) for field in fields} <= tried, kind
+        assert {("destinations", 0, "settings", *field.path) for field in fields} <= tried_paths, kind
 
 
 def test_names_are_left_to_the_client_that_resolves_them() -> None:

@@ -175,16 +175,18 @@ def test_no_pipe_reads_or_writes_topics_of_hifi(monkeypatch: pytest.MonkeyPatch)
     sources = [kafka | {"topic": "shop.raw"}, changes | {"topic": "shop-control.principals"}]
     written = [{"topic": "shop-control.principals"}, {"topic": "a", "positions_topic": "shop.positions"}]
     for source in sources:
-        to = [{"name": "a", "url": "https://shop.example"}]
-        pipe = Pipe.model_validate({"pipe": "a", "source": source, "destinations": to})
-        [(path, reason)] = [(path, why) for path, why in refusals(pipe, pipe_limits()) if "topic" in path]
+        destinations = [{"name": "a", "url": "https://shop.example"}]
+        pipe = Pipe.model_validate({"pipe": "a", "source": source, "destinations": destinations})
+        [(path, reason)] = [
+            (path, reason) for path, reason in refusals(pipe, pipe_limits()) if "topic" in path
+        ]
         assert (path, "is hifi's own" in reason) == (("source", "topic"), True)
     for settings in written:
         destination = {"name": "a", "kind": "kafka", "settings": {"bootstrap": "10.0.0.1:9092"} | settings}
         pipe = Pipe.model_validate(
             {"pipe": "a", "source": kafka | {"topic": "b"}, "destinations": [destination]}
         )
-        [reason] = [why for path, why in refusals(pipe, pipe_limits()) if path[-1] in settings]
+        [reason] = [reason for path, reason in refusals(pipe, pipe_limits()) if path[-1] in settings]
         assert "is hifi's own" in reason
     assert pipe_limits().refuse_topic("shop-connect.customers") is None
     assert pipe_limits().refuse_topic("shopping.orders") is None
@@ -286,8 +288,8 @@ def test_where_secrets_are_limited_a_pipe_names_its_own(
     refused = list(refusals(_with_key(pipe, secret), pipe_limits()))
     assert [path for path, _ in refused] == ([] if its_own else [("source", "keys", 0)])
     for _, reason in refused:
-        ((_, named),) = secret.items()
-        assert f"add {pipe}={named} to HIFI_PIPES_SECRET_GRANTS" in reason
+        ((_, secret_name),) = secret.items()
+        assert f"add {pipe}={secret_name} to HIFI_PIPES_SECRET_GRANTS" in reason
 
 
 @pytest.mark.parametrize("limit", ["PREFIXES", "FOLDERS", "GRANTS"])
@@ -355,7 +357,7 @@ def test_a_pipe_names_only_the_secrets_that_are_granted_to_it(
 
 
 @pytest.mark.parametrize(
-    ("part", "path"),
+    ("section", "path"),
     [
         (
             {"normalize": {"mask": {"a": {"hash": {"env": "CRM_KEY"}}}}},
@@ -419,7 +421,7 @@ def test_a_pipe_names_only_the_secrets_that_are_granted_to_it(
     ],
 )
 def test_grants_hold_in_each_part_of_a_pipe(
-    monkeypatch: pytest.MonkeyPatch, part: dict[str, Any], path: tuple[str | int, ...]
+    monkeypatch: pytest.MonkeyPatch, section: dict[str, Any], path: tuple[str | int, ...]
 ) -> None:
     monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", GRANTS)
     declared = Pipe.model_validate(
@@ -427,10 +429,10 @@ def test_grants_hold_in_each_part_of_a_pipe(
             "pipe": "orders",
             "source": {"keys": [{"env": "ORDERS_KEY"}]},
             "destinations": [{"name": "d", "url": "https://shop.example/"}],
-            **part,
+            **section,
         }
     )
-    assert [where for where, _ in refusals(declared, pipe_limits())] == [path]
+    assert [key_path for key_path, _ in refusals(declared, pipe_limits())] == [path]
 
 
 def test_a_wrong_grant_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -464,7 +466,7 @@ def test_certificates_are_a_file_with_an_absolute_path(name: str, file: str, rea
     expected = f"the file {file} is not allowed as certificates: {reason}"
     refused = [(".".join(map(str, path)), message) for path, message in refusals(pipe, pipe_limits())]
     assert refused == [
-        (f"{place}.{name}", expected)
-        for place in ("source.security", "destinations.0.settings.security")
+        (f"{section}.{name}", expected)
+        for section in ("source.security", "destinations.0.settings.security")
         if reason
     ]

@@ -35,7 +35,7 @@ def test_a_minimal_pipe_loads_with_its_defaults(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "line", "where", "message"),
+    ("change", "line", "key_path", "message"),
     [
         (("    url:", "    uri:"), 6, "destinations[0].uri", "unknown key"),
         (("keys: [{env: ORDERS_KEY}]", "keys: []"), 3, "source.keys", "at least 1 item"),
@@ -79,11 +79,12 @@ def test_a_minimal_pipe_loads_with_its_defaults(tmp_path: Path) -> None:
     ],
 )
 def test_a_problem_is_reported_with_its_line(
-    tmp_path: Path, change: tuple[str, str], line: int, where: str, message: str
+    tmp_path: Path, change: tuple[str, str], line: int, key_path: str, message: str
 ) -> None:
     reported = problems(tmp_path, GOOD.replace(*change))
     assert any(
-        (problem.line, problem.where) == (line, where) and message in problem.message for problem in reported
+        (problem.line, problem.where) == (line, key_path) and message in problem.message
+        for problem in reported
     ), reported
 
 
@@ -160,14 +161,14 @@ def test_a_reference_within_the_schema_is_followed(tmp_path: Path) -> None:
     "file", ["../schema.json", "{outside}/schema.json", "link.json", "folder/schema.json"]
 )
 def test_a_schema_is_a_file_in_the_folder_of_its_pipe(tmp_path: Path, file: str) -> None:
-    pipes, outside = tmp_path / "pipes", tmp_path / "outside"
+    pipes, outside_folder = tmp_path / "pipes", tmp_path / "outside"
     pipes.mkdir()
-    outside.mkdir()
-    for folder in (tmp_path, outside):
+    outside_folder.mkdir()
+    for folder in (tmp_path, outside_folder):
         (folder / "schema.json").write_text('{"type": "object"}')
-    (pipes / "link.json").symlink_to(outside / "schema.json")
-    (pipes / "folder").symlink_to(outside)
-    reported = problems(pipes, f"{GOOD}normalize: {{schema: '{file.format(outside=outside)}'}}\n")
+    (pipes / "link.json").symlink_to(outside_folder / "schema.json")
+    (pipes / "folder").symlink_to(outside_folder)
+    reported = problems(pipes, f"{GOOD}normalize: {{schema: '{file.format(outside=outside_folder)}'}}\n")
     assert [(problem.line, problem.where) for problem in reported] == [(7, "normalize.schema")]
     (pipes / "schema.json").write_text('{"type": "object"}')
     assert problems(pipes, f"{GOOD}normalize: {{schema: schema.json}}\n") == []

@@ -59,13 +59,13 @@ async def until_read(value: str | None) -> None:
             await asyncio.sleep(0.02)
 
 
-def declared(part: dict[str, Any], name: str = "crm-orders") -> Pipe:
+def declared(section: dict[str, Any], name: str = "crm-orders") -> Pipe:
     return Pipe.model_validate(
         {
             "pipe": name,
             "source": {"keys": [{"env": "KEY"}]},
             "destinations": [{"name": "d", "url": "https://shop.example/"}],
-            **part,
+            **section,
         }
     )
 
@@ -93,13 +93,13 @@ async def test_a_rotated_secret_is_read_within_seconds_and_its_version_is_the_ne
     await until_read("n3xt")
 
 
-@pytest.mark.parametrize("away", ["sealed", "error", "token", "html"])
-async def test_the_value_read_last_is_kept_while_vault_is_away(vault: VaultDouble, away: str) -> None:
+@pytest.mark.parametrize("outage", ["sealed", "error", "token", "html"])
+async def test_the_value_read_last_is_kept_while_vault_is_away(vault: VaultDouble, outage: str) -> None:
     assert await read() == "s3cret"
-    vault.sealed = away == "sealed"
-    vault.answer = {"error": (500, '{"errors": ["internal"]}'), "html": (502, "<html>")}.get(away)
+    vault.sealed = outage == "sealed"
+    vault.answer = {"error": (500, '{"errors": ["internal"]}'), "html": (502, "<html>")}.get(outage)
     tokens = dict(vault.tokens)
-    if away == "token":
+    if outage == "token":
         vault.tokens.clear()
     async with asyncio.timeout(WITHIN_S):
         while not not_read():
@@ -118,12 +118,14 @@ async def test_the_value_read_last_is_kept_while_vault_is_away(vault: VaultDoubl
     assert await read("crm/other#token") == "0ther"
 
 
-@pytest.mark.parametrize("how", ["deleted", "forbidden", "field"])
-async def test_a_secret_that_is_withdrawn_is_not_returned_any_more(vault: VaultDouble, how: str) -> None:
+@pytest.mark.parametrize("withdrawal", ["deleted", "forbidden", "field"])
+async def test_a_secret_that_is_withdrawn_is_not_returned_any_more(
+    vault: VaultDouble, withdrawal: str
+) -> None:
     assert await read() == "s3cret"
-    if how == "deleted":
+    if withdrawal == "deleted":
         vault.delete("crm/webhook")
-    elif how == "forbidden":
+    elif withdrawal == "forbidden":
         vault.tokens["a-token"] = {"other/"}
     else:
         vault.write("crm/webhook", another="s3cret")
@@ -302,7 +304,7 @@ def test_a_pipe_names_only_paths_below_its_grant(
 
 
 @pytest.mark.parametrize(
-    ("part", "path"),
+    ("section", "path"),
     [
         ({"source": {"keys": [{"vault": "a/b#c"}]}}, ("source", "keys", 0)),
         (
@@ -321,10 +323,12 @@ def test_a_pipe_names_only_paths_below_its_grant(
     ],
 )
 def test_grants_of_paths_hold_in_each_part_of_a_pipe(
-    monkeypatch: pytest.MonkeyPatch, part: dict[str, Any], path: tuple[str | int, ...]
+    monkeypatch: pytest.MonkeyPatch, section: dict[str, Any], path: tuple[str | int, ...]
 ) -> None:
     monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", "crm-orders=vault:b,crm-orders=K*")
-    problems = [where for where, reason in refusals(declared(part), pipe_limits()) if "granted" in reason]
+    problems = [
+        key_path for key_path, reason in refusals(declared(section), pipe_limits()) if "granted" in reason
+    ]
     assert problems == [path]
 
 

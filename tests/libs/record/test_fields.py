@@ -138,14 +138,14 @@ _TEXT = st.text("abc019-:,/", min_size=1, max_size=9).map(str.encode)
 @given(
     hop_names=st.sampled_from([(), HOP_FIELDS[:1], HOP_FIELDS[:2], HOP_FIELDS]),
     receipt=st.sets(st.sampled_from(RECEIPT_FIELDS[1:])),
-    others=st.dictionaries(st.sampled_from([REPLAY, DETAIL, "ce_id"]), _TEXT),
+    other_fields=st.dictionaries(st.sampled_from([REPLAY, DETAIL, "ce_id"]), _TEXT),
     data=st.data(),
 )
 def test_packed_fields_come_back(
-    hop_names: tuple[str, ...], receipt: set[str], others: dict[str, bytes], data: st.DataObject
+    hop_names: tuple[str, ...], receipt: set[str], other_fields: dict[str, bytes], data: st.DataObject
 ) -> None:
     outcome = (OUTCOME, *receipt) if receipt else ()
-    values = FIELDS | {name: data.draw(_TEXT) for name in (*hop_names, *outcome)} | others
+    values = FIELDS | {name: data.draw(_TEXT) for name in (*hop_names, *outcome)} | other_fields
     assert fields(packed(values)) == values
 
 

@@ -102,8 +102,8 @@ async def test_tls_is_between_the_client_and_the_server(
         async with aiohttp.ClientSession(proxy=proxy_url(EgressKind.S3, "shop")) as session:
             answers = await asyncio.gather(
                 *(
-                    session.put(f"https://127.0.0.1:{server.port}/{at}", data=body, ssl=trusted)
-                    for at in range(8)
+                    session.put(f"https://127.0.0.1:{server.port}/{number}", data=body, ssl=trusted)
+                    for number in range(8)
                 )
             )
             for answer in answers:
@@ -205,12 +205,12 @@ async def test_clients_that_follow_redirects_do_not_leave_what_is_allowed(
 async def test_a_client_that_has_gone_leaves_no_connection_to_a_silent_server(
     monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:
-    reached, left = asyncio.Event(), asyncio.Event()
+    reached, disconnected = asyncio.Event(), asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(1000):
             reached.set()
-        left.set()
+        disconnected.set()
         writer.close()
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
@@ -219,9 +219,9 @@ async def test_a_client_that_has_gone_leaves_no_connection_to_a_silent_server(
     async with server, aiohttp.ClientSession(proxy=proxy_url(EgressKind.S3, "shop")) as session:
         request = asyncio.create_task(session.put(f"{scheme}://127.0.0.1:{port}/", data=b"content"))
         await asyncio.wait_for(reached.wait(), 60)
-        assert not left.is_set()
+        assert not disconnected.is_set()
         request.cancel()
-        await asyncio.wait_for(left.wait(), 60)
+        await asyncio.wait_for(disconnected.wait(), 60)
 
 
 async def test_an_answer_before_the_end_of_the_body_arrives(monkeypatch: pytest.MonkeyPatch) -> None:

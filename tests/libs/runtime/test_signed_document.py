@@ -84,11 +84,11 @@ def test_detached_signatures_hold_for_their_bytes_and_key_only(key: SigningKey, 
         with pytest.raises(ValueError, match="changed"):
             verify_bytes(changed, signature, public_key)
     make_keys(tmp_path / "other")
-    other = SigningKey.read(tmp_path / "other")
+    other_key = SigningKey.read(tmp_path / "other")
     with pytest.raises(ValueError, match="changed, or signed with another key"):
-        verify_bytes(content, signature, read_public_key(other.public_key))
+        verify_bytes(content, signature, read_public_key(other_key.public_key))
     with pytest.raises(ValueError, match="another public key"):
-        verify_envelope(envelope("report", DOCUMENT, key), "report", read_public_key(other.public_key))
+        verify_envelope(envelope("report", DOCUMENT, key), "report", read_public_key(other_key.public_key))
     with pytest.raises(ValueError, match="not signed"):
         verify_envelope(envelope("report", DOCUMENT, None), "report", public_key)
 

@@ -76,8 +76,8 @@ class GroupWithTraffic:
                 pass
 
     def _state(self) -> ConsumerGroupState:
-        described = self._admin.describe_consumer_groups([self.id])[self.id]
-        state: ConsumerGroupState = described.result().state
+        description = self._admin.describe_consumer_groups([self.id])[self.id]
+        state: ConsumerGroupState = description.result().state
         return state
 
     def count(self, member: AnyMember, tp: TopicPartition) -> int:
@@ -89,19 +89,21 @@ class GroupWithTraffic:
         """Wait until the member has worked on so many more records of each of the partitions."""
         before = {tp: self.count(member, tp) for tp in partitions}
         await until(
-            lambda: all(self.count(member, tp) >= many + records for tp, many in before.items()),
+            lambda: all(
+                self.count(member, tp) >= count_before + records for tp, count_before in before.items()
+            ),
             f"{member.name} goes on with {sorted(before)}",
         )
 
     async def finish(self) -> tuple[int, int, int]:
         """End the traffic, read to its end, leave: (sent, lost, worked on twice)."""
         await self.traffic.end()
-        sent = {(*tp, offset) for tp, many in self.traffic.sent.items() for offset in range(many)}
+        sent = {(*tp, offset) for tp, count in self.traffic.sent.items() for offset in range(count)}
         await until(lambda: {receipt[1:] for receipt in self.seen} >= sent, "all records were seen")
         for member in list(self.members):
             await self.leave(member)
         times = Counter(receipt[1:] for receipt in self.seen)
-        return len(sent), len(sent - times.keys()), sum(many - 1 for many in times.values())
+        return len(sent), len(sent - times.keys()), sum(count - 1 for count in times.values())
 
 
 MakeGroup = Callable[..., Any]

@@ -29,14 +29,14 @@ Seen = list[tuple[str, str, int, int]]
 """(member, topic, partition, offset) of each record, as it was worked on."""
 
 
-async def until(condition: Callable[[], Any], what: str, within_s: float = WITHIN_S) -> None:
+async def until(condition: Callable[[], Any], description: str, within_s: float = WITHIN_S) -> None:
     """Poll for a condition, with a bound."""
     try:
         async with asyncio.timeout(within_s):
             while not condition():
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        pytest.fail(f"not within {within_s} s: {what}")
+        pytest.fail(f"not within {within_s} s: {description}")
 
 
 class TopicTraffic:
@@ -77,7 +77,7 @@ class TopicTraffic:
 class Ours(ConsumerRebalanceListener):  # type: ignore[misc]
     """A member with a CooperativeConsumer that works as a service does: read, work, commit now and then."""
 
-    def __init__(self, kafka: str, group: str, topics: Iterable[str], seen: Seen, name: str) -> None:
+    def __init__(self, kafka: str, group: str, topics: Iterable[str], read_log: Seen, name: str) -> None:
         self.name = name
         self.consumer = CooperativeConsumer(
             bootstrap_servers=kafka,
@@ -97,7 +97,7 @@ class Ours(ConsumerRebalanceListener):  # type: ignore[misc]
         self.uncommitted: Counter[TopicPartition] = Counter()
         self.read_again = 0
         self.refused = 0
-        self._seen = seen
+        self._seen = read_log
         self._busy = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -127,8 +127,8 @@ class Ours(ConsumerRebalanceListener):  # type: ignore[misc]
     async def end_work(self) -> None:
         for task in self._tasks:
             task.cancel()
-        ends = await asyncio.gather(*self._tasks, return_exceptions=True)
-        assert all(isinstance(end, asyncio.CancelledError | ConsumerStoppedError) for end in ends), ends
+        results = await asyncio.gather(*self._tasks, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError | ConsumerStoppedError) for end in results), results
 
     async def _work(self) -> None:
         while True:
@@ -188,7 +188,7 @@ _WHILE_JOINING = (
 class Theirs:
     """A member with librdkafka's own cooperative consumer, in a thread."""
 
-    def __init__(self, kafka: str, group: str, topics: Iterable[str], seen: Seen, name: str) -> None:
+    def __init__(self, kafka: str, group: str, topics: Iterable[str], read_log: Seen, name: str) -> None:
         self.name = name
         self._consumer: Any = confluent_kafka.Consumer(
             {
@@ -204,7 +204,7 @@ class Theirs:
             }
         )
         self._topics = list(topics)
-        self._seen = seen
+        self._seen = read_log
         self._done: dict[tuple[str, int], int] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -279,7 +279,7 @@ class Theirs:
 class Javas:
     """A member with Java's own cooperative consumer, in a process: see JavaMember.java."""
 
-    def __init__(self, kafka: str, group: str, topics: Iterable[str], seen: Seen, name: str) -> None:
+    def __init__(self, kafka: str, group: str, topics: Iterable[str], read_log: Seen, name: str) -> None:
         self.name = name
         session, heartbeat = str(SESSION_S * 1000), str(int(HEARTBEAT_S * 1000))
         jars = os.pathsep.join(map(str, kafka_jars()))
@@ -295,7 +295,7 @@ class Javas:
             heartbeat,
         ]
         self._command += topics
-        self._seen = seen
+        self._seen = read_log
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self.assigned: set[TopicPartition] = set()

@@ -31,10 +31,10 @@ class Arrivals:
         return web.Response()
 
 
-async def until(holds: Callable[[], bool | Awaitable[bool]], within_s: float = WITHIN_S) -> None:
+async def until(condition: Callable[[], bool | Awaitable[bool]], within_s: float = WITHIN_S) -> None:
     async with asyncio.timeout(within_s):
         while True:
-            answer = holds()
+            answer = condition()
             if answer if isinstance(answer, bool) else await answer:
                 return
             await asyncio.sleep(0.2)

@@ -73,13 +73,13 @@ async def test_each_event_is_written_in_the_order_of_its_key_and_has_its_receipt
         receipts = await stream.receipts(200)
     assert outcomes(receipts) == ["delivered"] * 200
     assert {receipt[STATUS] for receipt in receipts} == {"200"}
-    assert {at.offset for at in (await stream.committed()).values()} == {200}
+    assert {position.offset for position in (await stream.committed()).values()} == {200}
     newest = {f"k{number % 7}": number for number in range(200)}
     assert await kind.rows() == newest
     history = await kind.history()
     assert dict(history) == newest
     for key in newest:
-        numbers = [number for other, number in history if other == key]
+        numbers = [number for event_key, number in history if event_key == key]
         assert numbers == sorted(numbers)
 
 
@@ -125,9 +125,9 @@ async def test_a_retry_that_comes_late_does_not_replace_a_newer_row(
 
 async def until_delivered(stream: EgestStream, count: int) -> None:
     async with asyncio.timeout(60):
-        while (ended := outcomes(await stream.receipts(count))).count("delivered") < count:
+        while (delivery_outcomes := outcomes(await stream.receipts(count))).count("delivered") < count:
             await asyncio.sleep(0.05)
-    assert ended.count("delivered") == count
+    assert delivery_outcomes.count("delivered") == count
 
 
 async def test_an_older_event_changes_nothing_and_the_same_event_is_written_once(

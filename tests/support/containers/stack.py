@@ -26,7 +26,7 @@ def run(
     *command: str, env: Mapping[str, str] | None = None, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """Run a command; a failure shows its output."""
-    done = subprocess.run(
+    completed = subprocess.run(
         command,
         cwd=ROOT,
         # The mesh has its own list of what pipes may connect to, not that of the test process.
@@ -37,17 +37,19 @@ def run(
         timeout=1500,
         check=False,
     )
-    assert not check or done.returncode == 0, (
-        f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    assert not check or completed.returncode == 0, (
+        f"{' '.join(command)} ended with {completed.returncode}:\n{completed.stdout}{completed.stderr}"
     )
-    return done
+    return completed
 
 
-def until(holds: Callable[[], object], what: str, within_s: float = WITHIN_S, every_s: float = 0.5) -> None:
+def until(
+    condition: Callable[[], object], description: str, within_s: float = WITHIN_S, every_s: float = 0.5
+) -> None:
     """Poll until a condition holds; less often where asking is a program that takes a second of CPU time."""
     end = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < end, f"not within {within_s:.0f} s: {what}"
+    while not condition():
+        assert time.monotonic() < end, f"not within {within_s:.0f} s: {description}"
         time.sleep(every_s)
 
 
@@ -109,8 +111,8 @@ class ComposeMesh:
     def executor(self, *change: str) -> list[dict[str, Any]]:
         """What the executor reports, after a change of a service to a number if one is given."""
         container = self.containers("deploy")[0]
-        done = run("docker", "exec", container, "/opt/hifi/bin/python", "-c", _EXECUTOR, *change)
-        return list(json.loads(done.stdout))
+        completed = run("docker", "exec", container, "/opt/hifi/bin/python", "-c", _EXECUTOR, *change)
+        return list(json.loads(completed.stdout))
 
     def crash(self, service: str) -> None:
         """SIGKILL all processes of the first container of a service; Docker's restart policy starts it again."""
@@ -181,10 +183,10 @@ class SteadySender:
             aiohttp.ClientSession(timeout=timeout, connector=connector) as session,
             asyncio.TaskGroup() as group,
         ):
-            began = time.monotonic()
+            began_s = time.monotonic()
             number = 0
             while not task.done():
-                due = int((time.monotonic() - began) * self.rate)
+                due = int((time.monotonic() - began_s) * self.rate)
                 while number < due:
                     number += 1
                     group.create_task(self._one(session, f"{self.name}-{number}"))
@@ -224,6 +226,8 @@ def all_arrived_once(mesh: ComposeMesh, *senders: SteadySender, repeats: int = 0
     until(lambda: not accepted - mesh.arrivals().keys(), "every accepted event is at the destination")
     time.sleep(3)  # a second arrival would come a little later
     arrived = mesh.arrivals()
-    ours = accepted | doubtful
-    again = {name: count for name, count in arrived.items() if name in ours and count > 1}
-    assert sum(count - 1 for count in again.values()) <= repeats, f"arrived again: {again}"
+    expected_names = accepted | doubtful
+    repeated_counts = {name: count for name, count in arrived.items() if name in expected_names and count > 1}
+    assert sum(count - 1 for count in repeated_counts.values()) <= repeats, (
+        f"arrived again: {repeated_counts}"
+    )

@@ -20,9 +20,9 @@ class Webhook(EventLog):
         self._open = True
         server.reply = self._reply
 
-    def declared(self, **more: Any) -> dict[str, Any]:
+    def declared(self, **overrides: Any) -> dict[str, Any]:
         batch = {"size": 100, "wait": "50ms"}
-        return {"name": "d", "url": self._server.url, "format": "json", "batch": batch, **more}
+        return {"name": "d", "url": self._server.url, "format": "json", "batch": batch, **overrides}
 
     async def history(self) -> list[tuple[str, int]]:
         events = [data for request in self._taken for data in orjson.loads(request.body)]

@@ -25,12 +25,17 @@ class OutTopic:
         self.kafka = kafka
         self.name = name
 
-    def declared(self, **more: Any) -> dict[str, Any]:
+    def declared(self, **overrides: Any) -> dict[str, Any]:
         settings = {"bootstrap": self.kafka, "topic": self.name, "positions_topic": f"{self.name}-positions"}
-        return {"name": "d", "kind": "kafka", "settings": settings | more.pop("settings", {}), **more}
+        return {
+            "name": "d",
+            "kind": "kafka",
+            "settings": settings | overrides.pop("settings", {}),
+            **overrides,
+        }
 
-    def pipe(self, **more: Any) -> Pipe:
-        return pipe_to("flights", self.declared(**more))
+    def pipe(self, **overrides: Any) -> Pipe:
+        return pipe_to("flights", self.declared(**overrides))
 
     def writer(self, **settings: Any) -> DestinationWriter:
         kind, read = read_settings(connector_destination(self.pipe(settings=settings)))
@@ -71,15 +76,15 @@ class OutTopic:
             count = (await partition_counts(self.kafka, [self.name])).get(self.name, 0)
             tps = [TopicPartition(self.name, number) for number in range(count)]
             consumer.assign(tps)
-            ends = await all_records.end_offsets(tps)
+            end_offsets = await all_records.end_offsets(tps)
             collected: list[ConsumerRecord] = []
             for tp in tps:
                 consumer.seek(tp, 0)
-            unread = [tp for tp in tps if ends[tp]]
+            unread = [tp for tp in tps if end_offsets[tp]]
             while unread:
                 for records in (await consumer.getmany(*unread, timeout_ms=200)).values():
                     collected += records
-                unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
+                unread = [tp for tp in unread if await consumer.position(tp) < end_offsets[tp]]
             return collected
         finally:
             await consumer.stop()
@@ -95,8 +100,10 @@ class KeyedTopic(OutTopic, EventLog):
         super().__init__(cluster.bootstrap, name)
         self._cluster = cluster
 
-    def declared(self, **more: Any) -> dict[str, Any]:
-        return super().declared(settings={"key_attribute": "subject"} | more.pop("settings", {}), **more)
+    def declared(self, **overrides: Any) -> dict[str, Any]:
+        return super().declared(
+            settings={"key_attribute": "subject"} | overrides.pop("settings", {}), **overrides
+        )
 
     async def history(self) -> list[tuple[str, int]]:
         values = [orjson.loads(record.value) for record in await self.records()]

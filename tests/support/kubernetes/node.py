@@ -106,11 +106,11 @@ class Node:
         assert (save.returncode, load.returncode) == (0, 0), load.stderr.decode()
 
 
-def until(holds: Callable[[], object], what: str, within_s: float = READY_WITHIN_S) -> None:
+def until(condition: Callable[[], object], description: str, within_s: float = READY_WITHIN_S) -> None:
     """Poll until a condition holds."""
     end = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < end, f"not within {within_s:.0f} s: {what}"
+    while not condition():
+        assert time.monotonic() < end, f"not within {within_s:.0f} s: {description}"
         time.sleep(0.5)
 
 
@@ -182,9 +182,9 @@ def _is_ready(folder: Path, started: "subprocess.Popen[bytes]") -> bool:
 
 def _remove_state(folder: Path) -> None:
     """Remove all but logs: images alone take gigabytes."""
-    for place in folder.iterdir():
-        if place.is_dir() and place.name not in {"logs", "pod-logs"}:
-            shutil.rmtree(place)
+    for path in folder.iterdir():
+        if path.is_dir() and path.name not in {"logs", "pod-logs"}:
+            shutil.rmtree(path)
 
 
 def _make_cgroups() -> None:
@@ -202,10 +202,13 @@ def _make_cgroups() -> None:
 def _remove_cgroups() -> None:
     """Remove the cgroups of a node that has ended; the kernel takes a moment to empty them."""
     end = time.monotonic() + 30
-    while left := [*_CGROUPS.glob(f"*/{_PODS}"), *_CGROUPS.glob(_PODS)]:
-        for group in left:
-            for part in (*sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True), group):
+    while remaining_groups := [*_CGROUPS.glob(f"*/{_PODS}"), *_CGROUPS.glob(_PODS)]:
+        for group in remaining_groups:
+            for cgroup in (
+                *sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True),
+                group,
+            ):
                 with contextlib.suppress(OSError):
-                    part.rmdir()
-        assert time.monotonic() < end, f"cgroups of a node stay: {left}"
+                    cgroup.rmdir()
+        assert time.monotonic() < end, f"cgroups of a node stay: {remaining_groups}"
         time.sleep(0.1)

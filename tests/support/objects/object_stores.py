@@ -27,9 +27,9 @@ class ObjectFolder(KindUnderTest):
     def settings(self) -> dict[str, Any]:
         return {"folder": str(self.root)}
 
-    def declared(self, **more: Any) -> dict[str, Any]:
-        settings = self.settings() | {"format": self.form} | more.pop("settings", {})
-        return {"name": "d", "kind": "objects", "settings": settings, **more}
+    def declared(self, **overrides: Any) -> dict[str, Any]:
+        settings = self.settings() | {"format": self.form} | overrides.pop("settings", {})
+        return {"name": "d", "kind": "objects", "settings": settings, **overrides}
 
     def objects(self) -> list[Path]:
         """The objects, without what readers skip: names that begin with a dot."""
@@ -60,12 +60,12 @@ class ObjectFolder(KindUnderTest):
     @contextlib.asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
         """A file is where the folder was."""
-        kept = self.root.with_name(f"kept-{uuid.uuid4().hex}")
-        self.root.rename(kept)
+        moved_root = self.root.with_name(f"kept-{uuid.uuid4().hex}")
+        self.root.rename(moved_root)
         self.root.write_bytes(b"")
         yield
         self.root.unlink()
-        kept.rename(self.root)
+        moved_root.rename(self.root)
 
 
 class ObjectBucket(ObjectFolder):

@@ -58,10 +58,10 @@ def main(folder: Path) -> None:
         for row in [rows[-1] for rows in ROWS.values()]:
             for text in HOSTILE.values():
                 _problems(folder, _declared(row, text))
-        for place in sorted(SQL):
+        for field_path in sorted(SQL):
             for text in HOSTILE.values():
                 try:
-                    pipe = Pipe.model_validate(_declared(ROWS[place][-1], text)["pipe"])
+                    pipe = Pipe.model_validate(_declared(ROWS[field_path][-1], text)["pipe"])
                 except ValueError:
                     continue
                 list(check_pipe(catalyst, pipe, "micro-batch"))

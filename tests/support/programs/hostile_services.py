@@ -54,13 +54,13 @@ AT_ONCE: Final = 60
 """Pipes that are published together."""
 
 
-def hostile_pipes(part: str, folder: Path) -> dict[str, bytes]:
+def hostile_pipes(section: str, folder: Path) -> dict[str, bytes]:
     """Name to the JSON of each pipe with a hostile text in its source or its destination; and of one of each kind."""
     rows = [
-        row for rows in ROWS.values() for row in rows if row.declaration == "pipe" and row.path[0] == part
+        row for rows in ROWS.values() for row in rows if row.declaration == "pipe" and row.path[0] == section
     ]
     declared = [
-        _declared(row, text)["pipe"] for row in rows for text in map(HOSTILE.__getitem__, TEXTS[part])
+        _declared(row, text)["pipe"] for row in rows for text in map(HOSTILE.__getitem__, TEXTS[section])
     ]
     declared += [_declared(Row(("description",), source=source), "x")["pipe"] for source in SOURCES]
     declared += [
@@ -69,7 +69,7 @@ def hostile_pipes(part: str, folder: Path) -> dict[str, bytes]:
     pipes = {}
     for number, pipe in enumerate(declared):
         pipe["pipe"] = f"p{number}"
-        if part == "destinations":
+        if section == "destinations":
             pipe["destinations"][0].setdefault("name", "d")
         text = json.dumps(pipe)
         for name in OWN_FOLDERS:
@@ -88,9 +88,9 @@ def accepted(pipes: dict[str, bytes]) -> dict[str, Pipe]:
 
 
 @contextlib.asynccontextmanager
-async def running(run: Coroutine[Any, Any, None], service: Service) -> AsyncIterator[None]:
+async def running(service_run: Coroutine[Any, Any, None], service: Service) -> AsyncIterator[None]:
     """A service while the block runs."""
-    task = asyncio.create_task(run)
+    task = asyncio.create_task(service_run)
     await asyncio.sleep(0)  # it blocks readiness before its first await
     try:
         await until(lambda: service.health.ready or task.done())
@@ -125,8 +125,8 @@ async def deliver(stream: EgestStream, pipes: dict[str, bytes]) -> None:
     topics = stream.topics
     outcomes = [topics.receipts, topics.dead_letter, topics.parked, *map(topics.retry_in, topics.tiers)]
     destinations = {name: pipe.destinations[0] for name, pipe in accepted(pipes).items()}
-    read = {name: other for name, other in destinations.items() if reader(other) == "egest"}
-    await stream.enriched(*(stream.record(other.name, pipe=name) for name, other in read.items()))
+    read = {name: destination for name, destination in destinations.items() if reader(destination) == "egest"}
+    await stream.enriched(*(stream.record(destination.name, pipe=name) for name, destination in read.items()))
     undelivered = set(read)
     while undelivered:
         for topic in outcomes:
@@ -182,17 +182,17 @@ async def main(program: str, kafka: str, folder: Path) -> None:
     if program == "egest":
         delivering = EgestSettings(**names, tiers=stream.topics.tiers)
         service = Service(program, delivering)
-        run, part = egest(service, delivering), "destinations"
+        service_run, section = egest(service, delivering), "destinations"
     else:
-        reading = CollectSettings(**names)
-        service = Service(program, reading)
-        run, part = collect(service, reading), "source"
-    async with running(run, service), asyncio.timeout(WITHIN_S):
+        collect_settings = CollectSettings(**names)
+        service = Service(program, collect_settings)
+        service_run, section = collect(service, collect_settings), "source"
+    async with running(service_run, service), asyncio.timeout(WITHIN_S):
         mark(folder, 1)
-        rest = iter(hostile_pipes(part, folder).items())
-        while pipes := dict(itertools.islice(rest, AT_ONCE)):
+        remaining_pipes = iter(hostile_pipes(section, folder).items())
+        while pipes := dict(itertools.islice(remaining_pipes, AT_ONCE)):
             await publish_raw(stream, pipes)
-            if part == "source":
+            if section == "source":
                 await read_sources(stream, service, pipes)
             else:
                 await deliver(stream, pipes)

@@ -148,8 +148,8 @@ def test_a_long_key_before_an_update_is_no_row() -> None:
         assert (REFUSED in dict(changed(null).headers)) is is_key_alone
 
 
-def reader(**more: Any) -> ChangeReader:
-    return ChangeReader(DebeziumSource.model_validate(SOURCE | more), "cluster", 1024)
+def reader(**overrides: Any) -> ChangeReader:
+    return ChangeReader(DebeziumSource.model_validate(SOURCE | overrides), "cluster", 1024)
 
 
 def test_deletes_of_the_rows_known_so_far_take_the_place_of_a_truncate() -> None:
@@ -159,8 +159,8 @@ def test_deletes_of_the_rows_known_so_far_take_the_place_of_a_truncate() -> None
     event = read_changes(truncate)
     assert (event.data, event.skipped, event.followed) == (None, True, True)
     assert event.sweep == Sweep({"public.flights": 9}, "truncate", COMMITTED_MS)
-    left = LeftKey("public.flights", b'{"id":7}', {"id": 7}, 5)
-    deleted = read_changes.deleted(truncate, event.sweep, left)
+    left_key = LeftKey("public.flights", b'{"id":7}', {"id": 7}, 5)
+    deleted = read_changes.deleted(truncate, event.sweep, left_key)
     assert orjson.loads(deleted.data or b"") == {
         "id": 7,
         "change": {
@@ -188,17 +188,19 @@ def marks(event: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("operation", "present"), [("r", True), ("c", True), ("d", False), ("u", True), ("t", None)]
+    ("operation", "is_present"), [("r", True), ("c", True), ("d", False), ("u", True), ("t", None)]
 )
-def test_changes_tell_which_keys_there_are(operation: str, present: bool | None) -> None:
+def test_changes_tell_which_keys_there_are(operation: str, is_present: bool | None) -> None:
     change = record(
         envelope(operation, ROW if operation == "d" else None, ROW if operation in "rcu" else None)
     )
     if operation == "t":
         change.key = None
     name = b"public.flights\0" + orjson.dumps({"id": ROW["id"]})
-    left = LeftKey("public.flights", orjson.dumps({"id": ROW["id"]}), {"id": ROW["id"]}, 7)
-    assert keys(reader()(change)) == ([] if present is None else [(name, left if present else None)])
+    left_key = LeftKey("public.flights", orjson.dumps({"id": ROW["id"]}), {"id": ROW["id"]}, 7)
+    assert keys(reader()(change)) == (
+        [] if is_present is None else [(name, left_key if is_present else None)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,25 +228,25 @@ def test_a_row_that_is_refused_is_there_all_the_same() -> None:
     change = record(envelope("c", None, ROW | {"carrier": "x" * 2000}))
     event = reader()(change)
     assert refusal(event) == "too-large"
-    assert [left is not None for _, left in keys(event)] == [True]
+    assert [left_key is not None for _, left_key in keys(event)] == [True]
 
 
-def notice(kind: str, **facts: str) -> Any:
-    told = {
+def notice(kind: str, **additional_data: str) -> Any:
+    value = {
         "id": "x",
         "type": kind,
         "aggregate_type": "Initial Snapshot",
-        "additional_data": facts,
+        "additional_data": additional_data,
         "timestamp": 5,
     }
-    return record(told, offset=3)
+    return record(value, offset=3)
 
 
 def test_begin_tables_and_end_of_a_snapshot_are_kept_and_are_no_events() -> None:
     scanned = {"scanned_collection": "public.flights", "total_rows_scanned": "0"}
     events = [
-        reader()(told)
-        for told in (
+        reader()(notification)
+        for notification in (
             notice("STARTED"),
             notice("IN_PROGRESS"),
             notice("TABLE_SCAN_COMPLETED", status="SUCCEEDED", **scanned),
@@ -301,8 +303,8 @@ def test_long_values_that_did_not_change_are_left_out_and_named(operation: str, 
 def test_the_schema_of_a_record_is_read_once_and_a_new_one_when_the_table_changes() -> None:
     reader = ChangeReader(DebeziumSource.model_validate(SOURCE), "cluster", 1024)
     assert all(
-        orjson.loads(reader(record(envelope("c", None, ROW), offset=at)).data or b"")["flight"] == 2120
-        for at in (1, 2)
+        orjson.loads(reader(record(envelope("c", None, ROW), offset=offset)).data or b"")["flight"] == 2120
+        for offset in (1, 2)
     )
     day = {"field": "flight", "type": "int32", "name": "io.debezium.time.Date"}
     schema = {"fields": [{"field": "after", "fields": [day, {"field": "id", "type": "string"}]}]}
@@ -431,9 +433,14 @@ def test_a_change_names_the_columns_that_its_table_has_lost_also_after_a_restart
     assert [gone(first(change)) for change in records] == expected
     assert [gone(first(change)) for change in records] == expected
     for begin in range(len(records)):
-        again = reader()
-        again.columns = first.columns
-        assert [gone(again(change)) for change in records[begin:]] == expected[begin:]
-    told = [pair for event in map(reader(), records) for pair in event.key_records if is_mark(pair[0])]
-    assert [mark_name(name) for name, _ in told] == ["columns of public.flights"] * 2
-    assert left_key(told[-1][0], told[-1][1] or b"").values == first.columns["public.flights"]  # type: ignore[index]
+        second_reader = reader()
+        second_reader.columns = first.columns
+        assert [gone(second_reader(change)) for change in records[begin:]] == expected[begin:]
+    column_records = [
+        pair for event in map(reader(), records) for pair in event.key_records if is_mark(pair[0])
+    ]
+    assert [mark_name(name) for name, _ in column_records] == ["columns of public.flights"] * 2
+    assert (
+        left_key(column_records[-1][0], column_records[-1][1] or b"").values
+        == first.columns["public.flights"]
+    )  # type: ignore[index]

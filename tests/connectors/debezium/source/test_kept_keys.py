@@ -55,21 +55,23 @@ class Reader:
         await self.events._keys.provide()
         await self.events.prepare(records)
         deleted = []
-        for told in records:
-            event = self._event(told)
+        for change_record in records:
+            event = self._event(change_record)
             if event.followed:
-                following = await self.events.following(told, event)
+                following = await self.events.following(change_record, event)
                 for name, deletes in following:
                     positions = [delete.position for delete in deletes]
                     assert positions == sorted(positions)
                     for delete in deletes:
-                        place = name, zlib.crc32(delete.key) % 4
+                        partition_key = name, zlib.crc32(delete.key) % 4
                         if delete.position > self._before.get(
-                            place, -1
+                            partition_key, -1
                         ):  # else normalize takes it for a copy
-                            deleted.append((told.offset, delete.position, delete.key.decode()))
+                            deleted.append((change_record.offset, delete.position, delete.key.decode()))
                         if writes:
-                            self._highest[place] = max(delete.position, self._highest.get(place, -1))
+                            self._highest[partition_key] = max(
+                                delete.position, self._highest.get(partition_key, -1)
+                            )
                 if not writes:
                     break
                 await self.events.following_written()
@@ -85,18 +87,18 @@ def change(operation: str, number: int, offset: int, table: str = "flights") -> 
         "id": f"f{number}",
         **dict.fromkeys(("carrier", "flight", "tailnum", "origin", "dest", "distance", "delay")),
     }
-    told = envelope(operation, row if operation == "d" else None, None if operation in "dt" else row)
-    told["source"]["table"] = table
-    made = record(told, key={"id": f"f{number}"}, offset=offset)
+    value = envelope(operation, row if operation == "d" else None, None if operation in "dt" else row)
+    value["source"]["table"] = table
+    change_record = record(value, key={"id": f"f{number}"}, offset=offset)
     if operation == "t":
-        made.key = None
-    return made
+        change_record.key = None
+    return change_record
 
 
-def told(kind: str, offset: int, **facts: str) -> Any:
-    made = notice(kind, **facts)
-    made.offset = offset
-    return made
+def told(kind: str, offset: int, **additional_data: str) -> Any:
+    notification = notice(kind, **additional_data)
+    notification.offset = offset
+    return notification
 
 
 def scanned(offset: int, table: str = "flights") -> Any:
@@ -137,8 +139,14 @@ async def test_a_snapshot_that_begins_again_deletes_what_its_last_begin_has_left
 ) -> None:
     reader = Reader(source)
     first = [told("STARTED", 0), change("r", 1, 1), change("r", 2, 2), change("r", 1, 3, "others")]
-    again = [told("STARTED", 4), change("r", 2, 5), scanned(6), scanned(7, "others"), change("r", 3, 8)]
-    assert await reader.read(*first, *again) == []
+    second_snapshot = [
+        told("STARTED", 4),
+        change("r", 2, 5),
+        scanned(6),
+        scanned(7, "others"),
+        change("r", 3, 8),
+    ]
+    assert await reader.read(*first, *second_snapshot) == []
     reader.crash()
     expected = [(9, 1, '{"id":"f1"}'), (9, 3, '{"id":"f1"}')]
     assert await reader.read(told("COMPLETED", 9)) == expected
@@ -155,36 +163,38 @@ async def test_a_snapshot_that_begins_again_deletes_what_its_last_begin_has_left
 async def test_whatever_is_read_again_each_row_that_is_gone_is_deleted_once(
     source: DebeziumSource, seed: int
 ) -> None:
-    made = random.Random(seed)
+    random_source = random.Random(seed)
     rows: set[int] = set()
     records: list[Any] = []
-    gone: list[tuple[int, set[int]]] = []
+    deletions: list[tuple[int, set[int]]] = []
     for offset in range(400):
-        kind = made.choices("cdt", [0.6, 0.35, 0.05])[0]
+        kind = random_source.choices("cdt", [0.6, 0.35, 0.05])[0]
         if kind == "t":
-            gone.append((offset, set(rows)))
+            deletions.append((offset, set(rows)))
             rows.clear()
             records.append(change("t", 0, offset))
         elif kind == "d" and rows:
-            number = made.choice(sorted(rows))
+            number = random_source.choice(sorted(rows))
             rows.remove(number)
             records.append(change("d", number, offset))
         else:
-            number = made.choice([at for at in range(500) if at not in rows])
+            number = random_source.choice(
+                [free_number for free_number in range(500) if free_number not in rows]
+            )
             rows.add(number)
             records.append(change("c", number, offset))
     reader = Reader(source)
-    at, deleted = 0, list[tuple[int, int, str]]()
-    while at < len(records):
-        end = min(len(records), at + made.randint(1, 60))
-        deleted += await reader.read(*records[at:end])
-        if made.random() < 0.3:
+    index, deleted = 0, list[tuple[int, int, str]]()
+    while index < len(records):
+        end = min(len(records), index + random_source.randint(1, 60))
+        deleted += await reader.read(*records[index:end])
+        if random_source.random() < 0.3:
             reader.crash()
-            at = max(0, end - made.randint(0, 40))
+            index = max(0, end - random_source.randint(0, 40))
         else:
-            at = end
+            index = end
     keys = {number: f'{{"id":"f{number}"}}' for number in range(500)}
-    expected = sorted((offset, keys[number]) for offset, numbers in gone for number in numbers)
+    expected = sorted((offset, keys[number]) for offset, numbers in deletions for number in numbers)
     assert len(expected) > 50
     assert sorted((follows, key) for follows, _, key in deleted) == expected
 
@@ -193,11 +203,11 @@ async def test_a_snapshot_that_did_not_end_is_made_again_with_another_slot(sourc
     reader = Reader(source)
     await reader.read(told("STARTED", 0), change("r", 1, 1))
     assert reader.renewed == 0
-    again = told("STARTED", 2)
-    await reader.read(again)
+    restart_notice = told("STARTED", 2)
+    await reader.read(restart_notice)
     assert reader.renewed == 1
     reader.crash()
-    await reader.read(again, change("r", 1, 3))
+    await reader.read(restart_notice, change("r", 1, 3))
     assert reader.renewed == 1
     await reader.read(told("STARTED", 4), change("r", 1, 5))
     assert reader.renewed == 1  # the one that was asked for
@@ -209,7 +219,9 @@ async def test_a_snapshot_that_did_not_end_is_made_again_with_another_slot(sourc
     await reader.read(told("STARTED", 12), scanned(13), told("COMPLETED", 14))
     assert reader.renewed == 3
     reader.crash()
-    await reader.read(told("STARTED", 0), change("r", 1, 1), again, told("STARTED", 4), told("SKIPPED", 6))
+    await reader.read(
+        told("STARTED", 0), change("r", 1, 1), restart_notice, told("STARTED", 4), told("SKIPPED", 6)
+    )
     assert reader.renewed == 3  # read again
 
 

@@ -44,10 +44,10 @@ def test_the_second_pipe_of_a_topic_is_refused_when_it_is_checked_and_published(
     loaded, [problem] = load(tmp_path)
     assert (problem.file.name, problem.line, problem.where) == ("b.yaml", 6, "source.topic")
     assert "the pipe 'first' has its changes written to the topic 'changes" in problem.message
-    others = {pipe.pipe.pipe: pipe.pipe for pipe in loaded}
-    [refused] = read_pipe(text.encode(), others, coloured=False)[1]
+    loaded_pipes = {pipe.pipe.pipe: pipe.pipe for pipe in loaded}
+    [refused] = read_pipe(text.encode(), loaded_pipes, coloured=False)[1]
     assert (refused.where, refused.message) == ("source.topic", problem.message)
-    assert read_pipe(FIRST.encode(), {"first": others["first"]}, coloured=False)[1] == []
+    assert read_pipe(FIRST.encode(), {"first": loaded_pipes["first"]}, coloured=False)[1] == []
 
 
 @pytest.mark.parametrize("text", [second("others"), second(bootstrap="127.0.0.1:9093")])

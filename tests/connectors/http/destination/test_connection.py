@@ -341,17 +341,17 @@ async def test_after_stray_bytes_no_connection_is_used_again(pause_s: float) -> 
     connection_pool = ConnectionPool(
         "127.0.0.1", server.sockets[0].getsockname()[1], None, 1, NameResolver(), stray
     )
-    wrong, statuses_after = 0, list[int]()
+    wrong_answers, statuses_after = 0, list[int]()
     ends_s = loop.time() + 10
     while len(statuses_after) < 20 and loop.time() < ends_s:
         suspected = strays
         response = await ask(connection_pool)
         assert isinstance(response, Answer)
-        wrong += response.status != 422
+        wrong_answers += response.status != 422
         if suspected:
             statuses_after.append(response.status)
         await asyncio.sleep(pause_s)
-    assert wrong <= 2, "until it is noticed, answers can be taken for others"
+    assert wrong_answers <= 2, "until it is noticed, answers can be taken for others"
     assert statuses_after == [422] * 20
     assert connections >= 20, "each has a connection of its own"
     connection_pool.close()

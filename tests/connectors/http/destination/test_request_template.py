@@ -176,10 +176,13 @@ def test_while_a_secret_is_replaced_receivers_with_either_verify_the_signature(
     monkeypatch.setattr(
         "standardwebhooks.webhooks.timedelta", lambda **_: __import__("datetime").timedelta(days=99999)
     )
-    other, third = "whsec_" + "b3RoZXIh" * 4, "whsec_" + "dGhpcmQh" * 4
-    _, headers, body = made(record({"a": 1}), signing=[SECRET, other])
-    assert [part.partition(",")[0] for part in headers["webhook-signature"].split(" ")] == ["v1", "v1"]
-    for secret in (SECRET, other):
+    second_secret, third = "whsec_" + "b3RoZXIh" * 4, "whsec_" + "dGhpcmQh" * 4
+    _, headers, body = made(record({"a": 1}), signing=[SECRET, second_secret])
+    assert [signature.partition(",")[0] for signature in headers["webhook-signature"].split(" ")] == [
+        "v1",
+        "v1",
+    ]
+    for secret in (SECRET, second_secret):
         assert Webhook(secret).verify(body, headers) == {"a": 1}
     with pytest.raises(WebhookVerificationError):
         Webhook(third).verify(body, headers)

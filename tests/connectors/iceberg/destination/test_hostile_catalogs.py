@@ -37,12 +37,12 @@ Path({file!r}).touch()
 @pytest.fixture
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that exists once the planted module was imported."""
-    ran = tmp_path / "ran"
+    planted_proof = tmp_path / "ran"
     (tmp_path / "modules").mkdir()
-    (tmp_path / "modules/planted_by_pipe.py").write_text(PLANTED.format(file=str(ran)))
+    (tmp_path / "modules/planted_by_pipe.py").write_text(PLANTED.format(file=str(planted_proof)))
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     monkeypatch.delitem(sys.modules, "planted_by_pipe", raising=False)
-    return ran
+    return planted_proof
 
 
 def _declared(folder: Path, **settings: Any) -> LakeTable:
@@ -163,11 +163,11 @@ def test_a_secret_is_judged_by_what_it_holds(tmp_path: Path, monkeypatch: pytest
         open_table(_declared(tmp_path, catalog="http://127.0.0.1:9", properties=properties))
 
 
-@pytest.mark.parametrize("part", ["defaults", "overrides"])
+@pytest.mark.parametrize("section", ["defaults", "overrides"])
 def test_a_class_that_the_server_names_in_its_configuration_is_not_imported(
-    tmp_path: Path, ran: Path, server: CatalogServer, part: str
+    tmp_path: Path, ran: Path, server: CatalogServer, section: str
 ) -> None:
-    server.config[part] = {
+    server.config[section] = {
         "py-io-impl": CLASS,
         "py-catalog-impl": CLASS,
         "s3.retry-strategy-impl": CLASS,
@@ -208,8 +208,8 @@ def test_a_class_in_the_metadata_of_a_folder_is_not_imported(tmp_path: Path, ran
     declared = _declared(tmp_path)
     open_table(declared)
     folder = tmp_path / "warehouse"
-    other = SqlCatalog("hifi", uri=f"sqlite:///{folder}/catalog.db", warehouse=folder.as_uri())
-    with other.load_table("shop.orders").transaction() as change:
+    other_catalog = SqlCatalog("hifi", uri=f"sqlite:///{folder}/catalog.db", warehouse=folder.as_uri())
+    with other_catalog.load_table("shop.orders").transaction() as change:
         change.set_properties({"py-io-impl": CLASS})
     ran.unlink()
     sys.modules.pop("planted_by_pipe")
@@ -217,13 +217,13 @@ def test_a_class_in_the_metadata_of_a_folder_is_not_imported(tmp_path: Path, ran
     assert not ran.exists()
 
 
-@pytest.mark.parametrize("place", ["../elsewhere", "link/orders"])
+@pytest.mark.parametrize("location", ["../elsewhere", "link/orders"])
 def test_a_table_outside_of_the_warehouse_is_not_written(
-    tmp_path: Path, server: CatalogServer, place: str
+    tmp_path: Path, server: CatalogServer, location: str
 ) -> None:
     (tmp_path / "warehouse").mkdir()
     (tmp_path / "warehouse/link").symlink_to(tmp_path)
-    server.location = f"file://{tmp_path}/warehouse/{place}"
+    server.location = f"file://{tmp_path}/warehouse/{location}"
     table = open_table(_declared(tmp_path, catalog=server.url, partition="none"))
     with pytest.raises(Misconfigured, match="is not in the warehouse"):
         FileStore(table, "0a" * 16, "w", tmp_path)
@@ -249,6 +249,6 @@ def test_a_file_outside_of_the_warehouse_is_no_catalog(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="is not in the warehouse folder"):
         open_table(_declared(tmp_path, catalog=f"sqlite:///{victim}"))
     assert not victim.exists()
-    inside = f"sqlite:///{tmp_path}/warehouse/mine.db"
-    open_table(_declared(tmp_path, catalog=inside))
+    catalog_url = f"sqlite:///{tmp_path}/warehouse/mine.db"
+    open_table(_declared(tmp_path, catalog=catalog_url))
     assert (tmp_path / "warehouse/mine.db").exists()

@@ -304,8 +304,8 @@ async def test_events_that_are_rejected_become_dead_letters_and_the_others_of_th
 
 async def test_a_cluster_that_is_away_delays_no_other_destination(stream: EgestStream) -> None:
     async with destination() as receiver:
-        away = OutTopic("127.0.0.1:1", "out").declared(timeout="1s", retry={"local_attempts": 1})
-        declared = pipe_to("flights", away, {"name": "http", "url": receiver.url})
+        absent_cluster = OutTopic("127.0.0.1:1", "out").declared(timeout="1s", retry={"local_attempts": 1})
+        declared = pipe_to("flights", absent_cluster, {"name": "http", "url": receiver.url})
 
         def has_arrived(count: int) -> bool:
             return len(receiver.ids) == count
@@ -351,15 +351,15 @@ async def test_an_owner_that_was_frozen_writes_nothing_after_its_partition_was_t
         await stream.enriched(*(stream.record(key=f"k{n % 50}", data={"number": n}) for n in range(EVENTS)))
         await grown(out, 200)
         egest.send(signal.SIGSTOP)
-        other = processes.enter_context(process(stream, tmp_path / "other", session_timeout_s=6))
-        await other.ready()
+        other_owner = processes.enter_context(process(stream, tmp_path / "other", session_timeout_s=6))
+        await other_owner.ready()
         await grown(out, 2000)
         egest.send(signal.SIGCONT)
         # The writes of the frozen process fail at once, so its circuit breaker opens and deliveries go to the retrier.
         async with retrying(stream):
             await asyncio.wait_for(all_written(out), 60)
         await until(lambda: b'"kind":"lost"' in egest.log.read_bytes())
-        logs = egest.log.read_bytes() + other.log.read_bytes()
+        logs = egest.log.read_bytes() + other_owner.log.read_bytes()
     counted = Counter(numbers(await out.records()))
     assert set(counted) == set(range(EVENTS))
     assert set(counted.values()) == {1}

@@ -70,9 +70,9 @@ async def test_a_secured_cluster_gets_each_event_once_and_refuses_who_has_no_cre
         kafka_writer = writer(secured, security)
         await kafka_writer.write([outbound(offset) for offset in offsets])
         await kafka_writer.close()
-    wrong = tmp_path / "wrong"
-    wrong.write_text("no such password")
-    stranger = writer(secured, security.model_copy(update={"password_file": wrong}))
+    wrong_password_file = tmp_path / "wrong"
+    wrong_password_file.write_text("no such password")
+    stranger = writer(secured, security.model_copy(update={"password_file": wrong_password_file}))
     with pytest.raises((HifiError, OSError)):
         await stranger.write([outbound(4)])
     await stranger.close()

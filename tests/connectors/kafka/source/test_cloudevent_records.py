@@ -23,9 +23,9 @@ DATA = {"customer": {"id": "c9"}, "n": 1}
 BINARY = [("ce_specversion", b"1.0"), ("ce_id", b"7"), ("ce_source", b"/s"), ("ce_type", b"t")]
 
 
-def source(**more: Any) -> KafkaSource:
+def source(**settings: Any) -> KafkaSource:
     return KafkaSource.model_validate(
-        {"kind": "kafka", "bootstrap": "127.0.0.1:9092", "topic": "orders", **more}
+        {"kind": "kafka", "bootstrap": "127.0.0.1:9092", "topic": "orders", **settings}
     )
 
 
@@ -33,8 +33,8 @@ def record(value: bytes | None, headers: Any, key: bytes | None = b"k0") -> Any:
     return SimpleNamespace(partition=0, offset=3, timestamp=1000, key=key, value=value, headers=headers)
 
 
-def read(record: Any, **more: Any) -> Any:
-    return RecordReader(source(**more), "cluster", 1000)(record)
+def read(record: Any, **settings: Any) -> Any:
+    return RecordReader(source(**settings), "cluster", 1000)(record)
 
 
 def written(mode: Any, attributes: dict[str, Any] = ATTRIBUTES) -> Any:
@@ -134,8 +134,14 @@ def test_a_structured_cloudevent_without_a_value_is_refused_and_deletes_nothing(
     "name", ["ce_subject", "ce_time", "ce_partitionkey", "content-type", "ce_x", "other"]
 )
 def test_a_header_with_a_null_value_is_as_if_it_were_absent(name: str) -> None:
-    with_null, without = (read(record(b'{"a":1}', [*PLAIN_HEADERS, *more])) for more in ([(name, None)], []))
-    assert (with_null.headers, with_null.data, with_null.key) == (without.headers, without.data, without.key)
+    with_null, without_header = (
+        read(record(b'{"a":1}', [*PLAIN_HEADERS, *extra_headers])) for extra_headers in ([(name, None)], [])
+    )
+    assert (with_null.headers, with_null.data, with_null.key) == (
+        without_header.headers,
+        without_header.data,
+        without_header.key,
+    )
     plain = read(record(b'{"a":1}', [(name, None)]))
     assert (plain.data, REFUSED in dict(plain.headers)) == (b'{"a":1}', False)
 
@@ -177,8 +183,8 @@ def test_a_byte_order_mark_before_json_is_left_out_and_one_before_other_data_is_
     event = written(to_structured_event)
     event.value = BOM + event.value
     assert orjson.loads(read(event).data) == DATA
-    twice = read(record(BOM + BOM + b'{"a":1}', None))
-    assert parse_refusal(dict(twice.headers)[REFUSED]).reason == "not-json"
+    double_mark = read(record(BOM + BOM + b'{"a":1}', None))
+    assert parse_refusal(dict(double_mark.headers)[REFUSED]).reason == "not-json"
 
 
 def test_json_that_is_nested_deeper_than_ingest_accepts_is_refused() -> None:

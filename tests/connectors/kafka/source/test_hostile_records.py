@@ -67,9 +67,9 @@ async def put(stream: CollectedStream, topic: str) -> None:
     await admin.close()
     producer = AIOKafkaProducer(bootstrap_servers=stream.kafka)
     await producer.start()
-    bad = [record for record, _ in BAD]
-    for index in range(max(len(GOOD), len(bad))):
-        for record in (*GOOD[index : index + 1], *bad[index : index + 1]):
+    bad_records = [record for record, _ in BAD]
+    for index in range(max(len(GOOD), len(bad_records))):
+        for record in (*GOOD[index : index + 1], *bad_records[index : index + 1]):
             await producer.send_and_wait(topic, partition=0, **record)
     for batch, _, _ in BATCHES:
         await send_batch(producer, topic, batch)
@@ -86,13 +86,13 @@ async def test_each_bad_record_is_one_dead_letter_with_its_id_and_all_others_pas
         await stream.publish(stream.pipe(topic=topic))
         await stream.start("normalize")
         collect, _ = await stream.start("collect")
-        good = len(GOOD) + sum(count for _, count, _ in BATCHES) + 1
+        expected_count = len(GOOD) + sum(count for _, count, _ in BATCHES) + 1
         reasons = [reason for _, reason in BAD] + [reason for *_, reason in BATCHES]
-        normalized = await stream.read(topics.normalized, lambda records: len(records) == good)
+        normalized = await stream.read(topics.normalized, lambda records: len(records) == expected_count)
         dead = await stream.read(topics.dead_letter, lambda records: len(records) == len(reasons))
         assert sorted(fields(record)["hifi_reason"].decode() for record in dead) == sorted(reasons)
         ids = [fields(record)["ce_id"] for record in (*normalized, *dead)]
-        assert len(set(ids)) == len(ids) == good + len(reasons)
+        assert len(set(ids)) == len(ids) == expected_count + len(reasons)
         by_id = {fields(record)["ce_id"]: record for record in normalized}
         assert not by_id[b"without-data"].value
         assert fields(by_id[b"without-data"])["ce_type"] == b"order"

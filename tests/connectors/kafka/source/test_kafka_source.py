@@ -95,12 +95,12 @@ async def test_each_record_passes_once_although_collect_and_normalize_are_killed
             return await asyncio.to_thread(minutes, port)
 
         # enrich does not run, so what has passed normalize stays in flight. observe may read the receipts later.
-        seen: tuple[int, ...] = ()
+        counts: tuple[int, ...] = ()
         end_s = time.monotonic() + 200
-        while seen != (len(raw), 0, RECORDS):
-            assert time.monotonic() < end_s, f"in, lost and in flight: {seen}"
+        while counts != (len(raw), 0, RECORDS):
+            assert time.monotonic() < end_s, f"in, lost and in flight: {counts}"
             closed_minutes = await closed()
-            seen = tuple(
+            counts = tuple(
                 sum(minute[name] for minute in closed_minutes) for name in ("in", "lost", "in_flight")
             )
             await asyncio.sleep(0.5)
@@ -141,8 +141,8 @@ async def test_records_become_events_and_what_cannot_be_read_becomes_a_dead_lett
         assert (first.key, second.key) == (b"7", b"by the record")
         first_fields = fields(first)
         cluster = first_fields["ce_source"].removeprefix(b"kafka://").split(b"/")[0]
-        place = b"%b/%b/1/0" % (cluster, stream.source.encode())
-        assert (first_fields["ce_id"], first_fields["ce_type"]) == (place, b"order")
+        event_id = b"%b/%b/1/0" % (cluster, stream.source.encode())
+        assert (first_fields["ce_id"], first_fields["ce_type"]) == (event_id, b"order")
         assert first_fields["ce_time"] == b"2023-11-14T22:13:20.123Z"
         assert first_fields["content-type"] == b"application/json"
         assert first_fields["hifi_position"].split(b";")[1:] == [
@@ -156,8 +156,10 @@ async def test_records_become_events_and_what_cannot_be_read_becomes_a_dead_lett
             for letter in map(fields, dead)
         }
         reasons = (b"partition-key", b"not-json", b"not-json", b"too-large", b"no-data")
-        places = (2, 3, 4, 5, 7)
-        assert refusals == {at: (reason, b"normalize") for at, reason in zip(places, reasons, strict=True)}
+        offsets = (2, 3, 4, 5, 7)
+        assert refusals == {
+            offset: (reason, b"normalize") for offset, reason in zip(offsets, reasons, strict=True)
+        }
 
 
 async def test_a_source_is_read_while_a_pipe_declares_it(kafka: str, log: Path) -> None:
@@ -242,9 +244,9 @@ async def test_a_paused_pipe_leaves_its_source_where_it_is_and_reads_on_when_it_
 async def test_a_held_pipe_leaves_its_source_where_it_is_and_another_one_is_read(
     kafka: str, log: Path
 ) -> None:
-    async with collected_stream(kafka, log) as stream, collected_stream(kafka, log) as other:
+    async with collected_stream(kafka, log) as stream, collected_stream(kafka, log) as other_stream:
         topics, pipe = stream.topics, stream.pipe()
-        second = other.pipe().model_copy(update={"pipe": "second"})
+        second = other_stream.pipe().model_copy(update={"pipe": "second"})
         await stream.publish(pipe)
         await stream.publish(second)
         process, _ = await stream.start("collect")
@@ -255,7 +257,7 @@ async def test_a_held_pipe_leaves_its_source_where_it_is_and_another_one_is_read
         await stream.kill(process)  # the next one has never read the pipe, as after a compaction
         await stream.start("collect")
         await stream.put(range(100, 200))
-        await other.put(range(10))
+        await other_stream.put(range(10))
         raw = await stream.read(topics.raw, lambda records: len(records) == 110)
         assert sum(fields(record)["hifi_pipe"] == b"second" for record in raw) == 10
         await stream.publish(pipe)

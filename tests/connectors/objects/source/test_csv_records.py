@@ -17,10 +17,10 @@ from hifi_objects.source.rows.row_format import RowFormat
 
 
 def rows(text: bytes, max_bytes: int = 1000, skip: int = 0, encoding: str = "utf-8") -> list[ObjectRow]:
-    reading = RowBatches(RowFormat("csv", ",", encoding, max_bytes), io.BytesIO(text), "a.csv", skip)
+    batches = RowBatches(RowFormat("csv", ",", encoding, max_bytes), io.BytesIO(text), "a.csv", skip)
     read: list[ObjectRow] = []
-    while not reading.complete:
-        read += reading.next(10)
+    while not batches.complete:
+        read += batches.next(10)
     return read
 
 
@@ -104,8 +104,8 @@ def test_a_byte_order_mark_and_empty_lines_before_the_header_are_left_out(before
     ],
 )
 def test_an_object_whose_header_cannot_be_used_is_refused_once(text: bytes, problem: str) -> None:
-    (only,) = rows(text)
-    assert (only.number, only.reason, only.detail) == (1, "csv-header", f"a.csv: {problem}")
+    (row,) = rows(text)
+    assert (row.number, row.reason, row.detail) == (1, "csv-header", f"a.csv: {problem}")
 
 
 TABLE = "id,name\n1,a\n2,ü\n3,c\n"
@@ -119,9 +119,9 @@ def test_another_encoding_is_named_once_for_the_object_and_can_be_declared(
     if before == "\ufeff" and encoding in {"utf-16", "utf-32"}:
         before = ""  # they have one
     text = (before + TABLE).encode(encoding)
-    (only,) = rows(text)
-    assert (only.number, only.reason) == (1, "unknown-encoding")
-    declared = re.search(r"declare `encoding: (.*)`", only.detail)
+    (row,) = rows(text)
+    assert (row.number, row.reason) == (1, "unknown-encoding")
+    declared = re.search(r"declare `encoding: (.*)`", row.detail)
     if encoding == "utf-32":
         assert declared is None
         return
@@ -148,9 +148,9 @@ def test_another_encoding_is_named_once_for_the_object_and_can_be_declared(
 def test_wide_characters_are_recognized_whatever_the_script(
     encoding: str, end: str, table: list[str]
 ) -> None:
-    (only,) = rows("".join(line + end for line in table).encode(encoding))
-    assert (only.number, only.reason) == (1, "unknown-encoding")
-    assert (f"declare `encoding: {encoding}`" in only.detail) == encoding.startswith("utf-16")
+    (row,) = rows("".join(line + end for line in table).encode(encoding))
+    assert (row.number, row.reason) == (1, "unknown-encoding")
+    assert (f"declare `encoding: {encoding}`" in row.detail) == encoding.startswith("utf-16")
 
 
 @pytest.mark.parametrize("line", [b"1,ab\0\n", b"\0001,ab\n", b"1,abc\0\n", b"12\0,ab\0\n", b"\0,\0\r\n"])
@@ -167,9 +167,9 @@ def test_an_object_in_another_encoding_than_the_declared_one_is_never_read_as_no
 ) -> None:
     read = rows("id,name\n1,a\n2,b\n".encode(actual), encoding=declared)
     if read[0].reason:
-        (only,) = read
-        assert only.reason == "unknown-encoding"
-        assert declared.upper() in only.detail
+        (row,) = read
+        assert row.reason == "unknown-encoding"
+        assert declared.upper() in row.detail
     else:
         assert [values for _, values in summary(read)] == ["1,a", "2,b"]
 
@@ -184,8 +184,8 @@ def test_text_of_one_byte_a_character_is_read_if_its_encoding_is_declared(encodi
 def test_what_cannot_be_decoded_is_refused_alone() -> None:
     text = TABLE.replace("ü", "\x81").encode("latin-1")
     assert [values for _, values in summary(rows(text, encoding="windows-1252"))] == ["1,a", "not-csv", "3,c"]
-    half = "id,name\n1,".encode("utf-16") + b"\x00\xd8" + "\n2,b\n".encode("utf-16-le")
-    assert [values for _, values in summary(rows(half, encoding="utf-16"))] == ["not-csv", "2,b"]
+    half_character = "id,name\n1,".encode("utf-16") + b"\x00\xd8" + "\n2,b\n".encode("utf-16-le")
+    assert [values for _, values in summary(rows(half_character, encoding="utf-16"))] == ["not-csv", "2,b"]
 
 
 def test_nul_bytes_in_values_are_values() -> None:
@@ -236,22 +236,22 @@ def test_every_line_belongs_to_one_row_whatever_the_object_contains(content: byt
     assert len(covered) == len(set(covered)), "a line belongs to two rows"
     assert covered == sorted(covered)
     all_lines = io.BytesIO(text).readlines()
-    left = {number for number, line in enumerate(all_lines, 1) if number > 1 and line.strip(b"\r\n")} - {
-        *covered
-    }
-    assert not left, "a line has vanished"
+    unread_lines = {
+        number for number, line in enumerate(all_lines, 1) if number > 1 and line.strip(b"\r\n")
+    } - {*covered}
+    assert not unread_lines, "a line has vanished"
 
 
 @given(st.lists(st.text(st.sampled_from('a,"'), max_size=8), min_size=1, max_size=6))
-def test_the_end_of_a_large_record_is_found_as_the_parser_finds_it(pieces: list[str]) -> None:
+def test_the_end_of_a_large_record_is_found_as_the_parser_finds_it(chunks: list[str]) -> None:
     scanner = QuoteScanner(",")
-    for piece in pieces:
-        scanner.read(piece.encode())
-    whole = QuoteScanner(",")
-    whole.read("".join(pieces).encode())
-    assert scanner.open == whole.open
+    for chunk in chunks:
+        scanner.read(chunk.encode())
+    whole_scanner = QuoteScanner(",")
+    whole_scanner.read("".join(chunks).encode())
+    assert scanner.open == whole_scanner.open
     try:
-        list(csv.reader(["".join(pieces)], strict=True))
+        list(csv.reader(["".join(chunks)], strict=True))
     except csv.Error as error:
         if "unexpected end" in str(error):
             assert scanner.open

@@ -177,10 +177,10 @@ async def test_an_object_that_may_not_be_read_is_read_later_and_others_need_not_
     assert turn.warnings == {}
     assert len({dict(event.headers)["ce_id"] for event in turn.written}) == 4
 
-    again = Turn(turn.kept)
+    second_turn = Turn(turn.kept)
     put(tmp_path, "e", 5)
-    await read_until(reading(store, tmp_path), again, 1)
-    assert again.numbers() == [5], "the next reader reads nothing again"
+    await read_until(reading(store, tmp_path), second_turn, 1)
+    assert second_turn.numbers() == [5], "the next reader reads nothing again"
 
 
 async def test_an_object_whose_reading_fails_is_read_later_and_others_need_not_wait(
@@ -232,21 +232,21 @@ async def test_an_object_whose_reading_fails_after_some_rows_is_read_on_later_an
     turn._over.set()
     await task
 
-    again = Turn(turn.kept)
-    again.positions = turn.positions
+    second_turn = Turn(turn.kept)
+    second_turn.positions = turn.positions
     put(tmp_path, "d", rows + 3)
     if is_replaced:
         put(tmp_path, "a", rows + 4)
     store.ends_early = lambda _: False
-    await read_until(reading(store, tmp_path), again, 2 if is_replaced else rows - read_before + 1)
-    assert again.warnings == {}
-    numbers = turn.numbers() + again.numbers()
+    await read_until(reading(store, tmp_path), second_turn, 2 if is_replaced else rows - read_before + 1)
+    assert second_turn.warnings == {}
+    numbers = turn.numbers() + second_turn.numbers()
     of_a = [number for number in numbers if number < rows]
     assert of_a == list(range(read_before if is_replaced else rows)), "in order, and once"
-    others = [rows + 1, rows + 2, rows + 3, *([rows + 4] if is_replaced else [])]
-    assert sorted(number for number in numbers if number > rows) == others
-    assert len({dict(event.headers)["ce_id"] for event in turn.written + again.written}) == len(numbers)
-    assert not [name for name in again.kept if name.startswith("h/")]
+    later_numbers = [rows + 1, rows + 2, rows + 3, *([rows + 4] if is_replaced else [])]
+    assert sorted(number for number in numbers if number > rows) == later_numbers
+    assert len({dict(event.headers)["ce_id"] for event in turn.written + second_turn.written}) == len(numbers)
+    assert not [name for name in second_turn.kept if name.startswith("h/")]
 
 
 @pytest.mark.parametrize("status", [400, 409, 412, 500, 501])
@@ -255,11 +255,11 @@ async def test_an_object_of_a_bucket_that_the_server_does_not_give_holds_no_othe
 ) -> None:
     monkeypatch.setattr(catalog, "POSTPONE_S", 1.0)
     monkeypatch.setenv("TEST_KEY", "k")
-    moment, bad = datetime(2026, 1, 2, tzinfo=UTC), {"b"}
+    modified, failing_keys = datetime(2026, 1, 2, tzinfo=UTC), {"b"}
 
     async def listing(_: web.Request) -> web.Response:
         keys = "".join(
-            f"<Contents><Key>{key}</Key><LastModified>{moment:%Y-%m-%dT%H:%M:%SZ}</LastModified>"
+            f"<Contents><Key>{key}</Key><LastModified>{modified:%Y-%m-%dT%H:%M:%SZ}</LastModified>"
             f"<ETag>e</ETag><Size>8</Size></Contents>"
             for key in "abc"
         )
@@ -267,8 +267,8 @@ async def test_an_object_of_a_bucket_that_the_server_does_not_give_holds_no_othe
 
     async def content(request: web.Request) -> web.Response:
         key = request.match_info["key"]
-        headers = {"ETag": "e", "Last-Modified": f"{moment:%a, %d %b %Y %H:%M:%S} GMT"}
-        if key in bad:
+        headers = {"ETag": "e", "Last-Modified": f"{modified:%a, %d %b %Y %H:%M:%S} GMT"}
+        if key in failing_keys:
             return web.Response(status=status)
         return web.Response(body=b'{"n":%d}\n' % (ord(key) - 96), headers=headers)
 
@@ -296,7 +296,7 @@ async def test_an_object_of_a_bucket_that_the_server_does_not_give_holds_no_othe
     await turn.until_written(2)
     assert turn.numbers() == [1, 3]
     assert "the object b: " in turn.warnings["object b"]
-    bad.clear()
+    failing_keys.clear()
     await turn.until_written(3)
     turn._over.set()
     await task
@@ -318,10 +318,10 @@ async def test_a_name_that_cannot_be_used_is_one_dead_letter_and_a_warning(tmp_p
         None,
     ]
     assert turn.warnings == {"names": "b: rename it"}
-    again = Turn(turn.kept)
+    second_turn = Turn(turn.kept)
     put(tmp_path, "d", 4)
-    await read_until(reading(store, tmp_path), again, 1)
-    assert again.numbers() == [4]
+    await read_until(reading(store, tmp_path), second_turn, 1)
+    assert second_turn.numbers() == [4]
 
 
 async def test_objects_of_a_folder_that_cannot_be_listed_are_not_forgotten(
@@ -336,11 +336,11 @@ async def test_objects_of_a_folder_that_cannot_be_listed_are_not_forgotten(
         closed = False
 
         async def listed(self) -> list[ObjectVersion]:
-            listed = await super().listed()
+            versions = await super().listed()
             if not self.closed:
-                return listed
+                return versions
             self.problems = ["the folder closed cannot be listed"]
-            return [version for version in listed if not version.path.startswith("closed")]
+            return [version for version in versions if not version.path.startswith("closed")]
 
     store, turn = Closing(tmp_path), Turn()
     task = asyncio.create_task(reading(store, tmp_path).read(turn))

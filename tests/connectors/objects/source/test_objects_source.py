@@ -155,13 +155,13 @@ async def test_an_object_that_ends_its_reader_is_one_dead_letter_and_all_others_
     kafka: str, log: Path, folder: PolledFolder
 ) -> None:
     async with collected_stream(kafka, log) as stream:
-        topics, good, bomb = stream.topics, io.BytesIO(), io.BytesIO()
-        parquet.write_table(pa.table({"n": [*range(10)]}), good)
+        topics, good_object, bomb = stream.topics, io.BytesIO(), io.BytesIO()
+        parquet.write_table(pa.table({"n": [*range(10)]}), good_object)
         table = pa.table({"n": ["x" * (190 * 1024 * 1024)]})
         parquet.write_table(table, bomb, compression="brotli", use_dictionary=False, write_statistics=False)
-        folder.put("a", good.getvalue())
+        folder.put("a", good_object.getvalue())
         folder.put("b", bomb.getvalue())
-        folder.put("c", good.getvalue())
+        folder.put("c", good_object.getvalue())
         await stream.publish(folder.pipe(format="parquet"))
         await stream.start("normalize")
         collect, _ = await stream.start("collect", collect_reader_bytes=128 * 1024 * 1024)
@@ -194,13 +194,13 @@ async def test_a_folder_that_is_away_is_a_warning_and_read_when_it_is_back(
     kafka: str, log: Path, folder: PolledFolder
 ) -> None:
     async with collected_stream(kafka, log) as stream:
-        away = folder.root.with_name("away")
-        folder.root.rename(away)
+        moved_folder = folder.root.with_name("away")
+        folder.root.rename(moved_folder)
         await stream.publish(folder.pipe())
         _, admin = await stream.start("collect")
         await until(lambda: "source of orders: source" in readyz(admin)[1]["warnings"])
         assert readyz(admin)[0] == 200
-        away.rename(folder.root)
+        moved_folder.rename(folder.root)
         folder.put("one.ndjson", lines(range(3)))
         await stream.read(stream.topics.raw, lambda records: len(records) == 3)
         await until(lambda: readyz(admin)[1]["warnings"] == {})

@@ -125,15 +125,15 @@ async def test_while_keys_change_sides_between_two_logs_the_last_change_of_each_
         except Rejected as error:  # as egest divides a batch
             if error.reason != "superseded":
                 raise
-            half = len(changes) // 2
-            if not half:
+            middle = len(changes) // 2
+            if not middle:
                 superseded.add((log, changes[0].offset))
                 return
-            await deliver(log, changes[:half])
-            await deliver(log, changes[half:])
+            await deliver(log, changes[:middle])
+            await deliver(log, changes[middle:])
 
-    while left := [log for log, changes in waiting.items() if written[log] < len(changes)]:
-        log = chance.choice(left)
+    while unfinished_logs := [log for log, changes in waiting.items() if written[log] < len(changes)]:
+        log = chance.choice(unfinished_logs)
         # Now and then what was written is written again, as after a kill.
         first = max(0, written[log] - (chance.randrange(10) if chance.random() < 0.2 else 0))
         changes = waiting[log][first : written[log] + chance.randint(1, 20)]
@@ -218,14 +218,14 @@ async def test_a_batch_writes_the_same_as_its_events_alone(
 ) -> None:
     postgres.execute(f"ALTER TABLE {postgres.name} ADD v {column_type}")
     columns = {"key": "key", "number": "number", "v": "v"}
-    events = [outbound(f"k{at}", at, v=value) for at, value in enumerate(values)]
+    events = [outbound(f"k{offset}", offset, v=value) for offset, value in enumerate(values)]
     read = f"SELECT key, number, v::text, hifi_partition, hifi_offset FROM {postgres.name} ORDER BY number"
     await written(writer(postgres, columns=columns), *([event] for event in events))
-    alone = postgres.execute(read)
+    single_rows = postgres.execute(read)
     postgres.execute(f"TRUNCATE {postgres.name}")
     await written(writer(postgres, columns=columns), events)
-    assert len(alone) == len(values)
-    assert postgres.execute(read) == alone
+    assert len(single_rows) == len(values)
+    assert postgres.execute(read) == single_rows
 
 
 async def test_the_rows_of_a_batch_are_written_with_one_statement(postgres: PostgresTable) -> None:
@@ -267,7 +267,7 @@ async def test_a_column_whose_type_changes_is_written_as_its_new_type(postgres: 
 
 
 @pytest.mark.parametrize(
-    ("bad", "reason"),
+    ("bad_event", "reason"),
     [
         (outbound("k", 2, "no number"), "value"),
         (outbound("k", 2, 2**40), "value"),
@@ -279,11 +279,11 @@ async def test_a_column_whose_type_changes_is_written_as_its_new_type(postgres: 
     ],
 )
 async def test_a_row_that_does_not_fit_is_rejected_without_its_values_in_the_text(
-    postgres: PostgresTable, bad: OutboundEvent, reason: str
+    postgres: PostgresTable, bad_event: OutboundEvent, reason: str
 ) -> None:
     postgres_writer = writer(postgres)
     with pytest.raises(Rejected) as caught:
-        await postgres_writer.write([outbound("before", 1), bad])
+        await postgres_writer.write([outbound("before", 1), bad_event])
     assert caught.value.reason == reason
     assert "no number" not in caught.value.detail
     assert await postgres.rows() == {}
@@ -292,7 +292,7 @@ async def test_a_row_that_does_not_fit_is_rejected_without_its_values_in_the_tex
 
 
 @pytest.mark.parametrize(
-    ("change", "repair", "says"),
+    ("change", "repair", "message"),
     [
         (
             "ALTER TABLE {} RENAME number TO amount",
@@ -313,14 +313,14 @@ async def test_a_row_that_does_not_fit_is_rejected_without_its_values_in_the_tex
 )
 @pytest.mark.parametrize("used", [False, True])
 async def test_while_a_table_is_changed_deliveries_wait_and_the_reason_names_it(
-    postgres: PostgresTable, change: str, repair: str, says: str, used: bool
+    postgres: PostgresTable, change: str, repair: str, message: str, used: bool
 ) -> None:
     postgres_writer = writer(postgres)
     if used:
         await postgres_writer.write([outbound("a", 1), outbound("b", 1)])
     postgres.execute(change.replace("{}", postgres.name))
     for batch in ([outbound("a", 2)], [outbound("a", 2), outbound("b", 2)]):
-        with pytest.raises(Retryable, match=says.replace("{}", postgres.name)) as caught:
+        with pytest.raises(Retryable, match=message.replace("{}", postgres.name)) as caught:
             await postgres_writer.write(batch)
         assert postgres.name in str(caught.value)
     postgres.execute(repair.replace("{}", postgres.name))
@@ -345,7 +345,7 @@ async def test_a_table_that_is_dropped_and_made_again_gets_what_comes_after_it(
 
 
 @pytest.mark.parametrize(
-    ("narrowed", "bad"),
+    ("narrowed", "bad_event"),
     [
         ("ALTER TABLE {} ALTER number TYPE smallint", outbound("b", 2, 70_000)),
         ("ALTER TABLE {} ALTER key TYPE varchar(1)", outbound("bb", 2)),
@@ -353,13 +353,13 @@ async def test_a_table_that_is_dropped_and_made_again_gets_what_comes_after_it(
     ],
 )
 async def test_a_column_that_becomes_narrower_refuses_what_does_not_fit_and_cuts_nothing(
-    postgres: PostgresTable, narrowed: str, bad: OutboundEvent
+    postgres: PostgresTable, narrowed: str, bad_event: OutboundEvent
 ) -> None:
     postgres_writer = writer(postgres)
     await postgres_writer.write([outbound("a", 1), outbound("b", 1)])
     postgres.execute(narrowed.replace("{}", postgres.name))
     with pytest.raises(Rejected) as caught:
-        await written_at_last(postgres_writer, [bad])
+        await written_at_last(postgres_writer, [bad_event])
     assert caught.value.reason in {"value", "constraint"}
     await written(postgres_writer, [outbound("a", 3), outbound("b", 3)])
     assert await postgres.rows() == {"a": 3, "b": 3}
@@ -450,8 +450,10 @@ async def test_a_server_that_does_not_listen_is_a_retry(
 async def test_connections_that_the_server_closed_are_replaced(postgres: PostgresTable) -> None:
     postgres_writer = writer(postgres)
     await postgres_writer.write([outbound("a", 1)])
-    ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hifi flights/d'"
-    assert postgres.execute(ended) == [(True,)]
+    statement = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hifi flights/d'"
+    )
+    assert postgres.execute(statement) == [(True,)]
     with pytest.raises(Retryable):
         await postgres_writer.write([outbound("a", 2)])
     await written(postgres_writer, [outbound("a", 2)])
@@ -510,7 +512,7 @@ async def test_after_a_kill_in_mid_run_each_event_is_appended_once(
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "message"),
     [
         ({"columns": {}}, "set `columns`"),
         ({"key": []}, "set `key`"),
@@ -523,8 +525,8 @@ async def test_after_a_kill_in_mid_run_each_event_is_appended_once(
         ({"table": 'x"; DROP TABLE y'}, "String should match"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], says: str) -> None:
-    good = {"url": {"env": "URL"}, "table": "public.orders", "columns": {"a": "a"}, "key": ["a"]}
-    PostgresSettings.model_validate(good)
-    with pytest.raises(ValidationError, match=says):
-        PostgresSettings.model_validate(good | settings)
+def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], message: str) -> None:
+    valid_settings = {"url": {"env": "URL"}, "table": "public.orders", "columns": {"a": "a"}, "key": ["a"]}
+    PostgresSettings.model_validate(valid_settings)
+    with pytest.raises(ValidationError, match=message):
+        PostgresSettings.model_validate(valid_settings | settings)

@@ -151,10 +151,13 @@ def test_the_shortest_text_of_a_floating_point_number_is_written(number: float) 
 
 @given(st.dates(), st.times(), st.timezones())
 def test_every_date_and_time_of_iso_8601_is_written_as_it_is(day: date, hour: time, zone: tzinfo) -> None:
-    moment = datetime.combine(day, hour)
-    with_zone = [moment.replace(tzinfo=UTC), moment.replace(tzinfo=zone)]
-    for name, moments in {"timestamp": [moment, *with_zone], "timestamptz": [moment, *with_zone]}.items():
-        for text in [each.isoformat() for each in moments]:
+    local_time = datetime.combine(day, hour)
+    with_zone = [local_time.replace(tzinfo=UTC), local_time.replace(tzinfo=zone)]
+    for name, moments in {
+        "timestamp": [local_time, *with_zone],
+        "timestamptz": [local_time, *with_zone],
+    }.items():
+        for text in [timestamp.isoformat() for timestamp in moments]:
             assert column_text(text, column(name)) == text
             assert column_text(f"{{{text}}}", column(f"{name}[]")) == f"{{{text}}}"
     assert column_text(day.isoformat(), column("date")) == day.isoformat()

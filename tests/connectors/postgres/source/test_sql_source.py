@@ -66,10 +66,10 @@ async def test_a_reader_that_has_to_end_completes_its_batch_however_low_the_rate
     async with collected_stream(kafka, log) as stream, RawEnd(stream) as raw_end:
         table.add(range(rows))
         await stream.publish(table.pipe(backfill={"rate": "4/s", "after": "0s"}))
-        reading, _ = await stream.start("collect")
+        collect_process, _ = await stream.start("collect")
         await raw_end.reached(1)
-        reading.terminate()
-        await asyncio.to_thread(reading.wait)
+        collect_process.terminate()
+        await asyncio.to_thread(collect_process.wait)
         assert await raw_end.count() == MOST_EVENTS
         await stream.publish(table.pipe())
         await stream.start("collect")
@@ -87,16 +87,16 @@ async def test_a_row_of_a_transaction_that_commits_late_is_not_passed_over(
         table.execute("INSERT INTO {} (name) VALUES ('early')")
         _, admin = await stream.start("collect")
         await until(lambda: b"source-taken-over" in log.read_bytes())
-        other = table.connect()
+        other_connection = table.connect()
         asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT max(s.%'"
-        await until(lambda: table.execute(asked, other).fetchone() == (1,))
+        await until(lambda: table.execute(asked, other_connection).fetchone() == (1,))
         assert await stream.all(stream.topics.raw) == []
         assert readyz(admin)[0] == 200
         late.commit()
         raw = await stream.read(stream.topics.raw, lambda records: len(records) == 2)
         assert sorted(field(raw, "name")) == ["early", "late"]
         late.close()
-        other.close()
+        other_connection.close()
 
 
 async def test_rows_become_events_and_one_that_is_too_large_a_dead_letter(

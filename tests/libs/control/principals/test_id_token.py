@@ -102,9 +102,9 @@ def test_a_wrong_clock_is_named() -> None:
 def test_a_signature_by_another_key_is_refused(algorithm: str) -> None:
     token = signed(CLAIMS, algorithm)
     keys = {"keys": [key for key in PUBLIC["keys"] if key["kid"] != KEYS[algorithm].kid]}
-    for others in (keys, {"keys": [STRANGER.as_dict(private=False)]}):
+    for key_set in (keys, {"keys": [STRANGER.as_dict(private=False)]}):
         with pytest.raises(SignInRefused):
-            check(token, others)
+            check(token, key_set)
     with pytest.raises(SignInRefused):
         check(signed(CLAIMS, "RS256", STRANGER))
 
@@ -231,7 +231,7 @@ def test_a_logout_token_of_a_stranger_or_of_another_type_is_refused_and_so_is_an
 
 
 @pytest.mark.parametrize(
-    ("own", "told", "ends"),
+    ("own_session", "ended_session", "is_ended"),
     [
         (("ann", "s1"), ("ann", "s1"), True),
         (("ann", "s1"), ("", "s1"), True),
@@ -244,6 +244,6 @@ def test_a_logout_token_of_a_stranger_or_of_another_type_is_refused_and_so_is_an
     ],
 )
 def test_a_session_ends_with_its_own_at_the_provider_or_with_all_of_the_person(
-    own: tuple[str, str], told: tuple[str, str], *, ends: bool
+    own_session: tuple[str, str], ended_session: tuple[str, str], *, is_ended: bool
 ) -> None:
-    assert ProviderSession(*own).ends_with(ProviderSession(*told)) == ends
+    assert ProviderSession(*own_session).ends_with(ProviderSession(*ended_session)) == is_ended

@@ -77,16 +77,16 @@ class Double:
 
 @asynccontextmanager
 async def double() -> AsyncIterator[Double]:
-    made = Double()
+    provider = Double()
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", made.answer)
+    app.router.add_route("*", "/{path:.*}", provider.answer)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
-        made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        yield made
+        provider.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield provider
     finally:
         await runner.cleanup()
 
@@ -116,10 +116,10 @@ async def test_groups_that_the_id_token_lacks_are_asked_for_and_those_in_it_coun
         assert "/userinfo" not in provider.asked
 
 
-@pytest.mark.parametrize("more", [{"sub": "bob", "groups": ["admins"]}, {"groups": ["admins"]}, {}, []])
-async def test_what_the_provider_says_of_somebody_else_is_refused(more: Any) -> None:
+@pytest.mark.parametrize("claims", [{"sub": "bob", "groups": ["admins"]}, {"groups": ["admins"]}, {}, []])
+async def test_what_the_provider_says_of_somebody_else_is_refused(claims: Any) -> None:
     async with double() as provider:
-        provider.more = more
+        provider.more = claims
         assert await sign_in(provider) == 401
 
 
@@ -199,10 +199,10 @@ async def test_a_provider_whose_certificate_nobody_vouches_for_is_refused(tmp_pa
 
 async def told(url: str, token: str | None) -> tuple[int, str]:
     """The console's answer to a logout token that comes from the provider: without cookies and Origin."""
-    form = {} if token is None else {"logout_token": token}
+    form_fields = {} if token is None else {"logout_token": token}
     async with (
         new_browser() as anybody,
-        anybody.post(f"{url}/sign-in/oidc/backchannel-logout", data=form) as answer,
+        anybody.post(f"{url}/sign-in/oidc/backchannel-logout", data=form_fields) as answer,
     ):
         assert answer.status == 503 or answer.headers["cache-control"] == "no-store"
         return answer.status, await answer.text()

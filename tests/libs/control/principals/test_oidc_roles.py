@@ -60,7 +60,7 @@ def test_a_role_that_is_none_is_refused_by_the_name_of_its_variable(roles: str) 
 
 
 @pytest.mark.parametrize(
-    ("values", "named"),
+    ("values", "variable"),
     [
         ({"CLIENT_ID": ""}, "HIFI_OIDC_CLIENT_ID"),
         ({"ROLES": ""}, "HIFI_OIDC_ROLES"),
@@ -82,8 +82,8 @@ def test_a_role_that_is_none_is_refused_by_the_name_of_its_variable(roles: str) 
         ),
     ],
 )
-def test_settings_that_are_wrong_or_incomplete_are_refused(values: dict[str, str], named: str) -> None:
-    with pytest.raises(Misconfigured, match=named):
+def test_settings_that_are_wrong_or_incomplete_are_refused(values: dict[str, str], variable: str) -> None:
+    with pytest.raises(Misconfigured, match=variable):
         settings(**COMPLETE | values)
 
 
@@ -175,8 +175,8 @@ def of(role: Role, *pipes: str) -> Principal:
 def test_of_several_roles_the_widest_scope_counts_and_for_a_pipe_the_highest(
     role: Role, pipe: str | None, expected: Role | None
 ) -> None:
-    mine = [of(Role.VIEWER), of(Role.OPERATOR, "x")]
-    for principals in (mine, mine[::-1]):
+    own_roles = [of(Role.VIEWER), of(Role.OPERATOR, "x")]
+    for principals in (own_roles, own_roles[::-1]):
         chosen = fitting(principals, role, pipe)
         assert (chosen and chosen.role) == expected
 

@@ -19,8 +19,11 @@ NOT_TOPICS = {"retry_in_prefix", "spark_group_prefix"}
 def _writers(topic: str) -> set[str]:
     return {
         role
-        for role, needs in access(TOPICS).items()
-        if any(topic.startswith(name[:-1]) if name.endswith("*") else topic == name for name in needs.writes)
+        for role, service_access in access(TOPICS).items()
+        if any(
+            topic.startswith(name[:-1]) if name.endswith("*") else topic == name
+            for name in service_access.writes
+        )
     }
 
 
@@ -59,7 +62,7 @@ def test_only_these_may_write_a_topic(topic: str, writers: set[str]) -> None:
 
 
 def test_only_the_publisher_creates_topics_and_nobody_alters_the_cluster() -> None:
-    entries = {role: needs.acls() for role, needs in access(TOPICS).items()}
+    entries = {role: service_access.acls() for role, service_access in access(TOPICS).items()}
     assert {role for role, acls in entries.items() if any(acl.operation == "Create" for acl in acls)} == {
         "publisher"
     }
@@ -67,8 +70,8 @@ def test_only_the_publisher_creates_topics_and_nobody_alters_the_cluster() -> No
 
 
 def test_every_entry_is_within_the_stream() -> None:
-    for needs in access(TOPICS).values():
-        assert all(acl.name.startswith("s.") or acl.name in PRINCIPAL_TOPICS for acl in needs.acls())
+    for service_access in access(TOPICS).values():
+        assert all(acl.name.startswith("s.") or acl.name in PRINCIPAL_TOPICS for acl in service_access.acls())
 
 
 @pytest.mark.parametrize(
@@ -94,9 +97,11 @@ def test_a_service_uses_no_topic_or_group_without_an_entry(service: str) -> None
 
 
 def test_every_topic_of_the_stream_is_used_by_somebody() -> None:
-    every = [acl for needs in access(TOPICS).values() for acl in needs.acls() if not acl.prefixed]
+    stream_acls = [
+        acl for service_access in access(TOPICS).values() for acl in service_access.acls() if not acl.prefixed
+    ]
     retries = TOPICS.retry_in_prefix
-    unused = {topic.name for topic in TOPICS.all()} - {acl.name for acl in every}
+    unused = {topic.name for topic in TOPICS.all()} - {acl.name for acl in stream_acls}
     assert {name for name in unused if not name.startswith(retries)} == set()
 
 

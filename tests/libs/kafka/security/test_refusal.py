@@ -52,9 +52,9 @@ async def test_a_mechanism_that_the_broker_lacks_is_named(secured: SecuredKafka)
 async def test_a_certificate_of_an_unknown_authority_is_refused(
     secured: SecuredKafka, tmp_path: Path
 ) -> None:
-    other = ClusterCredentials(tmp_path / "other")
-    other.prepare()
-    security = _other(secured.security("egest"), ca_file=other.ca)
+    other_credentials = ClusterCredentials(tmp_path / "other")
+    other_credentials.prepare()
+    security = _other(secured.security("egest"), ca_file=other_credentials.ca)
     with pytest.raises(KafkaRefusedError, match=r"certificate is refused: .*HIFI_KAFKA_SECURITY_CA_FILE"):
         await _connect(secured.bootstrap, security)
 
@@ -90,8 +90,8 @@ async def test_a_client_certificate_that_the_broker_refuses_is_named(
         if kind == "unknown":
             signer = ClusterCredentials(tmp_path / "other")
             signer.prepare()
-        until = datetime.now(UTC) - timedelta(days=1) if kind == "expired" else None
-        key, certificate = signer.certificate(BROKER, until)
+        not_after = datetime.now(UTC) - timedelta(days=1) if kind == "expired" else None
+        key, certificate = signer.certificate(BROKER, not_after)
         write_secret(tmp_path / "key.pem", key)
         write_secret(tmp_path / "certificate.pem", certificate)
         security = _other(
@@ -200,7 +200,7 @@ async def test_a_broker_takes_a_valid_token_and_the_refusal_of_another_is_named(
 
 
 @asynccontextmanager
-async def _forward(address: str, to: str) -> AsyncIterator[None]:
+async def _forward(address: str, target: str) -> AsyncIterator[None]:
     """Accept connections at an address and forward them."""
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -209,7 +209,7 @@ async def _forward(address: str, to: str) -> AsyncIterator[None]:
         writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        host, port = to.split(":")
+        host, port = target.split(":")
         there_reader, there_writer = await asyncio.open_connection(host, int(port))
         await asyncio.gather(copy(reader, there_writer), copy(there_reader, writer), return_exceptions=True)
 

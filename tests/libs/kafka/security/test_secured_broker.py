@@ -98,7 +98,7 @@ async def test_a_user_reads_its_own_topics_and_is_refused_on_all_others(
 async def test_a_user_commits_to_its_own_groups_and_is_refused_on_all_others(
     secured: SecuredKafka, role: str
 ) -> None:
-    groups = sorted({name for needs in NEEDS.values() for name in needs.groups})
+    groups = sorted({name for service_access in NEEDS.values() for name in service_access.groups})
     topic = next(name for name in TOPICS if _allowed(name, NEEDS[role].reads))
     committed = set()
     for group in groups:
@@ -148,7 +148,7 @@ async def test_a_user_sees_the_offsets_of_the_groups_that_it_may_describe_and_of
     async with secured.client(AIOKafkaConsumer, secured.security("normalize"), **options) as consumer:
         consumer.assign([tp])
         await consumer.commit({tp: 1})
-    seen = set()
+    permitted_roles = set()
     for role in NEEDS:
         async with secured.client(AIOKafkaAdminClient, secured.security(role)) as admin:
             try:
@@ -156,8 +156,8 @@ async def test_a_user_sees_the_offsets_of_the_groups_that_it_may_describe_and_of
             except GroupAuthorizationFailedError:
                 continue
             if committed[tp].offset == 1:
-                seen.add(role)
-    assert seen == {"ingest", "collect", "normalize", "observe", "operator", "view"}
+                permitted_roles.add(role)
+    assert permitted_roles == {"ingest", "collect", "normalize", "observe", "operator", "view"}
 
 
 def _act_as(role: str, secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch) -> StepRight:
@@ -245,8 +245,8 @@ async def test_collect_keeps_the_progress_of_a_source_and_another_service_may_no
             await writer.stop()
         assert written == (role == "collect")
     monkeypatch.setitem(_by_address, secured.bootstrap, secured.security("collect"))
-    takes = {topic: lambda key, value, _: read.update({key: value})}
-    follower = TopicFollower(secured.bootstrap, "collect", takes)
+    take_by_topic = {topic: lambda key, value, _: read.update({key: value})}
+    follower = TopicFollower(secured.bootstrap, "collect", take_by_topic)
     await follower.start()
     await follower.stop()
     assert read.get(b"collect") == b"{}"
@@ -258,9 +258,9 @@ def test_a_client_stops_soon_though_the_broker_does_not_end_the_connection(secur
     async def stop_while_fetching() -> float:
         consumer = AIOKafkaConsumer(**client_options(secured.bootstrap, secured.security("observe")))
         await consumer.start()
-        consumer.assign([part := TopicPartition(secured.topics.receipts, 0)])
-        await consumer.beginning_offsets([part])
-        await consumer.end_offsets([part])
+        consumer.assign([partition := TopicPartition(secured.topics.receipts, 0)])
+        await consumer.beginning_offsets([partition])
+        await consumer.end_offsets([partition])
         began_s = time.monotonic()
         await consumer.stop()
         return time.monotonic() - began_s

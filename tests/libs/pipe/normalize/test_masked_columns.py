@@ -51,15 +51,17 @@ def run(data: dict[str, Any], **normalize: Any) -> Any:
 
 @pytest.mark.parametrize("mask", ["drop", "redact", HASH])
 @pytest.mark.parametrize(
-    "more",
+    "other_rules",
     [
         {},
         {"fields": {"change": "change", "mail": "mail", "doc": "doc"}, "keep": "mapped"},
         {"fields": {"was": {"from": "change.before"}}},
     ],
 )
-def test_the_row_before_and_the_key_are_masked_as_the_column_is(mask: Any, more: dict[str, Any]) -> None:
-    passed = run(change(), mask={"mail": mask, "doc.mail": mask}, **more)
+def test_the_row_before_and_the_key_are_masked_as_the_column_is(
+    mask: Any, other_rules: dict[str, Any]
+) -> None:
+    passed = run(change(), mask={"mail": mask, "doc.mail": mask}, **other_rules)
     assert CANARY not in repr(passed)
     key, before = passed["change"]["key"], passed["change"]["before"]
     assert key.get("mail") == before.get("mail") == passed.get("mail")
@@ -77,11 +79,11 @@ def test_a_column_that_is_masked_under_another_name_is_masked_under_its_own() ->
 def test_record_keys_have_hashes_in_place_of_hashed_columns() -> None:
     mask_key = compile_pipe(pipe(DEBEZIUM, mask={"mail": HASH})).mask_key
     assert mask_key is not None
-    first, again, other = (mask_key(b'{"mail":"%b", "n":1}' % mail) for mail in (b"a", b"a", b"b"))
-    assert first == again != other
+    first, repeated, other_key = (mask_key(b'{"mail":"%b", "n":1}' % mail) for mail in (b"a", b"a", b"b"))
+    assert first == repeated != other_key
     assert orjson.loads(first or b"").keys() == {"mail", "n"}
-    for kept in (None, b"", b"public.people", b"{", b'{"id": 1}'):
-        assert mask_key(kept) == kept
+    for unmasked in (None, b"", b"public.people", b"{", b'{"id": 1}'):
+        assert mask_key(unmasked) == unmasked
 
 
 @pytest.mark.parametrize("mask", ["drop", "redact"])

@@ -40,8 +40,8 @@ async def test_one_batch_is_made_ahead_and_no_more() -> None:
     batches = Batches(3)
     batches.hangs.set()
     numbers = []
-    async with aclosing(read_ahead(batches.all())) as ahead:
-        async for batch in ahead:
+    async with aclosing(read_ahead(batches.all())) as batches_ahead:
+        async for batch in batches_ahead:
             await turns()
             numbers.append((batch, batches.made))
     assert numbers == [(1, 2), (2, 3), (3, 3)]
@@ -52,8 +52,8 @@ async def test_an_error_comes_after_the_batches_before_it() -> None:
     batches, numbers = Batches(2, Retryable("away")), list[int]()
 
     async def read() -> None:
-        async with aclosing(read_ahead(batches.all())) as ahead:
-            async for batch in ahead:
+        async with aclosing(read_ahead(batches.all())) as batches_ahead:
+            async for batch in batches_ahead:
                 await turns()
                 numbers.append(batch)
 
@@ -66,8 +66,8 @@ async def test_an_error_comes_after_the_batches_before_it() -> None:
 @pytest.mark.parametrize("error", [None, Retryable("away")])
 async def test_whoever_ends_early_ends_what_is_being_made(error: Exception | None) -> None:
     batches = Batches(1, error)
-    async with aclosing(read_ahead(batches.all())) as ahead:
-        async for _ in ahead:
+    async with aclosing(read_ahead(batches.all())) as batches_ahead:
+        async for _ in batches_ahead:
             await turns()
             break
     assert batches.closed

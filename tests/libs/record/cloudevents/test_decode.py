@@ -70,9 +70,9 @@ EVENT = st.builds(
 
 
 def attributes(event: DecodedEvent) -> dict[str, str]:
-    named = {name.removeprefix("ce_"): value.decode() for name, value in event.headers}
-    named["datacontenttype"] = named.pop("content-type")
-    return named
+    texts = {name.removeprefix("ce_"): value.decode() for name, value in event.headers}
+    texts["datacontenttype"] = texts.pop("content-type")
+    return texts
 
 
 def expected(event: CloudEvent) -> dict[str, object]:
@@ -121,11 +121,11 @@ def test_a_batch_reads_as_its_events_alone(events: list[CloudEvent]) -> None:
 def test_the_decoders_raise_nothing_but_invalid_event_for_any_bytes(
     headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
-    named = [(b"ce-" + name, value) for name, value in headers] + headers
+    event_headers = [(b"ce-" + name, value) for name, value in headers] + headers
     required = [(b"ce-" + name, b"1.0") for name in (b"specversion", b"id", b"type", b"source")]
     for read in (
-        lambda: cloudevents.binary(named, body, LIMITS),
-        lambda: cloudevents.binary([*required, *named], body, LIMITS),
+        lambda: cloudevents.binary(event_headers, body, LIMITS),
+        lambda: cloudevents.binary([*required, *event_headers], body, LIMITS),
         lambda: cloudevents.structured(body, LIMITS),
         lambda: cloudevents.structured(
             b'{"specversion":"1.0","id":"1","source":"s","type":"t",' + body + b"}", LIMITS

@@ -27,13 +27,13 @@ class Refusing:
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    size, more = 0, True
-    while more:
+    size, has_more = 0, True
+    while has_more:
         message = await receive()
         if message["type"] == "http.disconnect":
             return
         size += len(message.get("body", b""))
-        more = message.get("more_body", False)
+        has_more = message.get("more_body", False)
     body = b"%s got %d from %s" % (scope["path"].encode(), size, scope["state"].get("seen", b"nobody"))
     start = {
         "type": "http.response.start",
@@ -52,14 +52,14 @@ async def running() -> AsyncIterator[tuple[int, Refusing]]:
         yield sock.getsockname()[1], gate
 
 
-async def answers(port: int, *parts: bytes, responses_per_part: int = 1) -> list[tuple[int, bytes]]:
+async def answers(port: int, *chunks: bytes, responses_per_part: int = 1) -> list[tuple[int, bytes]]:
     """Send the parts on one connection and read that many responses after each; status 0: it was closed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     received = []
     try:
         async with asyncio.timeout(10):
-            for part in parts:
-                writer.write(part)
+            for chunk in chunks:
+                writer.write(chunk)
                 for _ in range(responses_per_part):
                     head = await reader.readuntil(b"\r\n\r\n")
                     length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0)

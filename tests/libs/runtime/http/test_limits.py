@@ -26,14 +26,14 @@ class App:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         assert scope["type"] == "http"
         self.requests += 1
-        size, more = 0, True
-        while more:
+        size, has_more = 0, True
+        while has_more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 self.disconnects += 1
                 return
             size += len(message.get("body", b""))
-            more = message.get("more_body", False)
+            has_more = message.get("more_body", False)
         await self.gate.wait()
         body = self.answer or b"%d" % size
         await send(
@@ -67,11 +67,11 @@ async def connected(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyn
 async def until_closed(reader: asyncio.StreamReader) -> bytes:
     """Everything that the server sends until it closes the connection."""
     async with asyncio.timeout(10):
-        parts = []
+        chunks = []
         with contextlib.suppress(ConnectionResetError):
-            while part := await reader.read(65536):
-                parts.append(part)
-        return b"".join(parts)
+            while chunk := await reader.read(65536):
+                chunks.append(chunk)
+        return b"".join(chunks)
 
 
 async def works(port: int) -> bool:
@@ -137,8 +137,8 @@ async def test_a_head_that_is_too_large_is_431(running: tuple[App, int, list[int
     app, port, refused = running
     async with connected(port) as (reader, writer):
         head = b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 5000 + b"\r\n\r\n"
-        for at in range(0, len(head), 500 if split else len(head)):
-            writer.write(head[at : at + (500 if split else len(head))])
+        for start in range(0, len(head), 500 if split else len(head)):
+            writer.write(head[start : start + (500 if split else len(head))])
             with contextlib.suppress(ConnectionError):
                 await writer.drain()
         assert (await until_closed(reader)).startswith(b"HTTP/1.1 431")
@@ -189,8 +189,8 @@ async def test_a_wish_to_upgrade_is_ignored_and_costs_no_body(
     plain = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nab"
     async with connected(port) as (reader, writer):
         sent = b"POST / HTTP/1.1\r\nhost: x\r\n" + wish + length + plain
-        for at in range(0, len(sent), size):
-            writer.write(sent[at : at + size])
+        for start in range(0, len(sent), size):
+            writer.write(sent[start : start + size])
             await writer.drain()
         for number in (b"3", b"2"):
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")

@@ -48,9 +48,9 @@ def write_pair(folder: Path, serial: int, password: bytes | None = None) -> tupl
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption),
     )
     for file, content in zip(files, contents, strict=True):
-        part = file.with_suffix(".part")
-        part.write_bytes(content)
-        part.replace(file)
+        part_file = file.with_suffix(".part")
+        part_file.write_bytes(content)
+        part_file.replace(file)
     return files
 
 
@@ -130,9 +130,9 @@ def test_a_pair_that_does_not_fit_leaves_the_old_one_in_use_with_a_warning(tmp_p
     health = Health("ingest", "ingest-1")
     certificate = ServerCertificate(chain, key, health)
     before = certificate.context
-    other = tmp_path / "other"
-    other.mkdir()
-    new_chain, new_key = write_pair(other, 2)
+    other_folder = tmp_path / "other"
+    other_folder.mkdir()
+    new_chain, new_key = write_pair(other_folder, 2)
     new_chain.replace(chain)
     certificate.refresh()
     assert certificate.context is before
