@@ -47,9 +47,9 @@ What the services answer to each input of this folder; test_bad_inputs.py makes 
 
 
 class Refusal(NamedTuple):
-    """What the sender of an input learns."""
+    """The answer that the sender of an input gets."""
 
-    place: str
+    interface: str
     name: str
     status: str
     message: str
@@ -65,7 +65,7 @@ class Refusal(NamedTuple):
 
 
 def table() -> dict[str, list[str]]:
-    """Place to its rows, as the file has them."""
+    """Interface to its rows, as the file has them."""
     rows: dict[str, list[str]] = {}
     for line in TABLE.read_text("utf-8").splitlines() if TABLE.exists() else ():
         if line.startswith("| ") and not line.startswith("| Where"):
@@ -74,14 +74,14 @@ def table() -> dict[str, list[str]]:
 
 
 def require(interface: str, refusals: list[Refusal]) -> None:
-    """Fail unless the table has exactly these rows of a place, and each message helps."""
+    """Fail unless the table has exactly these rows of an interface, and each message helps."""
     rows = [refusal.row() for refusal in refusals]
     if os.environ.get("HIFI_RENEW"):
         merged = {**table(), interface: rows}
         TABLE.write_text(
             HEAD + "".join(f"{row}\n" for name in sorted(merged) for row in merged[name]), "utf-8"
         )
-    assert len({(refusal.place, refusal.name) for refusal in refusals}) == len(refusals), "a name twice"
+    assert len({(refusal.interface, refusal.name) for refusal in refusals}) == len(refusals), "a name twice"
     unhelpful = [
         refusal
         for refusal in refusals

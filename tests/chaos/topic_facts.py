@@ -83,7 +83,9 @@ async def _records(bootstrap: str, names: Sequence[str]) -> Any:
         tps = [
             TopicPartition(name, partition)
             for name in names
-            for partition in sorted(consumer.partitions_for_topic(name) or await _parts(consumer, name))
+            for partition in sorted(
+                consumer.partitions_for_topic(name) or await _fetched_partitions(consumer, name)
+            )
         ]
         consumer.assign(tps)
         end_offsets = await consumer.end_offsets(tps)
@@ -97,6 +99,6 @@ async def _records(bootstrap: str, names: Sequence[str]) -> Any:
         await consumer.stop()
 
 
-async def _parts(consumer: AIOKafkaConsumer, name: str) -> set[int]:
+async def _fetched_partitions(consumer: AIOKafkaConsumer, name: str) -> set[int]:
     await consumer._client._wait_on_metadata(name)
     return set(consumer.partitions_for_topic(name) or ())

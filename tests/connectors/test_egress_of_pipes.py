@@ -272,11 +272,13 @@ async def keys_topic(pipe: str, port: int, _: Files) -> None:
 
 
 async def webhook(pipe: str, port: int, _: Files) -> None:
-    async def told(*_: Any) -> None:
+    async def report_nothing(*_: Any) -> None:
         pass
 
     owner = TypeAdapter(Owner).validate_python({"webhook": _url(port)})
-    notifier = OwnerNotifier(ObserveSettings(kafka="127.0.0.1:1", stream="s"), lambda _: owner, told)
+    notifier = OwnerNotifier(
+        ObserveSettings(kafka="127.0.0.1:1", stream="s"), lambda _: owner, report_nothing
+    )
     alarms = Alarms()
     alarms.step({("credentials", pipe, "crm"): "401"}, 0)
     [alarm] = alarms.active

@@ -19,13 +19,13 @@ def mesh(make_mesh: MakeMesh) -> ComposeMesh:
     return make_mesh("bad")
 
 
-def wrong(mesh: ComposeMesh, **env: str) -> ComposeMesh:
+def with_variables(mesh: ComposeMesh, **env: str) -> ComposeMesh:
     """The same project with other variables."""
     return replace(mesh, env=mesh.env | env)
 
 
 def test_a_missing_secret_is_named_and_nothing_runs(mesh: ComposeMesh, tmp_path: Path) -> None:
-    wrong_mesh = wrong(mesh, HIFI_SECRETS=str(tmp_path))
+    wrong_mesh = with_variables(mesh, HIFI_SECRETS=str(tmp_path))
     completed = wrong_mesh.compose("up", "--detach", "--no-deps", "ingest", check=False)
     assert completed.returncode != 0
     assert "write_key" in completed.stderr
@@ -33,7 +33,7 @@ def test_a_missing_secret_is_named_and_nothing_runs(mesh: ComposeMesh, tmp_path:
 
 
 def test_a_wrong_folder_of_pipes_is_named(mesh: ComposeMesh, tmp_path: Path) -> None:
-    wrong_mesh = wrong(mesh, HIFI_PIPES=str(tmp_path / "nowhere"))
+    wrong_mesh = with_variables(mesh, HIFI_PIPES=str(tmp_path / "nowhere"))
     completed = wrong_mesh.compose("up", "--detach", "--no-deps", "normalize", check=False)
     assert completed.returncode != 0
     assert "nowhere" in completed.stderr
@@ -42,7 +42,7 @@ def test_a_wrong_folder_of_pipes_is_named(mesh: ComposeMesh, tmp_path: Path) -> 
 def test_a_wrong_pipe_ends_the_setup_with_file_and_line(mesh: ComposeMesh, tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("pipe: broken\nsource: {keys: []}\n")
     tmp_path.chmod(0o755)
-    completed = wrong(mesh, HIFI_PIPES=str(tmp_path)).compose(
+    completed = with_variables(mesh, HIFI_PIPES=str(tmp_path)).compose(
         "run", "--rm", "--no-deps", "setup", check=False
     )
     assert completed.returncode == 2

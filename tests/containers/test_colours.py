@@ -52,12 +52,12 @@ class ColouredMesh(ComposeMesh):
         self._repeat("wake", colour, while_refused="cannot be read from Kafka")
 
     def _repeat(self, command: str, colour: str, while_refused: str) -> None:
-        def done() -> bool:
+        def has_succeeded() -> bool:
             completed = run("infra/docker/colours.sh", "colour", command, colour, env=self.env, check=False)
             assert completed.returncode == 0 or while_refused in completed.stderr, completed.stderr
             return completed.returncode == 0
 
-        until(done, f"`hifi colour {command} {colour}` succeeds", every_s=4)
+        until(has_succeeded, f"`hifi colour {command} {colour}` succeeds", every_s=4)
 
     def status(self) -> dict[str, Any]:
         return dict(json.loads(self.colour("status", "--json")))
@@ -121,7 +121,7 @@ def without_overload(sender: SteadySender) -> list[str]:
     return [refusal for refusal in sender.refusals if not any(text in refusal for text in OVERLOADED)]
 
 
-async def beside(*steps: Callable[[], object]) -> None:
+async def run_steps(*steps: Callable[[], object]) -> None:
     for step in steps:
         await asyncio.to_thread(step)
         await asyncio.sleep(2)
@@ -138,7 +138,7 @@ async def test_a_shift_and_back_refuse_lose_and_repeat_nothing(
         return check
 
     await sender.send_while(
-        beside(
+        run_steps(
             lambda: until(mesh.stable, "both colours are stable", every_s=4),
             lambda: mesh.shift("green"),
             shares(0),
@@ -184,7 +184,7 @@ async def test_a_burst_is_split(mesh: ColouredMesh, sender: SteadySender) -> Non
     def shared() -> bool:
         return all(colour["share"] == 5_000 for colour in mesh.status()["colours"].values())
 
-    await sender.send_while(beside(lambda: until(shared, "both colours share the requests", every_s=4)))
+    await sender.send_while(run_steps(lambda: until(shared, "both colours share the requests", every_s=4)))
     mesh.script("compose", "front", "up", "--detach", "--wait", "colours")
     until(mesh.stable, "both colours are stable", every_s=4)
     mesh.shift("blue")
@@ -197,7 +197,7 @@ async def test_a_colour_sleeps_without_a_process_and_wakes(mesh: ColouredMesh, s
         mesh.colour("sleep", "green")
         assert mesh.running("green") == []
 
-    await sender.send_while(beside(sleep, lambda: mesh.wake("green")))
+    await sender.send_while(run_steps(sleep, lambda: mesh.wake("green")))
     assert mesh.status()["colours"]["green"]["state"] == "idle"
     assert not without_overload(sender)
     all_arrived_once(mesh, sender)
@@ -222,7 +222,7 @@ async def test_the_loss_of_a_colour_loses_nothing_that_was_accepted(
         until(lambda: mesh.running("blue"), "blue is started again")
         mesh.wake("blue")
 
-    await sender.send_while(beside(lose, is_back))
+    await sender.send_while(run_steps(lose, is_back))
     print(f"{len(sender.doubtful)} requests without a 202")
     all_arrived_once(mesh, sender, repeats=CONCURRENCY)
 

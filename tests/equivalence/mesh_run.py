@@ -61,7 +61,7 @@ class MeshSystems(Systems):
 
     def __init__(self, folder: Path, destination_kind: str) -> None:
         super().__init__(folder)
-        self.to = destination_kind
+        self.destination_kind = destination_kind
         port = free_port()
         services = {"collect": 1, "lake": 1} if destination_kind == "iceberg" else {"collect": 1}
         env = {TARGET_URL: self.target.url, "HIFI_LAKE_INTERVAL_S": "2", "HIFI_LAKE_MASTER": "local[1]"}
@@ -127,7 +127,7 @@ class MeshSystems(Systems):
         declared["normalize"] = {"fields": {"table_of_row": "change.table"}}
         for destination, table in zip(declared["destinations"], tables, strict=True):
             destination["when"] = f"table_of_row = 'public.{table.name}'"
-            if self.to == "iceberg":
+            if self.destination_kind == "iceberg":
                 columns = dict.fromkeys((column.name for column in (*table.key, *table.columns)), "string")
                 destination["kind"] = "iceberg"
                 destination["settings"] = {
@@ -255,8 +255,10 @@ class _Seed:
         self._systems, self.seed, self._changes = cdc_systems, seed, changes
         self._rng = random.Random(seed)
         name = f"s{seed}"
-        self.tables = make_tables(cdc_systems, name, self._rng, full=cdc_systems.to == "iceberg")
-        if cdc_systems.to == "iceberg":
+        self.tables = make_tables(
+            cdc_systems, name, self._rng, full=cdc_systems.destination_kind == "iceberg"
+        )
+        if cdc_systems.destination_kind == "iceberg":
             for table in self.tables:
                 table.columns = [*map(_told_apart, table.columns)]
         self._to_postgres = cdc_systems.pipe(name, self.tables)
@@ -280,7 +282,7 @@ class _Seed:
 
     async def differences(self, report: Callable[[str], None]) -> int:
         """How many rows differ."""
-        if self._systems.to == "iceberg":
+        if self._systems.destination_kind == "iceberg":
             await self._copy_from_iceberg()
         return await asyncio.to_thread(differences, self._systems, self.tables, report)
 

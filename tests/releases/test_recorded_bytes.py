@@ -60,14 +60,14 @@ def test_the_identity_is_the_same_on_every_topic_and_the_hop_leads_back_to_raw()
 def test_receipts_and_retries_have_their_fields() -> None:
     by_topic = recorded()
     for partition in range(PARTITIONS):
-        outcomes = [facts(record) for record in by_topic["receipts"][partition]]
+        outcomes = [record_fields(record) for record in by_topic["receipts"][partition]]
         assert [outcome[OUTCOME] for outcome in outcomes] == [b"delivered", b"retry"]
         assert len(outcomes) == PROCESSED
         (retry,) = by_topic["retry-in"][partition]
-        assert (facts(retry)[DESTINATION], facts(retry)[PASS]) == (b"crm", b"0")
-        assert int(facts(retry)[ATTEMPT]) > 1
+        assert (record_fields(retry)[DESTINATION], record_fields(retry)[PASS]) == (b"crm", b"0")
+        assert int(record_fields(retry)[ATTEMPT]) > 1
 
 
-def facts(record: Record) -> dict[str, bytes]:
+def record_fields(record: Record) -> dict[str, bytes]:
     """Headers and fields of a record by name."""
     return fields(record.headers)

@@ -113,7 +113,7 @@ def main(
 async def _soak(demo: Demo, disturb: Disruption | None) -> dict[str, Any]:
     memory: dict[str, list[int]] = defaultdict(list)
     restarts: list[str] = []
-    tasks = [asyncio.create_task(_sample(demo, memory)), asyncio.create_task(_tell(demo))]
+    tasks = [asyncio.create_task(_sample(demo, memory)), asyncio.create_task(_report_progress(demo))]
     if disturb:
         tasks.append(asyncio.create_task(disturb(demo, restarts)))
     try:
@@ -139,7 +139,7 @@ async def _sample(demo: Demo, memory: dict[str, list[int]]) -> None:
         await asyncio.sleep(SAMPLE_S)
 
 
-async def _tell(demo: Demo) -> None:
+async def _report_progress(demo: Demo) -> None:
     while True:
         progress = demo.load_test.progress
         console.print(
@@ -173,7 +173,7 @@ async def _restart(demo: Demo, restarts: list[str]) -> None:
 async def _roll(demo: Demo, restarts: list[str]) -> None:
     """Restart like an upgrade: SIGTERM to each instance in turn; then scale each asyncio service to 3, 1 and back."""
 
-    async def done(description: str, began_s: float) -> None:
+    async def note_ready(description: str, began_s: float) -> None:
         await demo.mesh.wait_ready(90)
         restarts.append(f"{description}, all ready after {time.monotonic() - began_s:.1f} s")
         console.print(restarts[-1])
@@ -186,12 +186,12 @@ async def _roll(demo: Demo, restarts: list[str]) -> None:
             os.kill(instance.process.pid, signal.SIGTERM)
             while instance.restarts == before:
                 await asyncio.sleep(0.1)
-            await done(f"SIGTERM {instance.name}", began_s)
+            await note_ready(f"SIGTERM {instance.name}", began_s)
     for service in (name for name in FLOW if name != "enrich"):
         for count in (3, 1, demo.mesh.plan.instances(service)):
             began_s = time.monotonic()
             await demo.mesh.scale(service, count)
-            await done(f"{service} to {count}", began_s)
+            await note_ready(f"{service} to {count}", began_s)
     restarts.append(ROLLED)
 
 

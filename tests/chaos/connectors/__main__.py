@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 
 import typer
 from tests.chaos.chaos_run import SETTLE_S, TIERS, console
-from tests.chaos.connectors.comparison import Difference, compare_events, compare_rows, without
+from tests.chaos.connectors.comparison import Difference, compare_events, compare_rows, without_repeated
 from tests.chaos.connectors.destinations import KEEPS_KEYS, Destinations, name_of
 from tests.chaos.connectors.faults import FAULTS, NEEDS, ConnectorContext, inject
 from tests.chaos.connectors.plan import (
@@ -83,7 +83,7 @@ def main(
     """Run a mesh with pipes between all kinds, inject faults, and compare what stands at the destinations."""
     seed = random.randrange(1_000_000) if seed is None else seed
     if renew:
-        sources, destinations = _without(sources, READ_ANEW), _without(destinations, REFUSED_ANEW)
+        sources, destinations = _names_without(sources, READ_ANEW), _names_without(destinations, REFUSED_ANEW)
     random_source = random.Random(seed)
     pipes = layout(
         _names(sources, SOURCES), _names(destinations, DESTINATIONS), each, random.Random(f"pipes {seed}")
@@ -104,7 +104,7 @@ def main(
     sys.exit(1 if outcome["failures"] else 0)
 
 
-def _without(text: str, names: Sequence[str]) -> str:
+def _names_without(text: str, names: Sequence[str]) -> str:
     return ",".join(name for name in text.split(",") if name not in names)
 
 
@@ -297,7 +297,7 @@ class ConnectorRun:
             for kind in kinds:
                 difference = await self._difference(source, kind)
                 if kind == "http":
-                    difference = without(difference, arrived_twice)
+                    difference = without_repeated(difference, arrived_twice)
                 differences[f"{source} to {kind}"] = difference
                 failures += difference.failures(f"{source} to {kind}")
         if topic_facts.dead:

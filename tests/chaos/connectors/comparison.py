@@ -77,7 +77,7 @@ def compare_rows(sent: Sequence[Event], rows: Sequence[Mapping[str, Any]]) -> Di
     )
 
 
-def without(difference: Difference, repeated: Collection[str]) -> Difference:
+def without_repeated(difference: Difference, repeated: Collection[str]) -> Difference:
     """The difference without events that may stand there twice."""
     difference.twice = [name for name in difference.twice if name not in repeated]
     return difference

@@ -94,7 +94,7 @@ class Sources:
             declared = declared | {"registry": systems.registry.declared}
         return declared
 
-    async def _each(self, name: str, write: Callable[[Event], Awaitable[None]]) -> None:
+    async def _write_events(self, name: str, write: Callable[[Event], Awaitable[None]]) -> None:
         sent = self.sent.setdefault(name, [])
         for n in itertools.count(len(sent)):
             if self.ended:
@@ -120,7 +120,7 @@ class Sources:
                         pass
                     await asyncio.sleep(_REPEAT_S)
 
-            await self._each("http", write)
+            await self._write_events("http", write)
 
     async def _write_kafka(self) -> None:
         systems = self._systems
@@ -145,7 +145,7 @@ class Sources:
                     "in-kafka", value.getvalue(), event.key.encode(), partition=partition
                 )
 
-            await self._each("kafka", write)
+            await self._write_events("kafka", write)
 
     async def _write_debezium(self) -> None:
         await self._write_rows(
@@ -177,7 +177,7 @@ class Sources:
                 else:
                     return
 
-        await self._each(name, write)
+        await self._write_events(name, write)
         if connection is not None:
             await connection.close()
 

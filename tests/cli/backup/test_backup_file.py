@@ -36,7 +36,7 @@ def declaration(replaces, offset):
 
 
 @pytest.fixture
-def whole():
+def full_state():
     return state(
         state_record("pipes", body_record(PIPE, 2)),
         state_record("pipes", pipe_record(PIPE, 1, following=NextRevision(revision=2, share=1000))),
@@ -45,9 +45,9 @@ def whole():
     )
 
 
-def test_a_file_contains_what_was_read(whole):
-    assert backup_file.decode(backup_file.encode(whole), "file") == whole
-    check(whole)
+def test_a_file_contains_what_was_read(full_state):
+    assert backup_file.decode(backup_file.encode(full_state), "file") == full_state
+    check(full_state)
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_a_file_contains_what_was_read(whole):
         (lambda _: b'{"pipe": "flights"}\n', "not a backup"),
     ],
 )
-def test_a_file_that_was_cut_or_changed_is_refused(whole, change, message):
+def test_a_file_that_was_cut_or_changed_is_refused(full_state, change, message):
     with pytest.raises(Misconfigured, match=message):
-        backup_file.decode(change(backup_file.encode(whole)), "file")
+        backup_file.decode(change(backup_file.encode(full_state)), "file")
 
 
 @pytest.mark.parametrize(

@@ -185,8 +185,8 @@ class AuditedStream:
         asyncio.run(write())
 
 
-def told(entries: list[AuditEntry]) -> tuple[str, str, Any, Any]:
-    """What the only entry says."""
+def entry_fields(entries: list[AuditEntry]) -> tuple[str, str, Any, Any]:
+    """The fields of the only entry."""
     [entry] = entries
     return entry.what, entry.subject, entry.before, entry.after
 
@@ -197,22 +197,23 @@ def test_each_change_is_in_the_audit_with_before_and_after(
     monkeypatch.setenv("COLUMNS", "200")
     stream = AuditedStream(kafka, tmp_path, control=False)
     quick = ("--quick",)
-    applied = told(stream.run("apply", stream.declare("d"), *quick))
+    applied = entry_fields(stream.run("apply", stream.declare("d"), *quick))
     assert applied == ("apply", "pipe/p", None, 1)
 
     for share, rollout in ((10, "abort"), (20, "promote")):
         destination = f"d{share}"
         stream.run("apply", stream.declare(destination), *quick, "--share", share)
-        changed = told(stream.run("rollout share", "p", 50))
+        changed = entry_fields(stream.run("rollout share", "p", 50))
         following = 2 if rollout == "abort" else 3
         rolling = f"revision 1, 50 % revision {following}"
         assert changed[1:] == ("pipe/p", f"revision 1, {share} % revision {following}", rolling)
-        end_entry = told(stream.run(f"rollout {rollout}", "p"))
+        end_entry = entry_fields(stream.run(f"rollout {rollout}", "p"))
         current = 1 if rollout == "abort" else following
         assert end_entry[1:] == ("pipe/p", rolling, f"revision {current}")
 
     states = [
-        told(stream.run(f"destinations {verb}", "p", "d20"))[1:] for verb in ("park", "expire", "resume")
+        entry_fields(stream.run(f"destinations {verb}", "p", "d20"))[1:]
+        for verb in ("park", "expire", "resume")
     ]
     subject = "destination/p/d20"
     assert states == [
@@ -220,38 +221,42 @@ def test_each_change_is_in_the_audit_with_before_and_after(
         (subject, "parked", "expiring"),
         (subject, "expiring", "active"),
     ]
-    pauses = [told(stream.run(f"pipes {verb}", "p"))[1:] for verb in ("pause", "resume")]
+    pauses = [entry_fields(stream.run(f"pipes {verb}", "p"))[1:] for verb in ("pause", "resume")]
     assert pauses == [("pipe/p", "active", "paused"), ("pipe/p", "paused", "active")]
 
     stream.write(stream.topics.dead_letter, dead_letter())
-    assert told(stream.run("dead show", "0:0", "--value")) == (
+    assert entry_fields(stream.run("dead show", "0:0", "--value")) == (
         "read event data",
         "pipe/p",
         None,
         {"dead_letters": ["0:0"]},
     )
     count = "select count(*) from dead_letter"
-    assert told(stream.run("query", count)) == (
+    assert entry_fields(stream.run("query", count)) == (
         "read event data",
         f"stream/{stream.topics.stream}",
         None,
         {"query": count},
     )
-    assert told(stream.run("dead replay", "--all"))[:2] == ("replay dead letters", "pipe/all")
+    assert entry_fields(stream.run("dead replay", "--all"))[:2] == ("replay dead letters", "pipe/all")
 
-    created = told(stream.run("principal create", "ann", "--role", "viewer", "--token-file", tmp_path / "t"))
+    created = entry_fields(
+        stream.run("principal create", "ann", "--role", "viewer", "--token-file", tmp_path / "t")
+    )
     assert created[:3] == ("create", "principal/ann", None)
     assert created[3]["role"] == "viewer"
-    replaced = told(stream.run("principal create", "ann", "--role", "admin", "--token-file", tmp_path / "u"))
+    replaced = entry_fields(
+        stream.run("principal create", "ann", "--role", "admin", "--token-file", tmp_path / "u")
+    )
     assert (replaced[2]["role"], replaced[3]["role"]) == ("viewer", "admin")
-    revoked = told(stream.run("principal revoke", "ann"))
+    revoked = entry_fields(stream.run("principal revoke", "ann"))
     assert (revoked[:2], revoked[2]["role"]) == (("revoke", "principal/ann"), "admin")
 
     person = "principal/oidc:bob"
-    assert told(stream.run("principal revoke", "oidc:bob"))[:2] == ("revoke", person)
-    assert told(stream.run("principal restore", "oidc:bob"))[1] == person
+    assert entry_fields(stream.run("principal revoke", "oidc:bob"))[:2] == ("revoke", person)
+    assert entry_fields(stream.run("principal restore", "oidc:bob"))[1] == person
 
-    issued = told(stream.run("keys issue", "p", "--key-file", tmp_path / "key"))
+    issued = entry_fields(stream.run("keys issue", "p", "--key-file", tmp_path / "key"))
     assert (issued[0], issued[2], issued[3]["pipe"]) == ("issue the write key", None, "p")
     key = issued[1].removeprefix("write-key/")
     rotated = {
@@ -263,7 +268,7 @@ def test_each_change_is_in_the_audit_with_before_and_after(
     assert after["expires_us"] is not None
     [(subject, (_, before, after))] = rotated.items()
     assert (before, after["pipe"]) == (None, "p")
-    end_entry = told(stream.run("keys revoke", subject.removeprefix("write-key/")))
+    end_entry = entry_fields(stream.run("keys revoke", subject.removeprefix("write-key/")))
     assert (end_entry[:2], end_entry[2]["pipe"], end_entry[3]) == (
         ("revoke the write key", subject),
         "p",
@@ -271,19 +276,19 @@ def test_each_change_is_in_the_audit_with_before_and_after(
     )
 
     controlled = AuditedStream(kafka, tmp_path, control=True)
-    declared = told(controlled.run("apply", controlled.declare("d"), *quick))
+    declared = entry_fields(controlled.run("apply", controlled.declare("d"), *quick))
     assert declared[:3] == ("declare by file", "pipe/p", None)
     for kind in ("pause", "resume", "force", "abort"):
-        asked = told(controlled.run(f"rollout {kind}", "p"))
+        asked = entry_fields(controlled.run(f"rollout {kind}", "p"))
         assert asked[:2] == (f"{kind} the rollout", "pipe/p")
         assert asked[2] == asked[3] == declared[3], "the number of the declaration"
-    assert told(controlled.run("deploy start", "normalize", "installed"))[1:] == (
+    assert entry_fields(controlled.run("deploy start", "normalize", "installed"))[1:] == (
         "service/normalize",
         None,
         "installed",
     )
     for kind in ("pause", "resume", "force", "abort"):
-        asked = told(controlled.run(f"deploy {kind}", "normalize"))
+        asked = entry_fields(controlled.run(f"deploy {kind}", "normalize"))
         assert asked[:2] == (f"{kind} the deployment", "service/normalize")
         assert asked[3] == f"asked to {kind}"
 
@@ -317,7 +322,7 @@ def test_created_access_entries_are_in_the_audit(
     """The Kafka of this test has no authorizer."""
     monkeypatch.setattr(acl, "create_acls", AsyncMock(return_value=3))
     stream = AuditedStream(kafka, tmp_path, control=False)
-    created = told(stream.run("acl apply"))
+    created = entry_fields(stream.run("acl apply"))
     assert created == (
         "create access control entries",
         f"acls/{stream.topics.stream}",

@@ -25,13 +25,13 @@ def read(content, name="-", file_format=FileFormat.AUTO, **options):
     return list(read_events(source, name, file_format, **options))
 
 
-def told(events):
+def numbered_data(events):
     return [(event.number, event.data if isinstance(event, FileEvent) else str(event)) for event in events]
 
 
 def test_json_lines_are_kept_byte_for_byte_with_their_line_numbers():
     content = b'{"a": 1.50}\n\n  {"b":"\xc3\xa9"}  \r\n'
-    assert told(read(content, "x.ndjson")) == [(1, b'{"a": 1.50}'), (3, b'{"b":"\xc3\xa9"}')]
+    assert numbered_data(read(content, "x.ndjson")) == [(1, b'{"a": 1.50}'), (3, b'{"b":"\xc3\xa9"}')]
 
 
 def test_bad_lines_are_reported_and_the_others_are_sent():
@@ -53,7 +53,7 @@ def test_bad_lines_are_reported_and_the_others_are_sent():
     ],
 )
 def test_a_json_file_is_an_array_an_object_or_lines(content, expected):
-    assert told(read(content, "x.json")) == expected
+    assert numbered_data(read(content, "x.json")) == expected
 
 
 @pytest.mark.parametrize(
@@ -132,13 +132,13 @@ def test_an_array_gives_the_events_that_its_items_as_lines_give(events, chunk_by
 
 def test_items_of_an_array_keep_digits_and_repeated_names_in_their_order():
     text = b'{"n":1.10,"big":18446744073709551616,"e":1e400,"a":1,"a":2}'
-    assert told(read(b"[" + text + b",\n" + text + b"]", "x.json")) == [(1, text), (2, text)]
+    assert numbered_data(read(b"[" + text + b",\n" + text + b"]", "x.json")) == [(1, text), (2, text)]
 
 
 def test_the_format_of_standard_input_is_detected_by_its_first_character():
-    assert told(read(b' [{"a":1}]')) == [(1, b'{"a":1}')]
-    assert told(read(b'{"a":1}\n')) == [(1, b'{"a":1}')]
-    assert told(read(b"a,b\n1,2\n")) == [(2, b'{"a":"1","b":"2"}')]
+    assert numbered_data(read(b' [{"a":1}]')) == [(1, b'{"a":1}')]
+    assert numbered_data(read(b'{"a":1}\n')) == [(1, b'{"a":1}')]
+    assert numbered_data(read(b"a,b\n1,2\n")) == [(2, b'{"a":"1","b":"2"}')]
 
 
 def test_csv_values_are_text_unless_types_are_wanted():
@@ -153,9 +153,9 @@ def test_csv_values_are_text_unless_types_are_wanted():
 
 def test_csv_rows_of_another_length_are_reported_with_their_line():
     events = read(b'a,b\n"x\ny",2\n1\n3,4\n', "x.csv")
-    assert told(events)[0] == (3, b'{"a":"x\\ny","b":"2"}')
-    assert told(events)[1] == (4, "1 values, but the header has 2 columns")
-    assert told(events)[2] == (5, b'{"a":"3","b":"4"}')
+    assert numbered_data(events)[0] == (3, b'{"a":"x\\ny","b":"2"}')
+    assert numbered_data(events)[1] == (4, "1 values, but the header has 2 columns")
+    assert numbered_data(events)[2] == (5, b'{"a":"3","b":"4"}')
 
 
 @pytest.mark.parametrize("content", [b"", b"a,a\n1,2\n", b'a,b\n"1,2\n'])
@@ -187,7 +187,7 @@ def test_numbers_keep_their_digits_in_every_format(content):
     for name in ("x.json", "-"):
         if name == "-" and "\n" in content and not content.startswith("["):
             continue  # an object over several lines is one only in a file named .json
-        assert told(read(content.encode(), name)) == [(1, DIGITS.encode())]
+        assert numbered_data(read(content.encode(), name)) == [(1, DIGITS.encode())]
 
 
 @given(
@@ -261,13 +261,13 @@ def test_large_cells_are_sent_and_a_bad_row_costs_no_other():
 
 def test_a_stray_quotation_mark_costs_its_line_and_no_other():
     stray = "not valid CSV: a quotation mark does not end where the value does"
-    assert told(read(b'a,b\n1,"x\n2,y\n3,"z\n4,w\n', "x.csv")) == [
+    assert numbered_data(read(b'a,b\n1,"x\n2,y\n3,"z\n4,w\n', "x.csv")) == [
         (2, stray),
         (3, b'{"a":"2","b":"y"}'),
         (4, stray),
         (5, b'{"a":"4","b":"w"}'),
     ]
-    assert told(read(b'a,b\n"1,2\n3,4\n5",6,7\n8,9\n', "x.csv")) == [
+    assert numbered_data(read(b'a,b\n"1,2\n3,4\n5",6,7\n8,9\n', "x.csv")) == [
         (2, stray),
         (3, b'{"a":"3","b":"4"}'),
         (4, "3 values, but the header has 2 columns"),
@@ -300,5 +300,5 @@ def test_of_an_endless_cell_or_line_only_so_much_is_read(monkeypatch):
     with pytest.raises(Misconfigured, match=r"line .*1000 bytes"):
         next(events)
     lines = read(b'{"a":1}\n{"b":"' + b"x" * 5000 + b'"}\n{"c":1}\n', "x.ndjson")
-    assert told(lines)[::2] == [(1, b'{"a":1}'), (3, b'{"c":1}')]
+    assert numbered_data(lines)[::2] == [(1, b'{"a":1}'), (3, b'{"c":1}')]
     assert "more than 1000 bytes" in str(lines[1])

@@ -12,7 +12,7 @@ def batch(count=4):
     return RequestBatch("run-1", events, 40)
 
 
-def listed(*outcomes):
+def outcome_body(*outcomes):
     events = [
         {"index": index, "id": f"id-{index}", "outcome": outcome} for index, outcome in enumerate(outcomes)
     ]
@@ -39,7 +39,7 @@ def test_retry_after_is_bounded_and_defaults_to_a_second():
 
 
 def test_of_a_partly_accepted_request_only_the_rest_is_repeated():
-    decision = decide(batch(), 503, {}, listed("accepted", "refused", "unknown", "refused"))
+    decision = decide(batch(), 503, {}, outcome_body("accepted", "refused", "unknown", "refused"))
     assert decision.accepted == 1
     assert [[event.number for event in batch.items] for batch in decision.retry] == [[2, 4]]
     assert decision.retry[0].key != "run-1", (
@@ -50,7 +50,7 @@ def test_of_a_partly_accepted_request_only_the_rest_is_repeated():
 
 def test_a_request_with_unknown_outcome_is_repeated_unchanged_so_that_its_ids_stay_the_same():
     request = batch(2)
-    assert decide(request, 503, {}, listed("unknown", "refused")).retry == [request]
+    assert decide(request, 503, {}, outcome_body("unknown", "refused")).retry == [request]
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])

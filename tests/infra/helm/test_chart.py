@@ -69,7 +69,7 @@ def rendered(request: pytest.FixtureRequest, renderings: dict[str, Rendered]) ->
 
 
 @pytest.fixture(scope="session")
-def everything(renderings: dict[str, Rendered]) -> Rendered:
+def full_chart(renderings: dict[str, Rendered]) -> Rendered:
     """All parts of the chart."""
     return renderings["everything"]
 
@@ -107,9 +107,9 @@ def test_each_resource_is_valid_for_the_api_server(rendered: Rendered, validator
 
 
 def test_the_schemas_refuse_an_unknown_key_and_a_wrong_type(
-    everything: Rendered, validators: dict[str, Any]
+    full_chart: Rendered, validators: dict[str, Any]
 ) -> None:
-    deployment = everything.of("Deployment")["egest"]
+    deployment = full_chart.of("Deployment")["egest"]
     validator = validators["apps/v1 Deployment"]
     assert not validator.is_valid({**deployment, "spec": {**deployment["spec"], "replica": 1}})
     assert not validator.is_valid({**deployment, "spec": {**deployment["spec"], "replicas": "many"}})
@@ -228,9 +228,9 @@ def test_the_executor_may_change_scaled_deployments_and_no_others(renderings: Ma
 
 
 def test_the_chart_has_the_services_of_compose(
-    everything: Rendered, renderings: Mapping[str, Rendered], compose: Any
+    full_chart: Rendered, renderings: Mapping[str, Rendered], compose: Any
 ) -> None:
-    components = {name for name, _ in everything.pods()} - {"test"}
+    components = {name for name, _ in full_chart.pods()} - {"test"}
     components |= {name for name, _ in renderings["executor"].pods()} - {"test"}
     assert components == set(compose["services"]) - set(NOT_IN_THE_CHART)
     declared = YAML(typ="safe").load((CHART / "values.yaml").read_text())["services"]
@@ -327,9 +327,9 @@ def test_the_limits_on_pipes_are_those_of_compose(rendered: Rendered, compose: A
     ],
 )
 def test_pipes_reach_nothing_of_the_mesh_but_what_their_kind_needs(
-    everything: Rendered, kind: EgressKind, host: str, port: int, allowed: bool
+    full_chart: Rendered, kind: EgressKind, host: str, port: int, allowed: bool
 ) -> None:
-    judge = Egress(tuple(read_allowed(everything.variables("egest")["HIFI_EGRESS_ALLOW"])))
+    judge = Egress(tuple(read_allowed(full_chart.variables("egest")["HIFI_EGRESS_ALLOW"])))
     assert (judge.refusal(kind, host, "10.96.0.7", port) is None) == allowed
 
 
@@ -377,7 +377,7 @@ def test_users_and_secrets_of_strimzi(renderings: Mapping[str, Rendered]) -> Non
 
 
 def test_the_rules_of_scaling_are_those_of_the_autoscaler(
-    everything: Rendered, renderings: Mapping[str, Rendered]
+    full_chart: Rendered, renderings: Mapping[str, Rendered]
 ) -> None:
     policy = Policy()
     autoscalers = renderings["external"].of("HorizontalPodAutoscaler")
@@ -395,9 +395,9 @@ def test_the_rules_of_scaling_are_those_of_the_autoscaler(
         ]
         assert "replicas" not in renderings["external"].of("Deployment")[name]["spec"]
     topics = Topics("hifi")
-    objects = everything.of("ScaledObject")
+    objects = full_chart.of("ScaledObject")
     assert set(objects) == {"normalize", "egest"}
-    assert set(everything.of("HorizontalPodAutoscaler")) == {"ingest", "retrier"}
+    assert set(full_chart.of("HorizontalPodAutoscaler")) == {"ingest", "retrier"}
     for name, scaled in objects.items():
         cpu, *lags = scaled["spec"]["triggers"]
         assert cpu["type"] == "cpu"
@@ -410,14 +410,14 @@ def test_the_rules_of_scaling_are_those_of_the_autoscaler(
         assert scaled["spec"]["fallback"]["behavior"] == "currentReplicas"
 
 
-def test_only_services_that_connect_for_pipes_or_people_reach_outside(everything: Rendered) -> None:
+def test_only_services_that_connect_for_pipes_or_people_reach_outside(full_chart: Rendered) -> None:
     outside_services = {
         name
-        for name, policy in everything.of("NetworkPolicy").items()
+        for name, policy in full_chart.of("NetworkPolicy").items()
         if any("ipBlock" in peer for rule in policy["spec"]["egress"] for peer in rule.get("to", ()))
     }
     assert outside_services == {"collect", "enrich", "egest", "lake", "observe", "manage", "connect"}
-    for name, policy in everything.of("NetworkPolicy").items():
+    for name, policy in full_chart.of("NetworkPolicy").items():
         for rule in policy["spec"]["egress"]:
             assert rule.get("to"), name  # nobody may reach everything
             for peer in rule["to"]:
@@ -425,7 +425,7 @@ def test_only_services_that_connect_for_pipes_or_people_reach_outside(everything
                     assert {"10.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"} <= set(peer["ipBlock"]["except"])
 
 
-def test_who_may_connect_to_each_part(everything: Rendered, renderings: Mapping[str, Rendered]) -> None:
+def test_who_may_connect_to_each_part(full_chart: Rendered, renderings: Mapping[str, Rendered]) -> None:
     component = "app.kubernetes.io/component"
 
     def peers(rules: Sequence[Resource]) -> dict[int | str, set[str]]:
@@ -437,7 +437,7 @@ def test_who_may_connect_to_each_part(everything: Rendered, renderings: Mapping[
             for rule in rules
         }
 
-    policies = everything.of("NetworkPolicy")
+    policies = full_chart.of("NetworkPolicy")
     assert peers(policies["ingest"]["spec"]["ingress"]) == {"events": {"all"}}
     assert peers(policies["connect"]["spec"]["ingress"]) == {"rest": {"collect"}}
     assert peers(policies["destination"]["spec"]["ingress"]) == {"events": {"egest"}}
@@ -445,27 +445,27 @@ def test_who_may_connect_to_each_part(everything: Rendered, renderings: Mapping[
     assert peers(renderings["external"].of("NetworkPolicy")["retrier"]["spec"]["ingress"]) == {
         "health": {"all"}
     }
-    for name, service in everything.of("Service").items():
-        workloads = everything.of("Deployment") | everything.of("StatefulSet")
+    for name, service in full_chart.of("Service").items():
+        workloads = full_chart.of("Deployment") | full_chart.of("StatefulSet")
         [container] = workloads[name]["spec"]["template"]["spec"]["containers"]
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         for port in service["spec"]["ports"]:
             assert ports[port["targetPort"]] == port["port"]
 
 
-def test_ports_are_those_of_the_images(everything: Rendered, compose: Any) -> None:
+def test_ports_are_those_of_the_images(full_chart: Rendered, compose: Any) -> None:
     dockerfile = (ROOT / "infra/docker/service.Dockerfile").read_text()
     for name, variable in {"ingest": "INGEST", "observe": "OBSERVE", "manage": "MANAGE"}.items():
         [served] = re.findall(rf"HIFI_{variable}_PORT=(\d+)", dockerfile)
-        [port] = everything.of("Service")[name]["spec"]["ports"]
+        [port] = full_chart.of("Service")[name]["spec"]["ports"]
         assert port["port"] == int(served)
     for name in set(SERVICES) - {"scale"}:
-        [container] = everything.of("Deployment")[name]["spec"]["template"]["spec"]["containers"]
+        [container] = full_chart.of("Deployment")[name]["spec"]["template"]["spec"]["containers"]
         assert {"name": "health", "containerPort": 9000} in container["ports"]
 
 
 def test_the_route_shares_requests_between_colours(
-    renderings: Mapping[str, Rendered], everything: Rendered
+    renderings: Mapping[str, Rendered], full_chart: Rendered
 ) -> None:
     [rule] = renderings["blue"].of("HTTPRoute")["ingest"]["spec"]["rules"]
     assert rule["backendRefs"] == [
@@ -473,12 +473,12 @@ def test_the_route_shares_requests_between_colours(
         {"name": "green-hifi-ingest", "port": 8080, "weight": 10},
     ]
     assert renderings["blue"].variables("setup")["HIFI_COLOUR"] == "blue"
-    [rule] = everything.of("HTTPRoute")["ingest"]["spec"]["rules"]
+    [rule] = full_chart.of("HTTPRoute")["ingest"]["spec"]["rules"]
     assert [backend["name"] for backend in rule["backendRefs"]] == ["try-hifi-ingest"]
 
 
-def test_monitoring_has_each_alarm_and_the_dashboard(everything: Rendered) -> None:
-    [group] = everything.of("PrometheusRule")["alarms"]["spec"]["groups"]
+def test_monitoring_has_each_alarm_and_the_dashboard(full_chart: Rendered) -> None:
+    [group] = full_chart.of("PrometheusRule")["alarms"]["spec"]["groups"]
     absent, still_alarm, *alarms = group["rules"]
     assert (absent["alert"], still_alarm["alert"]) == ("HifiObserveAbsent", "HifiViewStandsStill")
     assert "hifi_view_stands_still{" in still_alarm["expr"]
@@ -486,9 +486,9 @@ def test_monitoring_has_each_alarm_and_the_dashboard(everything: Rendered) -> No
     assert [alarm["annotations"]["runbook_url"] for alarm in alarms] == [
         f"https://docs.example/runbooks#{kind}" for kind in KINDS
     ]
-    dashboard = everything.of("ConfigMap")["dashboard"]["data"]["hifi.json"]
+    dashboard = full_chart.of("ConfigMap")["dashboard"]["data"]["hifi.json"]
     assert json.loads(dashboard) == json.loads((ROOT / "docs/grafana/hifi.json").read_text())
-    [endpoint] = everything.of("PodMonitor")["metrics"]["spec"]["podMetricsEndpoints"]
+    [endpoint] = full_chart.of("PodMonitor")["metrics"]["spec"]["podMetricsEndpoints"]
     assert (endpoint["port"], endpoint["path"]) == ("health", "/metrics")
 
 

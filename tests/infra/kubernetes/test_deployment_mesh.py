@@ -85,10 +85,10 @@ async def test_an_executor_that_was_frozen_changes_nothing_after_another_one(
 class FrozenApi(KubernetesApi):
     """Lets another executor act between its first reading and writing."""
 
-    other: Callable[[], Awaitable[None]] | None = None
+    other_step: Callable[[], Awaitable[None]] | None = None
 
     async def merge(self, group: str, kind: str, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
-        other_step, self.other = self.other, None
+        other_step, self.other_step = self.other_step, None
         if other_step is not None:
             await other_step()
         return await super().merge(group, kind, name, change)
@@ -102,7 +102,7 @@ async def test_an_executor_that_was_frozen_between_reading_and_writing_changes_n
     async with aiohttp.ClientSession() as session:
         access = ApiAccess(server.url, server.token_file, server.trust_file, namespace)
         frozen_api = FrozenApi(session, access)
-        frozen_api.other = lambda: second.scale("egest", 4, "a later step")
+        frozen_api.other_step = lambda: second.scale("egest", 4, "a later step")
         frozen = DeploymentMesh(frozen_api, "try")
         frozen.keep_token(3)
         with pytest.raises(Retryable, match="the step 3 is over: step 4 has changed egest since"):

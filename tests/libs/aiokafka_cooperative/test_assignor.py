@@ -27,7 +27,7 @@ def tps(text: str) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(word[0], int(word[1:])) for word in text.split())
 
 
-def every(partitions: Mapping[str, int], topics: Iterable[str]) -> set[TopicPartition]:
+def all_partitions(partitions: Mapping[str, int], topics: Iterable[str]) -> set[TopicPartition]:
     return {TopicPartition(topic, number) for topic in topics for number in range(partitions.get(topic, 0))}
 
 
@@ -124,7 +124,7 @@ class TestBalance:
         shares = balance(members, partitions)
         assert shares.keys() == members.keys()
         assert all(tp.topic in members[name].topics for name, share in shares.items() for tp in share)
-        subscribed = every(partitions, set().union(*(member.topics for member in members.values())))
+        subscribed = all_partitions(partitions, set().union(*(member.topics for member in members.values())))
         assert Counter(tp for share in shares.values() for tp in share) == Counter(subscribed)
 
     @given(any_members, counts)
@@ -149,7 +149,7 @@ class TestBalance:
         members = {
             name: MemberSubscription(frozenset(TOPICS), m.owned, m.generation) for name, m in members.items()
         }
-        subscribed = every(partitions, TOPICS)
+        subscribed = all_partitions(partitions, TOPICS)
         before = {tp: name for tp, name in owners(members).items() if tp in subscribed}
         shares = balance(members, partitions)
         stayed = sum(tp in shares[name] for tp, name in before.items())
@@ -362,7 +362,9 @@ class GroupStory(RuleBasedStateMachine):
     def _check_that_no_more_moves_than_must(
         self, claims: Mapping[str, MemberSubscription], shares: Share
     ) -> None:
-        subscribed = every(self.partitions, set().union(*(claim.topics for claim in claims.values())))
+        subscribed = all_partitions(
+            self.partitions, set().union(*(claim.topics for claim in claims.values()))
+        )
         claimed = [
             (name, tp)
             for tp in subscribed
@@ -394,7 +396,7 @@ class GroupStory(RuleBasedStateMachine):
             rounds += 1
             assert rounds <= 4
         topics = set().union(*(client.topics for client in self.members.values()))
-        subscribed = every(self.partitions, topics)
+        subscribed = all_partitions(self.partitions, topics)
         assert Counter(tp for client in self.members.values() for tp in client.held) == Counter(subscribed)
         shares = {name: client.held for name, client in self.members.items()}
         assert not could_be_evener({name: client.claim() for name, client in self.members.items()}, shares)

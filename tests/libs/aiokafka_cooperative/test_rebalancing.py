@@ -138,7 +138,7 @@ def dropped_fetches(member: Ours) -> list[str]:
     fetcher = member.consumer._fetcher
     fetch = fetcher._proc_fetch_request
 
-    async def watched(assignment: Any, node_id: int, request: Any) -> Any:
+    async def recorded_fetch(assignment: Any, node_id: int, request: Any) -> Any:
         answer = asyncio.ensure_future(fetch(assignment, node_id, request))
         try:
             return await answer
@@ -146,7 +146,7 @@ def dropped_fetches(member: Ours) -> list[str]:
             if not answer.done() or not assignment.active:
                 dropped.append(repr(request))
 
-    fetcher._proc_fetch_request = watched
+    fetcher._proc_fetch_request = recorded_fetch
     return dropped
 
 
@@ -169,11 +169,11 @@ async def test_a_member_that_was_put_out_loses_everything_and_comes_back(
 ) -> None:
     claims: list[MemberSubscription] = []
 
-    def noted(data: bytes) -> MemberSubscription:
+    def recorded_decode(data: bytes) -> MemberSubscription:
         claims.append(decode_subscription(data))
         return claims[-1]
 
-    monkeypatch.setattr(coordinator, "decode_subscription", noted)
+    monkeypatch.setattr(coordinator, "decode_subscription", recorded_decode)
     async with group(partitions=4) as g:
         first = await g.ours().start()
         second = await g.ours().start()
@@ -251,7 +251,7 @@ async def test_no_commit_is_under_way_from_join_to_sync(
     overlaps: list[str] = []
     send = CooperativeCoordinator._send_req
 
-    async def noted(self: Any, request: Any) -> Any:
+    async def counted_send(self: Any, request: Any) -> Any:
         kind = type(request).__name__.removesuffix("Request")
         is_ours = self._client._client_id == "ours-0"
         if is_ours:
@@ -263,7 +263,7 @@ async def test_no_commit_is_under_way_from_join_to_sync(
         under_way[kind] -= is_ours
         return answer
 
-    monkeypatch.setattr(CooperativeCoordinator, "_send_req", noted)
+    monkeypatch.setattr(CooperativeCoordinator, "_send_req", counted_send)
     async with group(partitions=4) as g:
         first = await g.ours().start()
         await g.more_of(first, g.all)

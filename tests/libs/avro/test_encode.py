@@ -22,7 +22,7 @@ from hifi.runtime import exact_json
 from hifi.runtime.errors import Rejected
 
 
-def of(base: str, logical: str, **attributes: Any) -> dict[str, Any]:
+def logical_type(base: str, logical: str, **attributes: Any) -> dict[str, Any]:
     return {"type": base, "logicalType": logical, **attributes}
 
 
@@ -48,12 +48,12 @@ EVERYTHING = record(
         "type": "array",
         "items": ["null", "long", {"type": "map", "values": "string"}, record("In", x="int")],
     },
-    l=of("bytes", "decimal", precision=12, scale=4),
-    m=of("long", "timestamp-micros"),
-    n=of("int", "date"),
-    o=of("long", "time-micros"),
-    p=of("string", "uuid"),
-    q=of("long", "local-timestamp-millis"),
+    l=logical_type("bytes", "decimal", precision=12, scale=4),
+    m=logical_type("long", "timestamp-micros"),
+    n=logical_type("int", "date"),
+    o=logical_type("long", "time-micros"),
+    p=logical_type("string", "uuid"),
+    q=logical_type("long", "local-timestamp-millis"),
     r=["null", "In"],
 )
 TREE = record("Tree", value="int", children={"type": "array", "items": "Tree"})
@@ -98,10 +98,20 @@ def test_a_value_that_was_decoded_is_encoded_to_the_same_bytes(tree: Any) -> Non
             "no integer",
         ),
         ({"a": {"type": "map", "values": "int"}}, {"a": {"k/y": "2"}}, "/a/k~1y", "no integer"),
-        ({"a": of("bytes", "decimal", precision=4, scale=2)}, {"a": "100.00"}, "/a", "2 digits before"),
-        ({"a": of("bytes", "decimal", precision=4, scale=2)}, {"a": "0.001"}, "/a", "2 digits after"),
-        ({"a": of("long", "timestamp-millis")}, {"a": "2026-01-01T00:00:00"}, "/a", "no offset"),
-        ({"a": of("long", "timestamp-millis")}, {"a": "soon"}, "/a", "RFC 3339"),
+        (
+            {"a": logical_type("bytes", "decimal", precision=4, scale=2)},
+            {"a": "100.00"},
+            "/a",
+            "2 digits before",
+        ),
+        (
+            {"a": logical_type("bytes", "decimal", precision=4, scale=2)},
+            {"a": "0.001"},
+            "/a",
+            "2 digits after",
+        ),
+        ({"a": logical_type("long", "timestamp-millis")}, {"a": "2026-01-01T00:00:00"}, "/a", "no offset"),
+        ({"a": logical_type("long", "timestamp-millis")}, {"a": "soon"}, "/a", "RFC 3339"),
         ({"a": {"type": "enum", "name": "E", "symbols": ["X"]}}, {"a": "Z"}, "/a", "no symbol"),
     ],
 )
@@ -153,10 +163,13 @@ def test_what_is_no_schema_or_could_stand_for_endless_values_is_refused(text: st
         read_schema(text)
 
 
-DECIMAL = of("bytes", "decimal", precision=10, scale=2)
-DATE = of("int", "date")
-MICROS, LOCAL_MICROS = of("long", "timestamp-micros"), of("long", "local-timestamp-micros")
-PRECISE = of("bytes", "decimal", precision=20, scale=17)
+DECIMAL = logical_type("bytes", "decimal", precision=10, scale=2)
+DATE = logical_type("int", "date")
+MICROS, LOCAL_MICROS = (
+    logical_type("long", "timestamp-micros"),
+    logical_type("long", "local-timestamp-micros"),
+)
+PRECISE = logical_type("bytes", "decimal", precision=20, scale=17)
 XYZ = {"x": 1, "y": 2, "z": 3}
 
 
@@ -176,13 +189,17 @@ def encoded_and_read(branches: Any, value: Any, unknown: Any = "reject") -> Any:
         (["double", "string"], Decimal("1.10"), Decimal("1.1")),
         (["double", PRECISE], Decimal("1.12345678901234567"), "1.12345678901234567"),
         ([record("P", x="int", y="int"), record("Q", x="int", y="int", z="int")], XYZ, XYZ),
-        ([of("long", "timestamp-millis"), "string"], "2026-01-01T00:00:00.123456Z", "2026-01-01T00:00:00.123456Z"),
+        (
+            [logical_type("long", "timestamp-millis"), "string"],
+            "2026-01-01T00:00:00.123456Z",
+            "2026-01-01T00:00:00.123456Z",
+        ),
         ({"type": "array", "items": ["float", "double"]}, [0.5, 0.1], [0.5, Decimal("0.1")]),
         ([DATE, "string"], "20260701", "20260701"),
         ([MICROS, "string"], "2026-07-01T12:00:00+02:00", "2026-07-01T12:00:00+02:00"),
         ([MICROS, "string"], "2026-07-01T12:00:00.1234567Z", "2026-07-01T12:00:00.1234567Z"),
         ([MICROS, "string"], "2026-07-01T12:00:00.500+00:00", "2026-07-01T12:00:00.500000Z"),
-        ([of("long", "time-micros"), "string"], "12:00:00+02", "12:00:00+02"),
+        ([logical_type("long", "time-micros"), "string"], "12:00:00+02", "12:00:00+02"),
         ([LOCAL_MICROS, DATE], "2026-07-01", "2026-07-01"),
         (["double", "string"], "NaN", "NaN"),
     ],
@@ -202,7 +219,8 @@ def test_minus_zero_is_a_floating_point_number_where_the_schema_has_them(branche
 
 
 @pytest.mark.parametrize(
-    "logical", [DATE, MICROS, LOCAL_MICROS, of("long", "time-micros"), of("int", "time-millis")]
+    "logical",
+    [DATE, MICROS, LOCAL_MICROS, logical_type("long", "time-micros"), logical_type("int", "time-millis")],
 )
 @given(
     local_time=st.datetimes(timezones=st.none() | st.timezones()),
@@ -233,7 +251,7 @@ def comparable(text: str) -> str:
 
 @pytest.mark.parametrize("kind", ["time-micros", "time-millis"])
 def test_a_time_of_day_with_an_offset_is_refused(kind: str) -> None:
-    time_type = of("int" if kind == "time-millis" else "long", kind)
+    time_type = logical_type("int" if kind == "time-millis" else "long", kind)
     for text in ("12:00:00+02", "12:00:00-00:30"):
         with pytest.raises(Rejected, match="the time of day has an offset from UTC"):
             encoded_and_read(time_type, text)

@@ -165,7 +165,7 @@ def _value(name: str) -> Callable[[str], Any]:
     return lambda text: {name: text}
 
 
-def _only(text: str) -> list[str]:
+def _one_element(text: str) -> list[str]:
     return [text]
 
 
@@ -178,9 +178,9 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "Pipe.description": (Row(("description",)),),
     "View.view": (_view(("view",)),),
     "View.description": (_view(("description",)),),
-    "View.key": (_view(("key",), _only),),
+    "View.key": (_view(("key",), _one_element),),
     "View.fields": (_view(("fields",), _key("text")),),
-    "ViewAccess.origins": (_view(("serve", "origins"), _only),),
+    "ViewAccess.origins": (_view(("serve", "origins"), _one_element),),
     "ViewSource.pipe": (_view(("from", "pipe")),),
     "Owner.webhook": (Row(("owner", "webhook")),),
     "Owner.email": (Row(("owner", "email")),),
@@ -241,7 +241,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "SchemaRegistrySettings.password_file": (Row(("source", "registry", "password_file"), source="kafka"),),
     "SchemaRegistrySettings.ca_file": (Row(("source", "registry", "ca_file"), source="kafka"),),
     "DebeziumSource.connect": (Row(("source", "connect"), source="debezium"),),
-    "DebeziumSource.tables": (Row(("source", "tables"), _only, "debezium"),),
+    "DebeziumSource.tables": (Row(("source", "tables"), _one_element, "debezium"),),
     "DebeziumSource.type": (Row(("source", "type"), source="debezium"),),
     "DebeziumSource.settings": (
         Row(("source", "settings"), _key("1"), "debezium"),
@@ -255,7 +255,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "SqlSource.table": (Row(("source", "table"), source="sql"),),
     "SqlSource.query": (Row(("source", "query"), source="query"),),
     "SqlSource.column": (Row(("source", "column"), source="sql"),),
-    "SqlSource.key": (Row(("source", "key"), _only, "sql"),),
+    "SqlSource.key": (Row(("source", "key"), _one_element, "sql"),),
     "SqlSource.partition_key": (Row(("source", "partition_key"), source="sql"),),
     "SqlSource.type": (Row(("source", "type"), source="sql"),),
     **{
@@ -287,7 +287,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "TimeRule.format": (Row(("normalize", "fields", "a"), lambda text: {"time": {"format": text}}),),
     "TimeRule.zone": (Row(("normalize", "fields", "a"), lambda text: {"time": {"zone": text}}),),
     "Enrich.fields": (Row((*E, "fields"), lambda text: {"a": "string", text: "string"}),),
-    "Enrich.required": (Row((*E, "required"), _only),),
+    "Enrich.required": (Row((*E, "required"), _one_element),),
     "Enrich.lookups": (Row((*E, "lookups"), _key(LOOKUP)),),
     "Enrich.derive": (Row((*E, "derive"), _key("a")), Row((*E, "derive"), _value("c"))),
     "Enrich.filter": (Row((*E, "filter")),),
@@ -327,7 +327,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "ConnectorDestination.kind": (Row((*D, "kind"), destination="postgres"),),
     "ConnectorDestination.settings": (Row(S, _value("unknown"), destination="postgres"),),
     "WatchedField.field": (Row(("watch", 0, "field")),),
-    "WatchedField.values": (Row(("watch", 0, "values"), _only),),
+    "WatchedField.values": (Row(("watch", 0, "values"), _one_element),),
     "KafkaDestinationSettings.bootstrap": (Row((*S, "bootstrap"), destination="kafka"),),
     "KafkaDestinationSettings.topic": (Row((*S, "topic"), destination="kafka"),),
     "KafkaDestinationSettings.key_attribute": (Row((*S, "key_attribute"), destination="kafka"),),
@@ -365,7 +365,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Row((*S, "types"), _key("text"), destination="postgres"),
         Row((*S, "types"), _value("a"), destination="postgres"),
     ),
-    "PostgresSettings.key": (Row((*S, "key"), _only, destination="postgres"),),
+    "PostgresSettings.key": (Row((*S, "key"), _one_element, destination="postgres"),),
     "PostgresSettings.delete_when": (
         Row((*S, "delete_when"), _key("d"), destination="postgres"),
         Row((*S, "delete_when"), _value("op"), destination="postgres"),
@@ -386,7 +386,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             for name in ("token", "s3.endpoint", "oauth2-server-uri", "prefix", "client.region")
         ),
     ),
-    "IcebergSettings.key": (Row((*S, "key"), _only, destination="iceberg"),),
+    "IcebergSettings.key": (Row((*S, "key"), _one_element, destination="iceberg"),),
     "IcebergSettings.delete_when": (
         Row((*S, "delete_when"), _key("d"), destination="iceberg"),
         Row((*S, "delete_when"), _value("op"), destination="iceberg"),

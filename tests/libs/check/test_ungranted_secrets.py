@@ -65,15 +65,15 @@ def _hash(secret: Any) -> Any:
     return {"a": {"hash": secret}}
 
 
-def _same(secret: Any) -> Any:
+def _unchanged(secret: Any) -> Any:
     return secret
 
 
-def _listed(secret: Any) -> list[Any]:
+def _one_element(secret: Any) -> list[Any]:
     return [secret]
 
 
-def _among(settings: Mapping[str, Any], name: str) -> Callable[[str], Any]:
+def _replacing(settings: Mapping[str, Any], name: str) -> Callable[[str], Any]:
     return lambda file: {**settings, name: file}
 
 
@@ -84,8 +84,8 @@ def _tls(name: str) -> Callable[[Any], Any]:
 
 BUCKETS: Final = ((("source", "s3"), "bucket", "http"), ((*S, "s3"), "http", "bucket"))
 SECRETS: Final[Mapping[str, tuple[Row, ...]]] = {
-    "HttpSource.keys": (Row(("source", "keys"), _listed),),
-    "ViewAccess.keys": (_view(("serve", "keys"), _listed),),
+    "HttpSource.keys": (Row(("source", "keys"), _one_element),),
+    "ViewAccess.keys": (_view(("serve", "keys"), _one_element),),
     "KeyedHash.hash": (
         Row(("source", "mask", "data"), _hash),
         Row(("source", "mask", "attributes"), _hash),
@@ -93,18 +93,18 @@ SECRETS: Final[Mapping[str, tuple[Row, ...]]] = {
     ),
     "SqlTable.url": (Row((*L, "sql"), lambda secret: {"query": "select 1", "url": secret}),),
     "HttpDestination.headers": (Row((*D, "headers"), _value("x-a")),),
-    "HttpDestination.signing": (Row((*D, "signing"), _same),),
-    "HttpDestination.signing_also": (Row((*D, "signing_also"), _listed),),
-    "HttpTls.ca": (Row((*D, "tls", "ca"), _same),),
+    "HttpDestination.signing": (Row((*D, "signing"), _unchanged),),
+    "HttpDestination.signing_also": (Row((*D, "signing_also"), _one_element),),
+    "HttpTls.ca": (Row((*D, "tls", "ca"), _unchanged),),
     "HttpTls.certificate": (Row((*D, "tls"), _tls("certificate")),),
     "HttpTls.key": (Row((*D, "tls"), _tls("key")),),
-    "HttpProxy.password": (Row((*D, "proxy", "password"), _same),),
-    "HttpOauth.client_secret": (Row((*D, "oauth", "client_secret"), _same),),
-    "PostgresSettings.url": (Row((*S, "url"), _same, destination="postgres"),),
+    "HttpProxy.password": (Row((*D, "proxy", "password"), _unchanged),),
+    "HttpOauth.client_secret": (Row((*D, "oauth", "client_secret"), _unchanged),),
+    "PostgresSettings.url": (Row((*S, "url"), _unchanged, destination="postgres"),),
     "IcebergSettings.properties": (Row((*S, "properties"), _value("token"), destination="iceberg"),),
     **{
         f"S3Settings.{name}": tuple(
-            Row((*path, name), _same, source, destination) for path, source, destination in BUCKETS
+            Row((*path, name), _unchanged, source, destination) for path, source, destination in BUCKETS
         )
         for name in ("access_key", "secret_key")
     },
@@ -114,7 +114,7 @@ KAFKAS: Final = ((("source",), "kafka", "http"), (S, "http", "kafka"))
 FILES: Final[Mapping[str, tuple[Row, ...]]] = {
     **{
         f"KafkaSecurity.{name}": tuple(
-            Row((*path, "security"), _among(base, name), source, destination)
+            Row((*path, "security"), _replacing(base, name), source, destination)
             for path, source, destination in (*KAFKAS, (("source",), "debezium", "http"))
         )
         for name, base in {
@@ -126,7 +126,7 @@ FILES: Final[Mapping[str, tuple[Row, ...]]] = {
     },
     **{
         f"SchemaRegistrySettings.{name}": tuple(
-            Row((*path, "registry"), _among(REGISTRY, name), source, destination)
+            Row((*path, "registry"), _replacing(REGISTRY, name), source, destination)
             for path, source, destination in ((("source",), "kafka", "http"), ((*S, "avro"), "http", "kafka"))
         )
         for name in ("password_file", "ca_file")

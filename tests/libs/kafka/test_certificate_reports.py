@@ -34,7 +34,7 @@ NOW_S = time.time()
 
 
 @pytest.fixture
-def noted(monkeypatch: pytest.MonkeyPatch) -> CertificatesInUse:
+def noted_certificates(monkeypatch: pytest.MonkeyPatch) -> CertificatesInUse:
     """What the process notes, without that of other tests."""
     empty = CertificatesInUse()
     for module in (
@@ -75,12 +75,12 @@ def reported(*reports: tuple[str, list[CertificateInUse]]) -> ReportedCertificat
 
 
 def test_a_server_with_a_certificate_of_ten_days_warns_and_one_of_ninety_days_does_not(
-    tmp_path: Path, noted: CertificatesInUse
+    tmp_path: Path, noted_certificates: CertificatesInUse
 ):
     for days, warned in ((10, True), (90, False)):
         health = Health("ingest", "here")
         ServerCertificate(*pair(tmp_path, f"for-{days}", days)[:2], health)
-        held_certificates = in_use("ingest", noted.expiries(), 14)
+        held_certificates = in_use("ingest", noted_certificates.expiries(), 14)
         show(health, held_certificates, time.time())
         left_s = REGISTRY.get_sample_value("hifi_certificate_left_seconds", {"use": "server"})
         assert left_s == pytest.approx(days * DAY_S, abs=60)
@@ -93,14 +93,16 @@ def test_a_server_with_a_certificate_of_ten_days_warns_and_one_of_ninety_days_do
     assert health.warnings == {}, "the certificate was renewed"
 
 
-def test_files_towards_kafka_are_noted_and_those_of_pipes_are_not(tmp_path: Path, noted: CertificatesInUse):
+def test_files_towards_kafka_are_noted_and_those_of_pipes_are_not(
+    tmp_path: Path, noted_certificates: CertificatesInUse
+):
     chain, key, authorities = pair(tmp_path, "egest", 10)
     security = KafkaSecurity(protocol="SSL", ca_file=authorities, certificate_file=chain, key_file=key)
     client_options("certified:9093", security)
-    assert noted.expiries() == {}
+    assert noted_certificates.expiries() == {}
     use("certified:9093", security)
     client_options("certified:9093")
-    expiries = noted.expiries()
+    expiries = noted_certificates.expiries()
     assert {name: expiry.where for name, expiry in expiries.items()} == {
         "kafka-client": str(chain),
         "kafka-authorities": str(authorities),
@@ -109,7 +111,7 @@ def test_files_towards_kafka_are_noted_and_those_of_pipes_are_not(tmp_path: Path
 
 
 async def test_the_certificate_that_a_broker_shows_is_noted_and_that_of_a_broker_of_pipes_is_not(
-    tmp_path: Path, noted: CertificatesInUse
+    tmp_path: Path, noted_certificates: CertificatesInUse
 ):
     chain, key, authorities = pair(tmp_path, "broker", 10)
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -130,8 +132,8 @@ async def test_the_certificate_that_a_broker_shows_is_noted_and_that_of_a_broker
             connection._security_protocol = protocol
             await connected(connection)
             connection._writer.close()
-            assert list(noted.expiries()) == noted_uses
-    expiry = noted.expiries()["kafka-broker"]
+            assert list(noted_certificates.expiries()) == noted_uses
+    expiry = noted_certificates.expiries()["kafka-broker"]
     assert expiry.where == f"127.0.0.1:{port}"
     assert expiry.at_s == pytest.approx(time.time() + 10 * DAY_S, abs=60)
 

@@ -52,7 +52,7 @@ class CopyService:
         self.producer = Producer(kafka, name)
         self.seen: list[tuple[int, int]] = []
         self.poisoned: list[bytes] = []
-        self.source, self.target, self.bad = source, target, bad_value
+        self.source, self.target, self.bad_value = source, target, bad_value
         consumer_options = ConsumerOptions([source], group, stuck_s=stuck_s, gather_s=gather_s)
         handle = self.plain_step if plain else self.step
         self.consumer = Consumer(self.service, self.settings, consumer_options, handle, self.put_away)
@@ -71,7 +71,7 @@ class CopyService:
         await self.producer.stop()
 
     async def step(self, work: AssignedPartition, records: Batch) -> None:
-        if any(record.value == self.bad for record in records):
+        if any(record.value == self.bad_value for record in records):
             raise RuntimeError("cannot digest it")
         self.seen += [(work.partition, record.offset) for record in records]
         await self.producer.send_and_wait(
@@ -99,14 +99,14 @@ async def sender(kafka: str, topic: str, partitions: int, per_second: int) -> As
     sent: list[int] = []
     stop = asyncio.Event()
 
-    async def run() -> None:
+    async def send_records() -> None:
         while not stop.is_set():
             number = len(sent)
             await producer.send_and_wait(topic, number % partitions, [Record(b"k", b"%d" % number, [])])
             sent.append(number)
             await asyncio.sleep(1 / per_second)
 
-    task = asyncio.create_task(run())
+    task = asyncio.create_task(send_records())
     try:
         yield sent
     finally:
@@ -213,12 +213,12 @@ async def test_a_member_that_drains_begins_nothing_that_it_is_given_meanwhile(
     second = await CopyService(kafka, source, target, group, "n2").start()
     step = second.consumer._dispatcher.handle
 
-    async def held(work: AssignedPartition, records: Batch) -> None:
+    async def gated_step(work: AssignedPartition, records: Batch) -> None:
         await gate.wait()
         if (handled := step(work, records)) is not None:
             await handled
 
-    monkeypatch.setattr(second.consumer._dispatcher, "handle", held)
+    monkeypatch.setattr(second.consumer._dispatcher, "handle", gated_step)
     await until(lambda: len(first.consumer.assigned) == len(second.consumer.assigned) == 1)
     [assigned_partition] = second.consumer.assigned
     async with sender(kafka, source, 2, 100):
@@ -320,10 +320,10 @@ async def test_a_poison_record_is_not_committed_before_its_handler_completes_it(
             service.seen.append((work.partition, record.offset))
             work.complete(record.offset)
 
-    async def later(work: AssignedPartition, _: ConsumerRecord, __: Exception) -> None:
+    async def note_poison(work: AssignedPartition, _: ConsumerRecord, __: Exception) -> None:
         handled.append(work)
 
-    monkeypatch.setattr(service.consumer._dispatcher, "handle_poison", later)
+    monkeypatch.setattr(service.consumer._dispatcher, "handle_poison", note_poison)
     monkeypatch.setattr(service.consumer._dispatcher, "handle", one_by_one)
     await service.start()
     await until(lambda: len(service.seen) == 9)
@@ -426,7 +426,7 @@ async def test_who_works_on_records_for_long_does_not_ask_kafka_all_the_time(
     asked_s: list[float] = []
     ask, step = AdaptiveFetcher._proc_fetch_request, service.step
 
-    async def noted(self: AdaptiveFetcher, *request: Any) -> Any:
+    async def noted_fetch(self: AdaptiveFetcher, *request: Any) -> Any:
         asked_s.append(time.monotonic())
         return await ask(self, *request)
 
@@ -435,7 +435,7 @@ async def test_who_works_on_records_for_long_does_not_ask_kafka_all_the_time(
         await go_on.wait()
         await step(work, records)
 
-    monkeypatch.setattr(AdaptiveFetcher, "_proc_fetch_request", noted)
+    monkeypatch.setattr(AdaptiveFetcher, "_proc_fetch_request", noted_fetch)
     monkeypatch.setattr(service.consumer._dispatcher, "handle", slow)
     await service.start()
     await service.producer.send_and_wait(source, 0, [Record(b"k", b"1", [])])
@@ -459,14 +459,14 @@ async def patient(
     await consumer.start()
     send = consumer._client.send
 
-    async def noted(node_id: int, request: Any, **options: Any) -> Any:
+    async def noted_send(node_id: int, request: Any, **options: Any) -> Any:
         if isinstance(request, FetchRequest):
             assert request._min_bytes == 1  # no fetch is looked at again for each record
             [(_, [(_, offset, _)])] = request._topics
             asked.append(offset)
         return await send(node_id, request, **options)
 
-    monkeypatch.setattr(consumer._client, "send", noted)
+    monkeypatch.setattr(consumer._client, "send", noted_send)
     consumer.assign([TopicPartition(topic, 0)])
     try:
         yield consumer

@@ -77,7 +77,7 @@ class Reading:
 
 
 @contextlib.asynccontextmanager
-async def reading(kafka: str, topic: str) -> AsyncIterator[Reading]:
+async def running_reader(kafka: str, topic: str) -> AsyncIterator[Reading]:
     reader = Reading(kafka, topic)
     task = asyncio.create_task(reader.consumer.run())
     try:
@@ -110,7 +110,7 @@ async def test_a_record_with_a_header_name_that_is_not_utf8_is_unreadable_and_it
         codec=number,
         change=lambda raw: compress(latin(raw, 2)),
     )
-    async with producing(kafka) as producer, reading(kafka, name) as reader:
+    async with producing(kafka) as producer, running_reader(kafka, name) as reader:
         await send_batch(producer, name, batch_of([b"first"]))
         await send_batch(producer, name, bad_batch)
         await send_batch(producer, name, mixed_batch)
@@ -136,7 +136,7 @@ async def test_a_batch_that_unpacks_too_far_is_unreadable_and_the_others_pass(
     number, compress = CODECS[codec]
     bomb = batch_of([b"\0" * (4 * UNPACKED)], codec=number, change=compress)
     fits = batch_of([b"\0" * (UNPACKED - 100)], codec=number, change=compress)
-    async with producing(kafka) as producer, reading(kafka, name) as reader:
+    async with producing(kafka) as producer, running_reader(kafka, name) as reader:
         await send_batch(producer, name, fits)
         await send_batch(producer, name, bomb)
         await send_batch(producer, name, batch_of([b"x", b"y"], codec=number, change=compress))
@@ -167,7 +167,7 @@ async def test_a_partition_stops_at_a_corrupt_batch_with_a_warning_and_goes_on_w
             [segment] = tmp_path.rglob(f"{name}-0/*0.log")
             content = segment.read_bytes()
             _overwrite(segment, content.replace(b"ROTTEN", b"rotten"))
-            async with reading(kafka, name) as reader:
+            async with running_reader(kafka, name) as reader:
                 assert await reader.until(1) == [b"before"]
                 await _until_warned(reader, True)
                 [(subject, warning)] = reader.service.health.warnings.items()

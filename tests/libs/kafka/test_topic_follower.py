@@ -54,7 +54,7 @@ def test_a_record_of_the_stream_that_cannot_be_read_is_skipped_and_counted(value
     assert unreadable("s.pipes") == before + 1
 
 
-def shown(topic: str) -> list[tuple[bytes | None, int]]:
+def unreadable_of(topic: str) -> list[tuple[bytes | None, int]]:
     return [(record.key, record.offset) for record in unreadable_records() if record.topic == topic]
 
 
@@ -62,20 +62,20 @@ def test_an_unreadable_record_is_told_until_a_readable_one_of_its_key_follows() 
     states, topic = DestinationStates(), "told.destinations"
     follower = TopicFollower("nowhere:1", "test", {topic: states.take})
     follower._take(records(topic, (b"p/d", b"{}"), (b"p/e", b"{}"), (b"p/f", PARKED), (b"p/d", b"[]")))
-    assert sorted(shown(topic)) == [(b"p/d", 3), (b"p/e", 1)]
+    assert sorted(unreadable_of(topic)) == [(b"p/d", 3), (b"p/e", 1)]
     follower._take(records(topic, (b"p/d", PARKED)))
-    assert shown(topic) == [(b"p/e", 1)]
+    assert unreadable_of(topic) == [(b"p/e", 1)]
     follower._take(records(topic, (b"p/e", None)))
-    assert shown(topic) == []
+    assert unreadable_of(topic) == []
 
 
 def test_a_pipe_that_cannot_be_read_is_told_and_the_version_before_stays() -> None:
     registry = PipeRegistry("nowhere:1", Topics("told"), Health("test", "test-1"))
     registry._follower._take(records("told.pipes", (b"p", b'{"pipe": {"pipe": "p"}}'), (b"q", None)))
-    assert shown("told.pipes") == [(b"p", 0)]
+    assert unreadable_of("told.pipes") == [(b"p", 0)]
     assert registry.offset == 1
     registry._follower._take(records("told.pipes", (b"p", None)))
-    assert shown("told.pipes") == []
+    assert unreadable_of("told.pipes") == []
 
 
 async def write(kafka: str, topic: str, values: Sequence[bytes], partition: int = 0) -> None:

@@ -29,7 +29,7 @@ def _pipe(source: dict[str, Any] = HTTP, destination: dict[str, Any] = AWAY, **s
     return Pipe.model_validate({"pipe": "p", "source": source, "destinations": [destination], **sections})
 
 
-def _of(kind: str, settings: dict[str, Any]) -> dict[str, Any]:
+def _destination_of(kind: str, settings: dict[str, Any]) -> dict[str, Any]:
     return {"name": "d", "kind": kind, "settings": settings}
 
 
@@ -72,35 +72,35 @@ CASES: list[tuple[Pipe, tuple[str | int, ...]]] = [
     (_pipe({"kind": "sql", "database": DATABASE, "table": "t", "column": "id"}), ("source", "database", "host")),
     (_pipe({"kind": "objects", "s3": S3, "format": "csv"}), ("source", "s3", "endpoint")),
     (
-        _pipe(destination=_of("kafka", {"bootstrap": f"{METADATA}:9092", "topic": "t"})),
+        _pipe(destination=_destination_of("kafka", {"bootstrap": f"{METADATA}:9092", "topic": "t"})),
         ("destinations", 0, "settings", "bootstrap"),
     ),
     (
-        _pipe(destination=_of("kafka", {"bootstrap": "a:9092", "topic": "t", "security": SECURITY})),
+        _pipe(destination=_destination_of("kafka", {"bootstrap": "a:9092", "topic": "t", "security": SECURITY})),
         ("destinations", 0, "settings", "security", "token_url"),
     ),
     (
-        _pipe(destination=_of("kafka", {"bootstrap": "a:9092", "topic": "t", "format": "avro",
+        _pipe(destination=_destination_of("kafka", {"bootstrap": "a:9092", "topic": "t", "format": "avro",
                                         "avro": {"registry": REGISTRY}})),
         ("destinations", 0, "settings", "avro", "registry", "url"),
     ),
-    (_pipe(destination=_of("objects", {"s3": S3})), ("destinations", 0, "settings", "s3", "endpoint")),
+    (_pipe(destination=_destination_of("objects", {"s3": S3})), ("destinations", 0, "settings", "s3", "endpoint")),
     (
-        _pipe(destination=_of("iceberg", {"warehouse": "s3://b/w", "table": "a.b", "catalog": f"http://{METADATA}/"})),
+        _pipe(destination=_destination_of("iceberg", {"warehouse": "s3://b/w", "table": "a.b", "catalog": f"http://{METADATA}/"})),
         ("destinations", 0, "settings", "catalog"),
     ),
     (
-        _pipe(destination=_of("iceberg", {"warehouse": "s3://b/w", "table": "a.b", "catalog": "https://c.example",
+        _pipe(destination=_destination_of("iceberg", {"warehouse": "s3://b/w", "table": "a.b", "catalog": "https://c.example",
                                           "properties": {"s3.endpoint": f"http://{METADATA}"}})),
         ("destinations", 0, "settings", "properties", "s3.endpoint"),
     ),
     (
-        _pipe(destination=_of("iceberg", {"warehouse": "s3://b/w", "table": "a.b", "catalog": "https://c.example",
+        _pipe(destination=_destination_of("iceberg", {"warehouse": "s3://b/w", "table": "a.b", "catalog": "https://c.example",
                                           "properties": {"oauth2-server-uri": f"http://{METADATA}/t"}})),
         ("destinations", 0, "settings", "properties", "oauth2-server-uri"),
     ),
     (
-        _pipe(destination=_of("of-another-package", {"servers": [{"where": f"amqp://{METADATA}:5672/"}]})),
+        _pipe(destination=_destination_of("of-another-package", {"servers": [{"where": f"amqp://{METADATA}:5672/"}]})),
         ("destinations", 0, "settings", "servers", 0, "where"),
     ),
 ]  # fmt: skip

@@ -312,7 +312,7 @@ def read_in_python(headers: Headers) -> Facts:
     record_fields: Facts = dict.fromkeys(("identity", "values", "hop", "hop_values", "receipt", "position"))
     try:
         texts, event = split_identity(identity_header(headers)), identity(headers)
-        record_fields |= {"identity": shown(texts), "values": [*event[:-1], event.seq.decode()]}
+        record_fields |= {"identity": decoded_texts(texts), "values": [*event[:-1], event.seq.decode()]}
     except NotAnEvent:
         with pytest.raises(NotAnEvent):
             identity(headers)
@@ -324,14 +324,14 @@ def read_in_python(headers: Headers) -> Facts:
         )
         later_fields = [hop_values.event_index, hop_values.stamp_ms]
         record_fields |= {
-            "hop": shown(texts),
+            "hop": decoded_texts(texts),
             "hop_values": [hop_values.in_us, hop_values.raw, destinations, watch, *later_fields],
         }
     except NotAnEvent:
         with pytest.raises(NotAnEvent):
             hop(headers)
     with contextlib.suppress(NotAnEvent):
-        record_fields["receipt"] = shown(split_receipt(headers))
+        record_fields["receipt"] = decoded_texts(split_receipt(headers))
     with contextlib.suppress(NotAnEvent):
         position = source_position(headers)
         if position is not None:
@@ -339,7 +339,7 @@ def read_in_python(headers: Headers) -> Facts:
     return record_fields
 
 
-def shown(texts: list[bytes]) -> list[str]:
+def decoded_texts(texts: list[bytes]) -> list[str]:
     return [text.decode() for text in texts]
 
 

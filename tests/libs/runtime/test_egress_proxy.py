@@ -178,11 +178,11 @@ async def test_clients_that_follow_redirects_do_not_leave_what_is_allowed(
 ) -> None:
     reached = []
 
-    async def elsewhere(request: web.Request) -> web.Response:
+    async def secret_answer(request: web.Request) -> web.Response:
         reached.append(request.path)
         return web.Response(text="secret")
 
-    async with TestServer(_application(elsewhere)) as forbidden:
+    async with TestServer(_application(secret_answer)) as forbidden:
 
         async def redirect(_: web.Request) -> web.Response:
             raise web.HTTPTemporaryRedirect(f"http://127.0.0.1:{forbidden.port}/x")

@@ -16,7 +16,7 @@ from tests.support.aiokafka_cooperative.members import (
     AnyMember,
     Javas,
     Ours,
-    Seen,
+    ReadLog,
     Theirs,
     TopicTraffic,
     until,
@@ -31,26 +31,26 @@ class GroupWithTraffic:
         self.topics = topics
         self.all = {TopicPartition(topic, number) for topic in topics for number in range(partitions)}
         self.id = f"group.{uuid.uuid4().hex[:12]}"
-        self.seen: Seen = []
+        self.read_log: ReadLog = []
         self.traffic = TopicTraffic(kafka, topics, partitions)
         self.members: list[AnyMember] = []
         self._admin: Any = AdminClient({"bootstrap.servers": kafka})
 
     def ours(self) -> Ours:
         """One more member with our consumer; it is still to be started."""
-        member = Ours(self.kafka, self.id, self.topics, self.seen, f"ours-{len(self.members)}")
+        member = Ours(self.kafka, self.id, self.topics, self.read_log, f"ours-{len(self.members)}")
         self.members.append(member)
         return member
 
     def theirs(self) -> Theirs:
         """One more member with librdkafka's consumer; it is still to be started."""
-        member = Theirs(self.kafka, self.id, self.topics, self.seen, f"theirs-{len(self.members)}")
+        member = Theirs(self.kafka, self.id, self.topics, self.read_log, f"theirs-{len(self.members)}")
         self.members.append(member)
         return member
 
     def javas(self) -> Javas:
         """One more member with Java's consumer; it is still to be started."""
-        member = Javas(self.kafka, self.id, self.topics, self.seen, f"javas-{len(self.members)}")
+        member = Javas(self.kafka, self.id, self.topics, self.read_log, f"javas-{len(self.members)}")
         self.members.append(member)
         return member
 
@@ -81,7 +81,7 @@ class GroupWithTraffic:
         return state
 
     def count(self, member: AnyMember, tp: TopicPartition) -> int:
-        return sum(name == member.name and (topic, number) == tp for name, topic, number, _ in self.seen)
+        return sum(name == member.name and (topic, number) == tp for name, topic, number, _ in self.read_log)
 
     async def more_of(
         self, member: AnyMember, partitions: Iterable[TopicPartition], records: int = 20
@@ -99,10 +99,10 @@ class GroupWithTraffic:
         """End the traffic, read to its end, leave: (sent, lost, worked on twice)."""
         await self.traffic.end()
         sent = {(*tp, offset) for tp, count in self.traffic.sent.items() for offset in range(count)}
-        await until(lambda: {receipt[1:] for receipt in self.seen} >= sent, "all records were seen")
+        await until(lambda: {receipt[1:] for receipt in self.read_log} >= sent, "all records were read")
         for member in list(self.members):
             await self.leave(member)
-        times = Counter(receipt[1:] for receipt in self.seen)
+        times = Counter(receipt[1:] for receipt in self.read_log)
         return len(sent), len(sent - times.keys()), sum(count - 1 for count in times.values())
 
 

@@ -189,11 +189,11 @@ class SteadySender:
                 due = int((time.monotonic() - began_s) * self.rate)
                 while number < due:
                     number += 1
-                    group.create_task(self._one(session, f"{self.name}-{number}"))
+                    group.create_task(self._send_event(session, f"{self.name}-{number}"))
                 await asyncio.sleep(0.02)
         await task
 
-    async def _one(self, session: aiohttp.ClientSession, name: str) -> None:
+    async def _send_event(self, session: aiohttp.ClientSession, name: str) -> None:
         event = {"id": name, "customer": f"c{hash(name) % 60}", "amount": 12.5}
         try:
             headers = {"Authorization": f"Bearer {self.key}"}

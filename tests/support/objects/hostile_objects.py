@@ -25,14 +25,14 @@ class Item:
 
     Attributes:
         name: says what is hostile.
-        form: format of the objects.
+        file_format: of the objects.
         content: makes it.
         good: numbers of the rows that are read; None: those before the damage, whichever they are.
         refused: number to reason of the rows that are refused.
     """
 
     name: str
-    form: str
+    file_format: str
     content: Callable[[], bytes]
     good: list[int] | None = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)
@@ -96,13 +96,13 @@ def _returns(content: bytes) -> Callable[[], bytes]:
 
 
 def _lines() -> Iterator[Item]:
-    def between(line: bytes) -> Callable[[], bytes]:
+    def between_rows(line: bytes) -> Callable[[], bytes]:
         return lambda: b'{"n":1}\n' + line + b'\r\n{"n":3}\n'
 
     for name, (line, reason) in BAD_LINES.items():
-        yield Item(f"ndjson {name}", "ndjson", between(line), [1, 3], {2: reason})
+        yield Item(f"ndjson {name}", "ndjson", between_rows(line), [1, 3], {2: reason})
     for name, line in GOOD_LINES.items():
-        yield Item(f"ndjson good: {name}", "ndjson", between(line), [1, 2, 3])
+        yield Item(f"ndjson good: {name}", "ndjson", between_rows(line), [1, 2, 3])
     for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32"):
         text = '{"n":1}\n{"n":2}\n'.encode(encoding)
         yield Item(f"ndjson {encoding}", "ndjson", _returns(text), refused={1: "unknown-encoding"})

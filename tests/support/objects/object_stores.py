@@ -20,15 +20,15 @@ class ObjectFolder(KindUnderTest):
 
     upserts = False
 
-    def __init__(self, root: Path, form: str = "ndjson") -> None:
+    def __init__(self, root: Path, file_format: str = "ndjson") -> None:
         self.root = root
-        self.form = form
+        self.file_format = file_format
 
     def settings(self) -> dict[str, Any]:
         return {"folder": str(self.root)}
 
     def declared(self, **overrides: Any) -> dict[str, Any]:
-        settings = self.settings() | {"format": self.form} | overrides.pop("settings", {})
+        settings = self.settings() | {"format": self.file_format} | overrides.pop("settings", {})
         return {"name": "d", "kind": "objects", "settings": settings, **overrides}
 
     def objects(self) -> list[Path]:
@@ -74,10 +74,10 @@ class ObjectBucket(ObjectFolder):
     SECRET = "TEST_S3_SECRET"
     ACCESS = "TEST_S3_ACCESS"
 
-    def __init__(self, server: S3Server, form: str = "ndjson") -> None:
+    def __init__(self, server: S3Server, file_format: str = "ndjson") -> None:
         self.server = server
         self.prefix = "p" + uuid.uuid4().hex[:10]
-        super().__init__(server.root / BUCKET / self.prefix, form)
+        super().__init__(server.root / BUCKET / self.prefix, file_format)
 
     def settings(self) -> dict[str, Any]:
         keys = {"access_key": {"env": self.ACCESS}, "secret_key": {"env": self.SECRET}}

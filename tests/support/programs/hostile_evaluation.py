@@ -30,7 +30,7 @@ def evaluate(catalyst: Catalyst, pipe: Pipe) -> None:
         catalyst.bounded(catalyst.compile(query), "hostile", result=False).eval(nulls)
 
 
-def mark(folder: Path, number: int) -> None:
+def leave_mark(folder: Path, number: int) -> None:
     """Leave a mark among the system calls."""
     with contextlib.suppress(FileNotFoundError):
         (folder / f"mark-{number}").open()
@@ -54,7 +54,7 @@ def main(folder: Path) -> None:
         evaluate(catalyst, first)
         default_backend()  # OpenSSL reads its configuration once
         catalyst.jvm.org.apache.spark.executor.ProcfsMetricsGetter.pTreeInfo()  # Spark's first heartbeat runs getconf
-        mark(folder, 1)
+        leave_mark(folder, 1)
         for row in [rows[-1] for rows in ROWS.values()]:
             for text in HOSTILE.values():
                 _problems(folder, _declared(row, text))
@@ -67,9 +67,9 @@ def main(folder: Path) -> None:
                 list(check_pipe(catalyst, pipe, "micro-batch"))
                 with contextlib.suppress(SqlProblem):
                     evaluate(catalyst, pipe)
-        mark(folder, 2)
+        leave_mark(folder, 2)
         plant(catalyst.jvm)
-        mark(folder, 3)
+        leave_mark(folder, 3)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from cryptography.hazmat.backends import default_backend
 from pydantic import ValidationError
 from tests.libs.check.test_hostile_pipes import DESTINATIONS, HOSTILE, ROWS, SOURCES, Row, _declared
 from tests.support.egest.egest_stream import EgestStream, texts
-from tests.support.programs.hostile_evaluation import mark
+from tests.support.programs.hostile_evaluation import leave_mark
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.reader import reader
@@ -188,7 +188,7 @@ async def main(program: str, kafka: str, folder: Path) -> None:
         service = Service(program, collect_settings)
         service_run, section = collect(service, collect_settings), "source"
     async with running(service_run, service), asyncio.timeout(WITHIN_S):
-        mark(folder, 1)
+        leave_mark(folder, 1)
         remaining_pipes = iter(hostile_pipes(section, folder).items())
         while pipes := dict(itertools.islice(remaining_pipes, AT_ONCE)):
             await publish_raw(stream, pipes)
@@ -197,9 +197,9 @@ async def main(program: str, kafka: str, folder: Path) -> None:
             else:
                 await deliver(stream, pipes)
             await write_pipes(stream, [deletion_record(name) for name in pipes])
-        mark(folder, 2)
+        leave_mark(folder, 2)
         await asyncio.to_thread(plant)
-        mark(folder, 3)
+        leave_mark(folder, 3)
     await stream.producer.stop()
 
 

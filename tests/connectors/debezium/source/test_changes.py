@@ -183,7 +183,7 @@ def keys(event: Any) -> list[tuple[bytes, LeftKey | None]]:
     ]
 
 
-def marks(event: Any) -> list[str]:
+def mark_names(event: Any) -> list[str]:
     return [mark_name(name) for name, _ in event.key_records if is_mark(name)]
 
 
@@ -255,7 +255,7 @@ def test_begin_tables_and_end_of_a_snapshot_are_kept_and_are_no_events() -> None
         )
     ]
     assert all(event.skipped and REFUSED not in dict(event.headers) for event in events)
-    assert [marks(event) for event in events] == [
+    assert [mark_names(event) for event in events] == [
         ["snapshot"], [], ["snapshot of public.flights"], [], ["end of the snapshot"],
     ]  # fmt: skip
     assert [event.sweep for event in events] == [None] * 4 + [Sweep({}, "snapshot", 5)]
@@ -426,16 +426,16 @@ def test_a_change_names_the_columns_that_its_table_has_lost_also_after_a_restart
     ]
     expected = [None, None, None, ["dest", "gate"], ["dest", "gate"], None, ["gate"]]
 
-    def gone(event: Any) -> Any:
+    def gone_columns(event: Any) -> Any:
         return orjson.loads(event.data)["change"].get("gone")
 
     first = reader()
-    assert [gone(first(change)) for change in records] == expected
-    assert [gone(first(change)) for change in records] == expected
+    assert [gone_columns(first(change)) for change in records] == expected
+    assert [gone_columns(first(change)) for change in records] == expected
     for begin in range(len(records)):
         second_reader = reader()
         second_reader.columns = first.columns
-        assert [gone(second_reader(change)) for change in records[begin:]] == expected[begin:]
+        assert [gone_columns(second_reader(change)) for change in records[begin:]] == expected[begin:]
     column_records = [
         pair for event in map(reader(), records) for pair in event.key_records if is_mark(pair[0])
     ]

@@ -95,14 +95,16 @@ def change(operation: str, number: int, offset: int, table: str = "flights") -> 
     return change_record
 
 
-def told(kind: str, offset: int, **additional_data: str) -> Any:
+def snapshot_notice(kind: str, offset: int, **additional_data: str) -> Any:
     notification = notice(kind, **additional_data)
     notification.offset = offset
     return notification
 
 
 def scanned(offset: int, table: str = "flights") -> Any:
-    return told("TABLE_SCAN_COMPLETED", offset, status="SUCCEEDED", scanned_collection=f"public.{table}")
+    return snapshot_notice(
+        "TABLE_SCAN_COMPLETED", offset, status="SUCCEEDED", scanned_collection=f"public.{table}"
+    )
 
 
 async def test_a_truncate_deletes_the_rows_of_its_table_that_there_are(source: DebeziumSource) -> None:
@@ -138,9 +140,9 @@ async def test_a_snapshot_that_begins_again_deletes_what_its_last_begin_has_left
     source: DebeziumSource,
 ) -> None:
     reader = Reader(source)
-    first = [told("STARTED", 0), change("r", 1, 1), change("r", 2, 2), change("r", 1, 3, "others")]
+    first = [snapshot_notice("STARTED", 0), change("r", 1, 1), change("r", 2, 2), change("r", 1, 3, "others")]
     second_snapshot = [
-        told("STARTED", 4),
+        snapshot_notice("STARTED", 4),
         change("r", 2, 5),
         scanned(6),
         scanned(7, "others"),
@@ -149,10 +151,10 @@ async def test_a_snapshot_that_begins_again_deletes_what_its_last_begin_has_left
     assert await reader.read(*first, *second_snapshot) == []
     reader.crash()
     expected = [(9, 1, '{"id":"f1"}'), (9, 3, '{"id":"f1"}')]
-    assert await reader.read(told("COMPLETED", 9)) == expected
-    assert await reader.read(change("c", 4, 10), told("COMPLETED", 11)) == []
+    assert await reader.read(snapshot_notice("COMPLETED", 9)) == expected
+    assert await reader.read(change("c", 4, 10), snapshot_notice("COMPLETED", 11)) == []
     # A new snapshot of one of the tables, with no row.
-    assert await reader.read(told("STARTED", 12), scanned(13), told("COMPLETED", 14)) == [
+    assert await reader.read(snapshot_notice("STARTED", 12), scanned(13), snapshot_notice("COMPLETED", 14)) == [
         (14, 5, '{"id":"f2"}'), (14, 8, '{"id":"f3"}'), (14, 10, '{"id":"f4"}'),
     ]  # fmt: skip
 
@@ -201,46 +203,57 @@ async def test_whatever_is_read_again_each_row_that_is_gone_is_deleted_once(
 
 async def test_a_snapshot_that_did_not_end_is_made_again_with_another_slot(source: DebeziumSource) -> None:
     reader = Reader(source)
-    await reader.read(told("STARTED", 0), change("r", 1, 1))
+    await reader.read(snapshot_notice("STARTED", 0), change("r", 1, 1))
     assert reader.renewed == 0
-    restart_notice = told("STARTED", 2)
+    restart_notice = snapshot_notice("STARTED", 2)
     await reader.read(restart_notice)
     assert reader.renewed == 1
     reader.crash()
     await reader.read(restart_notice, change("r", 1, 3))
     assert reader.renewed == 1
-    await reader.read(told("STARTED", 4), change("r", 1, 5))
+    await reader.read(snapshot_notice("STARTED", 4), change("r", 1, 5))
     assert reader.renewed == 1  # the one that was asked for
-    await reader.read(told("SKIPPED", 6))
+    await reader.read(snapshot_notice("SKIPPED", 6))
     assert reader.renewed == 2  # it has not ended, and Debezium goes on
-    await reader.read(told("SKIPPED", 7))
+    await reader.read(snapshot_notice("SKIPPED", 7))
     assert reader.renewed == 3  # a task that was ending has made the slot again
-    await reader.read(told("STARTED", 8), scanned(9), told("COMPLETED", 10), told("SKIPPED", 11))
-    await reader.read(told("STARTED", 12), scanned(13), told("COMPLETED", 14))
+    await reader.read(
+        snapshot_notice("STARTED", 8),
+        scanned(9),
+        snapshot_notice("COMPLETED", 10),
+        snapshot_notice("SKIPPED", 11),
+    )
+    await reader.read(snapshot_notice("STARTED", 12), scanned(13), snapshot_notice("COMPLETED", 14))
     assert reader.renewed == 3
     reader.crash()
     await reader.read(
-        told("STARTED", 0), change("r", 1, 1), restart_notice, told("STARTED", 4), told("SKIPPED", 6)
+        snapshot_notice("STARTED", 0),
+        change("r", 1, 1),
+        restart_notice,
+        snapshot_notice("STARTED", 4),
+        snapshot_notice("SKIPPED", 6),
     )
     assert reader.renewed == 3  # read again
 
 
 async def test_rows_that_may_be_missing_are_told_until_a_snapshot_has_ended(source: DebeziumSource) -> None:
     reader = Reader(source.model_copy(update={"settings": {"snapshot.mode": "initial"}}))
-    await reader.read(told("STARTED", 0), change("r", 1, 1), told("SKIPPED", 2))
+    await reader.read(snapshot_notice("STARTED", 0), change("r", 1, 1), snapshot_notice("SKIPPED", 2))
     assert reader.renewed == 0
     assert "a snapshot was interrupted, so rows may be missing: drop the slot hifi_s_p" in reader.notice
     reader.crash()
     await reader.read(change("c", 2, 3))
     assert "rows may be missing" in reader.notice
-    await reader.read(told("STARTED", 4), scanned(5), told("COMPLETED", 6))
+    await reader.read(snapshot_notice("STARTED", 4), scanned(5), snapshot_notice("COMPLETED", 6))
     assert "missing" not in reader.notice
 
 
 async def test_a_slot_that_cannot_be_dropped_is_told_once_for_a_snapshot(source: DebeziumSource) -> None:
     reader = Reader(source)
     reader.refuses = True
-    await reader.read(told("STARTED", 0), told("SKIPPED", 1), told("SKIPPED", 2))
+    await reader.read(
+        snapshot_notice("STARTED", 0), snapshot_notice("SKIPPED", 1), snapshot_notice("SKIPPED", 2)
+    )
     assert reader.renewed == 1  # it restarts the connector, which tells the same again
     assert "the slot cannot be dropped" in reader.notice
 
@@ -260,7 +273,9 @@ async def test_a_deleted_topic_of_the_keys_is_made_again_and_told_until_a_snapsh
     source: DebeziumSource,
 ) -> None:
     reader = Reader(source)
-    await reader.read(told("STARTED", 0), change("r", 1, 1), scanned(2), told("COMPLETED", 3))
+    await reader.read(
+        snapshot_notice("STARTED", 0), change("r", 1, 1), scanned(2), snapshot_notice("COMPLETED", 3)
+    )
     assert "keys" not in reader.notice
     warnings: dict[str, str | None] = {}
     reader.events._topic_id = await reader.events._keys.topic_id()
@@ -279,7 +294,9 @@ async def test_a_deleted_topic_of_the_keys_is_made_again_and_told_until_a_snapsh
     reader.crash()
     await reader.read(change("c", 3, 5))
     assert expected in reader.notice
-    await reader.read(told("STARTED", 6), change("r", 1, 7), scanned(8), told("COMPLETED", 9))
+    await reader.read(
+        snapshot_notice("STARTED", 6), change("r", 1, 7), scanned(8), snapshot_notice("COMPLETED", 9)
+    )
     assert expected not in reader.notice
     reader.crash()
     await reader.read(change("c", 4, 10))

@@ -46,7 +46,7 @@ async def ask(
     return await connected.connection.request(data, connected.timeout_s)
 
 
-def says(data: bytes):
+def answers_with(data: bytes):
     async def reply(_: ReceivedRequest) -> bytes:
         return data
 
@@ -81,7 +81,7 @@ async def test_as_many_connections_as_requests_at_a_time() -> None:
     ],
 )
 async def test_a_whole_status_line_is_an_answer_whatever_is_cut_off_behind_it(reply: bytes) -> None:
-    async with destination(says(reply)) as receiver:
+    async with destination(answers_with(reply)) as receiver:
         receiver.closes = True
         answer = await ask(pool(receiver))
         assert isinstance(answer, Answer)
@@ -99,7 +99,7 @@ async def test_a_whole_status_line_is_an_answer_whatever_is_cut_off_behind_it(re
     ],
 )
 async def test_less_than_a_status_line_is_ambiguous(reply: bytes) -> None:
-    async with destination(says(reply)) as receiver:
+    async with destination(answers_with(reply)) as receiver:
         receiver.closes = True
         answer = await ask(pool(receiver))
         assert isinstance(answer, NoResponse)
@@ -180,7 +180,7 @@ async def test_an_old_connection_is_not_used_again_since_the_destination_may_jus
 
 
 async def test_a_destination_that_says_how_long_it_keeps_connections_is_believed() -> None:
-    async with destination(says(answer(200, "Keep-Alive: timeout=1"))) as receiver:
+    async with destination(answers_with(answer(200, "Keep-Alive: timeout=1"))) as receiver:
         connection_pool = pool(receiver)
         await ask(connection_pool)
         await ask(connection_pool)
@@ -188,7 +188,7 @@ async def test_a_destination_that_says_how_long_it_keeps_connections_is_believed
 
 
 async def test_a_long_body_is_not_read_to_its_end() -> None:
-    async with destination(says(answer(200, body=b"x" * (BODY_BYTES * 4)))) as receiver:
+    async with destination(answers_with(answer(200, body=b"x" * (BODY_BYTES * 4)))) as receiver:
         connection_pool = pool(receiver, size=1)
         for _ in range(3):
             assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
@@ -197,7 +197,7 @@ async def test_a_long_body_is_not_read_to_its_end() -> None:
 
 
 async def test_a_body_that_never_ends_holds_nobody_up() -> None:
-    async with destination(says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n...")) as receiver:
+    async with destination(answers_with(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n...")) as receiver:
         connection_pool = pool(receiver, size=1)
         began_s = time.monotonic()
         for _ in range(3):
@@ -268,7 +268,7 @@ async def test_slow_bodies_hold_nobody_up_and_take_no_more_connections_than_ther
 
 
 async def test_a_second_answer_is_nobodys() -> None:
-    async with destination(says(OK + answer(500))) as receiver:
+    async with destination(answers_with(OK + answer(500))) as receiver:
         connection_pool = pool(receiver)
         for _ in range(3):
             assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
@@ -279,10 +279,10 @@ async def test_a_second_answer_is_nobodys() -> None:
     [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 103 Early Hints\r\n\r\n", b"H", b"stray"],
 )
 async def test_the_beginning_of_a_second_answer_never_counts_for_the_next_request(remainder: bytes) -> None:
-    async with destination(says(OK + remainder)) as receiver:
+    async with destination(answers_with(OK + remainder)) as receiver:
         connection_pool = pool(receiver)
         assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
-        receiver.reply = says(answer(500))
+        receiver.reply = answers_with(answer(500))
         assert (await ask(connection_pool)).status == 500  # type: ignore[union-attr]
         assert receiver.connections == 2
 

@@ -52,7 +52,7 @@ async def proxy(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ConnectProxy]:
         assert proxy_server.asked or proxy_server.answer == b"unused"
 
 
-def judged(url: str, allow: str, proxy: Proxy, host: str = "127.0.0.1") -> ConnectionPool:
+def proxied_pool(url: str, allow: str, proxy: Proxy, host: str = "127.0.0.1") -> ConnectionPool:
     port = int(url.rpartition(":")[2].partition("/")[0])
     resolver = NameResolver(allowed=Egress(tuple(read_allowed(allow))))
     connection_pool = ConnectionPool(host, port, None, 4, resolver)
@@ -93,7 +93,7 @@ async def test_a_proxy_that_makes_no_connection_is_a_failure_that_is_retried(
 async def test_while_the_proxy_is_down_nothing_goes_directly(proxy: ConnectProxy) -> None:
     proxy.answer = b"unused"
     async with destination() as server:
-        down = judged(server.url, "loopback", Proxy("127.0.0.1", free_port()))
+        down = proxied_pool(server.url, "loopback", Proxy("127.0.0.1", free_port()))
         result = await refused(down)
         assert (result.reason, server.connections) == ("proxy", 0)
         assert "the proxy accepts no connection" in result.detail
@@ -104,7 +104,7 @@ async def test_while_the_proxy_is_down_nothing_goes_directly(proxy: ConnectProxy
 
 async def test_user_and_password_go_to_the_proxy_alone(proxy: ConnectProxy) -> None:
     async with destination() as server:
-        connection_pool = judged(server.url, "loopback", Proxy("127.0.0.1", proxy.port, "Basic dTpw"))
+        connection_pool = proxied_pool(server.url, "loopback", Proxy("127.0.0.1", proxy.port, "Basic dTpw"))
         assert isinstance(await ask(connection_pool), Answer)
         assert "\r\nProxy-Authorization: Basic dTpw\r\n" in proxy.heads[0]
         assert "proxy-authorization" not in server.requests[0].headers
@@ -116,11 +116,11 @@ async def test_the_target_behind_the_proxy_is_judged_and_asked_for_by_its_addres
     async with destination() as server:
         port = server.url.rpartition(":")[2].partition("/")[0]
         proxy_route = Proxy("127.0.0.1", proxy.port)
-        result = await refused(judged(server.url, f"127.0.0.1:{proxy.port}", proxy_route, "localhost"))
+        result = await refused(proxied_pool(server.url, f"127.0.0.1:{proxy.port}", proxy_route, "localhost"))
         assert (result.reason, proxy.asked) == ("egress", [])
-        assert isinstance(await ask(judged(server.url, "loopback", proxy_route, "localhost")), Answer)
+        assert isinstance(await ask(proxied_pool(server.url, "loopback", proxy_route, "localhost")), Answer)
         assert proxy.asked[0] in (f"127.0.0.1:{port}", f"[::1]:{port}")
-        by_name = judged(server.url, f"localhost,127.0.0.1:{proxy.port}", proxy_route, "localhost")
+        by_name = proxied_pool(server.url, f"localhost,127.0.0.1:{proxy.port}", proxy_route, "localhost")
         assert isinstance(await ask(by_name), Answer)
         assert proxy.asked[1:] == [f"localhost:{port}"]
 
@@ -129,7 +129,7 @@ async def test_the_proxy_itself_is_judged(proxy: ConnectProxy) -> None:
     proxy.answer = b"unused"
     async with destination() as server:
         port = server.url.rpartition(":")[2].partition("/")[0]
-        connection_pool = judged(server.url, f"127.0.0.1:{port}", Proxy("127.0.0.1", proxy.port))
+        connection_pool = proxied_pool(server.url, f"127.0.0.1:{port}", Proxy("127.0.0.1", proxy.port))
         result = await refused(connection_pool)
         assert (result.reason, proxy.asked) == ("egress", [])
         assert str(proxy.port) in result.detail

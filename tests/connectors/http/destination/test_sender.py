@@ -59,10 +59,10 @@ async def test_stray_bytes_are_counted_and_shown_until_the_destination_is_declar
     health = Health("egest", "i")
     context = SenderContext("flights", health, 60.0, lambda: None)
 
-    async def twice(_: ReceivedRequest) -> bytes:
+    async def answer_twice(_: ReceivedRequest) -> bytes:
         return OK + OK
 
-    async with destination(twice) as receiver:
+    async with destination(answer_twice) as receiver:
         declared = pipe(receiver.url).destinations[0]
         assert isinstance(declared, HttpDestination)
         sender = RequestSender(declared, context)

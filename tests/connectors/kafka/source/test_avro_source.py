@@ -16,7 +16,7 @@ from tests.support.schema_registry import SchemaRegistryProcess, schema_registry
 from tests.support.stream_process import readyz
 
 
-def of(base: str, logical: str, **attributes: Any) -> dict[str, Any]:
+def logical_type(base: str, logical: str, **attributes: Any) -> dict[str, Any]:
     return {"type": base, "logicalType": logical, **attributes}
 
 
@@ -25,10 +25,10 @@ SCHEMA = {
     "name": "Order",
     "fields": [
         {"name": "id", "type": "long"},
-        {"name": "price", "type": of("bytes", "decimal", precision=20, scale=8)},
-        {"name": "at", "type": of("long", "timestamp-micros")},
-        {"name": "day", "type": of("int", "date")},
-        {"name": "key", "type": of("string", "uuid")},
+        {"name": "price", "type": logical_type("bytes", "decimal", precision=20, scale=8)},
+        {"name": "at", "type": logical_type("long", "timestamp-micros")},
+        {"name": "day", "type": logical_type("int", "date")},
+        {"name": "key", "type": logical_type("string", "uuid")},
         {"name": "raw", "type": "bytes"},
         {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "PAID"]}},
         {"name": "note", "type": ["null", "string", "long"]},

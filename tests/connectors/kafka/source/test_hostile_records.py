@@ -56,7 +56,7 @@ BATCHES = [(NAMES, 1, "unreadable-record"), (BOMB, 0, "too-large")]
 """Batches with one bad record each: the bytes, the number of good records, the reason."""
 
 
-async def put(stream: CollectedStream, topic: str) -> None:
+async def write_records(stream: CollectedStream, topic: str) -> None:
     """Write all records to a new topic, good ones between bad ones."""
     admin = AIOKafkaAdminClient(bootstrap_servers=stream.kafka)
     await admin.start()
@@ -82,7 +82,7 @@ async def test_each_bad_record_is_one_dead_letter_with_its_id_and_all_others_pas
 ) -> None:
     async with collected_stream(kafka, log) as stream:
         topics = stream.topics
-        await put(stream, topic := f"{stream.source}-hostile")
+        await write_records(stream, topic := f"{stream.source}-hostile")
         await stream.publish(stream.pipe(topic=topic))
         await stream.start("normalize")
         collect, _ = await stream.start("collect")

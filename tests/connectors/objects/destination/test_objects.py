@@ -82,7 +82,7 @@ async def test_objects_are_in_folders_of_pipe_date_and_hour_and_numbered_for_eac
 async def test_rows_that_an_earlier_owner_wrote_are_left_out_in_each_format(
     store: ObjectFolder, file_format: str
 ) -> None:
-    store.form = file_format
+    store.file_format = file_format
     object_writer = writer(store)
     for first in range(0, 40, 2):
         await object_writer.write(events(first, first + 1))
@@ -126,7 +126,7 @@ async def test_a_batch_with_a_row_that_does_not_fit_writes_nothing(store: Object
 
 @pytest.mark.parametrize("file_format", ["ndjson", "parquet"])
 async def test_columns_have_the_declared_types(object_folder: ObjectFolder, file_format: str) -> None:
-    object_folder.form = file_format
+    object_folder.file_format = file_format
     columns = {
         "number": {"path": "number", "type": "long"},
         "share": {"path": "share", "type": "double"},
@@ -163,7 +163,7 @@ async def test_columns_have_the_declared_types(object_folder: ObjectFolder, file
 async def test_numbers_keep_their_digits_or_are_refused(
     object_folder: ObjectFolder, file_format: str
 ) -> None:
-    object_folder.form = file_format
+    object_folder.file_format = file_format
     text = '{"d":1.10,"l":5.0,"j":[1.10,18446744073709551616],"n":"NaN"}'
     columns = {"d": {"path": "d", "type": "double"}, "l": {"path": "l", "type": "long"}}
     columns |= {"j": {"path": "j", "type": "json"}, "n": {"path": "n", "type": "double"}}
@@ -217,7 +217,7 @@ async def test_while_the_disk_is_full_deliveries_wait_and_each_row_is_there_once
 
 async def test_a_damaged_object_stops_the_writes_beside_it_and_is_named(object_folder: ObjectFolder) -> None:
     for file_format in ("ndjson", "ndjson.gz", "parquet"):
-        object_folder.form = file_format
+        object_folder.file_format = file_format
         await writer(object_folder).write(events(1, 2))
         damaged = object_folder.objects()[-1]
         content = damaged.read_bytes()

@@ -42,7 +42,7 @@ async def test_hostile_objects_refuse_what_is_bad_and_nothing_else(file_format: 
 
     rows = ObjectRows(RowFormat(file_format, ",", "utf-8", MAX_BYTES), CountedWorker(MEMORY_BYTES))
     mismatches: list[str] = []
-    items = [item for item in ITEMS if item.form == file_format]
+    items = [item for item in ITEMS if item.file_format == file_format]
     assert len(items) >= 13
     for item in items:
         row_outcomes = await read(rows, item, tmp_path / "object")

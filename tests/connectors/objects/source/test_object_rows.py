@@ -39,7 +39,7 @@ class EndedWorker(RowWorker):
         super().__init__(MEMORY_BYTES, answer_s)
         self._signal = signal.Signals[with_signal]
         self.starts = 0
-        self._at, self._times, self._row = end_row, times, 0
+        self._end_row, self._times, self._row = end_row, times, 0
 
     def kill_at_row(self) -> None:
         """End the process as a parser or the kernel would."""
@@ -51,7 +51,7 @@ class EndedWorker(RowWorker):
         self._row, self.starts = skip, self.starts + 1
 
     def next(self, limit: int, through: int | None) -> Rows:
-        if self._times and self._row < self._at <= self._row + limit:
+        if self._times and self._row < self._end_row <= self._row + limit:
             self._times -= 1
             self.kill_at_row()
         answer = super().next(limit, through)

@@ -125,14 +125,14 @@ class GuardedFolder(ReadableFolder):
             yield OpenObject(file, lambda: None)
 
 
-def reading(store: ReadableFolder, folder: Path) -> ObjectsReader:
+def objects_reader(store: ReadableFolder, folder: Path) -> ObjectsReader:
     source = ObjectsSource.model_validate(
         {"kind": "objects", "format": "ndjson", "folder": str(folder), "settle": "0s", "interval": "100ms"}
     )
     return ObjectsReader(source, store, SourceContext("s", "p", 1000, None, 128 * 1024 * 1024))
 
 
-def put(folder: Path, name: str, number: int) -> None:
+def write_object(folder: Path, name: str, number: int) -> None:
     (folder / name).write_bytes(b'{"n":%d}\n' % number)
     os.utime(folder / name, (number, number))
 
@@ -158,16 +158,16 @@ async def test_an_object_that_may_not_be_read_is_read_later_and_others_need_not_
 ) -> None:
     monkeypatch.setattr(catalog, "POSTPONE_S", 1.0)
     for number, name in enumerate("abc", 1):
-        put(tmp_path, name, number)
+        write_object(tmp_path, name, number)
     store, turn = GuardedFolder(tmp_path), Turn()
     store.guarded.add("b")
-    task = asyncio.create_task(reading(store, tmp_path).read(turn))
+    task = asyncio.create_task(objects_reader(store, tmp_path).read(turn))
     await turn.until_written(2)
     assert turn.numbers() == [1, 3]
     assert turn.warnings == {
         "object b": "the file b cannot be read: Permission denied; it is tried again, and others are read"
     }
-    put(tmp_path, "d", 4)
+    write_object(tmp_path, "d", 4)
     await turn.until_written(3)
     store.guarded.clear()
     await turn.until_written(4)
@@ -178,8 +178,8 @@ async def test_an_object_that_may_not_be_read_is_read_later_and_others_need_not_
     assert len({dict(event.headers)["ce_id"] for event in turn.written}) == 4
 
     second_turn = Turn(turn.kept)
-    put(tmp_path, "e", 5)
-    await read_until(reading(store, tmp_path), second_turn, 1)
+    write_object(tmp_path, "e", 5)
+    await read_until(objects_reader(store, tmp_path), second_turn, 1)
     assert second_turn.numbers() == [5], "the next reader reads nothing again"
 
 
@@ -188,15 +188,15 @@ async def test_an_object_whose_reading_fails_is_read_later_and_others_need_not_w
 ) -> None:
     monkeypatch.setattr(catalog, "POSTPONE_S", 1.0)
     for number, name in enumerate("abcd", 1):
-        put(tmp_path, name, number)
+        write_object(tmp_path, name, number)
     store, turn = GuardedFolder(tmp_path), Turn()
     store.broken |= {"b", "c"}
-    task = asyncio.create_task(read_again(reading(store, tmp_path), turn))
+    task = asyncio.create_task(read_again(objects_reader(store, tmp_path), turn))
     await turn.until_written(2)
     assert turn.numbers() == [1, 4]
     problem = "cannot be read: [Errno 5] Input/output error; it is tried again, and others are read"
     assert turn.warnings == {f"object {name}": f"the object {name} {problem}" for name in "bc"}
-    put(tmp_path, "e", 5)
+    write_object(tmp_path, "e", 5)
     await turn.until_written(3)
     store.broken.clear()
     await turn.until_written(5)
@@ -215,11 +215,11 @@ async def test_an_object_whose_reading_fails_after_some_rows_is_read_on_later_an
     rows = 20_000
     (tmp_path / "a").write_bytes(b"".join(b'{"n":%d}\n' % number for number in range(rows)))
     os.utime(tmp_path / "a", (1, 1))
-    put(tmp_path, "b", rows + 1)
-    put(tmp_path, "c", rows + 2)
+    write_object(tmp_path, "b", rows + 1)
+    write_object(tmp_path, "c", rows + 2)
     store, turn = GuardedFolder(tmp_path), Turn()
     store.ends_early = lambda path: path == "a" and bool(turn.written)
-    task = asyncio.create_task(read_again(reading(store, tmp_path), turn))
+    task = asyncio.create_task(read_again(objects_reader(store, tmp_path), turn))
     async with asyncio.timeout(60):
         while not {rows + 1, rows + 2} <= set(turn.numbers()):
             await asyncio.sleep(0.02)
@@ -234,11 +234,13 @@ async def test_an_object_whose_reading_fails_after_some_rows_is_read_on_later_an
 
     second_turn = Turn(turn.kept)
     second_turn.positions = turn.positions
-    put(tmp_path, "d", rows + 3)
+    write_object(tmp_path, "d", rows + 3)
     if is_replaced:
-        put(tmp_path, "a", rows + 4)
+        write_object(tmp_path, "a", rows + 4)
     store.ends_early = lambda _: False
-    await read_until(reading(store, tmp_path), second_turn, 2 if is_replaced else rows - read_before + 1)
+    await read_until(
+        objects_reader(store, tmp_path), second_turn, 2 if is_replaced else rows - read_before + 1
+    )
     assert second_turn.warnings == {}
     numbers = turn.numbers() + second_turn.numbers()
     of_a = [number for number in numbers if number < rows]
@@ -307,10 +309,10 @@ async def test_an_object_of_a_bucket_that_the_server_does_not_give_holds_no_othe
 
 async def test_a_name_that_cannot_be_used_is_one_dead_letter_and_a_warning(tmp_path: Path) -> None:
     for number, name in enumerate("abc", 1):
-        put(tmp_path, name, number)
+        write_object(tmp_path, name, number)
     store, turn = GuardedFolder(tmp_path), Turn()
     store.unusable.add("b")
-    await read_until(reading(store, tmp_path), turn, 3)
+    await read_until(objects_reader(store, tmp_path), turn, 3)
     refusals = [dict(event.headers).get(REFUSED) for event in turn.written]
     assert [None if refusal is None else parse_refusal(refusal) for refusal in refusals] == [
         None,
@@ -319,8 +321,8 @@ async def test_a_name_that_cannot_be_used_is_one_dead_letter_and_a_warning(tmp_p
     ]
     assert turn.warnings == {"names": "b: rename it"}
     second_turn = Turn(turn.kept)
-    put(tmp_path, "d", 4)
-    await read_until(reading(store, tmp_path), second_turn, 1)
+    write_object(tmp_path, "d", 4)
+    await read_until(objects_reader(store, tmp_path), second_turn, 1)
     assert second_turn.numbers() == [4]
 
 
@@ -329,8 +331,8 @@ async def test_objects_of_a_folder_that_cannot_be_listed_are_not_forgotten(
 ) -> None:
     monkeypatch.setattr(catalog, "FORGET_S", 0.2)
     (tmp_path / "closed").mkdir()
-    put(tmp_path, "closed/a", 1)
-    put(tmp_path, "b", 2)
+    write_object(tmp_path, "closed/a", 1)
+    write_object(tmp_path, "b", 2)
 
     class Closing(ReadableFolder):
         closed = False
@@ -343,14 +345,14 @@ async def test_objects_of_a_folder_that_cannot_be_listed_are_not_forgotten(
             return [version for version in versions if not version.path.startswith("closed")]
 
     store, turn = Closing(tmp_path), Turn()
-    task = asyncio.create_task(reading(store, tmp_path).read(turn))
+    task = asyncio.create_task(objects_reader(store, tmp_path).read(turn))
     await turn.until_written(2)
     store.closed = True
     while "listing" not in turn.warnings:
         await asyncio.sleep(0.02)
     await asyncio.sleep(0.6)  # three times as long as objects are remembered
     store.closed = False
-    put(tmp_path, "c", 3)
+    write_object(tmp_path, "c", 3)
     await turn.until_written(3)
     turn._over.set()
     await task
@@ -359,10 +361,10 @@ async def test_objects_of_a_folder_that_cannot_be_listed_are_not_forgotten(
 
 @pytest.mark.parametrize("seconds", [-1_000_000_000, 0, 200_000_000_000])
 async def test_the_time_of_a_file_may_be_any(tmp_path: Path, seconds: int) -> None:
-    put(tmp_path, "a", 1)
+    write_object(tmp_path, "a", 1)
     os.utime(tmp_path / "a", (seconds, seconds))
     turn = Turn()
-    await read_until(reading(ReadableFolder(tmp_path), tmp_path), turn, 1)
+    await read_until(objects_reader(ReadableFolder(tmp_path), tmp_path), turn, 1)
     (event,) = turn.written
     assert ("ce_time" in dict(event.headers)) == (seconds >= 0)
 

@@ -40,7 +40,7 @@ def check(token: str, keys: Any = None, now_s: int = NOW_S) -> dict[str, Any]:
     return verified_claims(token, PUBLIC if keys is None else keys, ISSUER, CLIENT, NONCE, now_s)
 
 
-def part(content: object) -> str:
+def token_segment(content: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(content).encode()).rstrip(b"=").decode()
 
 
@@ -111,18 +111,18 @@ def test_a_signature_by_another_key_is_refused(algorithm: str) -> None:
 
 def test_each_changed_part_of_a_token_is_refused() -> None:
     header, body, signature = signed(CLAIMS).split(".")
-    forged = part(CLAIMS | {"sub": "root"})
+    forged = token_segment(CLAIMS | {"sub": "root"})
     for token in (
         f"{header}.{forged}.{signature}",
         f"{header}.{body}.{signature[:-8]}AAAAAAAA",
         f"{header}.{body}.",
         f"{header}.{body}",
         *("", ".", "..", "...", "a.b.c", "x" * 10_000, f"{header}.{body}.{signature}.{signature}", "ü.ü.ü"),
-        f"{part({'alg': 'none'})}.{body}.",
-        f"{part({'alg': 'none', 'kid': 'rsa'})}.{body}.{signature}",
-        f"{part({'kid': 'rsa'})}.{body}.{signature}",
-        f"{part({'alg': 'RS256', 'kid': 'rsa', 'crit': ['x'], 'x': 1})}.{body}.{signature}",
-        f"{part([])}.{body}.{signature}",
+        f"{token_segment({'alg': 'none'})}.{body}.",
+        f"{token_segment({'alg': 'none', 'kid': 'rsa'})}.{body}.{signature}",
+        f"{token_segment({'kid': 'rsa'})}.{body}.{signature}",
+        f"{token_segment({'alg': 'RS256', 'kid': 'rsa', 'crit': ['x'], 'x': 1})}.{body}.{signature}",
+        f"{token_segment([])}.{body}.{signature}",
     ):
         with pytest.raises(SignInRefused):
             check(token)
@@ -137,7 +137,7 @@ def test_a_signed_text_that_is_no_object_is_refused(content: bytes) -> None:
 
 def test_a_public_key_is_no_secret_of_a_signature() -> None:
     for secret in (KEYS["RS256"].as_pem(private=False), json.dumps(PUBLIC["keys"][0]).encode()):
-        signed_part = f"{part({'alg': 'HS256', 'kid': 'rsa'})}.{part(CLAIMS)}"
+        signed_part = f"{token_segment({'alg': 'HS256', 'kid': 'rsa'})}.{token_segment(CLAIMS)}"
         signature = base64.urlsafe_b64encode(hmac.digest(secret, signed_part.encode(), "sha256"))
         token = f"{signed_part}.{signature.rstrip(b'=').decode()}"
         shared = {"kty": "oct", "kid": "rsa", "k": base64.urlsafe_b64encode(secret).rstrip(b"=").decode()}
@@ -183,16 +183,16 @@ LOGOUT: dict[str, Any] = {
 }
 
 
-def ended(claims: dict[str, Any], **header: Any) -> ProviderSession:
+def ended_session_of(claims: dict[str, Any], **header: Any) -> ProviderSession:
     return ended_session(signed(claims, **header), PUBLIC, ISSUER, CLIENT, NOW_S)
 
 
 @pytest.mark.parametrize("kind", [{}, {"typ": "JWT"}, {"typ": "logout+jwt"}])
 def test_a_logout_token_names_the_person_the_session_or_both(kind: dict[str, str]) -> None:
-    assert ended(LOGOUT, **kind) == ProviderSession("ann", "s1")
+    assert ended_session_of(LOGOUT, **kind) == ProviderSession("ann", "s1")
     for absent, session in (("sid", ProviderSession("ann", "")), ("sub", ProviderSession("", "s1"))):
         claims = {name: value for name, value in LOGOUT.items() if name != absent}
-        assert ended(claims, **kind) == session
+        assert ended_session_of(claims, **kind) == session
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_logout_token_names_the_person_the_session_or_both(kind: dict[str, str
 )
 def test_a_logout_token_with_another_claim_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(SignInRefused):
-        ended(LOGOUT | changed)
+        ended_session_of(LOGOUT | changed)
 
 
 def test_a_logout_token_of_a_stranger_or_of_another_type_is_refused_and_so_is_an_id_token() -> None:
@@ -221,7 +221,7 @@ def test_a_logout_token_of_a_stranger_or_of_another_type_is_refused_and_so_is_an
         signed(LOGOUT, key=STRANGER),
         signed(LOGOUT, typ="at+jwt"),
         signed(CLAIMS),
-        f"{part({'alg': 'none'})}.{part(LOGOUT)}.",
+        f"{token_segment({'alg': 'none'})}.{token_segment(LOGOUT)}.",
         "",
     ):
         with pytest.raises(SignInRefused):

@@ -30,7 +30,7 @@ class Double:
         self.nonce = ""
         self.metadata: dict[str, Any] = {}
         self.claims: dict[str, Any] = {}
-        self.more: dict[str, Any] = {"sub": "ann", "groups": ["admins"]}
+        self.user_info: dict[str, Any] = {"sub": "ann", "groups": ["admins"]}
         self.answers: dict[str, Answer] = {}
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -53,7 +53,7 @@ class Double:
             return web.json_response({"id_token": self.id_token(), "access_token": "access"})
         if path == "/userinfo":
             assert request.headers["authorization"] == "Bearer access"
-            return web.json_response(self.more)
+            return web.json_response(self.user_info)
         return web.json_response({"keys": [KEY.as_dict(private=False)]})
 
     def id_token(self) -> str:
@@ -119,13 +119,13 @@ async def test_groups_that_the_id_token_lacks_are_asked_for_and_those_in_it_coun
 @pytest.mark.parametrize("claims", [{"sub": "bob", "groups": ["admins"]}, {"groups": ["admins"]}, {}, []])
 async def test_what_the_provider_says_of_somebody_else_is_refused(claims: Any) -> None:
     async with double() as provider:
-        provider.more = claims
+        provider.user_info = claims
         assert await sign_in(provider) == 401
 
 
 async def test_what_the_provider_adds_replaces_nothing_of_the_id_token() -> None:
     async with double() as provider:
-        provider.more = {"sub": "ann", "groups": ["admins"], "exp": 1, "iss": "x"}
+        provider.user_info = {"sub": "ann", "groups": ["admins"], "exp": 1, "iss": "x"}
         assert await sign_in(provider) == 303
 
 
@@ -197,7 +197,7 @@ async def test_a_provider_whose_certificate_nobody_vouches_for_is_refused(tmp_pa
         assert provider.asked == []
 
 
-async def told(url: str, token: str | None) -> tuple[int, str]:
+async def backchannel_answer(url: str, token: str | None) -> tuple[int, str]:
     """The console's answer to a logout token that comes from the provider: without cookies and Origin."""
     form_fields = {} if token is None else {"logout_token": token}
     async with (
@@ -229,7 +229,7 @@ async def test_whom_the_provider_signs_out_is_out_and_nobody_else() -> None:
 
         ann, ann_elsewhere = await signed_in("ann", "s1"), await signed_in("ann", "s2")
         bob = await signed_in("bob", "s3")
-        assert await told(served.url, provider.logout_token(sub="ann", sid="s1")) == (200, "")
+        assert await backchannel_answer(served.url, provider.logout_token(sub="ann", sid="s1")) == (200, "")
         assert [await ann(), await ann_elsewhere(), await bob()] == [False, True, True]
         for refused in (
             None,
@@ -238,16 +238,16 @@ async def test_whom_the_provider_signs_out_is_out_and_nobody_else() -> None:
             provider.id_token(),
             provider.logout_token(sub="bob", aud="other"),
         ):
-            status, text = await told(served.url, refused)
+            status, text = await backchannel_answer(served.url, refused)
             assert (status, json.loads(text)["error"]) == (400, "invalid_request")
         provider.answers["/keys"] = lambda _: web.Response(status=500)
-        assert (await told(served.url, provider.logout_token(sub="bob")))[0] == 503
+        assert (await backchannel_answer(served.url, provider.logout_token(sub="bob")))[0] == 503
         assert [await ann_elsewhere(), await bob()] == [True, True]
         provider.answers.clear()
-        assert (await told(served.url, provider.logout_token(sub="ann")))[0] == 200
+        assert (await backchannel_answer(served.url, provider.logout_token(sub="ann")))[0] == 200
         assert [await ann_elsewhere(), await bob()] == [False, True]
 
 
 async def test_a_console_without_a_provider_ends_no_session() -> None:
     async with console({}) as served:
-        assert (await told(served.url, "a.b.c"))[0] == 400
+        assert (await backchannel_answer(served.url, "a.b.c"))[0] == 400

@@ -22,7 +22,7 @@ def settings(**values: str) -> OidcSettings:
         return load(OidcSettings)
 
 
-def made(of_groups: set[str], roles: str) -> set[tuple[str, tuple[str, ...]]]:
+def roles_of_groups(of_groups: set[str], roles: str) -> set[tuple[str, tuple[str, ...]]]:
     grants = settings(**COMPLETE | {"ROLES": roles}).roles
     principals = principals_of("oidc:ann", of_groups, grants, author="a", at_us=1, expires_us=2)
     assert all(principal.token_sha256 == "" for principal in principals)
@@ -48,7 +48,7 @@ def made(of_groups: set[str], roles: str) -> set[tuple[str, tuple[str, ...]]]:
 def test_groups_give_roles(
     of_groups: set[str], roles: str, expected: set[tuple[str, tuple[str, ...]]]
 ) -> None:
-    assert made(of_groups, roles) == expected
+    assert roles_of_groups(of_groups, roles) == expected
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_claim_that_is_not_there_is_none() -> None:
     assert claim({"a": {"b": 1}}, "a.b.c") is None
 
 
-def of(role: Role, *pipes: str) -> Principal:
+def principal_with(role: Role, *pipes: str) -> Principal:
     return Principal("oidc:ann", role, pipes, "", None, "", 0)
 
 
@@ -175,7 +175,7 @@ def of(role: Role, *pipes: str) -> Principal:
 def test_of_several_roles_the_widest_scope_counts_and_for_a_pipe_the_highest(
     role: Role, pipe: str | None, expected: Role | None
 ) -> None:
-    own_roles = [of(Role.VIEWER), of(Role.OPERATOR, "x")]
+    own_roles = [principal_with(Role.VIEWER), principal_with(Role.OPERATOR, "x")]
     for principals in (own_roles, own_roles[::-1]):
         chosen = fitting(principals, role, pipe)
         assert (chosen and chosen.role) == expected

@@ -30,13 +30,13 @@ async def _connect(bootstrap: str, security: KafkaSecurity) -> None:
         await client.close()
 
 
-def _other(security: KafkaSecurity, **changes: object) -> KafkaSecurity:
+def _changed(security: KafkaSecurity, **changes: object) -> KafkaSecurity:
     return KafkaSecurity.model_validate(security.model_dump() | changes)
 
 
 async def test_a_wrong_password_is_named(secured: SecuredKafka, tmp_path: Path) -> None:
     (tmp_path / "wrong").write_text("wrong")
-    security = _other(secured.security("egest"), password_file=tmp_path / "wrong")
+    security = _changed(secured.security("egest"), password_file=tmp_path / "wrong")
     with pytest.raises(
         KafkaRefusedError, match=r"refuses the user s\.egest \(SCRAM-SHA-512\).*PASSWORD_FILE"
     ):
@@ -44,7 +44,7 @@ async def test_a_wrong_password_is_named(secured: SecuredKafka, tmp_path: Path) 
 
 
 async def test_a_mechanism_that_the_broker_lacks_is_named(secured: SecuredKafka) -> None:
-    security = _other(secured.security("egest"), mechanism="PLAIN")
+    security = _changed(secured.security("egest"), mechanism="PLAIN")
     with pytest.raises(KafkaRefusedError, match="does not enable HIFI_KAFKA_SECURITY_MECHANISM=PLAIN"):
         await _connect(secured.bootstrap, security)
 
@@ -54,7 +54,7 @@ async def test_a_certificate_of_an_unknown_authority_is_refused(
 ) -> None:
     other_credentials = ClusterCredentials(tmp_path / "other")
     other_credentials.prepare()
-    security = _other(secured.security("egest"), ca_file=other_credentials.ca)
+    security = _changed(secured.security("egest"), ca_file=other_credentials.ca)
     with pytest.raises(KafkaRefusedError, match=r"certificate is refused: .*HIFI_KAFKA_SECURITY_CA_FILE"):
         await _connect(secured.bootstrap, security)
 
@@ -94,7 +94,7 @@ async def test_a_client_certificate_that_the_broker_refuses_is_named(
         key, certificate = signer.certificate(BROKER, not_after)
         write_secret(tmp_path / "key.pem", key)
         write_secret(tmp_path / "certificate.pem", certificate)
-        security = _other(
+        security = _changed(
             security, key_file=tmp_path / "key.pem", certificate_file=tmp_path / "certificate.pem"
         )
     with pytest.raises(KafkaRefusedError, match="the broker refuses the client's certificate"):
@@ -112,7 +112,7 @@ async def test_a_replaced_password_keeps_connections_and_new_clients_use_it(
     file = tmp_path / "password"
     file.write_text("first")
     await set_passwords(secured.bootstrap, {"s.ingest": "first"})
-    security = _other(secured.security("ingest"), password_file=file)
+    security = _changed(secured.security("ingest"), password_file=file)
     async with secured.client(AIOKafkaProducer, security, acks="all") as old:
         await old.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
         await set_passwords(secured.bootstrap, {"s.ingest": "second"})
@@ -133,7 +133,7 @@ async def test_a_client_connects_again_with_replaced_credentials(
     (tmp_path / "password").write_text("first")
     (tmp_path / "ca.pem").write_text(secured.credentials.ca.read_text())
     await set_passwords(secured.bootstrap, {"s.normalize": "first"})
-    security = _other(
+    security = _changed(
         secured.security("normalize"), password_file=tmp_path / "password", ca_file=tmp_path / "ca.pem"
     )
     options = {"acks": "all", "request_timeout_ms": 5000}

@@ -31,7 +31,7 @@ class Batches:
             self.closed = True
 
 
-async def turns() -> None:
+async def yield_to_loop() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -42,7 +42,7 @@ async def test_one_batch_is_made_ahead_and_no_more() -> None:
     numbers = []
     async with aclosing(read_ahead(batches.all())) as batches_ahead:
         async for batch in batches_ahead:
-            await turns()
+            await yield_to_loop()
             numbers.append((batch, batches.made))
     assert numbers == [(1, 2), (2, 3), (3, 3)]
     assert batches.closed
@@ -54,7 +54,7 @@ async def test_an_error_comes_after_the_batches_before_it() -> None:
     async def read() -> None:
         async with aclosing(read_ahead(batches.all())) as batches_ahead:
             async for batch in batches_ahead:
-                await turns()
+                await yield_to_loop()
                 numbers.append(batch)
 
     with pytest.raises(Retryable, match="away"):
@@ -68,6 +68,6 @@ async def test_whoever_ends_early_ends_what_is_being_made(error: Exception | Non
     batches = Batches(1, error)
     async with aclosing(read_ahead(batches.all())) as batches_ahead:
         async for _ in batches_ahead:
-            await turns()
+            await yield_to_loop()
             break
     assert batches.closed

@@ -13,10 +13,10 @@ from hifi.runtime.http.accept import accepting
 
 class Protocol(asyncio.Protocol):
     def __init__(self, transports: list[asyncio.BaseTransport]) -> None:
-        self._made = transports
+        self._transports = transports
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._made.append(transport)
+        self._transports.append(transport)
 
 
 async def test_many_waiting_connections_are_accepted_within_a_few_turns() -> None:

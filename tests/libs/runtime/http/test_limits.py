@@ -212,14 +212,14 @@ async def test_a_client_that_does_not_read_its_answer_is_cut_off(running: tuple[
     writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
     await writer.drain()
     async with asyncio.timeout(10):
-        while not await gone(writer):
+        while not await is_reset(writer):
             await asyncio.sleep(0.05)
     writer.close()
     app.answer = b""
     assert await works(port)
 
 
-async def gone(writer: asyncio.StreamWriter) -> bool:
+async def is_reset(writer: asyncio.StreamWriter) -> bool:
     """The server has reset the connection."""
     try:
         writer.write(b"\r\n")
