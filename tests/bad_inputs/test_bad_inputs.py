@@ -77,9 +77,11 @@ def require(interface: str, refusals: list[Refusal]) -> None:
     """Fail unless the table has exactly these rows of an interface, and each message helps."""
     rows = [refusal.row() for refusal in refusals]
     if os.environ.get("HIFI_RENEW"):
-        merged = {**table(), interface: rows}
+        rows_by_interface = {**table(), interface: rows}
         TABLE.write_text(
-            HEAD + "".join(f"{row}\n" for name in sorted(merged) for row in merged[name]), "utf-8"
+            HEAD
+            + "".join(f"{row}\n" for name in sorted(rows_by_interface) for row in rows_by_interface[name]),
+            "utf-8",
         )
     assert len({(refusal.interface, refusal.name) for refusal in refusals}) == len(refusals), "a name twice"
     unhelpful = [
@@ -161,9 +163,9 @@ async def test_texts_of_pipes() -> None:
 
         assert await problems(orjson.dumps(PIPE)) == []
         for name, text in bad_texts():
-            refused = await problems(text)
-            assert refused, f"{name} is accepted"
-            first = refused[0]
+            found_problems = await problems(text)
+            assert found_problems, f"{name} is accepted"
+            first = found_problems[0]
             location = f"{first['line']}:{first['column']}" + (f" {first['where']}" if first["where"] else "")
             refusals.append(Refusal("pipe", name, "problem", f"{location}: {first['message']}"))
     require("pipe", refusals)
@@ -211,8 +213,8 @@ async def test_calls_of_observe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         PipeAnswers, "require", lambda them, name: name if name == "p" else require_pipe(them, name)
     )
-    for created in PRINCIPALS:
-        observer.principals.principals.take(created.name.encode(), created.record().value, 0)
+    for principal in PRINCIPALS:
+        observer.principals.principals.take(principal.name.encode(), principal.record().value, 0)
     refusals = []
     async with served(observer.application()) as (url, client):
         for method, path, body in OBSERVE:
@@ -231,10 +233,10 @@ def test_rows_of_objects() -> None:
         batches = RowBatches(
             RowFormat(file_format, ",", "utf-8", ROW_BYTES), io.BytesIO(content), f"a.{file_format}", 0
         )
-        refused = [row for row in batches.next(1000) if row.reason]
-        if refused:
+        refused_rows = [row for row in batches.next(1000) if row.reason]
+        if refused_rows:
             refusals.append(
-                Refusal("objects", f"{file_format}: {name}", refused[0].reason, refused[0].detail)
+                Refusal("objects", f"{file_format}: {name}", refused_rows[0].reason, refused_rows[0].detail)
             )
     require("objects", refusals)
 

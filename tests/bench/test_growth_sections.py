@@ -210,13 +210,13 @@ def test_starts_and_kills():
 
 
 def test_a_kill_counts_to_the_first_event_that_was_due_later():
-    sends = {
+    sent_events = {
         name: SentEvent(due, due, due, 202)
         for name, due in (("a", 1), ("b", 3 * SECOND_NS), ("c", 4 * SECOND_NS))
     }
-    arrived = {("/x", "a"): 5 * SECOND_NS, ("/x", "b"): 6 * SECOND_NS}
-    expected: dict[str, dict[str, Any]] = {name: {"/x": {}} for name in sends}
-    recovery = flowing("egest-1", sends, expected, Comparison(arrived=arrived), 2 * SECOND_NS)
+    arrival_ns = {("/x", "a"): 5 * SECOND_NS, ("/x", "b"): 6 * SECOND_NS}
+    expected: dict[str, dict[str, Any]] = {name: {"/x": {}} for name in sent_events}
+    recovery = flowing("egest-1", sent_events, expected, Comparison(arrived=arrival_ns), 2 * SECOND_NS)
     assert (recovery["flowing_again_s"], recovery["longest_pause_s"], recovery["lost"]) == (4, 1, 1)
 
 
@@ -291,22 +291,22 @@ def test_an_idle_control_plane_is_compared_with_the_mesh_without_it() -> None:
     (text,) = idle_control_section.sections({"idle_control": runs({"idle": point(step(core_shares=shares))})})
     assert "| 300 | 100.0 | 1.0 | 2.0 | 0.5 | 0.5 | 4.0 | - |" in text
     assert "reached, 20% below the bound" in text
-    failed = {"idle": {"failed": "no mesh"}}
-    (text,) = idle_control_section.sections({"idle_control": runs(failed)})
+    failed_run = {"idle": {"failed": "no mesh"}}
+    (text,) = idle_control_section.sections({"idle_control": runs(failed_run)})
     assert "no mesh |" in text
     assert "Not known" in text
 
 
 def test_a_round_of_load_is_counted_by_slices_of_its_due_times() -> None:
     second = 1_000_000_000
-    sent = {
+    sent_events = {
         str(number): SentEvent(number * second, number * second, number * second + 5_000_000, 202)
         for number in range(1, 5)
     }
-    sent["refused"] = SentEvent(second, second, 3 * second, 429)
-    arrived = {("/w", name): sent[name].due_ns + int(name) * 10_000_000 for name in "123"}
-    verdict = Comparison(arrived=arrived, duplicates=1)
-    load_round = LoadRound(sent, {name: {"/w": {}} for name in sent}, verdict)
+    sent_events["refused"] = SentEvent(second, second, 3 * second, 429)
+    arrival_ns = {("/w", name): sent_events[name].due_ns + int(name) * 10_000_000 for name in "123"}
+    verdict = Comparison(arrived=arrival_ns, duplicates=1)
+    load_round = LoadRound(sent_events, {name: {"/w": {}} for name in sent_events}, verdict)
     assert load_round.totals() == {"sent": 5, "refused": 1, "lost": 1, "duplicates": 1, "wrong": 0}
     assert [lags["max"] for lags in load_round.lags_ms(2)] == [20, 30]
     assert load_round.answer_ms(accepted=False) == {"p50": 2000, "p95": 2000, "max": 2000}

@@ -211,18 +211,18 @@ async def _inject_faults(
     return windows
 
 
-def _with_recovery(window: FaultWindow, sent: LogLines, first_s: Mapping[str, float]) -> FaultWindow:
+def _with_recovery(window: FaultWindow, sent_lines: LogLines, first_s: Mapping[str, float]) -> FaultWindow:
     """The window with the time until the first event sent after it arrived."""
     arrivals = [
-        first_s[line["id"]] for line in sent if line["at_s"] >= window.end_s and line["id"] in first_s
+        first_s[line["id"]] for line in sent_lines if line["at_s"] >= window.end_s and line["id"] in first_s
     ]
     return replace(window, flowing_again_s=round(min(arrivals) - window.end_s, 2) if arrivals else None)
 
 
-def _first_arrivals(arrived: LogLines) -> dict[str, float]:
+def _first_arrivals(arrived_lines: LogLines) -> dict[str, float]:
     """Event id to its first arrival at the steady destination, wall time in seconds."""
     first_s: dict[str, float] = {}
-    for line in arrived:
+    for line in arrived_lines:
         if line["to"] == "steady" and line["clean"]:
             first_s.setdefault(line["id"], line["at_s"])
     return first_s

@@ -29,10 +29,10 @@ console = Console(stderr=True, highlight=False)
 
 def chaos_pipe(port: int) -> Pipe:
     """The pipe of every run, with its destinations at this port."""
-    loaded, problems = load(HERE / "pipe")
+    loaded_pipes, problems = load(HERE / "pipe")
     assert not problems, problems
     text = (
-        loaded[0]
+        loaded_pipes[0]
         .pipe.model_dump_json(by_alias=True, exclude_defaults=True)
         .replace("127.0.0.1:1/", f"127.0.0.1:{port}/")
     )
@@ -57,33 +57,33 @@ async def wait_for_deliveries(mesh: Mesh, logs: dict[str, Path]) -> float:
     missing = 1
     while missing and time.monotonic() - start_s < DRAIN_S:
         await asyncio.sleep(2)
-        arrived = {(line["to"], line["id"]) for line in read_lines(logs["arrived"]) if line["clean"]}
-        open_ones = {
+        arrivals = {(line["to"], line["id"]) for line in read_lines(logs["arrived"]) if line["clean"]}
+        open_deliveries = {
             (destination, event_id) for destination in ("steady", "shaky") for event_id in acknowledged
-        } - arrived
-        if open_ones:
+        } - arrivals
+        if open_deliveries:
             dead = {
                 (letter_destination, event_id)
                 for event_id, letter_destination in (await read_topic_facts(mesh.bootstrap, mesh.topics)).dead
             }
-            open_ones -= dead | {
+            open_deliveries -= dead | {
                 (destination, event_id)
                 for destination in ("steady", "shaky")
                 for letter_destination, event_id in dead
                 if not letter_destination
             }
-        if len(open_ones) != missing:
-            console.print(f"{len(open_ones)} deliveries are open")
-        missing = len(open_ones)
+        if len(open_deliveries) != missing:
+            console.print(f"{len(open_deliveries)} deliveries are open")
+        missing = len(open_deliveries)
     return time.monotonic() - start_s
 
 
 async def compare_logs(mesh: Mesh, logs: dict[str, Path], windows: Sequence[FaultWindow]) -> ChaosResult:
     """Compare the request logs with each other and with the topics."""
     topic_facts = await read_topic_facts(mesh.bootstrap, mesh.topics)
-    sent = read_lines(logs["sent"])
+    sent_lines = read_lines(logs["sent"])
     result = verify(
-        sent,
+        sent_lines,
         read_lines(logs["arrived"]),
         topic_facts.dead,
         topic_facts.first_pass,
@@ -93,7 +93,7 @@ async def compare_logs(mesh: Mesh, logs: dict[str, Path], windows: Sequence[Faul
         topic_facts.receipts,
         topic_facts.ambiguous,
     )
-    result.sent_again = sum(line["tries"] > 1 for line in sent)
+    result.sent_again = sum(line["tries"] > 1 for line in sent_lines)
     result.ended_as_duplicate = topic_facts.duplicates
     return result
 
@@ -109,21 +109,21 @@ async def compare_with_observe(
     assert mesh.plan.console
     last = max(line["at_s"] for line in read_lines(logs["sent"])) // 60
     rows, reason = await asyncio.to_thread(closed_minutes, mesh.plan, "chaos", int(last))
-    reported = {
+    figures = {
         name: sum(row[name] for row in rows) for name in ("in", "delivered", "duplicates", "dead", "lost")
     }
     if reason:
         result.failures.append(f"observe: {reason}")
-    if reported["lost"] != len(result.lost):
+    if figures["lost"] != len(result.lost):
         result.failures.append(
-            f"observe reports {reported['lost']} lost deliveries, the request logs {len(result.lost)}"
+            f"observe reports {figures['lost']} lost deliveries, the request logs {len(result.lost)}"
         )
     in_time = all(fault_kind(window.fault, window.target) != "clock ingest" for window in windows)
-    if in_time and reported["in"] < result.acknowledged:
+    if in_time and figures["in"] < result.acknowledged:
         result.failures.append(
-            f"observe reports {reported['in']} of {result.acknowledged} acknowledged events"
+            f"observe reports {figures['in']} of {result.acknowledged} acknowledged events"
         )
-    return reported
+    return figures
 
 
 async def until(condition: Callable[[], bool], within_s: float, description: str) -> None:

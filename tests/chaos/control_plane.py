@@ -177,8 +177,8 @@ async def _cpu_share(mesh: Mesh) -> float:
     """The share of the control plane in the CPU time of the mesh, brokers included, while nothing is asked of it."""
     before = mesh.cpu_seconds()
     await asyncio.sleep(MEASURED_S)
-    used = {name: value - before[name] for name, value in mesh.cpu_seconds().items()}
-    return sum(used[name] for name in (*ACTORS, "manage")) / sum(used.values())
+    cpu_seconds = {name: value - before[name] for name, value in mesh.cpu_seconds().items()}
+    return sum(cpu_seconds[name] for name in (*ACTORS, "manage")) / sum(cpu_seconds.values())
 
 
 @asynccontextmanager
@@ -244,11 +244,11 @@ async def _step_of(log: ActionLog, actor: str) -> bool:
 async def _finished(work: ControlWork) -> list[str]:
     """Wait until the control plane has finished its work; returns what it leaves undone."""
     end_s = time.monotonic() + FINISH_S
-    while unfinished := await work.unfinished():
+    while unfinished_work := await work.unfinished():
         if time.monotonic() > end_s:
             break
         await asyncio.sleep(1)
-    return unfinished
+    return unfinished_work
 
 
 def _p95_ms(logs: dict[str, Path], start_s: float, end_s: float) -> float:

@@ -282,8 +282,10 @@ def _instance(context: FaultContext, fault: str, service: str | None = None) -> 
         for name, process in processes(context.mesh).items()
         if not name.startswith("broker") and (service is None or name.startswith(service)) and process.running
     }
-    hits = {name: context.hits[fault, name.partition("-")[0]] for name in choices}
-    name = context.random_source.choice(sorted(name for name in hits if hits[name] == min(hits.values())))
+    hit_counts = {name: context.hits[fault, name.partition("-")[0]] for name in choices}
+    name = context.random_source.choice(
+        sorted(name for name in hit_counts if hit_counts[name] == min(hit_counts.values()))
+    )
     context.hits[fault, name.partition("-")[0]] += 1
     return name, choices[name]
 

@@ -109,8 +109,10 @@ def test_first_passes_keep_the_order_of_their_key() -> None:
     log = sent("a1", "a2", "b1")
     assert result_of(log, arrived("a1", "b1", "a2"), first_pass=first, raw_order=order).failures == []
     assert result_of(log, arrived("a2", "a1", "b1"), first_pass=first, raw_order=order).out_of_order == 1
-    retried = [("a2", "steady"), ("b1", "steady")]
-    assert result_of(log, arrived("a2", "a1", "b1"), first_pass=retried, raw_order=order).out_of_order == 0
+    first_passes = [("a2", "steady"), ("b1", "steady")]
+    assert (
+        result_of(log, arrived("a2", "a1", "b1"), first_pass=first_passes, raw_order=order).out_of_order == 0
+    )
 
 
 def test_the_table_sums_the_runs_and_counts_late_recoveries() -> None:

@@ -53,10 +53,10 @@ async def read_topic_facts(bootstrap: str, topics: Topics) -> TopicFacts:
             topic_facts.duplicates += 1
         else:
             delivered = headers.get(OUTCOME) == b"delivered"
-            passed = int(headers.get(PASS, b"0")) + int(headers.get(ATTEMPT, b"1")) - 1
+            earlier_attempts = int(headers.get(PASS, b"0")) + int(headers.get(ATTEMPT, b"1")) - 1
             if AMBIGUOUS in headers:
                 ambiguous[seq, destination] = max(ambiguous[seq, destination], int(headers[AMBIGUOUS]))
-            attempts[seq, destination] = max(attempts[seq, destination], passed + (not delivered))
+            attempts[seq, destination] = max(attempts[seq, destination], earlier_attempts + (not delivered))
             if delivered:
                 at_s = record.timestamp / 1000
                 first_s[seq, destination] = min(at_s, first_s.get((seq, destination), at_s))

@@ -97,11 +97,13 @@ def verify(
     first_pass = set(first_pass)
     for destination in destinations:
         lines = [line for line in arrived if line["to"] == destination]
-        clean = Counter(line["id"] for line in lines if line["clean"])
+        clean_counts = Counter(line["id"] for line in lines if line["clean"])
         dead_here = {event for event, event_destination in dead if event_destination in {destination, ""}}
-        result.delivered[destination] = len(clean)
+        result.delivered[destination] = len(clean_counts)
         result.dead[destination] = len(dead_here)
-        result.lost += [f"{destination}:{event}" for event in sorted(acknowledged - clean.keys() - dead_here)]
+        result.lost += [
+            f"{destination}:{event}" for event in sorted(acknowledged - clean_counts.keys() - dead_here)
+        ]
         count_repeats(result, destination, lines, windows, receipts, ambiguous)
         result.out_of_order += _disorder(
             lines,

@@ -82,7 +82,7 @@ def own_logs():
 @pytest.fixture(scope="session")
 def start_hifi(tmp_path_factory):
     """Start `hifi ARGUMENTS…`; its remaining processes are killed at the end of the session."""
-    started = []
+    commands = []
 
     def start(*arguments, **env):
         mark = uuid.uuid4().hex
@@ -96,11 +96,11 @@ def start_hifi(tmp_path_factory):
                 env=os.environ | {MARK: mark, "COLUMNS": "200"} | env,
                 start_new_session=True,
             )
-        started.append(Command(process, output, mark))
-        return started[-1]
+        commands.append(Command(process, output, mark))
+        return commands[-1]
 
     yield start
-    for command in started:
+    for command in commands:
         command.process.kill()
         command.process.wait()
         for pid, _ in command.left():

@@ -95,11 +95,11 @@ class Shell:
 @pytest.fixture
 def shell(tmp_path):
     assert all(map(is_free, PORTS)), f"the pages use the ports {PORTS}"
-    started = Shell(tmp_path)
-    yield started
-    started.end("hifi up")
-    started.end("python3")
-    for _, process, _ in started.running:
+    page_shell = Shell(tmp_path)
+    yield page_shell
+    page_shell.end("hifi up")
+    page_shell.end("python3")
+    for _, process, _ in page_shell.running:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
 

@@ -75,10 +75,10 @@ def make_mesh(tag: str, secrets: Path, request: pytest.FixtureRequest) -> Iterat
         meshes.append(mesh)
         return mesh
 
-    failed = request.session.testsfailed
+    failed_before = request.session.testsfailed
     yield make
     for mesh in meshes:
-        if request.session.testsfailed > failed:
+        if request.session.testsfailed > failed_before:
             logs = Path("build", f"{mesh.project}.log")
             logs.parent.mkdir(exist_ok=True)
             logs.write_text(mesh.compose("logs", "--timestamps", "--no-color", check=False).stdout)

@@ -168,8 +168,8 @@ async def test_the_second_front_follows_the_shares(mesh: ColouredMesh, secrets: 
 
 def accepted_by(mesh: ColouredMesh, colour: str) -> float:
     """Events that the ingest of a colour has accepted since its start."""
-    read = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9000/metrics').read().decode())"
-    page = mesh.script("compose", colour, "exec", "-T", "ingest", "/opt/hifi/bin/python", "-c", read)
+    script = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9000/metrics').read().decode())"
+    page = mesh.script("compose", colour, "exec", "-T", "ingest", "/opt/hifi/bin/python", "-c", script)
     return sum(
         float(line.split()[-1])
         for line in page.splitlines()

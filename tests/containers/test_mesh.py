@@ -143,14 +143,14 @@ async def test_no_secret_and_no_masked_value_is_in_anything_that_the_mesh_wrote(
     in_topics = in_records(mesh, "canary-customer", *canaries.values())
     assert {topic for text, topic in in_topics if text == "canary-customer"} >= {"hifi.raw", "hifi.enriched"}
     assert {text for text, _ in in_topics} == {"canary-customer"}
-    wrote = {"logs": mesh.compose("logs", "--no-color").stdout}
+    outputs = {"logs": mesh.compose("logs", "--no-color").stdout}
     for service in DATA_PLANE:
         container = mesh.containers(service)[0]
         for page in ("metrics", "readyz", "healthz"):
-            wrote[f"{service}/{page}"] = run("docker", "exec", container, *PYTHON, FETCH, page).stdout
+            outputs[f"{service}/{page}"] = run("docker", "exec", container, *PYTHON, FETCH, page).stdout
     for service in ("kafka", *DATA_PLANE):
         processes = run("docker", "exec", mesh.containers(service)[0], "python3", "-c", PROCESSES).stdout
-        wrote[f"{service}: processes"] = processes
+        outputs[f"{service}: processes"] = processes
     console = f"http://127.0.0.1:{mesh.env['HIFI_CONSOLE_PORT']}"
     token = (secrets / "manage_token").read_text().strip()
     async with aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as session:
@@ -163,12 +163,12 @@ async def test_no_secret_and_no_masked_value_is_in_anything_that_the_mesh_wrote(
         ):
             async with session.get(console + page) as answer:
                 assert answer.status == 200, page
-                wrote[f"console {page}"] = await answer.text()
-    assert [name for name, text in wrote.items() if len(text) < 20] == []
+                outputs[f"console {page}"] = await answer.text()
+    assert [name for name, text in outputs.items() if len(text) < 20] == []
     assert [
         (name, output_name)
         for name, value in canaries.items()
-        for output_name, text in wrote.items()
+        for output_name, text in outputs.items()
         if value in text
     ] == []
 

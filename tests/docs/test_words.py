@@ -16,4 +16,4 @@ def test_the_pages_have_no_more_words_than_a_reader_has_time_for():
     pages = [page for page in output.splitlines() if not page.startswith("bench/notes/")]
     assert len(pages) > 70
     words = {page: len(WORD.findall((ROOT / page).read_text("utf-8"))) for page in pages}
-    assert sum(words.values()) <= MOST_WORDS, sorted(words.items(), key=lambda counted: -counted[1])[:10]
+    assert sum(words.values()) <= MOST_WORDS, sorted(words.items(), key=lambda item: -item[1])[:10]

@@ -47,9 +47,9 @@ async def _main() -> int:
 
 
 def _seeds(options: argparse.Namespace) -> list[int]:
-    recorded: tuple[int, ...] = RECORDED["kill"] if options.kill else ()
-    recorded += RECORDED["iceberg"] if options.to == "iceberg" else ()
-    return list(dict.fromkeys([*recorded, *range(options.first, options.first + options.seeds)]))
+    recorded_seeds: tuple[int, ...] = RECORDED["kill"] if options.kill else ()
+    recorded_seeds += RECORDED["iceberg"] if options.to == "iceberg" else ()
+    return list(dict.fromkeys([*recorded_seeds, *range(options.first, options.first + options.seeds)]))
 
 
 async def _in_mesh(folder: Path, options: argparse.Namespace) -> int:

@@ -49,8 +49,8 @@ def _json(rng: random.Random) -> str:
 
 
 def _date(rng: random.Random) -> str:
-    usual = f"{rng.randint(1700, 9999):04}-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}"
-    return rng.choice([usual] * 9 + ["1969-12-31"])
+    usual_date = f"{rng.randint(1700, 9999):04}-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}"
+    return rng.choice([usual_date] * 9 + ["1969-12-31"])
 
 
 def _moment(rng: random.Random, digits: int) -> str:
@@ -58,8 +58,8 @@ def _moment(rng: random.Random, digits: int) -> str:
     return f"{_date(rng)} {rng.randrange(24):02}:{rng.randrange(60):02}:{rng.randrange(60):02}{fraction}"
 
 
-def _infinite(rng: random.Random, usual: str) -> str:
-    return rng.choice([usual] * 18 + ["infinity", "-infinity"])
+def _infinite(rng: random.Random, usual_value: str) -> str:
+    return rng.choice([usual_value] * 18 + ["infinity", "-infinity"])
 
 
 def _changed_date(rng: random.Random) -> str:

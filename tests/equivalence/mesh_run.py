@@ -177,15 +177,15 @@ async def run_seeds(
     for phase, (share, truncates, lost) in enumerate(PHASES, 1):
         if lost:
             await asyncio.gather(*(lose_slot(cdc_systems, seed_run.connector) for seed_run in seed_runs))
-        living = [
+        live_tasks = [
             asyncio.create_task(asyncio.to_thread(seed_run.change, share, phase, truncates))
             for seed_run in seed_runs
         ]
         if kill:
             snapshot = phase == 1 or PHASES[phase - 2][2]
             await _kill_each(cdc_systems, rng, report, _SNAPSHOT_BY if snapshot else ())
-        for live in living:
-            await live
+        for live_task in live_tasks:
+            await live_task
         if lost:
             for seed_run in seed_runs:
                 await resume(seed_run.connector)
@@ -299,8 +299,8 @@ class _Seed:
                 )
                 for number, row in enumerate(rows)
             ]
-            for begin in range(0, len(events), 200):
-                await delivery.batch(f"public.{table.name}", events[begin : begin + 200])
+            for start in range(0, len(events), 200):
+                await delivery.batch(f"public.{table.name}", events[start : start + 200])
         await delivery.finish()
         assert not delivery.refused, delivery.refused[:3]
 
@@ -333,8 +333,8 @@ def _iceberg_rows(warehouse: Path, table: Table) -> list[dict[str, Any]]:
     columns = tuple(column.name for column in (*table.key, *table.columns))
     try:
         rows = catalog.load_table(f"equivalence.{table.name}").scan(selected_fields=columns)
-        written: list[dict[str, Any]] = rows.to_arrow().to_pylist()
-        return written
+        written_rows: list[dict[str, Any]] = rows.to_arrow().to_pylist()
+        return written_rows
     except (NoSuchTableError, OperationalError):  # lake creates the catalog, or holds its lock
         return []
 

@@ -166,10 +166,10 @@ class Delivery:
             partition = zlib.crc32(event.key) % _PARTITIONS
             self._offsets[partition] += 1
             table = headers["ce_subject"].decode()
-            sent = OutboundEvent(
+            outbound_event = OutboundEvent(
                 event.data, "application/json", {}, event.key, _LOG, partition, self._offsets[partition], 0
             )
-            self._late.append((table, sent))
+            self._late.append((table, outbound_event))
 
     async def write(self, *, all_of_them: bool = False) -> None:
         """Write most of what waits; what is late waits on, and is written in another order."""
@@ -187,11 +187,11 @@ class Delivery:
         for table, event in now:
             by_table.setdefault(table, []).append(event)
         for table, events in by_table.items():
-            begin = 0
-            while begin < len(events):
+            start = 0
+            while start < len(events):
                 size = self._rng.choice([1, 20, 100])
-                await self.batch(table, events[begin : begin + size])
-                begin += size
+                await self.batch(table, events[start : start + size])
+                start += size
 
     async def batch(self, table: str, batch: list[OutboundEvent]) -> None:
         """Write events at once, or each by itself."""
@@ -255,7 +255,7 @@ async def run_seed(
         for phase, (share, truncates, lost) in enumerate(PHASES, 1):
             if lost:
                 await lose_slot(cdc_systems, connector)
-            live = asyncio.create_task(
+            live_task = asyncio.create_task(
                 asyncio.to_thread(
                     change_at_random,
                     cdc_systems.source.url,
@@ -266,8 +266,8 @@ async def run_seed(
                     truncates=truncates,
                 )
             )
-            await topic_reader.read(live.done, _QUIET_S * 10)
-            change_count += await live
+            await topic_reader.read(live_task.done, _QUIET_S * 10)
+            change_count += await live_task
             if lost:
                 await resume(connector)
         equal = False

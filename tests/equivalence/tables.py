@@ -125,15 +125,15 @@ class TableWriter:
             self._execute(table, SQL("DELETE FROM {table} WHERE {where}"), rows.pop(index))
             return 1
         columns = table.columns
-        changed = self._rng.sample(columns, self._rng.randint(1, len(columns)))
+        changed_columns = self._rng.sample(columns, self._rng.randint(1, len(columns)))
         if kind == "update":
-            self._update(table, changed, rows[index], ())
+            self._update(table, changed_columns, rows[index], ())
             return 1
         # Without FULL an insert that a changed key makes lacks its long values, as the page says: they change, too.
         key = self._key(table)
         if not table.full:
-            changed = [column for column in columns if column in changed or column.kind.long]
-        self._update(table, changed, rows[index], key)
+            changed_columns = [column for column in columns if column in changed_columns or column.kind.long]
+        self._update(table, changed_columns, rows[index], key)
         rows[index] = key
         return 2
 
@@ -176,13 +176,13 @@ class TableWriter:
         return 1
 
     def _update(
-        self, table: Table, changed: list[Column], key: tuple[str, ...], new_key: tuple[str, ...]
+        self, table: Table, changed_columns: list[Column], key: tuple[str, ...], new_key: tuple[str, ...]
     ) -> None:
-        columns = [*changed, *(table.key if new_key else [])]
+        columns = [*changed_columns, *(table.key if new_key else [])]
         sets = SQL(", ").join(
             SQL("{} = %s::text::" + column.kind.sql).format(Identifier(column.name)) for column in columns
         )
-        values = [*(table.value(column, self._rng) for column in changed), *new_key]
+        values = [*(table.value(column, self._rng) for column in changed_columns), *new_key]
         self._execute(table, SQL("UPDATE {table} SET {sets} WHERE {where}"), key, values, sets=sets)
 
     def _execute(

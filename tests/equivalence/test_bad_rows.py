@@ -117,12 +117,12 @@ async def test_a_row_that_cannot_be_stored_names_its_column_and_its_neighbours_w
                     statement = f"INSERT INTO source (id, {name}) VALUES (%s, %s)".encode()
                     await connection.execute(statement, [number, value])
             storable_numbers = {number for number, _, _, storable in source_rows if storable}
-            stored: set[int] = set()
+            stored_ids: set[int] = set()
             async with asyncio.timeout(START_S):
-                while not storable_numbers <= stored:
+                while not storable_numbers <= stored_ids:
                     await asyncio.sleep(0.5)
-                    stored = {row["id"] for row in await _rows(connection, "SELECT id FROM target")}
-            assert stored == storable_numbers
+                    stored_ids = {row["id"] for row in await _rows(connection, "SELECT id FROM target")}
+            assert stored_ids == storable_numbers
             compared = [
                 f"{column.name}::text"
                 for column in table_columns

@@ -68,11 +68,11 @@ async def test_the_slot_moves_while_the_captured_tables_are_idle_and_others_are_
             while not connection.execute(position, [slot]).fetchall():
                 await asyncio.sleep(0.5)
         connection.execute("INSERT INTO busy (v) SELECT repeat('x', 1000) FROM generate_series(1, 5000)")
-        written = connection.execute("SELECT pg_current_wal_lsn()").fetchone()
-        assert written is not None
-        moved = "SELECT confirmed_flush_lsn > %s FROM pg_replication_slots WHERE slot_name = %s"
+        wal_position = connection.execute("SELECT pg_current_wal_lsn()").fetchone()
+        assert wal_position is not None
+        moved_query = "SELECT confirmed_flush_lsn > %s FROM pg_replication_slots WHERE slot_name = %s"
         async with asyncio.timeout(60):
-            while connection.execute(moved, [written[0], slot]).fetchone() != (True,):
+            while connection.execute(moved_query, [wal_position[0], slot]).fetchone() != (True,):
                 await asyncio.sleep(0.5)
         held_log = await held_by_slot(source, slot, "p")
         assert held_log.bytes > 0
@@ -132,8 +132,8 @@ async def test_rows_of_a_snapshot_that_is_interrupted_before_the_first_one_come_
             await asyncio.sleep(0.5)
     await topic_reader.read(lambda: len(collected.events) >= 5, 120)
     await topic_reader.stop()
-    read = [orjson.loads(event.data or b"") for event in collected.events]
-    assert [(row["id"], row["change"]["op"]) for row in read] == [
+    row_values = [orjson.loads(event.data or b"") for event in collected.events]
+    assert [(row["id"], row["change"]["op"]) for row in row_values] == [
         (number, "snapshot") for number in range(1, 6)
     ]
 
@@ -162,18 +162,18 @@ async def test_the_table_of_types_is_true(cdc: Systems) -> None:
         isolation_level="read_committed",
     )  # fmt: skip
     await consumer.start()
-    read: list[tuple[str, Any]] = []
+    read_values: list[tuple[str, Any]] = []
     for round_number in (1, 2):
         if round_number == 2:
             with psycopg.connect(cdc.source.url) as connection:
                 for row, insert in zip(TYPES, inserts, strict=True):
                     connection.execute(insert, [2, row.example])
-        while len(read) < round_number * len(TYPES):
+        while len(read_values) < round_number * len(TYPES):
             event = reader(await consumer.getone())
             if not event.skipped:
-                read.append(outcome_of(event))
+                read_values.append(outcome_of(event))
     await consumer.stop()
-    for index, (outcome, value) in enumerate(read):
+    for index, (outcome, value) in enumerate(read_values):
         row = TYPES[index % len(TYPES)]
         if row.outcome == "refused":
             assert outcome == "refused", row

@@ -116,14 +116,20 @@ def record(data: bytes) -> None:
     """The headers of a record, `NAME=VALUE` a line each."""
     lines = (line.partition(b"=") for line in data.split(b"\n"))
     headers = [(name.decode("utf-8", "replace"), value) for name, _, value in lines]
-    for read in (identity, hop, split_receipt, source_position, lambda them: with_revision(them, 1, 2)):
+    for read_header in (
+        identity,
+        hop,
+        split_receipt,
+        source_position,
+        lambda them: with_revision(them, 1, 2),
+    ):
         try:
-            read(headers)
+            read_header(headers)
         except NotAnEvent as error:
             assert str(error)
         except (IndexError, ValueError):
             # It is for headers that another reader has accepted.
-            assert read.__name__ == "<lambda>"
+            assert read_header.__name__ == "<lambda>"
             try:
                 identity(headers)
             except NotAnEvent:
@@ -193,13 +199,13 @@ def avro_file(data: bytes) -> None:
 
 def pipe(data: bytes) -> None:
     """The text of a pipe, as people send it to manage."""
-    read, problems = read_pipe(data, {}, coloured=False)
-    assert read is not None or problems
+    declared_pipe, problems = read_pipe(data, {}, coloured=False)
+    assert declared_pipe is not None or problems
     for problem in problems:
         assert problem.message
         assert problem.line >= 1
-    if read is not None and not problems:
-        Pipe.model_validate_json(read.model_dump_json(by_alias=True))
+    if declared_pipe is not None and not problems:
+        Pipe.model_validate_json(declared_pipe.model_dump_json(by_alias=True))
 
 
 def principal(data: bytes) -> None:

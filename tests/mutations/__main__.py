@@ -23,16 +23,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutations")
     parser.add_argument("--only", default="", help="part of the names of patches")
     options = parser.parse_args()
-    chosen = [mutation for mutation in mutations() if options.only in mutation.name]
+    chosen_mutations = [mutation for mutation in mutations() if options.only in mutation.name]
     table = []
     with tempfile.TemporaryDirectory(prefix="hifi-mutations-") as folder:
         tree = Path(folder) / "tree"
         _copy(tree)
-        for number, mutation in enumerate(chosen, 1):
+        for number, mutation in enumerate(chosen_mutations, 1):
             began_s = time.monotonic()
             verdict = _verdict(tree, mutation)
             seconds = time.monotonic() - began_s
-            print(f"{number}/{len(chosen)} {mutation.name}: {verdict} ({seconds:.0f} s)", flush=True)
+            print(
+                f"{number}/{len(chosen_mutations)} {mutation.name}: {verdict} ({seconds:.0f} s)", flush=True
+            )
             table.append((mutation.name, verdict, mutation.test))
     width = max((len(name) for name, _, _ in table), default=0)
     for name, verdict, test in table:

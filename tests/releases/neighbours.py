@@ -80,10 +80,10 @@ def write_release_after(folder: Path) -> None:
     producer.write_text(producer.read_text("utf-8") + _ADDED_FUNCTION, "utf-8")
 
 
-def _insert(file: Path, text: str, added: str) -> None:
+def _insert(file: Path, text: str, added_text: str) -> None:
     source = file.read_text("utf-8")
     assert source.count(text) == 1, (file, text)
-    file.write_text(source.replace(text, text + added), "utf-8")
+    file.write_text(source.replace(text, text + added_text), "utf-8")
 
 
 def _git(*args: str) -> bytes:

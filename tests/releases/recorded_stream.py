@@ -59,7 +59,7 @@ def pipe(url: str) -> Pipe:
 def recorded(file: Path = FILE) -> dict[str, list[_Partition]]:
     """Kind of topic to the records of each partition."""
     return {
-        kind: [[_decoded(*encoded) for encoded in partition] for partition in partitions]
+        kind: [[_decoded(*encoded_record) for encoded_record in partition] for partition in partitions]
         for kind, partitions in json.loads(file.read_text("utf-8")).items()
     }
 
@@ -112,8 +112,8 @@ async def _send(mesh: Mesh, first: int, end: int) -> None:
                     data[REFUSED] = True
                 event_headers = {"ce-id": f"{partition}-{number}", "ce-partitionkey": _key(partition)}
                 url = f"{mesh.plan.url}/v1/pipes/recorded/events"
-                async with session.post(url, json=data, headers=headers | event_headers) as answered:
-                    assert answered.status == 202, await answered.text()
+                async with session.post(url, json=data, headers=headers | event_headers) as answer:
+                    assert answer.status == 202, await answer.text()
 
 
 def _key(partition: int) -> str:

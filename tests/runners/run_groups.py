@@ -90,8 +90,8 @@ def fast_groups() -> dict[str, list[str]]:
 def groups() -> dict[str, list[str]]:
     """Group to its pytest arguments; the last group leaves out the folders of the others, so no new one is missed."""
     assigned_folders = [folder for folders in FOLDERS.values() for folder in folders]
-    chosen = {group: list(folders) for group, folders in FOLDERS.items()}
-    return chosen | {"others": ["tests", *(f"--ignore={folder}" for folder in assigned_folders)]}
+    folders_by_group = {group: list(folders) for group, folders in FOLDERS.items()}
+    return folders_by_group | {"others": ["tests", *(f"--ignore={folder}" for folder in assigned_folders)]}
 
 
 Runs: TypeAlias = dict[str, tuple[list[str], dict[str, str]]]
@@ -144,8 +144,8 @@ def side_by_side(group_runs: Runs) -> int:
 def main(arguments: list[str]) -> int:
     """Run all groups to their end."""
     fast = "--fast" in arguments
-    chosen = fast_groups() if fast else groups()
-    group_runs: Runs = {name: ([*paths, *arguments], {}) for name, paths in chosen.items()}
+    folders_by_group = fast_groups() if fast else groups()
+    group_runs: Runs = {name: ([*paths, *arguments], {}) for name, paths in folders_by_group.items()}
     if not fast:
         group_runs["uncompiled"] = ([*UNCOMPILED, *arguments], {"HIFI_COMPILED": "0"})
     return side_by_side(group_runs)

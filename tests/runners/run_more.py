@@ -69,8 +69,8 @@ UNCOMPILED_GROUP: Final = "more-uncompiled"
 def commit() -> str:
     """The commit of the working tree; `+` when files differ from it."""
     name = subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
-    changed = subprocess.check_output(["git", "status", "--porcelain"], cwd=ROOT, text=True).strip()
-    return name + ("+" if changed else "")
+    changed_files = subprocess.check_output(["git", "status", "--porcelain"], cwd=ROOT, text=True).strip()
+    return name + ("+" if changed_files else "")
 
 
 def row(
@@ -93,8 +93,10 @@ def row(
     """
     counts: Counter[str] = Counter()
     for summary in summaries:
-        counted = re.findall(r"(\d+) (passed|failed|error|skipped|xfailed|xpassed)", summary)
-        counts.update({outcome: int(number) for number, outcome in counted} or {"group without a result": 1})
+        outcome_counts = re.findall(r"(\d+) (passed|failed|error|skipped|xfailed|xpassed)", summary)
+        counts.update(
+            {outcome: int(number) for number, outcome in outcome_counts} or {"group without a result": 1}
+        )
     result = before + ", ".join(f"{counts[outcome]} {outcome}" for outcome in sorted(counts))
     result += f" of {', '.join(selected)}" if selected else ""
     return f"| {started_at:%Y-%m-%d %H:%M} | {name} | {result} | {seconds:.0f} |\n"

@@ -55,12 +55,12 @@ def repeat(
         Exit status: 0 if each failed test passed.
     """
     failed_runs = {name: group_run for name, group_run in group_runs.items() if group_run[0] != 0}
-    failed = [test for name in failed_runs for test in failed_tests(name)]
+    failed_list = [test for name in failed_runs for test in failed_tests(name)]
     if not failed_runs:
         return 0
-    broken = [status for status, _, _ in failed_runs.values() if status != TESTS_FAILED]
-    if broken or not 0 < len(failed) <= MOST:
-        return broken[0] if broken else TESTS_FAILED
+    broken_statuses = [status for status, _, _ in failed_runs.values() if status != TESTS_FAILED]
+    if broken_statuses or not 0 < len(failed_list) <= MOST:
+        return broken_statuses[0] if broken_statuses else TESTS_FAILED
     for name, (_, arguments, environment) in failed_runs.items():
         print(f"--- tests: {name}, the failed ones again", flush=True)
         rerun_command = [
@@ -82,7 +82,7 @@ def repeat(
         if skipped := ET.parse(report).findall(".//skipped"):  # noqa: S314 - pytest wrote it
             print(f"{len(skipped)} of them were skipped this time, which is no pass", flush=True)
             return TESTS_FAILED
-    for test in failed:
+    for test in failed_list:
         print(f"passed only when it ran again, alone: {test}", flush=True)
     return 0
 

@@ -10,9 +10,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_each_test_belongs_to_exactly_one_group() -> None:
-    chosen = run_groups.groups()
-    other_arguments = chosen.pop("others")
-    folders = [folder for group in chosen.values() for folder in group]
+    folders_by_group = run_groups.groups()
+    other_arguments = folders_by_group.pop("others")
+    folders = [folder for group in folders_by_group.values() for folder in group]
     assert len(folders) == len(set(folders))
     assert other_arguments == ["tests", *(f"--ignore={folder}" for folder in folders)]
     assert all((ROOT / folder).is_dir() for folder in folders)
@@ -31,8 +31,8 @@ def test_a_run_of_more_tests_is_a_row_of_the_table() -> None:
     early = run_more.row(started_at, "abc", ["1 passed in 2 s", ""], 2.0, [], "interrupted: ")
     assert early == "| 2026-01-02 03:04 | abc | interrupted: 1 group without a result, 1 passed | 2 |\n"
     assert "never" in run_more.age(run_more.HEADER + early, started_at)
-    broken = run_more.row(started_at, "abc", ["INTERNALERROR", "1 passed in 2 s"], 1.0)
-    assert "1 group without a result, 1 passed" in broken
+    broken_row = run_more.row(started_at, "abc", ["INTERNALERROR", "1 passed in 2 s"], 1.0)
+    assert "1 group without a result, 1 passed" in broken_row
 
 
 def test_each_of_more_tests_belongs_to_exactly_one_group() -> None:
@@ -59,15 +59,15 @@ def test_a_whole_run_that_is_older_than_a_week_is_a_warning() -> None:
     )
 
 
-@pytest.mark.parametrize("broken", [-9, 2])
+@pytest.mark.parametrize("broken_status", [-9, 2])
 def test_a_run_that_did_not_come_to_its_end_fails_although_another_one_could_be_repeated(
-    broken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broken_status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_twice, "CACHES", tmp_path)
     last_failed = tmp_path / "good" / "v" / "cache" / "lastfailed"
     last_failed.parent.mkdir(parents=True)
     last_failed.write_text('{"test_one.py::test_it": true}')
-    assert run_twice.repeat({"good": (1, [], {}), "broken": (broken, [], {})}) == broken
+    assert run_twice.repeat({"good": (1, [], {}), "broken": (broken_status, [], {})}) == broken_status
 
 
 FAILS_FIRST = """
@@ -110,9 +110,9 @@ def test_a_few_failed_tests_run_again_and_fail_the_run_when_they_fail_twice(
     (tmp_path / "pytest.ini").write_text("[pytest]")
     (tmp_path / "test_one.py").write_text(FAILS_FIRST.format(number=number, then=second_result))
     assert run_twice.main(["test_one.py"]) == status
-    printed = capfd.readouterr().out
-    assert printed.count("test session starts") == session_count
-    assert printed.count("passed only when it ran again, alone: test_one.py::test_it") == (
+    output = capfd.readouterr().out
+    assert output.count("test session starts") == session_count
+    assert output.count("passed only when it ran again, alone: test_one.py::test_it") == (
         0 if status else number
     )
-    assert "test_good" not in printed.partition("the failed ones again")[2]
+    assert "test_good" not in output.partition("the failed ones again")[2]

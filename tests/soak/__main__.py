@@ -221,12 +221,12 @@ def _percentiles(demo: Demo, rows: list[dict[str, Any]]) -> Iterator[dict[str, A
             sent_ns = sent_ns_by_id[arrival.id]
             lags[sent_ns // 60_000_000_000].append((arrival.answered_ns - sent_ns) / 1e6)
     for row in rows:
-        reported = row["lags"].get("end.event/departures")
-        if reported and lags[row["minute"]]:
+        reported_lags = row["lags"].get("end.event/departures")
+        if reported_lags and lags[row["minute"]]:
             booked = quantiles(lags[row["minute"]])
             for name in ("p50", "p95", "p99"):
-                observed_ms, booked_ms = reported[name] / 1000, booked[name] or 0.0
-                counts = len(lags[row["minute"]]), reported["count"]
+                observed_ms, booked_ms = reported_lags[name] / 1000, booked[name] or 0.0
+                counts = len(lags[row["minute"]]), reported_lags["count"]
                 yield {
                     "minute": row["minute"],
                     "of": name,
@@ -243,7 +243,7 @@ def _compared(
     memory: Mapping[str, list[int]],
     restarts: list[str],
 ) -> dict[str, Any]:
-    reported = {
+    observed_figures = {
         name: sum(row[name] for row in rows)
         for name in ("in", "delivered", "duplicates", "lost", "dead", "waiting", "in_flight", "late")
     }
@@ -260,13 +260,13 @@ def _compared(
         # A request has no receipt when egest was killed before it received the answer.
         expected = {"in": numbers["accepted"], "lost": 0, "dead": 0, "waiting": 0, "in_flight": 0}
         failures += [
-            f"observe reports {name} {reported[name]:,} instead of {n:,}"
+            f"observe reports {name} {observed_figures[name]:,} instead of {n:,}"
             for name, n in expected.items()
-            if reported[name] != n
+            if observed_figures[name] != n
         ]
-        if reported["delivered"] != requests - numbers["duplicates"]:
+        if observed_figures["delivered"] != requests - numbers["duplicates"]:
             failures.append(
-                f"observe reports delivered {reported['delivered']:,}, "
+                f"observe reports delivered {observed_figures['delivered']:,}, "
                 f"the request logs {requests - numbers['duplicates']:,}"
             )
         failures += [
@@ -277,16 +277,16 @@ def _compared(
             and abs(percentile["books_ms"] - percentile["observe_ms"])
             > 2 * RELATIVE_ERROR * percentile["books_ms"] + CLOCKS_MS
         ]
-    used = numbers["cpu_seconds"]
-    mesh_s = sum(seconds for name, seconds in used.items() if name != "observe")
+    cpu_seconds = numbers["cpu_seconds"]
+    mesh_s = sum(seconds for name, seconds in cpu_seconds.items() if name != "observe")
     return {
         "failures": failures,
         "books": {name: numbers[name] for name in BOOKED},
         "requests": requests,
-        "observe": reported,
+        "observe": observed_figures,
         "states": [(row["minute"], row["state"], *row["causes"]) for row in rows],
-        "observe_cpu_share": round(used.get("observe", 0) / mesh_s, 3) if mesh_s else None,
-        "cpu_seconds": used,
+        "observe_cpu_share": round(cpu_seconds.get("observe", 0) / mesh_s, 3) if mesh_s else None,
+        "cpu_seconds": cpu_seconds,
         "percentiles": percentiles,
         "worst_difference_ms": max(
             (abs(percentile["books_ms"] - percentile["observe_ms"]) for percentile in percentiles),

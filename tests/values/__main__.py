@@ -44,19 +44,21 @@ def main() -> int:
         for source, destination in pairs:
             if options.only not in f"{source}-{destination}":
                 continue
-            trip: Callable[[str, int, int, Read, Write], int] = round_trip
+            run_trip: Callable[[str, int, int, Read, Write], int] = round_trip
             if destination == ICEBERG:
-                trip = joined_round_trip  # a commit takes a second
-            began_s, failure, sent = time.monotonic(), "", 0
+                run_trip = joined_round_trip  # a commit takes a second
+            began_s, failure, value_count = time.monotonic(), "", 0
             try:
-                sent = trip(source, options.values, options.seed, reads[source], writes[destination])
+                value_count = run_trip(
+                    source, options.values, options.seed, reads[source], writes[destination]
+                )
             except Exception as error:  # noqa: BLE001 - each pair is tried
                 failure, status = "\n".join([repr(error)[:2000], *getattr(error, "__notes__", ())]), 1
             seconds = round(time.monotonic() - began_s, 1)
             line = {
                 "pair": f"{source}-{destination}",
                 "seed": options.seed,
-                "values": sent,
+                "values": value_count,
                 "seconds": seconds,
             }
             print(orjson.dumps(line).decode(), failure, flush=True)

@@ -72,10 +72,10 @@ def to_parquet(table: Table, data: list[bytes]) -> Rows:
     content = Parquet(columns).encode(
         [row(outbound(index, text), columns) for index, text in enumerate(data)]
     )
-    stored = parquet.read_table(io.BytesIO(content), columns=list(columns)).to_pylist()
+    stored_rows = parquet.read_table(io.BytesIO(content), columns=list(columns)).to_pylist()
     return [
         {name: _of_column(value, table.columns[name]) for name, value in stored_row.items()}
-        for stored_row in stored
+        for stored_row in stored_rows
     ]
 
 

@@ -163,8 +163,10 @@ class Iceberg:
         rows = with_rows(self._spark.createDataFrame(records, schema), declared, LOG)
         progress = TableProgress({0: PartitionProgress(len(data), len(data) - 1)})
         commits.append(files.write(rows.select(f"{ROW}.*"), len(data)), progress)
-        stored = commits.table.scan().to_arrow().sort_by("hifi_offset").to_pylist()
-        return [{name: _of_column(row[name], kind) for name, kind in table.columns.items()} for row in stored]
+        stored_rows = commits.table.scan().to_arrow().sort_by("hifi_offset").to_pylist()
+        return [
+            {name: _of_column(row[name], kind) for name, kind in table.columns.items()} for row in stored_rows
+        ]
 
 
 def _of_column(value: Any, kind: str) -> Any:

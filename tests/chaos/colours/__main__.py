@@ -142,11 +142,11 @@ def main(
         folder = Path(temporary)
         log_to(folder / "runner.log")
         changes = colour_changes(folder)
-        chosen = names or [SHIFT, *changes]
-        if unknown := set(chosen) - {SHIFT, *changes}:
+        chosen_changes = names or [SHIFT, *changes]
+        if unknown := set(chosen_changes) - {SHIFT, *changes}:
             raise typer.BadParameter(f"{', '.join(unknown)}: expected {SHIFT}, {', '.join(changes)}")
         write_release(folder)
-        line = {"rate": rate, **asyncio.run(_run(folder, changes, chosen, rate, measured, ratio))}
+        line = {"rate": rate, **asyncio.run(_run(folder, changes, chosen_changes, rate, measured, ratio))}
     if report is not None:
         with report.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

@@ -205,7 +205,7 @@ class ConnectorRun:
         file, old = self._systems.folder / "backup.ndjson", self.mesh
         await _command("backup", str(file), "--data", str(old.plan.data))
         await old.kill()
-        self._earlier = Counter({source: len(sent) for source, sent in self.sources.sent.items()})
+        self._earlier = Counter({source: len(events) for source, events in self.sources.sent.items()})
         self._systems.http.arrivals.clear()
         self._injected.clear()
         await self.new_mesh(2 * _PARTITIONS).start()
@@ -307,7 +307,7 @@ class ConnectorRun:
         )
         all_kinds = kinds_of(self._pipes)
         return {
-            "sent": {source: len(sent) for source, sent in self.sources.sent.items()},
+            "sent": {source: len(events) for source, events in self.sources.sent.items()},
             "differences": {
                 destination: difference.as_json() for destination, difference in differences.items()
             },
@@ -347,7 +347,7 @@ class ConnectorRun:
         """Compare the minutes with what was sent: no loss that is not there, and none missed."""
         assert self.mesh.plan.console
         last = int(time.time() // 60)
-        reported: dict[str, dict[str, int]] = {}
+        reported_counts: dict[str, dict[str, int]] = {}
         for source, kinds in self._pipes.items():
             minutes, reason = await asyncio.to_thread(closed_minutes, self.mesh.plan, name_of(source), last)
             if reason:
@@ -357,16 +357,16 @@ class ConnectorRun:
             for row in minutes:
                 for destination_row in row["destinations"]:
                     delivered[destination_row["destination"]] += destination_row["delivered"]
-            sent = len(self.sources.sent[source]) - self._earlier[source]
+            sent_count = len(self.sources.sent[source]) - self._earlier[source]
             failures += [
-                f"observe reports {delivered[kind]} of {sent} events of {source} as delivered to {kind}"
+                f"observe reports {delivered[kind]} of {sent_count} events of {source} as delivered to {kind}"
                 for kind in kinds
-                if delivered[kind] != sent
+                if delivered[kind] != sent_count
             ]
-            reported[source] = sums | delivered
-        if (all_lost := sum(sums["lost"] for sums in reported.values())) != lost:
+            reported_counts[source] = sums | delivered
+        if (all_lost := sum(sums["lost"] for sums in reported_counts.values())) != lost:
             failures.append(f"observe reports {all_lost} lost deliveries, the destinations lack {lost}")
-        return reported
+        return reported_counts
 
 
 if __name__ == "__main__":

@@ -83,8 +83,8 @@ def without_repeated(difference: Difference, repeated: Collection[str]) -> Diffe
     return difference
 
 
-def _is(row: Mapping[str, Any], sent: Event | None) -> bool:
+def _is(row: Mapping[str, Any], sent_event: Event | None) -> bool:
     try:
-        return sent is None or event_of(row) == sent
+        return sent_event is None or event_of(row) == sent_event
     except (KeyError, ArithmeticError):
         return False

@@ -32,8 +32,10 @@ def fault_order(faults: Sequence[str], times: int, random_source: random.Random)
 
 def kinds_of(pipes: Mapping[str, Sequence[str]]) -> list[str]:
     """The kinds of a run, as `from SOURCE` and `to DESTINATION`."""
-    used = {name for names in pipes.values() for name in names}
-    return [f"from {source}" for source in pipes] + [f"to {name}" for name in DESTINATIONS if name in used]
+    used_kinds = {name for names in pipes.values() for name in names}
+    return [f"from {source}" for source in pipes] + [
+        f"to {name}" for name in DESTINATIONS if name in used_kinds
+    ]
 
 
 def possible(

@@ -95,12 +95,12 @@ class Sources:
         return declared
 
     async def _write_events(self, name: str, write: Callable[[Event], Awaitable[None]]) -> None:
-        sent = self.sent.setdefault(name, [])
-        for n in itertools.count(len(sent)):
+        sent_events = self.sent.setdefault(name, [])
+        for n in itertools.count(len(sent_events)):
             if self.ended:
                 return
             await write(sent_event := event(name, n))
-            sent.append(sent_event)
+            sent_events.append(sent_event)
             await asyncio.sleep(1 / self._rate)
 
     async def _write_http(self) -> None:
@@ -193,7 +193,7 @@ class Sources:
             },
             client_options={"allow_http": True, "timeout": "10s"},
         )
-        sent = self.sent.setdefault("objects", [])
+        sent_events = self.sent.setdefault("objects", [])
         numbers = itertools.count()
         for object_number in itertools.count():
             if self.ended:
@@ -211,5 +211,5 @@ class Sources:
                     await asyncio.sleep(_REPEAT_S)
                 else:
                     break
-            sent += rows
+            sent_events += rows
             await asyncio.sleep(OBJECT_S)

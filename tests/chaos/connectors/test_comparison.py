@@ -57,7 +57,7 @@ def test_each_defect_of_a_destination_with_every_event_is_named(seed: int) -> No
 def test_each_defect_of_a_destination_with_the_newest_event_of_a_key_is_named(seed: int) -> None:
     index = random.Random(seed).randrange(len(NEWEST))
     row = NEWEST[index]
-    older = next(sent for sent in SENT if sent.key == row["key"])
+    older = next(event for event in SENT if event.key == row["key"])
     assert defects(compare_rows(SENT, NEWEST)) == {}
     assert defects(compare_rows(SENT, NEWEST[:index] + NEWEST[index + 1 :])) == {"lost": [row["id"]]}
     assert defects(compare_rows(SENT, [*NEWEST, row])) == {"twice": [row["key"]]}

@@ -108,10 +108,10 @@ def test_references_follow_the_records_that_they_name():
     renumbered = numbers.referring(entry)
     assert renumbered is not None
     assert (renumbered.value["before"], renumbered.value["after"]) == (50, 51)
-    created = state_record(
+    creation = state_record(
         "audit", AuditEntry("ann", "create", "principal/bob", 1, None, {"name": "bob"}).record()
     )
-    assert numbers.referring(created) == created
+    assert numbers.referring(creation) == creation
 
     def asked(number):
         return state_record("requests", Request("pipe/flights", number, RequestKind.PAUSE, "ann", 1).record())

@@ -197,16 +197,16 @@ def test_each_change_is_in_the_audit_with_before_and_after(
     monkeypatch.setenv("COLUMNS", "200")
     stream = AuditedStream(kafka, tmp_path, control=False)
     quick = ("--quick",)
-    applied = entry_fields(stream.run("apply", stream.declare("d"), *quick))
-    assert applied == ("apply", "pipe/p", None, 1)
+    apply_entry = entry_fields(stream.run("apply", stream.declare("d"), *quick))
+    assert apply_entry == ("apply", "pipe/p", None, 1)
 
     for share, rollout in ((10, "abort"), (20, "promote")):
         destination = f"d{share}"
         stream.run("apply", stream.declare(destination), *quick, "--share", share)
-        changed = entry_fields(stream.run("rollout share", "p", 50))
+        share_entry = entry_fields(stream.run("rollout share", "p", 50))
         following = 2 if rollout == "abort" else 3
         rolling = f"revision 1, 50 % revision {following}"
-        assert changed[1:] == ("pipe/p", f"revision 1, {share} % revision {following}", rolling)
+        assert share_entry[1:] == ("pipe/p", f"revision 1, {share} % revision {following}", rolling)
         end_entry = entry_fields(stream.run(f"rollout {rollout}", "p"))
         current = 1 if rollout == "abort" else following
         assert end_entry[1:] == ("pipe/p", rolling, f"revision {current}")
@@ -240,30 +240,30 @@ def test_each_change_is_in_the_audit_with_before_and_after(
     )
     assert entry_fields(stream.run("dead replay", "--all"))[:2] == ("replay dead letters", "pipe/all")
 
-    created = entry_fields(
+    create_entry = entry_fields(
         stream.run("principal create", "ann", "--role", "viewer", "--token-file", tmp_path / "t")
     )
-    assert created[:3] == ("create", "principal/ann", None)
-    assert created[3]["role"] == "viewer"
-    replaced = entry_fields(
+    assert create_entry[:3] == ("create", "principal/ann", None)
+    assert create_entry[3]["role"] == "viewer"
+    replace_entry = entry_fields(
         stream.run("principal create", "ann", "--role", "admin", "--token-file", tmp_path / "u")
     )
-    assert (replaced[2]["role"], replaced[3]["role"]) == ("viewer", "admin")
-    revoked = entry_fields(stream.run("principal revoke", "ann"))
-    assert (revoked[:2], revoked[2]["role"]) == (("revoke", "principal/ann"), "admin")
+    assert (replace_entry[2]["role"], replace_entry[3]["role"]) == ("viewer", "admin")
+    revoke_entry = entry_fields(stream.run("principal revoke", "ann"))
+    assert (revoke_entry[:2], revoke_entry[2]["role"]) == (("revoke", "principal/ann"), "admin")
 
     person = "principal/oidc:bob"
     assert entry_fields(stream.run("principal revoke", "oidc:bob"))[:2] == ("revoke", person)
     assert entry_fields(stream.run("principal restore", "oidc:bob"))[1] == person
 
-    issued = entry_fields(stream.run("keys issue", "p", "--key-file", tmp_path / "key"))
-    assert (issued[0], issued[2], issued[3]["pipe"]) == ("issue the write key", None, "p")
-    key = issued[1].removeprefix("write-key/")
+    issue_entry = entry_fields(stream.run("keys issue", "p", "--key-file", tmp_path / "key"))
+    assert (issue_entry[0], issue_entry[2], issue_entry[3]["pipe"]) == ("issue the write key", None, "p")
+    key = issue_entry[1].removeprefix("write-key/")
     rotated = {
         entry.subject: (entry.what, entry.before, entry.after)
         for entry in stream.run("keys rotate", key, "--key-file", tmp_path / "next")
     }
-    action, before, after = rotated.pop(issued[1])
+    action, before, after = rotated.pop(issue_entry[1])
     assert (action, before["expires_us"]) == ("rotate the write key", None)
     assert after["expires_us"] is not None
     [(subject, (_, before, after))] = rotated.items()
@@ -279,18 +279,18 @@ def test_each_change_is_in_the_audit_with_before_and_after(
     declared = entry_fields(controlled.run("apply", controlled.declare("d"), *quick))
     assert declared[:3] == ("declare by file", "pipe/p", None)
     for kind in ("pause", "resume", "force", "abort"):
-        asked = entry_fields(controlled.run(f"rollout {kind}", "p"))
-        assert asked[:2] == (f"{kind} the rollout", "pipe/p")
-        assert asked[2] == asked[3] == declared[3], "the number of the declaration"
+        request_entry = entry_fields(controlled.run(f"rollout {kind}", "p"))
+        assert request_entry[:2] == (f"{kind} the rollout", "pipe/p")
+        assert request_entry[2] == request_entry[3] == declared[3], "the number of the declaration"
     assert entry_fields(controlled.run("deploy start", "normalize", "installed"))[1:] == (
         "service/normalize",
         None,
         "installed",
     )
     for kind in ("pause", "resume", "force", "abort"):
-        asked = entry_fields(controlled.run(f"deploy {kind}", "normalize"))
-        assert asked[:2] == (f"{kind} the deployment", "service/normalize")
-        assert asked[3] == f"asked to {kind}"
+        request_entry = entry_fields(controlled.run(f"deploy {kind}", "normalize"))
+        assert request_entry[:2] == (f"{kind} the deployment", "service/normalize")
+        assert request_entry[3] == f"asked to {kind}"
 
     backup = tmp_path / "backup.ndjson"
     options = ["--kafka", kafka, "--stream", stream.topics.stream]
@@ -322,8 +322,8 @@ def test_created_access_entries_are_in_the_audit(
     """The Kafka of this test has no authorizer."""
     monkeypatch.setattr(acl, "create_acls", AsyncMock(return_value=3))
     stream = AuditedStream(kafka, tmp_path, control=False)
-    created = entry_fields(stream.run("acl apply"))
-    assert created == (
+    acl_entry = entry_fields(stream.run("acl apply"))
+    assert acl_entry == (
         "create access control entries",
         f"acls/{stream.topics.stream}",
         None,

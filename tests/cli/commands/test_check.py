@@ -161,8 +161,8 @@ def test_a_folder_without_pipes_is_refused(tmp_path):
 
 def test_the_quotas_of_all_pipes_are_compared_with_the_rating_of_the_mesh(pipes):
     folder = pipes(GOOD.replace("keys: [{env: KEY}]", "keys: [{env: KEY}]\n  quota: {events: 81/s}"))
-    fits = CliRunner().invoke(command_line(), ["check", "--quick", "--rating", "102", str(folder)])
-    assert fits.exit_code == 0, fits.output
+    result = CliRunner().invoke(command_line(), ["check", "--quick", "--rating", "102", str(folder)])
+    assert result.exit_code == 0, result.output
     too_much = CliRunner().invoke(
         command_line(), ["check", "--quick", str(folder)], env={"HIFI_RATING": "100"}
     )

@@ -396,8 +396,8 @@ def test_dead_letters_are_listed_shown_and_replayed_once(running_mesh, hifi, ext
     assert {entry["principal"] for entry in entries} == {f"{getpass.getuser()}@{socket.gethostname()}"}
     first, second = (entry for entry in entries if entry["what"] == "apply")
     assert (first["before"], first["after"] is None, second["before"]) == (None, False, first["after"])
-    (read,) = (entry for entry in entries if entry["what"] == "read event data")
-    assert read["after"] == {"dead_letters": [name]}
+    (read_entry,) = (entry for entry in entries if entry["what"] == "read event data")
+    assert read_entry["after"] == {"dead_letters": [name]}
     (replayed,) = (entry for entry in entries if entry["what"] == "replay dead letters")
     assert (replayed["outcome"], replayed["after"]) == ("done", {"replayed": 2})
 

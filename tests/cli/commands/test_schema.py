@@ -97,12 +97,12 @@ def test_check_says_what_does_not_agree_with_its_line(
 
 
 def test_a_schema_is_not_compared_where_the_data_changes_in_between(tmp_path: Path) -> None:
-    changed = pipe(
+    changed_pipe = pipe(
         ID,
         {"schema": ORDER},
         normalize={"schema": {"type": "object", "properties": ID}, "mask": {"id": "redact"}},
     )
-    assert published(tmp_path, changed)["schema"] == ORDER
+    assert published(tmp_path, changed_pipe)["schema"] == ORDER
 
 
 def test_a_pipe_without_json_schema_has_no_avro_schema_to_show(tmp_path: Path) -> None:

@@ -27,13 +27,13 @@ def test_the_colours_are_added_up_and_a_day_is_as_certain_as_the_less_certain_on
         row("2026-11-01", "orders", (5, 50, 5), "open", b=3, c=2),
         row("2026-11-01", "flights", (1, 1, 0)),
     ]
-    merged = [
+    expected = [
         row("2026-11-01", "flights", (1, 1, 0)),
         row("2026-11-01", "orders", (8, 80, 9), "open", a=2, b=4, c=2),
         row("2026-11-02", "orders", (1, 9, 1)),
     ]
-    assert added_up([blue, green]) == merged
-    assert added_up([green, blue]) == merged
+    assert added_up([blue, green]) == expected
+    assert added_up([green, blue]) == expected
     assert added_up([blue]) == blue
 
 

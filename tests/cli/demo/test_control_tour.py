@@ -82,11 +82,11 @@ def test_a_failed_step_tells_what_was_seen_instead():
 
 
 async def test_what_does_not_become_true_ends_the_step():
-    steps, read = TourSteps(lambda _: None), iter(range(1_000_000))
+    steps, reads = TourSteps(lambda _: None), iter(range(1_000_000))
 
     async def count():
         """One more each time."""
-        return next(read)
+        return next(reads)
 
     assert await steps.until(count, lambda number: number == 2, str) == 2
     with pytest.raises(StepFailed, match="not within 0 s; last seen: 3"):

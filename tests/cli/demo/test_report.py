@@ -96,17 +96,17 @@ def test_an_event_that_was_not_accepted_is_not_lost():
 
 
 @pytest.mark.parametrize(
-    ("arrival", "counted"),
+    ("arrival", "counter"),
     [
         (Arrival(DEPARTURES, "e1", 0, {"id": "e1"}, True), "duplicates"),
         (Arrival(ALERTS, "e1", 0, {"id": "e1"}, True), "mismatched"),
         (Arrival(DEPARTURES, "other", 0, {}, True), "unknown"),
     ],
 )
-def test_every_unexpected_delivery_is_counted(arrival, counted):
+def test_every_unexpected_delivery_is_counted(arrival, counter):
     demo_run = make()
     demo_run.comparison.add(arrival, demo_run.expected.get(arrival.id))
-    assert getattr(demo_run.comparison, counted) == 1
+    assert getattr(demo_run.comparison, counter) == 1
     assert not is_good(report(demo_run))
 
 

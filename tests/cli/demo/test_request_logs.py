@@ -41,14 +41,16 @@ async def test_every_event_is_logged_once_by_sender_and_destination(workspace):
     await sender.start()
     assert await sender.wait() == 0
     assert await workspace.counts() == 300
-    written = read_send_log(workspace.send_log)
-    assert written.keys() == rows.keys()
-    assert {request.status for request in written.values()} == {204}
-    arrived = collections.Counter(arrival.id for arrival in RequestLogReader(workspace.request_log).read())
-    assert arrived == dict.fromkeys(rows, 1)
-    dues = sorted(request.due_ns for request in written.values())
+    sent_requests = read_send_log(workspace.send_log)
+    assert sent_requests.keys() == rows.keys()
+    assert {request.status for request in sent_requests.values()} == {204}
+    arrival_counts = collections.Counter(
+        arrival.id for arrival in RequestLogReader(workspace.request_log).read()
+    )
+    assert arrival_counts == dict.fromkeys(rows, 1)
+    dues = sorted(request.due_ns for request in sent_requests.values())
     assert (dues[-1] - dues[0]) / 1e9 == pytest.approx(299 / 600, abs=0.001), "each event has its moment"
-    assert all(request.due_ns <= request.sent_ns <= request.answered_ns for request in written.values())
+    assert all(request.due_ns <= request.sent_ns <= request.answered_ns for request in sent_requests.values())
 
 
 async def test_events_without_an_answer_are_logged_too(tmp_path):

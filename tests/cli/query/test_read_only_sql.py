@@ -24,7 +24,7 @@ def database() -> Iterator[sqlite3.Connection]:
 
 
 @pytest.mark.parametrize(
-    ("sql", "read"),
+    ("sql", "expected_tables"),
     [
         ("select 1 from raw", ["raw"]),
         ("SELECT count(*) FROM Receipts", ["receipts"]),
@@ -34,8 +34,8 @@ def database() -> Iterator[sqlite3.Connection]:
         ("select pipe from raw where event not in (select event from receipts)", ["raw", "receipts"]),
     ],
 )
-def test_tables_are_those_that_the_query_reads(sql: str, read: list[str]) -> None:
-    assert tables_read(sql, TABLES) == read
+def test_tables_are_those_that_the_query_reads(sql: str, expected_tables: list[str]) -> None:
+    assert tables_read(sql, TABLES) == expected_tables
 
 
 @pytest.mark.parametrize(

@@ -245,9 +245,9 @@ async def test_the_events_of_batches_are_logged_one_by_one(tmp_path):
     await sender.start()
     assert await sender.wait() == 0
     assert await workspace.counts() == 3, "requests"
-    written = read_send_log(workspace.send_log)
-    assert written.keys() == rows.keys()
-    assert {request.status for request in written.values()} == {204}
+    sent_requests = read_send_log(workspace.send_log)
+    assert sent_requests.keys() == rows.keys()
+    assert {request.status for request in sent_requests.values()} == {204}
     arrivals = list(RequestLogReader(workspace.request_log).read())
     assert sorted(arrival.id for arrival in arrivals) == sorted(rows)
     assert all(arrival.well_formed and arrival.data["id"] == arrival.id for arrival in arrivals)

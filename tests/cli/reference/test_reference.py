@@ -40,8 +40,8 @@ def test_each_value_of_the_chart_has_a_schema_and_a_line_in_the_reference():
         if isinstance(value, dict) and "properties" in declared and path[-1] != "resources":
             assert declared["additionalProperties"] is False, path
             assert set(value) <= set(declared["properties"]), path
-            for name, inner in value.items():
-                check([*path, name], inner)
+            for name, inner_value in value.items():
+                check([*path, name], inner_value)
         else:
             if path[0] == "services":
                 path = ["services", "NAME", *path[2:]]

@@ -57,7 +57,7 @@ def test_a_json_file_is_an_array_an_object_or_lines(content, expected):
 
 
 @pytest.mark.parametrize(
-    ("content", "sent", "problem"),
+    ("content", "expected", "problem"),
     [
         (b'[{"a":1},{"a":tru},{"a":2}]', [1, "1:", 3], None),
         (b'[{"a":1},,{"a":"\\u12"},{"a":"]}"}]', [1, "1:", "1:", 4], None),
@@ -68,7 +68,7 @@ def test_a_json_file_is_an_array_an_object_or_lines(content, expected):
         (b'[{"a":1}] {"a":2}', [1], "the array has ended, but more follows at byte 10"),
     ],
 )
-def test_a_bad_item_costs_itself_and_where_none_begins_what_was_before_is_sent(content, sent, problem):
+def test_a_bad_item_costs_itself_and_where_none_begins_what_was_before_is_sent(content, expected, problem):
     source: Any = io.BufferedReader(io.BytesIO(content))
     events: list[FileEvent | UnreadableEvent] = []
     if problem is None:
@@ -78,12 +78,12 @@ def test_a_bad_item_costs_itself_and_where_none_begins_what_was_before_is_sent(c
             Misconfigured, match=f"x.json is not JSON: {problem}; the events before it are sent"
         ):
             events.extend(read_events(source, "x.json", FileFormat.AUTO))
-    refused = [event for event in events if isinstance(event, UnreadableEvent)]
+    unreadable_events = [event for event in events if isinstance(event, UnreadableEvent)]
     assert [event.number for event in events if isinstance(event, FileEvent)] == [
-        number for number in sent if isinstance(number, int)
+        number for number in expected if isinstance(number, int)
     ]
-    assert len(refused) == sum(isinstance(number, str) for number in sent)
-    assert all("the item at byte" in str(event) for event in refused)
+    assert len(unreadable_events) == sum(isinstance(number, str) for number in expected)
+    assert all("the item at byte" in str(event) for event in unreadable_events)
 
 
 _LARGE_ARRAY = """
@@ -205,9 +205,9 @@ def test_numbers_keep_their_digits_in_every_format(content):
 )
 def test_events_of_an_array_are_what_the_file_says(events, indent):
     content = json.dumps(events, indent=indent, default=Number, ensure_ascii=False)
-    sent = read(content.encode("utf-8", "surrogatepass"), "x.json")
-    assert [exactly(event.data) for event in sent] == exactly(content)
-    assert all(b"\n" not in event.data for event in sent)
+    read_events = read(content.encode("utf-8", "surrogatepass"), "x.json")
+    assert [exactly(event.data) for event in read_events] == exactly(content)
+    assert all(b"\n" not in event.data for event in read_events)
 
 
 class Number(float):
@@ -260,15 +260,15 @@ def test_large_cells_are_sent_and_a_bad_row_costs_no_other():
 
 
 def test_a_stray_quotation_mark_costs_its_line_and_no_other():
-    stray = "not valid CSV: a quotation mark does not end where the value does"
+    stray_problem = "not valid CSV: a quotation mark does not end where the value does"
     assert numbered_data(read(b'a,b\n1,"x\n2,y\n3,"z\n4,w\n', "x.csv")) == [
-        (2, stray),
+        (2, stray_problem),
         (3, b'{"a":"2","b":"y"}'),
-        (4, stray),
+        (4, stray_problem),
         (5, b'{"a":"4","b":"w"}'),
     ]
     assert numbered_data(read(b'a,b\n"1,2\n3,4\n5",6,7\n8,9\n', "x.csv")) == [
-        (2, stray),
+        (2, stray_problem),
         (3, b'{"a":"3","b":"4"}'),
         (4, "3 values, but the header has 2 columns"),
         (5, b'{"a":"8","b":"9"}'),

@@ -34,8 +34,8 @@ def test_a_stream_as_declared_needs_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_exactly_the_missing_topics_are_created_and_each_names_its_services(seed: int) -> None:
-    draw = random.Random(seed)
-    missing = {topic.name for topic in draw.sample(DECLARED, draw.randrange(1, 6))}
+    rng = random.Random(seed)
+    missing = {topic.name for topic in rng.sample(DECLARED, rng.randrange(1, 6))}
     existing = {name: topic_facts for name, topic_facts in as_declared().items() if name not in missing}
     changes = topic_changes(DECLARED, 4, existing, ACCESS)
     assert {change.name for change in changes} == missing

@@ -28,8 +28,8 @@ destinations:
 
 def problems(folder: Path, destination: str) -> list[tuple[int, str, str]]:
     (folder / "orders.yaml").write_text(PIPE + destination)
-    reported = check_folder(folder, "micro-batch", sql=False)[1]
-    return [(problem.line, problem.where, problem.message) for problem in reported]
+    found_problems = check_folder(folder, "micro-batch", sql=False)[1]
+    return [(problem.line, problem.where, problem.message) for problem in found_problems]
 
 
 @pytest.fixture
@@ -40,8 +40,10 @@ def folder(tmp_path: Path) -> Path:
 
 def test_settings_of_a_kind_are_checked_at_their_line(sqlite_kind: Path, folder: Path) -> None:
     assert problems(folder, f"    {SETTINGS}\n") == []
-    reported = problems(folder, "    settings:\n      database: x.db\n      table: a b\n      colour: red\n")
-    assert [(line, key_path) for line, key_path, _ in reported] == [
+    found_problems = problems(
+        folder, "    settings:\n      database: x.db\n      table: a b\n      colour: red\n"
+    )
+    assert [(line, key_path) for line, key_path, _ in found_problems] == [
         (9, "destinations[0].settings.table"),
         (10, "destinations[0].settings.colour"),
     ]
@@ -70,8 +72,10 @@ def test_a_kind_that_is_not_installed_is_an_error_that_says_what_is(folder: Path
 
 
 def test_variables_of_hifi_are_refused_as_secrets_in_settings(sqlite_kind: Path, folder: Path) -> None:
-    reported = problems(folder, "    settings: {database: x, table: orders, password: {env: HIFI_KAFKA}}\n")
-    assert any("HIFI_KAFKA is not allowed as a secret" in message for _, _, message in reported)
+    found_problems = problems(
+        folder, "    settings: {database: x, table: orders, password: {env: HIFI_KAFKA}}\n"
+    )
+    assert any("HIFI_KAFKA is not allowed as a secret" in message for _, _, message in found_problems)
 
 
 def test_a_kind_of_sources_that_is_not_installed_is_an_error_that_says_what_is(folder: Path) -> None:

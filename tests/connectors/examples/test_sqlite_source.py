@@ -79,11 +79,11 @@ def declared(database: Path) -> dict[str, Any]:
 
 def source(database: Path, max_bytes: int = 1000) -> PolledSource:
     kind = installed_source_kind("sqlite")
-    opened = kind.open(
+    polled_source = kind.open(
         kind.declaration.model_validate(declared(database)), SourceContext("s", "orders", max_bytes)
     )
-    assert isinstance(opened, PolledSource)
-    return opened
+    assert isinstance(polled_source, PolledSource)
+    return polled_source
 
 
 def read_again(events: list[SourceEvent]) -> list[tuple[int, Any]]:
@@ -115,8 +115,12 @@ async def test_after_a_crash_the_same_rows_are_written_again_with_their_position
     turn = RecordedTurn(crashed.kept)
     await source(database).read(turn)
     [(partition, events, accepted_us)] = crashed.written
-    (repeated, new) = turn.written
-    assert (repeated[0], read_again(repeated[1]), repeated[2]) == (partition, read_again(events), accepted_us)
+    (repeated_write, new) = turn.written
+    assert (repeated_write[0], read_again(repeated_write[1]), repeated_write[2]) == (
+        partition,
+        read_again(events),
+        accepted_us,
+    )
     assert read_again(new[1]) == [(4, {"id": 4, "name": "d"})]
 
 

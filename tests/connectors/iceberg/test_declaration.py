@@ -88,9 +88,9 @@ def test_contradicting_settings_are_refused(settings: dict[str, Any], message: s
 
 def test_a_transform_is_refused() -> None:
     declared = pipe({}, fields={"a": "int"})
-    changed = declared.destinations[0].model_copy(update={"transform": "a"})
+    changed_destination = declared.destinations[0].model_copy(update={"transform": "a"})
     with pytest.raises(Misconfigured, match="has no `transform`"):
-        check(declared.model_copy(update={"destinations": [changed]}))
+        check(declared.model_copy(update={"destinations": [changed_destination]}))
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,12 @@ async def test_a_shift_and_a_split_are_in_the_audit(
     await colours.judge(blue=Condition.STABLE, green=Condition.STABLE)
     await run(colours, monkeypatch, colour.shift, "green")
     await run(colours, monkeypatch, colour.split)
-    shifted = {"blue": "idle 0 %", "green": "active 100 %"}
+    shifted_shares = {"blue": "idle 0 %", "green": "active 100 %"}
     split = {"blue": "active 50 %", "green": "active 50 %"}
     done_outcome = AuditOutcome.DONE
     assert await entries(colours) == [
-        (author(), "shift requests", "colours", BEFORE, shifted, done_outcome),
-        (author(), "split requests", "colours", shifted, split, done_outcome),
+        (author(), "shift requests", "colours", BEFORE, shifted_shares, done_outcome),
+        (author(), "split requests", "colours", shifted_shares, split, done_outcome),
     ]
 
 

@@ -150,13 +150,13 @@ async def test_over_shifts_each_event_is_at_each_kind_of_destination_once_and_th
                 return all(counts and not any(counts.values()) for counts in waiting)
 
             await until(delivered, WITHIN_S)
-            for name, read in readers.items():
+            for name, read_rows in readers.items():
 
-                async def complete(read: Callable[[], Awaitable[Rows]] = read) -> bool:
-                    return len(await read()) >= updates.pairs().total()
+                async def complete(read_rows: Callable[[], Awaitable[Rows]] = read_rows) -> bool:
+                    return len(await read_rows()) >= updates.pairs().total()
 
                 await until(complete, WITHIN_S)
-                assert pairs(await read()) == updates.pairs(), name
+                assert pairs(await read_rows()) == updates.pairs(), name
             assert await newest() == updates.last()
             logs = await in_table(server.url, "SELECT hifi_log, count(*) FROM appended GROUP BY 1")
             assert len(logs) == 2, "both colours wrote"

@@ -28,15 +28,15 @@ def test_later_shares_states_and_setups_stay_and_addresses_are_new() -> None:
         1,
         "before",
     )
-    written = colours_at_start(
+    written_colours = colours_at_start(
         before, {"blue": colour(), "green": colour("new:9092")}, FRONTS, 7, "me"
     ).colours
-    assert (written["blue"].state, written["blue"].setup, written["blue"].kafka) == (
+    assert (written_colours["blue"].state, written_colours["blue"].setup, written_colours["blue"].kafka) == (
         ColourState.ASLEEP,
         setup,
         "old:9092",
     )
-    green = written["green"]
+    green = written_colours["green"]
     assert (green.share, green.kafka, green.ingest, green.woken_ms) == (
         10_000,
         "new:9092",

@@ -90,8 +90,10 @@ class FrontUnderTest:
 
     async def send(self, **headers: str) -> str:
         """The colour that answered, or the status of an error."""
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        async with self.client.post(f"{self.front.url}/v1/events", data=b"{}", headers=sent) as answer:
+        sent_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.client.post(
+            f"{self.front.url}/v1/events", data=b"{}", headers=sent_headers
+        ) as answer:
             return await answer.text() if answer.status == 200 else str(answer.status)
 
     async def keys(self, count: int = 2000, header: str = "hifi_key") -> dict[int, str]:
@@ -213,10 +215,10 @@ async def test_versions_of_tls_below_1_2_are_refused_and_so_is_plain_http(tmp_pa
 
 def first_bytes(context: ssl.SSLContext) -> bytes:
     """What a client sends first in a handshake."""
-    sent = ssl.MemoryBIO()
+    outgoing = ssl.MemoryBIO()
     with pytest.raises(ssl.SSLWantReadError):
-        context.wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost").do_handshake()
-    return sent.read()
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
 
 
 async def test_handshakes_under_way_are_bounded_by_address_and_other_senders_are_served(
@@ -245,19 +247,19 @@ async def test_handshakes_under_way_are_bounded_by_address_and_other_senders_are
             return await until_end(reader)
 
         beginning = first_bytes(trusted)[:100]
-        unfinished = [
+        handshakes = [
             asyncio.create_task(read_to_end(beginning if number % 2 else b""))
             for number in range(MOST_HANDSHAKES + excess)
         ]
-        await front.until(lambda: sum(task.done() for task in unfinished) == excess)
+        await front.until(lambda: sum(task.done() for task in handshakes) == excess)
         with pytest.raises((ssl.SSLError, OSError)):
             await connect("127.0.0.2", trusted)
         for _ in range(MOST_HANDSHAKES + excess):
             await connect("127.0.0.3", trusted)  # each completes, so it does not count
             assert await front.send() == "blue"
-        assert sum(task.done() for task in unfinished) == excess
+        assert sum(task.done() for task in handshakes) == excess
         await stack.aclose()
-        await asyncio.gather(*unfinished)
+        await asyncio.gather(*handshakes)
         async with asyncio.timeout(WITHIN_S):
             while True:
                 with contextlib.suppress(ssl.SSLError, OSError):
@@ -401,15 +403,15 @@ async def test_while_no_colour_is_ready_in_time_each_gets_its_requests_all_the_s
         while await up_servers(tmp_path):
             await asyncio.sleep(0.05)
     await under_test.front.divide({"blue": 5_000, "green": 5_000})
-    shared = await under_test.keys(100)
-    assert set(shared.values()) == {"blue", "green"}
+    colours_by_key = await under_test.keys(100)
+    assert set(colours_by_key.values()) == {"blue", "green"}
     under_test.ingests["blue"].may_be_ready.set()
     async with asyncio.timeout(WITHIN_S):
         while set((await under_test.keys(100)).values()) != {"blue"}:
             await asyncio.sleep(0.05)
     under_test.ingests["green"].may_be_ready.set()
     async with asyncio.timeout(WITHIN_S):
-        while await under_test.keys(100) != shared:
+        while await under_test.keys(100) != colours_by_key:
             await asyncio.sleep(0.05)
 
 
@@ -509,8 +511,8 @@ def test_haproxy_accepts_the_configuration_for_containers(tmp_path: Path, *, tls
     HAProxyFolder(tmp_path, ingest, certificate).prepare(
         "0.0.0.0:8080", {"blue": 10_000, "green": 0}, "127.0.0.11:53"
     )
-    checked = subprocess.run(
+    completed = subprocess.run(
         [find_haproxy(), "-c", "-f", "haproxy.cfg"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert checked.returncode == 0, checked.stderr
+    assert completed.returncode == 0, completed.stderr
     assert "server-template blue-1- 8 blue-ingest:8080" in (tmp_path / "haproxy.cfg").read_text()

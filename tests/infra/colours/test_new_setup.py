@@ -72,8 +72,8 @@ async def test_the_processes_of_a_colour_get_its_release_and_its_settings(tmp_pa
     release = tmp_path / "release"
     (release / "services" / "enrich").mkdir(parents=True)
     arguments = tmp_path / "told"
-    written = "os.environ.get('PYTHONPATH', '') + ' ' + os.environ['HIFI_A']"
-    script = f"import os; open({str(arguments)!r}, 'w').write({written})"
+    expression = "os.environ.get('PYTHONPATH', '') + ' ' + os.environ['HIFI_A']"
+    script = f"import os; open({str(arguments)!r}, 'w').write({expression})"
     mesh = ColourMesh(
         ColourAddress("green", tmp_path, 1, 2, 3),
         lambda _, setup: ["python3", "-c", script, str(setup.partitions)],

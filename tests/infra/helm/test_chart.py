@@ -134,9 +134,9 @@ def test_each_pod_meets_the_restricted_profile(rendered: Rendered) -> None:
         assert kinds <= {"configMap", "emptyDir", "projected", "secret", "persistentVolumeClaim"}, name
         assert all("sizeLimit" in volume["emptyDir"] for volume in spec["volumes"] if "emptyDir" in volume)
         volumes = [volume["name"] for volume in spec["volumes"]]
-        claimed = ["data"] if name == "kafka" and "data" not in volumes else []
+        claimed_volumes = ["data"] if name == "kafka" and "data" not in volumes else []
         mounts = container["volumeMounts"]
-        assert sorted(mount["name"] for mount in mounts) == sorted(volumes + claimed)
+        assert sorted(mount["name"] for mount in mounts) == sorted(volumes + claimed_volumes)
         paths = [mount["mountPath"] for mount in mounts]
         assert len(set(paths)) == len(paths)
         for folder in ("/tmp", *(["/dev/shm"] if name in {"enrich", "lake", "manage"} else [])):
@@ -209,18 +209,18 @@ def test_no_secret_is_rendered_and_no_role_but_the_executors(
 
 
 def test_the_executor_may_change_scaled_deployments_and_no_others(renderings: Mapping[str, Rendered]) -> None:
-    rendered = renderings["executor"]
-    deployments = rendered.of("Deployment")
+    chart = renderings["executor"]
+    deployments = chart.of("Deployment")
     scaled = {name for name, deployment in deployments.items() if "replicas" not in deployment["spec"]}
     assert scaled == set(AUTOSCALED)
-    *reads_only, change = rendered.of("Role")["executor"]["rules"]
+    *reads_only, change = chart.of("Role")["executor"]["rules"]
     assert all(rule["verbs"] == ["list"] for rule in reads_only)
     assert change["verbs"] == ["patch"]
     assert {name.removeprefix("try-hifi-") for name in change["resourceNames"]} == scaled
-    assert rendered.variables("scale")["HIFI_SCALE_BOUNDS"] == "egest=2-4,normalize=2-4,retrier=1-4"
-    assert rendered.of("HorizontalPodAutoscaler") == {}
+    assert chart.variables("scale")["HIFI_SCALE_BOUNDS"] == "egest=2-4,normalize=2-4,retrier=1-4"
+    assert chart.of("HorizontalPodAutoscaler") == {}
     component = "app.kubernetes.io/component"
-    policies = rendered.of("NetworkPolicy")
+    policies = chart.of("NetworkPolicy")
     for name, port in (("executor", "actors"), ("egest", "health")):
         [rule] = policies[name]["spec"]["ingress"]
         [peer] = rule["from"]
@@ -241,8 +241,8 @@ def test_the_chart_has_the_services_of_compose(
 def test_memory_and_drains_are_those_of_compose(
     renderings: Mapping[str, Rendered], compose: Any, name_of_values: str
 ) -> None:
-    rendered = renderings[name_of_values]
-    for name, deployment in rendered.of("Deployment").items():
+    chart = renderings[name_of_values]
+    for name, deployment in chart.of("Deployment").items():
         service = compose["services"][name]
         spec = deployment["spec"]["template"]["spec"]
         [container] = spec["containers"]
@@ -255,7 +255,7 @@ def test_memory_and_drains_are_those_of_compose(
                 name
             )
             if name not in {"connect", "executor"}:
-                drain = rendered.variables(name)["HIFI_DRAIN_S"]
+                drain = chart.variables(name)["HIFI_DRAIN_S"]
                 assert float(drain) == settings_of(name).model_fields["drain_s"].default
 
 
@@ -293,8 +293,8 @@ def test_each_variable_is_a_setting_of_its_service_with_a_value_that_it_takes(
                 patch.setenv(variable, value)
             if name != "connect":
                 model: type[BaseSettings] = SetupSettings if name == "setup" else settings_of(name)
-                loaded: Any = model()
-                assert loaded.stream == variables["HIFI_STREAM"]
+                settings: Any = model()
+                assert settings.stream == variables["HIFI_STREAM"]
                 EgressSettings()
             KafkaSecuritySettings()
 
@@ -456,9 +456,9 @@ def test_who_may_connect_to_each_part(full_chart: Rendered, renderings: Mapping[
 def test_ports_are_those_of_the_images(full_chart: Rendered, compose: Any) -> None:
     dockerfile = (ROOT / "infra/docker/service.Dockerfile").read_text()
     for name, variable in {"ingest": "INGEST", "observe": "OBSERVE", "manage": "MANAGE"}.items():
-        [served] = re.findall(rf"HIFI_{variable}_PORT=(\d+)", dockerfile)
+        [served_port] = re.findall(rf"HIFI_{variable}_PORT=(\d+)", dockerfile)
         [port] = full_chart.of("Service")[name]["spec"]["ports"]
-        assert port["port"] == int(served)
+        assert port["port"] == int(served_port)
     for name in set(SERVICES) - {"scale"}:
         [container] = full_chart.of("Deployment")[name]["spec"]["template"]["spec"]["containers"]
         assert {"name": "health", "containerPort": 9000} in container["ports"]

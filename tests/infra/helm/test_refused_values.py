@@ -68,9 +68,9 @@ def helm() -> list[str]:
 def test_a_wrong_value_is_refused_with_what_to_change(
     helm: list[str], values: list[str], message: str
 ) -> None:
-    with pytest.raises(HelmRefused) as refused:
+    with pytest.raises(HelmRefused) as refusal:
         render(helm, *BASE, *(word for value in values for word in ("--set", value)))
-    assert message in str(refused.value)
+    assert message in str(refusal.value)
 
 
 def test_the_chart_passes_helms_own_checks(helm: list[str]) -> None:

@@ -130,18 +130,18 @@ def test_all_are_there_byte_for_byte_and_nothing_else(target: Path) -> None:
 
 def test_a_second_call_asks_nobody(target: Path, repository: Repository) -> None:
     first = jars.kafka_jars()
-    asked = repository.answers
+    answers_before = repository.answers
     assert jars.kafka_jars() == first
-    assert repository.answers == asked
+    assert repository.answers == answers_before
 
 
 def test_only_what_is_missing_or_cut_short_is_fetched_again(target: Path, repository: Repository) -> None:
     paths = jars.kafka_jars()
     paths[1].unlink()
     paths[4].write_bytes(b"short")
-    asked = repository.answers
+    answers_before = repository.answers
     jars.kafka_jars()
-    assert repository.answers == asked + 2
+    assert repository.answers == answers_before + 2
     assert [path.read_bytes() for path in paths] == list(CONTENT.values())
 
 

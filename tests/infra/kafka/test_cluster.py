@@ -117,10 +117,10 @@ async def test_the_same_cluster_comes_back_on_the_same_folder_and_ports(tmp_path
 
     port = int(before[1].partition(":")[2])
     with socket.create_server(("127.0.0.1", port)):
-        async with KafkaCluster(tmp_path) as moved:
-            assert moved.cluster_id == before[0]
-            assert moved.bootstrap != before[1]
-            assert await read(moved.bootstrap, "kept", 2) == [b"first", b"second"]
+        async with KafkaCluster(tmp_path) as moved_cluster:
+            assert moved_cluster.cluster_id == before[0]
+            assert moved_cluster.bootstrap != before[1]
+            assert await read(moved_cluster.bootstrap, "kept", 2) == [b"first", b"second"]
 
 
 @pytest.mark.timeout(300)
@@ -152,8 +152,8 @@ async def test_three_brokers_accept_with_one_dead_refuse_with_two_and_lose_nothi
 
 async def test_a_wanted_port_that_is_in_use_is_told(tmp_path: Path) -> None:
     port = free_port()
-    refused = pytest.raises(Misconfigured, match=f"port {port} .* in use")
-    with socket.create_server(("127.0.0.1", port)), refused:
+    refusal = pytest.raises(Misconfigured, match=f"port {port} .* in use")
+    with socket.create_server(("127.0.0.1", port)), refusal:
         await KafkaCluster(tmp_path, ports=[port]).start()
     async with KafkaCluster(tmp_path, ports=[port]) as cluster:
         assert cluster.bootstrap == f"127.0.0.1:{port}"

@@ -43,8 +43,8 @@ def namespace(server: ApiServer, request: pytest.FixtureRequest) -> str:
         },
     }
     assert server.kubectl("create", "namespace", name).returncode == 0
-    created = server.kubectl("-n", name, "create", "-f", "-", input_text=json.dumps(deployment))
-    assert created.returncode == 0, created.stdout
+    completed = server.kubectl("-n", name, "create", "-f", "-", input_text=json.dumps(deployment))
+    assert completed.returncode == 0, completed.stdout
     return name
 
 
@@ -124,9 +124,9 @@ async def test_without_metrics_the_instances_are_unknown(api: KubernetesApi, nam
     mesh = DeploymentMesh(api, "try")
     with pytest.raises(Retryable, match="metrics-server does not tell it: the Kubernetes API answers 404"):
         await mesh.refresh()
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(Problem) as refusal:
         mesh.executed()
-    assert refused.value.status == 503
+    assert refusal.value.status == 503
 
 
 @pytest.mark.parametrize(("service", "count"), [("egest", 0), ("egest", 65), ("kafka", 2)])

@@ -187,10 +187,10 @@ async def test_each_answer_to_a_generated_request_is_described() -> None:
         async with client.session.get(client.url + "/openapi.json") as answer:
             assert (await answer.json())["paths"] == api_document["paths"]
         headers, paths = {"authorization": "Bearer given"}, {"name": "egest-1", "service": "egest"}
-        sent = Requests(client.url, api_document, headers, paths)
-        assert "\n".join(await sent.problems(SHORT)) == ""
-    answered = {operation for operation, status in sent.statuses if status == 200}
-    assert answered >= {
+        generated_requests = Requests(client.url, api_document, headers, paths)
+        assert "\n".join(await generated_requests.problems(SHORT)) == ""
+    answered_operations = {operation for operation, status in generated_requests.statuses if status == 200}
+    assert answered_operations >= {
         f"{operation.method} {operation.path}" for operation in OPERATIONS if operation.body is None
     }
 
@@ -212,6 +212,6 @@ async def test_refusals_say_why(body, service, status) -> None:
     async with served(secret="given") as (_, client):
         url, headers = f"{client.url}/v1/services/{service}/instances", {"authorization": "Bearer given"}
         async with client.session.put(url, json=body, headers=headers) as answer:
-            answered, problem = answer.status, await answer.json(content_type=None)
-        assert answered == status
+            answer_status, problem = answer.status, await answer.json(content_type=None)
+        assert answer_status == status
         assert problem["detail"]

@@ -55,10 +55,10 @@ def test_killed_it_leaves_nothing_and_comes_up_again(tmp_path):
 def test_what_is_left_of_an_earlier_mesh_is_waited_for_and_then_ended(tmp_path):
     import asyncio
 
-    stray = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    created = psutil.Process(stray.pid).create_time()
+    stray_process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    created_s = psutil.Process(stray_process.pid).create_time()
     orphan = running.RunningInstance(
-        service="egest", number=1, pid=stray.pid, created=created, port=1, log=tmp_path
+        service="egest", number=1, pid=stray_process.pid, created=created_s, port=1, log=tmp_path
     )
     foreign_instance = orphan.model_copy(update={"pid": psutil.Process().pid, "created": 1.0})
     state = running.RunningMesh(
@@ -75,4 +75,4 @@ def test_what_is_left_of_an_earlier_mesh_is_waited_for_and_then_ended(tmp_path):
     assert asyncio.run(running.wait_for_earlier(tmp_path, within_s=0.2)) == 1, (
         "a pid that another process has now is spared"
     )
-    stray.wait(5)
+    stray_process.wait(5)

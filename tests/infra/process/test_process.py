@@ -101,17 +101,17 @@ class StartProcess(Protocol):
 @pytest.fixture
 async def start(tmp_path: Path) -> AsyncIterator[StartProcess]:
     """Start Python code that prints `ready`; kills it after the test."""
-    started: list[Process] = []
+    processes: list[Process] = []
 
     async def begin(code: str) -> Process:
         process = Process("it", [sys.executable, "-c", code], log=tmp_path / "it.log")
-        started.append(process)
+        processes.append(process)
         await process.start()
         await until(lambda: "ready" in process.log.read_text(), "the process says ready")
         return process
 
     yield begin
-    for process in started:
+    for process in processes:
         await process.kill()
 
 
@@ -216,11 +216,11 @@ async def test_cpu_time_counts_finished_children_and_stays_after_the_end(start: 
         "print('ready', flush=True); time.sleep(600)"
     )
     process = await start(code)
-    used = process.cpu_seconds()
-    assert 0.3 <= used < 5
+    used_s = process.cpu_seconds()
+    assert 0.3 <= used_s < 5
     assert process.rss_bytes() > 1_000_000
     await process.kill()
-    assert process.cpu_seconds() >= used
+    assert process.cpu_seconds() >= used_s
     assert process.rss_bytes() == 0
 
 

@@ -45,13 +45,13 @@ def could_be_evener(members: Mapping[str, MemberSubscription], shares: Share) ->
     """Whether partitions could flow from some member to one with at least two less, directly or over others."""
     loads = {name: len(set(share)) for name, share in shares.items()}
     for start in members:
-        reached, grown = {start}, True
+        reached_members, grown = {start}, True
         while grown:
-            topics = {tp.topic for name in reached for tp in shares[name]}
-            newly_reached = {name for name in members if members[name].topics & topics} - reached
-            reached |= newly_reached
+            topics = {tp.topic for name in reached_members for tp in shares[name]}
+            newly_reached = {name for name in members if members[name].topics & topics} - reached_members
+            reached_members |= newly_reached
             grown = bool(newly_reached)
-        if any(loads[name] + 2 <= loads[start] for name in reached):
+        if any(loads[name] + 2 <= loads[start] for name in reached_members):
             return True
     return False
 
@@ -124,8 +124,10 @@ class TestBalance:
         shares = balance(members, partitions)
         assert shares.keys() == members.keys()
         assert all(tp.topic in members[name].topics for name, share in shares.items() for tp in share)
-        subscribed = all_partitions(partitions, set().union(*(member.topics for member in members.values())))
-        assert Counter(tp for share in shares.values() for tp in share) == Counter(subscribed)
+        subscribed_partitions = all_partitions(
+            partitions, set().union(*(member.topics for member in members.values()))
+        )
+        assert Counter(tp for share in shares.values() for tp in share) == Counter(subscribed_partitions)
 
     @given(any_members, counts)
     def test_no_load_can_be_evened_out_further(
@@ -149,12 +151,14 @@ class TestBalance:
         members = {
             name: MemberSubscription(frozenset(TOPICS), m.owned, m.generation) for name, m in members.items()
         }
-        subscribed = all_partitions(partitions, TOPICS)
-        before = {tp: name for tp, name in owners(members).items() if tp in subscribed}
+        subscribed_partitions = all_partitions(partitions, TOPICS)
+        before = {tp: name for tp, name in owners(members).items() if tp in subscribed_partitions}
         shares = balance(members, partitions)
         stayed = sum(tp in shares[name] for tp, name in before.items())
         loads = Counter(before.values())
-        assert stayed == most_that_can_stay((loads[name] for name in members), len(subscribed), len(members))
+        assert stayed == most_that_can_stay(
+            (loads[name] for name in members), len(subscribed_partitions), len(members)
+        )
 
     @given(any_members, counts)
     def test_the_order_of_members_does_not_matter(
@@ -339,65 +343,77 @@ class GroupStory(RuleBasedStateMachine):
         shares = assign(claims, self.partitions)
         self._check_that_nobody_else_reads(claims, shares)
         self._check_that_no_more_moves_than_must(claims, shares)
-        changed = False
+        has_changed = False
         for name in shares.keys() - missing:
             client = self.members[name]
-            changed |= client.held != shares[name]
+            has_changed |= client.held != shares[name]
             client.held, client.generation, client.stale = shares[name], self.generation, False
-        return changed or bool(missing)
+        return has_changed or bool(missing)
 
     def _check_that_nobody_else_reads(self, claims: Mapping[str, MemberSubscription], shares: Share) -> None:
         """Whoever is assigned a partition may start at once, before others have seen that they lose it."""
         for name, share in shares.items():
             for other_name in self.members.keys() - {name}:
-                shared = set(share) & (self.members[other_name].held | set(shares[other_name]))
+                shared_partitions = set(share) & (self.members[other_name].held | set(shares[other_name]))
                 if self.members[other_name].stale:
                     # It reads what became another's long ago. That other one keeps it, this one is told to stop.
-                    assert all(claims[name].generation > claims[other_name].generation for _ in shared)
-                    assert shared <= claims[name].owned
-                    assert shared.isdisjoint(shares[other_name])
+                    assert all(
+                        claims[name].generation > claims[other_name].generation for _ in shared_partitions
+                    )
+                    assert shared_partitions <= claims[name].owned
+                    assert shared_partitions.isdisjoint(shares[other_name])
                 else:
-                    assert not shared, f"{name} gets what {other_name} may still read"
+                    assert not shared_partitions, f"{name} gets what {other_name} may still read"
 
     def _check_that_no_more_moves_than_must(
         self, claims: Mapping[str, MemberSubscription], shares: Share
     ) -> None:
-        subscribed = all_partitions(
+        subscribed_partitions = all_partitions(
             self.partitions, set().union(*(claim.topics for claim in claims.values()))
         )
-        claimed = [
+        claimed_partitions = [
             (name, tp)
-            for tp in subscribed
+            for tp in subscribed_partitions
             for newest in [max((c.generation for c in claims.values() if tp in c.owned), default=None)]
             for name, claim in claims.items()
             if tp in claim.owned and claim.generation == newest and tp.topic in claim.topics
         ]
-        if len({tp for _, tp in claimed}) < len(claimed):
+        if len({tp for _, tp in claimed_partitions}) < len(claimed_partitions):
             return  # two of one generation: both give it back
-        kept_count = sum(tp in shares[name] for name, tp in claimed)
+        kept_count = sum(tp in shares[name] for name, tp in claimed_partitions)
         if len({claim.topics for claim in claims.values()}) == 1:
-            loads = Counter(name for name, _ in claimed)
-            max_kept = most_that_can_stay((loads[name] for name in claims), len(subscribed), len(claims))
+            loads = Counter(name for name, _ in claimed_partitions)
+            max_kept = most_that_can_stay(
+                (loads[name] for name in claims), len(subscribed_partitions), len(claims)
+            )
             assert kept_count == max_kept
         else:
-            loads_held = {name: [tp for holder, tp in claimed if holder == name] for name in claims}
-            if len(claimed) == len(subscribed) and not could_be_evener(claims, loads_held):
-                assert kept_count == len(claimed)
+            loads_held = {
+                name: [tp for holder, tp in claimed_partitions if holder == name] for name in claims
+            }
+            if len(claimed_partitions) == len(subscribed_partitions) and not could_be_evener(
+                claims, loads_held
+            ):
+                assert kept_count == len(claimed_partitions)
 
     @invariant()
     def members_read_nothing_twice(self) -> None:
-        read = Counter(tp for client in self.members.values() if not client.stale for tp in client.held)
-        assert all(times == 1 for times in read.values())
+        reader_counts = Counter(
+            tp for client in self.members.values() if not client.stale for tp in client.held
+        )
+        assert all(times == 1 for times in reader_counts.values())
 
     def teardown(self) -> None:
         """Whatever happened: once all hear each other again, everything is read, evenly."""
-        rounds = 0
+        round_count = 0
         while self.members and self._round():
-            rounds += 1
-            assert rounds <= 4
+            round_count += 1
+            assert round_count <= 4
         topics = set().union(*(client.topics for client in self.members.values()))
-        subscribed = all_partitions(self.partitions, topics)
-        assert Counter(tp for client in self.members.values() for tp in client.held) == Counter(subscribed)
+        subscribed_partitions = all_partitions(self.partitions, topics)
+        assert Counter(tp for client in self.members.values() for tp in client.held) == Counter(
+            subscribed_partitions
+        )
         shares = {name: client.held for name, client in self.members.items()}
         assert not could_be_evener({name: client.claim() for name, client in self.members.items()}, shares)
 

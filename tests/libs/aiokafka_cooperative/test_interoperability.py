@@ -36,7 +36,7 @@ async def test_it_shares_a_group_with_other_clients(
         await g.balanced()
         for member in g.members:
             await g.more_of(member, member.assigned)
-        sent, lost, repeated_count = await g.finish()
-    assert (lost, repeated_count) == (0, 0), f"of {sent}"
+        sent_count, lost_count, repeated_count = await g.finish()
+    assert (lost_count, repeated_count) == (0, 0), f"of {sent_count}"
     for member in members:
         assert not (member.told("lost") if isinstance(member, Ours) else member.lost)

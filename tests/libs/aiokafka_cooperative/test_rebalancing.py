@@ -34,8 +34,8 @@ async def test_no_record_is_lost_or_worked_on_twice_while_members_come_and_go(gr
         await g.balanced()
         for member in (third, fourth):
             await g.more_of(member, member.assigned)
-        sent, lost, repeated_count = await g.finish()
-    assert (lost, repeated_count) == (0, 0), f"of {sent}"
+        sent_count, lost_count, repeated_count = await g.finish()
+    assert (lost_count, repeated_count) == (0, 0), f"of {sent_count}"
     assert not any(member.told("lost") for member in (first, second, third, fourth))
 
 
@@ -53,11 +53,15 @@ async def test_only_what_moves_is_revoked_and_announced(group: MakeGroup) -> Non
         assert [len(revoked) for revoked in first.told("revoked")] == [3, 1]
         assert [len(revoked) for revoked in second.told("revoked")] == [1]
         for member in (first, second):
-            assigned: set[TopicPartition] = set()
+            assigned_partitions: set[TopicPartition] = set()
             for call, partitions in member.calls:
-                assert assigned.isdisjoint(partitions) if call == "assigned" else partitions <= assigned
-                assigned ^= partitions
-            assert assigned == member.assigned
+                assert (
+                    assigned_partitions.isdisjoint(partitions)
+                    if call == "assigned"
+                    else partitions <= assigned_partitions
+                )
+                assigned_partitions ^= partitions
+            assert assigned_partitions == member.assigned
 
 
 @pytest.mark.parametrize("sync_delay_s", [0, 1], ids=["", "late-sync"])
@@ -77,10 +81,10 @@ async def test_partitions_that_stay_never_stop(
         first = await g.ours().start()
         second = await g.ours().start()
         await g.balanced()
-        paused = max(second.assigned)
-        second.consumer.pause(paused)
+        paused_partition = max(second.assigned)
+        second.consumer.pause(paused_partition)
         states = {member: member.consumer._coordinator.held.states() for member in (first, second)}
-        dropped = {member: dropped_fetches(member) for member in (first, second)}
+        dropped_by_member = {member: dropped_fetches(member) for member in (first, second)}
 
         # A third one joins. The first one gives it a partition, and takes its time.
         draining, may_end = asyncio.Event(), asyncio.Event()
@@ -103,10 +107,10 @@ async def test_partitions_that_stay_never_stop(
             await until(lambda: joining.locked() and len(second.assigned) == 3, "the second one joins again")
             heartbeats = {member: member.consumer.last_heartbeat_monotonic_s for member in (first, second)}
             # A partition that is new to it would need this to begin, and keep the others waiting until then.
-            await asyncio.wait_for(second.consumer.committed(paused), HEARTBEAT_S * 10)
+            await asyncio.wait_for(second.consumer.committed(paused_partition), HEARTBEAT_S * 10)
             for _ in range(3):  # far longer than anything that a rebalance of moments could hide
                 await g.more_of(first, first.assigned - {moved_partition}, 40)
-                await g.more_of(second, second.assigned - {paused}, 40)
+                await g.more_of(second, second.assigned - {paused_partition}, 40)
                 assert joining.locked(), "all within one JoinGroup"
             for member, before in heartbeats.items():
                 assert member.consumer.last_heartbeat_monotonic_s > before
@@ -122,10 +126,10 @@ async def test_partitions_that_stay_never_stop(
             now = member.consumer._coordinator.held.states()
             assert len(now) == 3
             assert all(now[tp] is states[member][tp] for tp in now), "position, pause and all"
-            assert dropped[member] == []
-        assert second.consumer.paused() == {paused}
-        assert g.count(second, paused) < g.traffic.sent[paused]
-        second.consumer.resume(paused)
+            assert dropped_by_member[member] == []
+        assert second.consumer.paused() == {paused_partition}
+        assert g.count(second, paused_partition) < g.traffic.sent[paused_partition]
+        second.consumer.resume(paused_partition)
         _, lost, repeated_count = await g.finish()
     assert (lost, repeated_count) == (0, 0)
     assert not any(announced), "nothing is handed over before it was given back"
@@ -134,7 +138,7 @@ async def test_partitions_that_stay_never_stop(
 
 def dropped_fetches(member: Ours) -> list[str]:
     """Requests of its fetcher whose answers are dropped from now on."""
-    dropped: list[str] = []
+    dropped_requests: list[str] = []
     fetcher = member.consumer._fetcher
     fetch = fetcher._proc_fetch_request
 
@@ -144,10 +148,10 @@ def dropped_fetches(member: Ours) -> list[str]:
             return await answer
         finally:
             if not answer.done() or not assignment.active:
-                dropped.append(repr(request))
+                dropped_requests.append(repr(request))
 
     fetcher._proc_fetch_request = recorded_fetch
-    return dropped
+    return dropped_requests
 
 
 async def test_an_empty_assignment_is_announced_once(group: MakeGroup) -> None:
@@ -190,15 +194,15 @@ async def test_a_member_that_was_put_out_loses_everything_and_comes_back(
         assert second.consumer.membership.generation > old.generation
         for member in (first, second):
             await g.more_of(member, member.assigned)
-        sent, lost, repeated_count = await g.finish()
+        sent_count, lost_count, repeated_count = await g.finish()
     # When the others leave in the end, it may get their partitions, too, before it leaves itself.
     held_after = set().union(*second.told("assigned")[before:])
     assert second.told("revoked") == [held_after], "what was lost was not revoked, too"
     assert not any(member.owned for member in claims if member.generation < 0), (
         "it claims nothing of the past"
     )
-    assert lost == 0
-    assert repeated_count <= second.read_again, f"of {sent}"
+    assert lost_count == 0
+    assert repeated_count <= second.read_again, f"of {sent_count}"
 
 
 async def put_out(member: Ours) -> None:
@@ -225,7 +229,7 @@ async def test_a_commit_of_what_was_lost_meanwhile_is_refused(group: MakeGroup) 
         await member.end_work()
         await member._commit(g.all)  # after one that was cancelled while Kafka already had it
         coordinator = member.consumer._coordinator
-        committed = {tp: await member.consumer.committed(tp) for tp in g.all}
+        committed_offsets = {tp: await member.consumer.committed(tp) for tp in g.all}
 
         # The commit has begun when the membership ends, and goes on when all is assigned again.
         async with coordinator._commit_lock:
@@ -240,14 +244,14 @@ async def test_a_commit_of_what_was_lost_meanwhile_is_refused(group: MakeGroup) 
         with pytest.raises(CommitFailedError):
             await late
         await until(lambda: len(member.told("assigned")) == 2, "it is back")
-        assert {tp: await member.consumer.committed(tp) for tp in g.all} == committed
+        assert {tp: await member.consumer.committed(tp) for tp in g.all} == committed_offsets
 
 
 async def test_no_commit_is_under_way_from_join_to_sync(
     group: MakeGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     under_way: Counter[str] = Counter()
-    sent: Counter[str] = Counter()
+    sent_counts: Counter[str] = Counter()
     overlaps: list[str] = []
     send = CooperativeCoordinator._send_req
 
@@ -255,7 +259,7 @@ async def test_no_commit_is_under_way_from_join_to_sync(
         kind = type(request).__name__.removesuffix("Request")
         is_ours = self._client._client_id == "ours-0"
         if is_ours:
-            sent[kind] += 1
+            sent_counts[kind] += 1
             under_way[kind] += 1
             if under_way["OffsetCommit"] and under_way["JoinGroup"] + under_way["SyncGroup"]:
                 overlaps.append(kind)
@@ -273,8 +277,8 @@ async def test_no_commit_is_under_way_from_join_to_sync(
             await g.leave(other_member)
             await g.balanced()
     assert overlaps == []
-    assert sent["JoinGroup"] >= 9
-    assert sent["OffsetCommit"] > 20
+    assert sent_counts["JoinGroup"] >= 9
+    assert sent_counts["OffsetCommit"] > 20
 
 
 async def test_a_changed_subscription_takes_only_what_is_no_longer_wanted(group: MakeGroup) -> None:

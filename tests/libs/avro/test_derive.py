@@ -124,10 +124,10 @@ def test_the_derived_schema_agrees_with_its_json_schema_and_has_the_pipes_name()
     ],
 )
 def test_what_has_no_counterpart_in_avro_is_named(json_schema: Any, pointer: str, reason: str) -> None:
-    with pytest.raises(Misconfigured) as refused:
+    with pytest.raises(Misconfigured) as refusal:
         derive(json_schema, "orders")
-    assert pointer in str(refused.value)
-    assert reason in str(refused.value)
+    assert pointer in str(refusal.value)
+    assert reason in str(refusal.value)
 
 
 def field(name: str, field_type: Any, **attributes: Any) -> dict[str, Any]:

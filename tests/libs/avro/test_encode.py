@@ -118,11 +118,11 @@ def test_a_value_that_was_decoded_is_encoded_to_the_same_bytes(tree: Any) -> Non
 def test_what_does_not_fit_names_the_field_and_none_of_its_values(
     fields: Any, value: Any, pointer: str, reason: str
 ) -> None:
-    with pytest.raises(Rejected) as refused:
+    with pytest.raises(Rejected) as refusal:
         Encoder(read_schema(json.dumps(record(**fields))))(value)
-    assert (refused.value.reason, refused.value.pointer) == ("avro-schema", pointer)
-    assert reason in refused.value.detail
-    assert pointer in refused.value.detail
+    assert (refusal.value.reason, refusal.value.pointer) == ("avro-schema", pointer)
+    assert reason in refusal.value.detail
+    assert pointer in refusal.value.detail
 
 
 def test_unknown_fields_are_dropped_if_that_is_asked_for() -> None:
@@ -266,18 +266,18 @@ def test_what_no_type_keeps_whole_loses_the_least() -> None:
 @given(st.integers(-(2**70), 2**70) | st.integers(-(2**54), 2**54))
 def test_a_whole_number_is_kept_or_refused(number: int) -> None:
     for kind in ("int", "long", "float", "double"):
-        written = Decimal(f"{number}.0")
-        for value in (number, Decimal(number), written, written.normalize()):
+        with_fraction = Decimal(f"{number}.0")
+        for value in (number, Decimal(number), with_fraction, with_fraction.normalize()):
             try:
-                read = encoded_and_read(kind, value)
+                read_number = encoded_and_read(kind, value)
             except Rejected:
                 continue
             digits = len(Decimal(value).as_tuple().digits)
-            assert read == number or Decimal(f"{float(read):.{digits - 1}e}") == number
+            assert read_number == number or Decimal(f"{float(read_number):.{digits - 1}e}") == number
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "read"),
+    ("kind", "text", "expected"),
     [
         ("float", "16777217e1", None),
         ("float", "1.6777217e7", None),
@@ -293,14 +293,14 @@ def test_a_whole_number_is_kept_or_refused(number: int) -> None:
     ],
 )
 def test_a_whole_number_with_an_exponent_is_kept_or_refused(
-    kind: Any, text: str, read: Decimal | None
+    kind: Any, text: str, expected: Decimal | None
 ) -> None:
     value = exact_json.loads(text)
-    if read is None:
+    if expected is None:
         with pytest.raises(Rejected, match="does not fit the Avro schema"):
             encoded_and_read(kind, value)
     else:
-        assert encoded_and_read(kind, value) == read
+        assert encoded_and_read(kind, value) == expected
 
 
 @given(
@@ -310,9 +310,9 @@ def test_a_whole_number_with_an_exponent_is_kept_or_refused(
 def test_a_decimal_with_more_zeros_than_its_scale_is_kept(number: Decimal, zeros: int) -> None:
     for text in (f"{number:f}" + "0" * zeros, f"{number.normalize():E}"):
         for value in (text, exact_json.loads(text)):
-            read = encoded_and_read(DECIMAL, value)
-            assert Decimal(read) == number
-            assert read.endswith(f"{number:f}"[-3:])
+            read_text = encoded_and_read(DECIMAL, value)
+            assert Decimal(read_text) == number
+            assert read_text.endswith(f"{number:f}"[-3:])
 
 
 def test_a_decimal_with_other_digits_than_its_scale_is_refused() -> None:

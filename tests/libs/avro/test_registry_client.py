@@ -88,19 +88,19 @@ async def test_what_the_registry_says_about_the_schema_is_a_reason_of_a_dead_let
 ) -> None:
     schemas = SchemasById(RegistryClient(RegistryAccess(await serve(answer(status, body)))))
     await schemas.load([7])
-    with pytest.raises(Rejected) as refused:
+    with pytest.raises(Rejected) as refusal:
         schemas.get(7)
-    assert refused.value.reason == reason
+    assert refusal.value.reason == reason
 
 
 async def test_each_schema_is_asked_for_once_an_unknown_one_again_after_a_while_and_the_copy_is_bounded(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, now = [], 0.0
+    asked_ids, now = [], 0.0
 
     async def handle(request: web.Request) -> web.Response:
-        asked.append(int(request.path.rpartition("/")[2]))
-        if asked[-1] == 404:
+        asked_ids.append(int(request.path.rpartition("/")[2]))
+        if asked_ids[-1] == 404:
             return web.Response(status=404, body=b'{"error_code": 40403, "message": "none"}')
         return web.Response(body=b'{"schema": "\\"string\\""}')
 
@@ -108,14 +108,14 @@ async def test_each_schema_is_asked_for_once_an_unknown_one_again_after_a_while_
     schemas = SchemasById(RegistryClient(RegistryAccess(await serve(handle))), lambda: now)
     for _ in range(2):
         await schemas.load([1, 2, 404])
-    assert asked == [1, 2, 404]
+    assert asked_ids == [1, 2, 404]
     now = 11.0
     await schemas.load([404, 1])
-    assert asked == [1, 2, 404, 404]
+    assert asked_ids == [1, 2, 404, 404]
     schemas.get(1)
     await schemas.load([3])
     await schemas.load([1, 2])
-    assert asked == [1, 2, 404, 404, 3, 2], "2 was not used for the longest time"
+    assert asked_ids == [1, 2, 404, 404, 3, 2], "2 was not used for the longest time"
     await schemas.load([1, 2, 3, 4, 5])
     assert [schemas.get(schema_id).tree for schema_id in (1, 2, 3, 4, 5)] == ["string"] * 5, (
         "a batch may have more"

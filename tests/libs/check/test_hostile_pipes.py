@@ -514,7 +514,7 @@ PATHS_IN_TEXT: Final = frozenset({"IcebergSettings.warehouse", "IcebergSettings.
 """Fields that are paths in some forms only."""
 
 
-def _text_fields(chosen: Callable[[FieldInfo], bool] = _is_text) -> Iterator[str]:
+def _text_fields(is_chosen: Callable[[FieldInfo], bool] = _is_text) -> Iterator[str]:
     seen_paths: set[str] = set()
     roots: list[type[BaseModel]] = [Pipe, View, *declarations(), *_settings_of_kinds()]
     for root in roots:
@@ -524,7 +524,7 @@ def _text_fields(chosen: Callable[[FieldInfo], bool] = _is_text) -> Iterator[str
                     base for base in reversed(model.__mro__) if name in getattr(base, "model_fields", ())
                 )
                 field_path = f"{_declaring(owner, model, name).__name__}.{field.alias or name}"
-                if chosen(field) and field_path not in seen_paths:
+                if is_chosen(field) and field_path not in seen_paths:
                     seen_paths.add(field_path)
                     yield field_path
 
@@ -555,8 +555,8 @@ def _problems(folder: Path, declared: dict[str, Any]) -> list[tuple[int, str, st
 
 def _inert(field_path: str, number: int) -> tuple[frozenset[str], str]:
     reasons: Any = INERT.get(field_path, (frozenset(), ""))
-    chosen: tuple[frozenset[str], str] = reasons[number] if isinstance(reasons[0], tuple) else reasons
-    return chosen
+    reason: tuple[frozenset[str], str] = reasons[number] if isinstance(reasons[0], tuple) else reasons
+    return reason
 
 
 @pytest.fixture(autouse=True)
@@ -599,7 +599,7 @@ def test_the_pipes_without_hostile_values_pass(tmp_path: Path) -> None:
 @pytest.mark.parametrize("field_path", sorted(ROWS))
 def test_a_hostile_text_is_refused_with_its_line_or_inert(tmp_path: Path, field_path: str) -> None:
     for number, row in enumerate(ROWS[field_path]):
-        passed, is_line_checked = set(), False
+        passed_kinds, is_line_checked = set(), False
         for kind, text in HOSTILE.items():
             declared = _declared(row, text)
             try:
@@ -609,7 +609,7 @@ def test_a_hostile_text_is_refused_with_its_line_or_inert(tmp_path: Path, field_
                     continue  # refused, and its line is the same for all
             problems = _problems(tmp_path, declared)
             if not problems:
-                passed.add(kind)
+                passed_kinds.add(kind)
                 continue
             is_line_checked = True
             line, key_path, message = problems[0]
@@ -617,10 +617,10 @@ def test_a_hostile_text_is_refused_with_its_line_or_inert(tmp_path: Path, field_
             assert len(message) >= len("is missing"), (kind, key_path)
         inert, reason = _inert(field_path, number)
         if field_path in SQL:
-            assert passed <= LINES, (field_path, number)
+            assert passed_kinds <= LINES, (field_path, number)
             continue
-        assert passed == inert, (field_path, number)
-        assert not passed or reason
+        assert passed_kinds == inert, (field_path, number)
+        assert not passed_kinds or reason
 
 
 INHERITED: Final = frozenset(f"{kind}.file" for kind in ("WriteKey", "HashedKey", "HeaderSecret"))
@@ -667,7 +667,7 @@ def catalyst() -> Iterator[Catalyst]:
 
 
 def test_hostile_sql_is_refused_or_inert(catalyst: Catalyst) -> None:
-    passed = {}
+    passed_texts = {}
     for field_path in sorted(SQL):
         row = ROWS[field_path][-1]
         for kind, text in HOSTILE.items():
@@ -676,5 +676,5 @@ def test_hostile_sql_is_refused_or_inert(catalyst: Catalyst) -> None:
             except ValidationError:
                 continue
             if not list(check_pipe(catalyst, pipe, "micro-batch")):
-                passed[field_path, kind] = text
-    assert passed == {}
+                passed_texts[field_path, kind] = text
+    assert passed_texts == {}

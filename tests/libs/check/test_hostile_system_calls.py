@@ -81,8 +81,8 @@ def escapes(calls: str, folder: Path, broker: str = "") -> Iterator[str]:
         if call is None:
             continue
         kind, arguments = call.groups()
-        if kind == "openat" and (opened := _OPENED.match(arguments)):
-            path = os.path.normpath(os.path.join(*opened.groups()))  # noqa: PTH118 - the text of the call
+        if kind == "openat" and (open_match := _OPENED.match(arguments)):
+            path = os.path.normpath(os.path.join(*open_match.groups()))  # noqa: PTH118 - the text of the call
             if path.startswith(allowed_prefixes):
                 continue
         if kind == "connect" and (port := _LOOPBACK.search(arguments)) and int(port[1]) >= _EPHEMERAL:

@@ -78,10 +78,10 @@ async def test_of_several_writers_at_the_same_time_exactly_one_wins_each_round(k
                 Declaration("flights", pipe("x"), f"writer-{writer}", 1, number)
                 for writer in range(len(logs))
             ]
-            counted = await asyncio.gather(
+            declared_by_logs = await asyncio.gather(
                 *(log.append([declaration]) for log, declaration in zip(logs, declarations, strict=True))
             )
-            winners = [declaration for declared_by_log in counted for declaration in declared_by_log]
+            winners = [declaration for declared_by_log in declared_by_logs for declaration in declared_by_log]
             assert len(winners) == 1
             number = winners[0].number
         await asyncio.gather(*(log.catch_up() for log in logs))

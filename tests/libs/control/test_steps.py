@@ -68,11 +68,11 @@ async def test_a_step_that_runs_holds_up_the_next_one_until_it_ends(kafka, topic
     first, second = await rights(kafka, await topic(), 2)
     try:
         action = await first.begin(step("rollout", "1 % to 10 %"), allowed)
-        refused = await asyncio.gather(
+        refusals = await asyncio.gather(
             second.begin(step("deploy", "egest-1"), allowed), return_exceptions=True
         )
-        assert isinstance(refused[0], StepRefused)
-        assert "rollout acts on pipe/flights: 1 % to 10 %" in str(refused[0])
+        assert isinstance(refusals[0], StepRefused)
+        assert "rollout acts on pipe/flights: 1 % to 10 %" in str(refusals[0])
         await first.end(action, ActionState.DONE, "10 %")
         next_step = await second.begin(step("deploy", "egest-1"), allowed)
         assert action.token is not None

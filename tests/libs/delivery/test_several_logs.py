@@ -34,10 +34,12 @@ def _open(_settings: StrictModel, _context: WriterContext) -> DestinationWriter:
 @pytest.fixture
 def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, DestinationKind[Any]]:
     """Kinds that are installed in this test beside the real ones."""
-    added: dict[str, DestinationKind[Any]] = {}
+    added_kinds: dict[str, DestinationKind[Any]] = {}
     for module in (several_logs, installed_kinds):
-        monkeypatch.setattr(module, "installed_kind", lambda name: added.get(name) or installed_kind(name))
-    return added
+        monkeypatch.setattr(
+            module, "installed_kind", lambda name: added_kinds.get(name) or installed_kind(name)
+        )
+    return added_kinds
 
 
 URL = {"env": "URL"}

@@ -96,19 +96,19 @@ async def sender(kafka: str, topic: str, partitions: int, per_second: int) -> As
     """Sends numbers, round-robin over the partitions, while the block runs; yields the numbers sent so far."""
     producer = Producer(kafka, "sender")
     await producer.start()
-    sent: list[int] = []
+    sent_numbers: list[int] = []
     stop = asyncio.Event()
 
     async def send_records() -> None:
         while not stop.is_set():
-            number = len(sent)
+            number = len(sent_numbers)
             await producer.send_and_wait(topic, number % partitions, [Record(b"k", b"%d" % number, [])])
-            sent.append(number)
+            sent_numbers.append(number)
             await asyncio.sleep(1 / per_second)
 
     task = asyncio.create_task(send_records())
     try:
-        yield sent
+        yield sent_numbers
     finally:
         stop.set()  # what is on its way is counted too
         await task
@@ -149,7 +149,7 @@ async def test_members_come_and_go_and_every_record_passes_once_in_order(
 ) -> None:
     source, target = await topic(partitions=4), await topic(partitions=4)
     group = "g." + source
-    async with sender(kafka, source, 4, 300) as sent:
+    async with sender(kafka, source, 4, 300) as sent_numbers:
         first = await CopyService(kafka, source, target, group, "n1", plain=plain).start()
         await until(lambda: len(first.seen) > 100)
         second = await CopyService(kafka, source, target, group, "n2", plain=plain).start()
@@ -160,13 +160,13 @@ async def test_members_come_and_go_and_every_record_passes_once_in_order(
         before = len(second.seen)
         await until(lambda: len(second.seen) > before + 100)
         await third.stop()
-        goal = len(sent) + 100
-        await until(lambda: len(sent) > goal)
-    await until(lambda: sum(len(service.seen) for service in (first, second, third)) >= len(sent))
+        goal = len(sent_numbers) + 100
+        await until(lambda: len(sent_numbers) > goal)
+    await until(lambda: sum(len(service.seen) for service in (first, second, third)) >= len(sent_numbers))
     await second.stop()
     numbers = await stored(kafka, target, 4)
     for partition in range(4):
-        assert numbers[partition] == [number for number in sent if number % 4 == partition]
+        assert numbers[partition] == [number for number in sent_numbers if number % 4 == partition]
 
 
 async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(
@@ -174,7 +174,7 @@ async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(
 ) -> None:
     source, target = await topic(partitions=2), await topic(partitions=2)
     group = "g." + source
-    async with sender(kafka, source, 2, 200) as sent:
+    async with sender(kafka, source, 2, 200) as sent_numbers:
         first = await CopyService(kafka, source, target, group, "n1").start()
         second = await CopyService(kafka, source, target, group, "n2").start()
         await until(lambda: len(first.seen) > 20 and len(second.seen) > 20)
@@ -188,11 +188,11 @@ async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(
         coordinator._coordination_task.cancel()
         coordinator._heartbeat_task.cancel()
         await until(lambda: len(second.consumer.assigned) == 2, within_s=60)
-        goal = len(sent)
+        goal = len(sent_numbers)
         await until(lambda: len(first.seen) + len(second.seen) >= goal)
     await until(
         lambda: (
-            set(sent)
+            set(sent_numbers)
             <= {number for stored_numbers in seen_numbers(first, second) for number in stored_numbers}
         ),
         within_s=60,
@@ -201,7 +201,7 @@ async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(
     first.service.stop()
     await first.task
     numbers = await stored(kafka, target, 2)
-    assert set(sent) <= set(numbers[0]) | set(numbers[1])
+    assert set(sent_numbers) <= set(numbers[0]) | set(numbers[1])
 
 
 async def test_a_member_that_drains_begins_nothing_that_it_is_given_meanwhile(
@@ -215,8 +215,8 @@ async def test_a_member_that_drains_begins_nothing_that_it_is_given_meanwhile(
 
     async def gated_step(work: AssignedPartition, records: Batch) -> None:
         await gate.wait()
-        if (handled := step(work, records)) is not None:
-            await handled
+        if (handling := step(work, records)) is not None:
+            await handling
 
     monkeypatch.setattr(second.consumer._dispatcher, "handle", gated_step)
     await until(lambda: len(first.consumer.assigned) == len(second.consumer.assigned) == 1)
@@ -267,13 +267,13 @@ async def test_records_whose_outputs_are_never_acknowledged_are_read_again(
     source, target = await topic(), await topic()
     await append(kafka, source, [Record(b"k", b"%d" % number, []) for number in range(10)])
     service = CopyService(kafka, source, target, "g." + source, "n1", plain=True)
-    refused: list[int] = []
+    refused_numbers: list[int] = []
 
     def refuse_once(work: AssignedPartition, records: Batch) -> None:
-        if refused:
+        if refused_numbers:
             service.plain_step(work, records)
             return
-        refused.extend(record.offset for record in records)
+        refused_numbers.extend(record.offset for record in records)
         sending = service.producer.send(target, 0, [Record(b"k", b"1", [("header", "no bytes")])])  # type: ignore[list-item]
         work.complete_when(sending.acknowledged, records[-1].offset)
 
@@ -281,7 +281,7 @@ async def test_records_whose_outputs_are_never_acknowledged_are_read_again(
     await service.start()
     await until(lambda: len(service.seen) == 10)
     await service.stop()
-    assert refused
+    assert refused_numbers
     assert (await stored(kafka, target, 1))[0] == list(range(10))
 
 
@@ -311,7 +311,7 @@ async def test_a_poison_record_is_not_committed_before_its_handler_completes_it(
     source, target = await topic(), await topic()
     await append(kafka, source, [Record(b"k", b"%d" % n, []) for n in range(10)])
     service = CopyService(kafka, source, target, "g." + source, "n1")
-    handled: list[AssignedPartition] = []
+    handled_work: list[AssignedPartition] = []
 
     async def one_by_one(work: AssignedPartition, records: Batch) -> None:
         if any(record.value == b"4" for record in records):
@@ -321,13 +321,13 @@ async def test_a_poison_record_is_not_committed_before_its_handler_completes_it(
             work.complete(record.offset)
 
     async def note_poison(work: AssignedPartition, _: ConsumerRecord, __: Exception) -> None:
-        handled.append(work)
+        handled_work.append(work)
 
     monkeypatch.setattr(service.consumer._dispatcher, "handle_poison", note_poison)
     monkeypatch.setattr(service.consumer._dispatcher, "handle", one_by_one)
     await service.start()
     await until(lambda: len(service.seen) == 9)
-    [work] = handled
+    [work] = handled_work
     await asyncio.sleep(5 * service.settings.commit_interval_s)
     assert work.offsets.committable == 4, "deliveries of the record may still be under way"
     work.complete(4)
@@ -338,7 +338,7 @@ async def test_a_poison_record_is_not_committed_before_its_handler_completes_it(
 @pytest.mark.more
 async def test_a_restart_goes_on_where_the_commits_ended(kafka: str, topic: Any) -> None:
     source, target = await topic(), await topic()
-    async with sender(kafka, source, 1, 300) as sent:
+    async with sender(kafka, source, 1, 300) as sent_numbers:
         for _ in range(3):
             service = await CopyService(kafka, source, target, "g." + source, "n").start()
             await until(lambda service=service: len(service.seen) > 50)  # type: ignore[misc]
@@ -347,11 +347,11 @@ async def test_a_restart_goes_on_where_the_commits_ended(kafka: str, topic: Any)
     await until(
         lambda: (
             bool(service.consumer.assigned)
-            and next(iter(service.consumer.assigned.values())).committed == len(sent)
+            and next(iter(service.consumer.assigned.values())).committed == len(sent_numbers)
         )
     )
     await service.stop()
-    assert (await stored(kafka, target, 1))[0] == sent
+    assert (await stored(kafka, target, 1))[0] == sent_numbers
 
 
 async def test_offsets_that_kafka_deleted_are_told_and_the_rest_goes_on(kafka: str, topic: Any) -> None:
@@ -386,12 +386,12 @@ async def test_partitions_that_are_added_from_outside_are_refused_and_the_others
     await admin.close()
     await until(lambda: not service.service.health.ready)
     assert "a stream never grows" in "".join(service.service.health.waiting.values())
-    async with sender(kafka, source, 2, 200) as sent:
-        await until(lambda: len(sent) > 50)
-    await until(lambda: len(service.seen) >= len(sent))
+    async with sender(kafka, source, 2, 200) as sent_numbers:
+        await until(lambda: len(sent_numbers) > 50)
+    await until(lambda: len(service.seen) >= len(sent_numbers))
     await service.stop()
     numbers = await stored(kafka, target, 2)
-    assert sorted(numbers[0] + numbers[1]) == sent
+    assert sorted(numbers[0] + numbers[1]) == sent_numbers
 
 
 async def test_a_topic_that_is_deleted_is_told_and_when_it_is_made_again_all_of_it_passes(
@@ -452,7 +452,7 @@ async def test_who_works_on_records_for_long_does_not_ask_kafka_all_the_time(
 
 @contextlib.asynccontextmanager
 async def patient(
-    kafka: str, topic: str, asked: list[int], monkeypatch: pytest.MonkeyPatch, **options: Any
+    kafka: str, topic: str, asked_offsets: list[int], monkeypatch: pytest.MonkeyPatch, **options: Any
 ) -> AsyncIterator[AIOKafkaConsumer]:
     """Reads partition 0, and notes the offset of each fetch that is sent."""
     consumer = AdaptiveConsumer(bootstrap_servers=kafka, auto_offset_reset="earliest", **options)
@@ -463,7 +463,7 @@ async def patient(
         if isinstance(request, FetchRequest):
             assert request._min_bytes == 1  # no fetch is looked at again for each record
             [(_, [(_, offset, _)])] = request._topics
-            asked.append(offset)
+            asked_offsets.append(offset)
         return await send(node_id, request, **options)
 
     monkeypatch.setattr(consumer._client, "send", noted_send)
@@ -479,20 +479,20 @@ async def test_records_that_flow_are_gathered_before_kafka_is_asked(
     kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = await topic(partitions=1)
-    asked: list[int] = []
+    asked_offsets: list[int] = []
     gathered: list[int] = []
     async with (
         sender(kafka, source, 1, per_second=100),
-        patient(kafka, source, asked, monkeypatch, fetch_max_wait_ms=300) as consumer,
+        patient(kafka, source, asked_offsets, monkeypatch, fetch_max_wait_ms=300) as consumer,
     ):
         began_s = time.monotonic()
         async with asyncio.timeout(40):
             while sum(gathered) < 200:
                 gathered += [len(records) for records in (await consumer.getmany(timeout_ms=1000)).values()]
         took_s = time.monotonic() - began_s
-    assert len(asked) <= len(gathered) + 2
+    assert len(asked_offsets) <= len(gathered) + 2
     # Whatever rate the sender reaches; without gathering there is nearly a fetch for each record.
-    assert len(asked) <= took_s / 0.3 + 2
+    assert len(asked_offsets) <= took_s / 0.3 + 2
 
 
 async def test_a_backlog_is_fetched_without_gathering(
@@ -500,17 +500,17 @@ async def test_a_backlog_is_fetched_without_gathering(
 ) -> None:
     source = await topic(partitions=1)
     await append(kafka, source, *([Record(b"k", b"%02d" % n + bytes(2000), [])] for n in range(60)))
-    asked: list[int] = []
+    asked_offsets: list[int] = []
     slow_ms = 30_000  # one such wait and the test is over its time
     options = {"fetch_max_wait_ms": slow_ms, "request_timeout_ms": 2 * slow_ms}
     async with patient(
-        kafka, source, asked, monkeypatch, max_partition_fetch_bytes=5000, **options
+        kafka, source, asked_offsets, monkeypatch, max_partition_fetch_bytes=5000, **options
     ) as consumer:
         count = 0
         async with asyncio.timeout(slow_ms / 1000):
             while count < 60:
                 count += sum(map(len, (await consumer.getmany(timeout_ms=1000)).values()))
-    assert len(asked) > 20
+    assert len(asked_offsets) > 20
 
 
 async def test_a_consumer_that_gathers_stops_at_once(
@@ -533,7 +533,7 @@ async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
         await admin.create_topics([NewTopic("from", 2, 1), NewTopic("to", 2, 1)])
         await admin.close()
         service = await CopyService(cluster.bootstrap, "from", "to", "g", "n").start()
-        async with sender(cluster.bootstrap, "from", 2, 200) as sent:
+        async with sender(cluster.bootstrap, "from", 2, 200) as sent_numbers:
             await until(lambda: len(service.seen) > 100)
             await cluster.kill_broker(1)
             await cluster.start_broker(1)
@@ -541,8 +541,8 @@ async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
             await until(lambda: len(service.seen) > goal, within_s=120)
         await until(
             lambda: (
-                set(sent) <= {2 * offset + partition for partition, offset in service.seen}
-                or len(service.seen) > len(sent) + 5000
+                set(sent_numbers) <= {2 * offset + partition for partition, offset in service.seen}
+                or len(service.seen) > len(sent_numbers) + 5000
             ),
             within_s=120,
         )
@@ -550,7 +550,7 @@ async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
         await service.stop()
         numbers = await stored(cluster.bootstrap, "to", 2)
         counts = Counter(numbers[0] + numbers[1])
-        assert set(sent) <= set(counts)
+        assert set(sent_numbers) <= set(counts)
 
 
 async def test_a_consumer_that_gets_no_answer_while_kafka_answers_others_is_replaced(
@@ -579,14 +579,14 @@ async def test_a_consumer_waits_while_kafka_answers_nobody(
 ) -> None:
     source, target = await topic(), await topic()
     service = await CopyService(kafka, source, target, "g." + source, "n", stuck_s=0.2).start()
-    member, asked = service.consumer.member, 0
+    member, ask_count = service.consumer.member, 0
 
     async def no_answer(*_: Any, **__: Any) -> Any:
-        nonlocal asked
-        asked += 1
+        nonlocal ask_count
+        ask_count += 1
         raise KafkaTimeoutError
 
     monkeypatch.setattr(AIOKafkaConsumer, "end_offsets", no_answer)
-    await until(lambda: asked > 8)
+    await until(lambda: ask_count > 8)
     assert service.consumer.member is member
     await service.stop()

@@ -135,9 +135,9 @@ async def test_a_batch_that_unpacks_too_far_is_unreadable_and_the_others_pass(
     name = await topic()
     number, compress = CODECS[codec]
     bomb = batch_of([b"\0" * (4 * UNPACKED)], codec=number, change=compress)
-    fits = batch_of([b"\0" * (UNPACKED - 100)], codec=number, change=compress)
+    fitting_batch = batch_of([b"\0" * (UNPACKED - 100)], codec=number, change=compress)
     async with producing(kafka) as producer, running_reader(kafka, name) as reader:
-        await send_batch(producer, name, fits)
+        await send_batch(producer, name, fitting_batch)
         await send_batch(producer, name, bomb)
         await send_batch(producer, name, batch_of([b"x", b"y"], codec=number, change=compress))
         assert await reader.until(4) == [
@@ -185,8 +185,8 @@ async def test_a_partition_stops_at_a_corrupt_batch_with_a_warning_and_goes_on_w
 
 
 def _overwrite(file: Path, data: bytes) -> None:
-    with file.open("r+b") as opened:
-        opened.write(data)
+    with file.open("r+b") as open_file:
+        open_file.write(data)
 
 
 async def _until_warned(reader: Reading, warned: bool) -> None:

@@ -60,9 +60,9 @@ def test_the_sum_over_all_processes_is_what_was_acknowledged(steps: list[tuple[A
             processes.accept(process, pipe, key, rows)
         else:
             processes.report(process, action[0])
-    usage, truth = processes.usage, processes.truth
-    assert usage.between(DAY - 1, DAY) == truth
-    assert usage.between(DAY, DAY) == {day: total for day, total in truth.items() if day.day == DAY}
+    usage, true_counts = processes.usage, processes.truth
+    assert usage.between(DAY - 1, DAY) == true_counts
+    assert usage.between(DAY, DAY) == {day: total for day, total in true_counts.items() if day.day == DAY}
 
 
 def test_a_process_forgets_days_that_are_over_once_they_are_written() -> None:

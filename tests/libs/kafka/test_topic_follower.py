@@ -111,14 +111,14 @@ async def test_a_follower_reads_what_was_written_before_and_what_comes(kafka, to
 
 
 async def test_a_follower_of_several_partitions_is_told_of_each_record_once(kafka, topic) -> None:
-    name, seen_records, read = await topic(partitions=3), [], asyncio.Event()
+    name, seen_records, has_read = await topic(partitions=3), [], asyncio.Event()
 
     def take(record: ConsumerRecord) -> None:
         seen_records.append((record.partition, record.value))
 
     async def on_records() -> None:
         if len(seen_records) == 6:
-            read.set()
+            has_read.set()
 
     for partition in range(3):
         await write(kafka, name, [b"before"], partition)
@@ -129,7 +129,7 @@ async def test_a_follower_of_several_partitions_is_told_of_each_record_once(kafk
         assert sorted(seen_records) == [(number, b"before") for number in range(3)]
         for partition in range(3):
             await write(kafka, name, [b"after"], partition)
-        await asyncio.wait_for(read.wait(), 20)
+        await asyncio.wait_for(has_read.wait(), 20)
         assert sorted(seen_records[3:]) == [(number, b"after") for number in range(3)]
     finally:
         following.cancel()

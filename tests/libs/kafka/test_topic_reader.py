@@ -59,11 +59,11 @@ async def test_every_record_up_to_the_end_is_read_in_the_order_of_its_partition(
     consumer = FakeConsumer({A: [2, 3, 5, 6, 9], B: [0, 1], EMPTY: []})
     ranges = await offset_ranges(consumer, [A, B, EMPTY])
     assert ranges == {A: range(2, 10), B: range(2), EMPTY: range(0)}
-    read = [
+    read_offsets = [
         record.offset for records in [r async for r in read_ranges(consumer, ranges)] for record in records
     ]
-    assert sorted(read) == sorted([2, 3, 5, 6, 9, 0, 1])
-    assert [offset for offset in read if offset > 1] == [2, 3, 5, 6, 9]
+    assert sorted(read_offsets) == sorted([2, 3, 5, 6, 9, 0, 1])
+    assert [offset for offset in read_offsets if offset > 1] == [2, 3, 5, 6, 9]
     assert EMPTY not in consumer.positions
 
 

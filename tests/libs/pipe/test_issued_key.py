@@ -24,19 +24,19 @@ def digest(key: str) -> str:
 
 
 def filled(*keys: IssuedKey) -> IssuedKeys:
-    issued = IssuedKeys()
+    issued_keys = IssuedKeys()
     for key in keys:
-        issued.take(key.record().key, key.record().value, 0)
-    return issued
+        issued_keys.take(key.record().key, key.record().value, 0)
+    return issued_keys
 
 
 def test_a_record_has_the_hash_of_its_key_and_never_the_key() -> None:
     key = new_key()
-    issued = made(key)
-    value = issued.record().value
+    flight_key = made(key)
+    value = flight_key.record().value
     assert key.encode() not in (value or b"")
-    assert filled(issued).of_hash(digest(key), S) == issued
-    assert digest(key) not in orjson.dumps(issued.json()).decode()
+    assert filled(flight_key).of_hash(digest(key), S) == flight_key
+    assert digest(key) not in orjson.dumps(flight_key.json()).decode()
     assert new_key() != key
 
 

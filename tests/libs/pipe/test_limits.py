@@ -173,7 +173,10 @@ def test_no_pipe_reads_or_writes_topics_of_hifi(monkeypatch: pytest.MonkeyPatch)
         "database": {"host": "10.0.0.2", "name": "a", "user": "a", "password_file": "/run/a"},
     }  # fmt: skip
     sources = [kafka | {"topic": "shop.raw"}, changes | {"topic": "shop-control.principals"}]
-    written = [{"topic": "shop-control.principals"}, {"topic": "a", "positions_topic": "shop.positions"}]
+    topic_settings = [
+        {"topic": "shop-control.principals"},
+        {"topic": "a", "positions_topic": "shop.positions"},
+    ]
     for source in sources:
         destinations = [{"name": "a", "url": "https://shop.example"}]
         pipe = Pipe.model_validate({"pipe": "a", "source": source, "destinations": destinations})
@@ -181,7 +184,7 @@ def test_no_pipe_reads_or_writes_topics_of_hifi(monkeypatch: pytest.MonkeyPatch)
             (path, reason) for path, reason in refusals(pipe, pipe_limits()) if "topic" in path
         ]
         assert (path, "is hifi's own" in reason) == (("source", "topic"), True)
-    for settings in written:
+    for settings in topic_settings:
         destination = {"name": "a", "kind": "kafka", "settings": {"bootstrap": "10.0.0.1:9092"} | settings}
         pipe = Pipe.model_validate(
             {"pipe": "a", "source": kafka | {"topic": "b"}, "destinations": [destination]}
@@ -285,9 +288,9 @@ def test_where_secrets_are_limited_a_pipe_names_its_own(
     secret = {
         name: str(files / "secrets" / text) if name == "file" else text for name, text in secret.items()
     }
-    refused = list(refusals(_with_key(pipe, secret), pipe_limits()))
-    assert [path for path, _ in refused] == ([] if its_own else [("source", "keys", 0)])
-    for _, reason in refused:
+    found_refusals = list(refusals(_with_key(pipe, secret), pipe_limits()))
+    assert [path for path, _ in found_refusals] == ([] if its_own else [("source", "keys", 0)])
+    for _, reason in found_refusals:
         ((_, secret_name),) = secret.items()
         assert f"add {pipe}={secret_name} to HIFI_PIPES_SECRET_GRANTS" in reason
 
@@ -297,14 +300,14 @@ def test_each_limit_on_secrets_alone_makes_grants_needed(
     files: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     secrets = [{"env": "PIPE_KEY"}, {"file": str(files / "secrets/key")}]
-    assert not [refused for key in secrets for refused in refusals(_with_key("a", key), pipe_limits())]
+    assert not [refusal for key in secrets for refusal in refusals(_with_key("a", key), pipe_limits())]
     value = {"PREFIXES": "PIPE_", "FOLDERS": str(files / "secrets"), "GRANTS": "b=*"}[limit]
     monkeypatch.setenv(f"HIFI_PIPES_SECRET_{limit}", value)
     for key in secrets:
         [(_, reason)] = refusals(_with_key("a", key), pipe_limits())
         assert "is not granted to the pipe a" in reason
     monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", "*=*")
-    assert not [refused for key in secrets for refused in refusals(_with_key("a", key), pipe_limits())]
+    assert not [refusal for key in secrets for refusal in refusals(_with_key("a", key), pipe_limits())]
 
 
 def test_a_file_of_the_own_folder_by_a_link_of_the_operator(
@@ -323,7 +326,7 @@ GRANTS = "orders=ORDERS_*,crm-*=/run/secrets/crm,crm-*=CRM_KEY,shared=/run/secre
 
 
 @pytest.mark.parametrize(
-    ("pipe", "secret", "granted"),
+    ("pipe", "secret", "is_granted"),
     [
         ("orders", {"env": "ORDERS_KEY"}, True),
         ("orders", {"env": "CRM_KEY"}, False),
@@ -343,13 +346,13 @@ GRANTS = "orders=ORDERS_*,crm-*=/run/secrets/crm,crm-*=CRM_KEY,shared=/run/secre
     ],
 )
 def test_a_pipe_names_only_the_secrets_that_are_granted_to_it(
-    monkeypatch: pytest.MonkeyPatch, pipe: str, secret: dict[str, str], granted: bool
+    monkeypatch: pytest.MonkeyPatch, pipe: str, secret: dict[str, str], is_granted: bool
 ) -> None:
     monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", GRANTS)
     declared = _with_key(pipe, secret)
-    refused = list(refusals(declared, pipe_limits()))
-    assert [path for path, _ in refused] == ([] if granted else [("source", "keys", 0)])
-    if granted:
+    found_refusals = list(refusals(declared, pipe_limits()))
+    assert [path for path, _ in found_refusals] == ([] if is_granted else [("source", "keys", 0)])
+    if is_granted:
         require_granted(pipe, declared.source)
     else:
         with pytest.raises(Misconfigured, match="is not granted to the pipe"):
@@ -464,8 +467,8 @@ def test_certificates_are_a_file_with_an_absolute_path(name: str, file: str, rea
     destinations = [{"name": "d", "kind": "kafka", "settings": settings}]
     pipe = Pipe.model_validate({"pipe": "orders", "source": source, "destinations": destinations})
     expected = f"the file {file} is not allowed as certificates: {reason}"
-    refused = [(".".join(map(str, path)), message) for path, message in refusals(pipe, pipe_limits())]
-    assert refused == [
+    found_refusals = [(".".join(map(str, path)), message) for path, message in refusals(pipe, pipe_limits())]
+    assert found_refusals == [
         (f"{section}.{name}", expected)
         for section in ("source.security", "destinations.0.settings.security")
         if reason

@@ -81,11 +81,11 @@ def test_a_minimal_pipe_loads_with_its_defaults(tmp_path: Path) -> None:
 def test_a_problem_is_reported_with_its_line(
     tmp_path: Path, change: tuple[str, str], line: int, key_path: str, message: str
 ) -> None:
-    reported = problems(tmp_path, GOOD.replace(*change))
+    found_problems = problems(tmp_path, GOOD.replace(*change))
     assert any(
         (problem.line, problem.where) == (line, key_path) and message in problem.message
-        for problem in reported
-    ), reported
+        for problem in found_problems
+    ), found_problems
 
 
 def test_two_files_may_not_declare_the_same_pipe_or_share_a_key(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ enrich:
 
 @pytest.mark.parametrize("schema", ["missing.json", "{type: 7}"])
 def test_a_missing_or_invalid_schema_is_reported(tmp_path: Path, schema: str) -> None:
-    reported = problems(tmp_path, GOOD + f"normalize:\n  schema: {schema}\n")
-    assert [(problem.line, problem.where) for problem in reported] == [(8, "normalize.schema")]
+    found_problems = problems(tmp_path, GOOD + f"normalize:\n  schema: {schema}\n")
+    assert [(problem.line, problem.where) for problem in found_problems] == [(8, "normalize.schema")]
 
 
 def test_a_folder_without_pipes_is_reported(tmp_path: Path) -> None:
@@ -145,9 +145,9 @@ def test_a_reference_of_a_schema_is_neither_fetched_nor_opened(
         text = reference.format(port=server.getsockname()[1])
         (tmp_path / "other.json").write_text('{"type": "object"}')
         line = f"normalize: {{schema: {{{keyword}: '{text}'}}}}\n"
-        reported = problems(tmp_path, GOOD + line)
-        assert [(problem.line, problem.where) for problem in reported] == [(7, "normalize.schema")]
-        assert "No such file" not in reported[0].message
+        found_problems = problems(tmp_path, GOOD + line)
+        assert [(problem.line, problem.where) for problem in found_problems] == [(7, "normalize.schema")]
+        assert "No such file" not in found_problems[0].message
         with pytest.raises(BlockingIOError):
             server.accept()
 
@@ -168,8 +168,10 @@ def test_a_schema_is_a_file_in_the_folder_of_its_pipe(tmp_path: Path, file: str)
         (folder / "schema.json").write_text('{"type": "object"}')
     (pipes / "link.json").symlink_to(outside_folder / "schema.json")
     (pipes / "folder").symlink_to(outside_folder)
-    reported = problems(pipes, f"{GOOD}normalize: {{schema: '{file.format(outside=outside_folder)}'}}\n")
-    assert [(problem.line, problem.where) for problem in reported] == [(7, "normalize.schema")]
+    found_problems = problems(
+        pipes, f"{GOOD}normalize: {{schema: '{file.format(outside=outside_folder)}'}}\n"
+    )
+    assert [(problem.line, problem.where) for problem in found_problems] == [(7, "normalize.schema")]
     (pipes / "schema.json").write_text('{"type": "object"}')
     assert problems(pipes, f"{GOOD}normalize: {{schema: schema.json}}\n") == []
 
@@ -228,13 +230,13 @@ def test_pipes_do_not_share_a_write_key_however_it_is_named(
         for name, key in (("orders", first), ("other", second))
     ]
     for new, in_force in ((pipes, []), (pipes[1:], pipes), (pipes[1:], pipes[:1])):
-        with pytest.raises(Misconfigured) as refused:
+        with pytest.raises(Misconfigured) as refusal:
             require_keys_of_their_own(new, in_force)
-        assert str(refused.value).startswith(
+        assert str(refusal.value).startswith(
             "no pipe was published:\n  other: source.keys.0: the pipe 'orders' "
         )
-        assert KEY not in str(refused.value)
-        assert DIGEST not in str(refused.value)
+        assert KEY not in str(refusal.value)
+        assert DIGEST not in str(refusal.value)
     require_keys_of_their_own(pipes[:1], pipes[:1])
 
 

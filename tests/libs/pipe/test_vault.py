@@ -279,7 +279,7 @@ def test_memory_is_bounded_and_asks_a_manager_that_is_away_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "refused"),
+    ("name", "is_refused"),
     [
         ("crm/webhook#token", False),
         ("crm/webhook/deeper#token", False),
@@ -289,7 +289,7 @@ def test_memory_is_bounded_and_asks_a_manager_that_is_away_once() -> None:
     ],
 )
 def test_a_pipe_names_only_paths_below_its_grant(
-    monkeypatch: pytest.MonkeyPatch, name: str, *, refused: bool
+    monkeypatch: pytest.MonkeyPatch, name: str, *, is_refused: bool
 ) -> None:
     monkeypatch.setenv(
         "HIFI_PIPES_SECRET_GRANTS", "crm-*=vault:crm/webhook,crm-*=*,crm-*=/,other=vault:other"
@@ -297,7 +297,7 @@ def test_a_pipe_names_only_paths_below_its_grant(
     destinations = [{"name": "d", "url": "https://a.example/", "headers": {"x": {"vault": name}}}]
     pipe = declared({"destinations": destinations})
     problems = [reason for _, reason in refusals(pipe, pipe_limits())]
-    assert bool(problems) is refused
+    assert bool(problems) is is_refused
     assert not problems or "is not granted to the pipe crm-orders" in problems[0]
     monkeypatch.delenv("HIFI_PIPES_SECRET_GRANTS")
     assert [reason for _, reason in refusals(pipe, pipe_limits())]  # without grants, none

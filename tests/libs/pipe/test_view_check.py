@@ -113,8 +113,8 @@ def test_order_by_time_needs_no_partition_key(tmp_path: Path, pipe: str) -> None
 
 
 def test_a_renamed_or_hashed_partition_key_orders_rows_too(tmp_path: Path) -> None:
-    renamed = PIPE.replace("partition_key: flight", "partition_key: number")
-    assert problems(tmp_path, renamed + "normalize: {fields: {flight: number}}\n") == []
+    renamed_pipe = PIPE.replace("partition_key: flight", "partition_key: number")
+    assert problems(tmp_path, renamed_pipe + "normalize: {fields: {flight: number}}\n") == []
     hashed = problems(tmp_path, PIPE + "normalize: {mask: {flight: {hash: {env: MASK}}}}\n")
     assert [problem for problem in hashed if problem.startswith("view.yaml")] == []
 

@@ -371,7 +371,7 @@ def rows() -> Iterator[list[Any]]:
     from hifi.spark.spark_session import local_spark
 
     schema = f"number int, headers {spark_sql.HEADERS}"
-    read = {
+    read_columns = {
         "identity": spark_sql.identity_texts(),
         "hop": spark_sql.hop_texts(),
         "receipt": spark_sql.receipt_texts(),
@@ -391,7 +391,7 @@ def rows() -> Iterator[list[Any]]:
     known_raw = f"nullif({RAW}, -1)"
     destinations_sql = f"concat({TO}, coalesce(concat(';', {WATCH}), ''))"
     receipt = {name: f"receipt[{index}]" for index, name in enumerate(RECEIPT_FIELDS)}
-    written = {
+    written_columns = {
         "first_hop": spark_sql.hop_header(IN),
         "other_hop": spark_sql.hop_header(IN, known_raw),
         "enriched_hop": spark_sql.hop_header(IN, known_raw, destinations_sql),
@@ -401,9 +401,13 @@ def rows() -> Iterator[list[Any]]:
     }
     with local_spark() as spark:
         frame = spark.createDataFrame(list(enumerate(RECORDS)), schema).coalesce(1)
-        for columns in (read, whole_numbers | texts, {"source": spark_sql.source_text("enriched", "number")}):
+        for columns in (
+            read_columns,
+            whole_numbers | texts,
+            {"source": spark_sql.source_text("enriched", "number")},
+        ):
             frame = frame.selectExpr("*", *(f"{sql} as `{name}`" for name, sql in columns.items()))
-        frame = frame.selectExpr("*", *(f"{sql} as `{name}`" for name, sql in written.items()))
+        frame = frame.selectExpr("*", *(f"{sql} as `{name}`" for name, sql in written_columns.items()))
         yield sorted(frame.collect(), key=lambda row: row.number)
 
 
@@ -424,8 +428,8 @@ def read_in_sql(row: Any) -> Facts:
 def test_the_records_are_of_all_kinds() -> None:
     field_sets = [read_in_python(headers) for headers in RECORDS]
     for name in ("identity", "hop", "receipt", "position"):
-        refused = sum(record_fields[name] is None for record_fields in field_sets)
-        assert 50 < refused < len(field_sets) - 20, name
+        refused_count = sum(record_fields[name] is None for record_fields in field_sets)
+        assert 50 < refused_count < len(field_sets) - 20, name
     assert sum(len(record_fields["identity"] or ()) > 7 for record_fields in field_sets) > 20
 
 
@@ -447,10 +451,10 @@ def test_the_fields_for_later_cost_nothing_where_they_are_empty() -> None:
 
 def test_compiled_modules_read_what_their_sources_read() -> None:
     """In this process they are compiled if `test_this_environment_uses_what_make_setup_compiled` passes."""
-    for headers, compiled, from_source in zip(
+    for headers, compiled_fields, from_source in zip(
         RECORDS, map(read_in_python, RECORDS), read_from_source(RECORDS), strict=True
     ):
-        assert compiled == from_source, headers
+        assert compiled_fields == from_source, headers
 
 
 def test_spark_sql_reads_what_python_reads(rows: list[Any]) -> None:
@@ -468,10 +472,12 @@ def test_what_spark_sql_writes_is_read_as_what_it_was(rows: list[Any]) -> None:
             assert hop([headers[0], header(row.other_hop)]) == Hop(in_us, raw)
             assert header(row.other_hop) == write_hop(in_us, raw)
             if destinations is not None:
-                passed = header(row.enriched_hop)
+                enriched_hop = header(row.enriched_hop)
                 sent_on = None if watch is None else watch.encode()
-                assert hop([headers[0], passed]) == Hop(in_us, raw, destinations.encode(), sent_on)
-                assert sent_on is not None or passed == write_enriched_hop(in_us, raw, destinations.encode())
+                assert hop([headers[0], enriched_hop]) == Hop(in_us, raw, destinations.encode(), sent_on)
+                assert sent_on is not None or enriched_hop == write_enriched_hop(
+                    in_us, raw, destinations.encode()
+                )
         if record_fields["receipt"] is not None and row.receipt[len(RECEIPT_FIELDS) - 1 :]:
             name, value = header(row.whole_receipt)
             assert (name, value.split(b";")) == (RECEIPT, headers[2][1].split(b";")[: len(RECEIPT_FIELDS)])
@@ -506,9 +512,9 @@ def test_reading_in_a_row_gives_what_reading_each_record_gives() -> None:
 def test_a_reader_says_when_more_than_the_sequence_differs() -> None:
     stem = identity_stem(identity_prefix("p", 1, 2, 3), 4, 5)
     reader = IdentityReader()
-    written = [(stem, 1, False), (stem, 2, False), (stem, 3, True), (stem, 4, True), (stem, 5, False)]
-    written += [(identity_stem(identity_prefix("p", 1, 2, 3), 5, 5), 6, False)]
-    differs = [reader.read([write_identity(*arguments)]) for arguments in written]
+    written_stems = [(stem, 1, False), (stem, 2, False), (stem, 3, True), (stem, 4, True), (stem, 5, False)]
+    written_stems += [(identity_stem(identity_prefix("p", 1, 2, 3), 5, 5), 6, False)]
+    differs = [reader.read([write_identity(*arguments)]) for arguments in written_stems]
     assert differs == [True, False, True, False, True, True]
 
 

@@ -166,7 +166,7 @@ def test_each_allowed_function_is_one_that_spark_has(catalyst: Catalyst) -> None
 def test_the_examples_of_spark_of_allowed_functions_are_allowed(catalyst: Catalyst, step: int) -> None:
     registry = catalyst.spark._jsparkSession.sessionState().functionRegistry()
     functions = registry.listFunction()
-    refused = []
+    refused_queries = []
     for index in range(0, functions.size(), step):
         name = functions.apply(index)
         if name.funcName() not in FUNCTIONS:
@@ -184,8 +184,8 @@ def test_the_examples_of_spark_of_allowed_functions_are_allowed(catalyst: Cataly
             )
             # The examples are constants, of which those are refused that could be costly.
             if refusals := [text for text in refusals if not text.startswith("the constant ")]:
-                refused.append((query, refusals))
-    assert refused == []
+                refused_queries.append((query, refusals))
+    assert refused_queries == []
 
 
 def test_what_a_text_calls_otherwise_is_refused_on_the_analysed_plan(catalyst: Catalyst) -> None:
@@ -249,7 +249,7 @@ def test_arithmetic_that_can_overflow_is_named(catalyst: Catalyst) -> None:
 
 
 @pytest.mark.parametrize(
-    ("destinations", "noted"),
+    ("destinations", "is_noted"),
     [
         ([("a", "status = 'paid'"), ("b", "status <> 'paid'")], True),
         ([("a", "status = 'paid'"), ("b", "not (status = 'paid')")], True),
@@ -261,11 +261,11 @@ def test_arithmetic_that_can_overflow_is_named(catalyst: Catalyst) -> None:
     ],
 )
 def test_conditions_that_null_meets_nowhere_are_named(
-    catalyst: Catalyst, destinations: Any, noted: bool
+    catalyst: Catalyst, destinations: Any, is_noted: bool
 ) -> None:
     notes_by_path = problems(
         catalyst, only_notes=True, destinations=destinations, fields={"status": "string"}
     )
-    assert bool(notes_by_path) is noted
-    if noted:
+    assert bool(notes_by_path) is is_noted
+    if is_noted:
         assert "is distinct from" in notes_by_path["destinations.0.when"]

@@ -66,8 +66,10 @@ def test_json_values_are_text_as_they_are_written(tmp_path: Path, template: str)
     row = f'{{"code":"\\u00e4","name":true,{members}}}'
     (tmp_path / "a.json").write_text(template % row)
     columns = {f"f{number}": f"c{number}" for number in range(len(values))}
-    (read,) = read_rows(lookup(tmp_path / "a.json", fields=columns), "p")
-    assert read == {"code": "ä", "name": True} | {f"c{number}": value for number, value in enumerate(values)}
+    (read_row,) = read_rows(lookup(tmp_path / "a.json", fields=columns), "p")
+    assert read_row == {"code": "ä", "name": True} | {
+        f"c{number}": value for number, value in enumerate(values)
+    }
 
 
 def test_a_sql_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,10 +146,10 @@ def test_a_name_that_is_bound_again_after_it_was_judged_is_not_followed(
     def resolved(host: str, port: int, **_: Any) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in answers.pop(0)]
 
-    asked: list[dict[str, Any]] = []
+    connect_options: list[dict[str, Any]] = []
 
     def connect(*_: Any, **options: Any) -> None:
-        asked.append(options)
+        connect_options.append(options)
         raise psycopg.OperationalError("not today")
 
     monkeypatch.setattr(socket, "getaddrinfo", resolved)
@@ -158,11 +160,11 @@ def test_a_name_that_is_bound_again_after_it_was_judged_is_not_followed(
     declared = Lookup.model_validate({"sql": sql, "key": {"carrier": "code"}, "fields": {"airline": "name"}})
     with pytest.raises(Misconfigured):
         read_rows(declared, "p")
-    connection_options = {name: asked[0][name] for name in ("host", "hostaddr", "port")}
+    connection_options = {name: connect_options[0][name] for name in ("host", "hostaddr", "port")}
     assert connection_options == {"host": "db.example", "hostaddr": "93.184.216.34", "port": "5432"}
     with pytest.raises(Misconfigured, match="to which pipes may not connect"):
         read_rows(declared, "p")
-    assert len(asked) == 1
+    assert len(connect_options) == 1
 
 
 @pytest.mark.parametrize(

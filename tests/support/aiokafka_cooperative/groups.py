@@ -98,12 +98,14 @@ class GroupWithTraffic:
     async def finish(self) -> tuple[int, int, int]:
         """End the traffic, read to its end, leave: (sent, lost, worked on twice)."""
         await self.traffic.end()
-        sent = {(*tp, offset) for tp, count in self.traffic.sent.items() for offset in range(count)}
-        await until(lambda: {receipt[1:] for receipt in self.read_log} >= sent, "all records were read")
+        sent_offsets = {(*tp, offset) for tp, count in self.traffic.sent.items() for offset in range(count)}
+        await until(
+            lambda: {receipt[1:] for receipt in self.read_log} >= sent_offsets, "all records were read"
+        )
         for member in list(self.members):
             await self.leave(member)
         times = Counter(receipt[1:] for receipt in self.read_log)
-        return len(sent), len(sent - times.keys()), sum(count - 1 for count in times.values())
+        return len(sent_offsets), len(sent_offsets - times.keys()), sum(count - 1 for count in times.values())
 
 
 MakeGroup = Callable[..., Any]

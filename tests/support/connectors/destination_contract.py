@@ -34,8 +34,8 @@ ACCEPTED_US = 1_763_953_200_000_000
 
 
 def writer(kind: KindUnderTest) -> DestinationWriter:
-    installed, settings = read_settings(connector_destination(pipe_to("flights", kind.declared())))
-    return installed.open(settings, WriterContext("s", "flights", "d", 16, 10.0))
+    destination_kind, settings = read_settings(connector_destination(pipe_to("flights", kind.declared())))
+    return destination_kind.open(settings, WriterContext("s", "flights", "d", 16, 10.0))
 
 
 BLUE, GREEN = "0b" * 16, "0e" * 16
@@ -49,14 +49,14 @@ def outbound(
     *,
     log: str = BLUE,
     at_s: float = 0,
-    retried: bool = False,
+    is_retried: bool = False,
 ) -> OutboundEvent:
     """An event whose number is its offset unless another one is given, accepted at `at_s`."""
     body = orjson.dumps({"key": key, "number": offset if number is None else number})
     attributes = {"id": f"{log}/{offset}", "subject": key}
     accepted_us = ACCEPTED_US + int(at_s * 1_000_000)
     return OutboundEvent(
-        body, "application/json", attributes, key.encode(), log, 0, offset, accepted_us, retried
+        body, "application/json", attributes, key.encode(), log, 0, offset, accepted_us, is_retried
     )
 
 
@@ -133,12 +133,12 @@ async def until_delivered(stream: EgestStream, count: int) -> None:
 async def test_an_older_event_changes_nothing_and_the_same_event_is_written_once(
     kind: KindUnderTest,
 ) -> None:
-    written = writer(kind)
-    await written.write([outbound("k", 5), outbound("k", 6)])
-    await written.write([outbound("k", 3), outbound("other", 4)])
-    await written.write([outbound("k", 6)])
+    kind_writer = writer(kind)
+    await kind_writer.write([outbound("k", 5), outbound("k", 6)])
+    await kind_writer.write([outbound("k", 3), outbound("other", 4)])
+    await kind_writer.write([outbound("k", 6)])
     assert await kind.rows() == {"k": 6, "other": 4}
-    await written.close()
+    await kind_writer.close()
 
 
 async def test_events_of_two_logs_with_equal_partitions_and_offsets_are_written_once_each(
@@ -164,31 +164,37 @@ async def test_of_events_of_a_key_from_two_logs_the_one_that_was_accepted_later_
     kind: KindUnderTest,
 ) -> None:
     """An older one that arrives after it is refused by name where it would replace it, and by nothing else."""
-    written = writer(kind)
-    await written.write([outbound("k", 50, 1, log=BLUE, at_s=1), outbound("other", 51, 2, log=BLUE, at_s=1)])
-    await written.write([outbound("k", 3, 30, log=GREEN, at_s=2)])
+    kind_writer = writer(kind)
+    await kind_writer.write(
+        [outbound("k", 50, 1, log=BLUE, at_s=1), outbound("other", 51, 2, log=BLUE, at_s=1)]
+    )
+    await kind_writer.write([outbound("k", 3, 30, log=GREEN, at_s=2)])
     older = [outbound("k", 52, 20, log=BLUE, at_s=1.5), outbound("new", 53, 4, log=BLUE, at_s=1.6)]
     if kind.upserts:
-        with pytest.raises(Rejected) as refused:
-            await written.write(older)
-        assert refused.value.reason == "superseded"
+        with pytest.raises(Rejected) as refusal:
+            await kind_writer.write(older)
+        assert refusal.value.reason == "superseded"
         assert await kind.rows() == {"k": 30, "other": 2}
-        await written.write(older[1:])
+        await kind_writer.write(older[1:])
     else:
-        await written.write(older)
+        await kind_writer.write(older)
     assert await kind.rows() == {"k": 30, "other": 2, "new": 4}
-    await written.write([outbound("k", 54, 40, log=BLUE, at_s=3), outbound("k", 4, 50, log=GREEN, at_s=4)])
+    await kind_writer.write(
+        [outbound("k", 54, 40, log=BLUE, at_s=3), outbound("k", 4, 50, log=GREEN, at_s=4)]
+    )
     assert (await kind.rows())["k"] == 50
-    await written.close()
+    await kind_writer.close()
 
 
 async def test_a_batch_with_an_event_that_is_rejected_writes_nothing(kind: KindUnderTest) -> None:
-    written = writer(kind)
-    await written.write([outbound("k", 1)])
+    kind_writer = writer(kind)
+    await kind_writer.write([outbound("k", 1)])
     with pytest.raises(Rejected):
-        await written.write([outbound("k", 2), outbound("k", 3)._replace(data=b"{", attributes={"id": "3"})])
+        await kind_writer.write(
+            [outbound("k", 2), outbound("k", 3)._replace(data=b"{", attributes={"id": "3"})]
+        )
     assert await kind.rows() == {"k": 1}
-    await written.close()
+    await kind_writer.close()
 
 
 async def test_a_destination_that_is_locked_delays_no_other_destination(
@@ -206,9 +212,9 @@ async def test_a_destination_that_is_locked_delays_no_other_destination(
             await stream.enriched(numbered(stream, "k0", 0, to="d,http"))
             await stream.receipts(2)
             async with kind.locked():
-                for sent in range(1, 101, 10):
+                for sent_count in range(1, 101, 10):
                     await stream.enriched(*(numbered(stream, f"k{n}", n, to="d,http") for n in range(10)))
-                    await until(partial(has_arrived, sent + 10))
+                    await until(partial(has_arrived, sent_count + 10))
                 await stream.at_least(stream.topics.retry_in(stream.topics.tiers[0]), 1)
             receipts = await stream.receipts(202)
     of_kind = [receipt[OUTCOME] for receipt in receipts if receipt[DESTINATION] == "d"]

@@ -225,9 +225,11 @@ def all_arrived_once(mesh: ComposeMesh, *senders: SteadySender, repeats: int = 0
     assert accepted, "nothing was accepted"
     until(lambda: not accepted - mesh.arrivals().keys(), "every accepted event is at the destination")
     time.sleep(3)  # a second arrival would come a little later
-    arrived = mesh.arrivals()
+    arrival_counts = mesh.arrivals()
     expected_names = accepted | doubtful
-    repeated_counts = {name: count for name, count in arrived.items() if name in expected_names and count > 1}
+    repeated_counts = {
+        name: count for name, count in arrival_counts.items() if name in expected_names and count > 1
+    }
     assert sum(count - 1 for count in repeated_counts.values()) <= repeats, (
         f"arrived again: {repeated_counts}"
     )

@@ -165,11 +165,13 @@ class EgestStream:
             consumer.assign(tps)
             end_offsets = await consumer.end_offsets(tps)
             by_partition: dict[TopicPartition, list[ConsumerRecord]] = {tp: [] for tp in tps}
-            unread = [tp for tp in tps if end_offsets[tp]]
-            while unread:
-                for tp, records in (await consumer.getmany(*unread, timeout_ms=200)).items():
+            unread_partitions = [tp for tp in tps if end_offsets[tp]]
+            while unread_partitions:
+                for tp, records in (await consumer.getmany(*unread_partitions, timeout_ms=200)).items():
                     by_partition[tp] += records
-                unread = [tp for tp in unread if await consumer.position(tp) < end_offsets[tp]]
+                unread_partitions = [
+                    tp for tp in unread_partitions if await consumer.position(tp) < end_offsets[tp]
+                ]
             return [record for tp in tps for record in by_partition[tp]]
         finally:
             await consumer.stop()

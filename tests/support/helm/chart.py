@@ -78,13 +78,13 @@ def render(helm: Sequence[str], *arguments: str, apis: Sequence[str] = ()) -> Re
         HelmRefused: a value is wrong.
     """
     api_options = [word for api in apis for word in ("--api-versions", api)]
-    rendered = subprocess.run(
+    completed = subprocess.run(
         [*helm, "template", "try", CHART, "--namespace", "shop", *api_options, *arguments],
         capture_output=True,
         text=True,
         check=False,
     )
-    if rendered.returncode != 0:
-        raise HelmRefused(rendered.stderr)
-    documents = YAML(typ="safe").load_all(rendered.stdout)
+    if completed.returncode != 0:
+        raise HelmRefused(completed.stderr)
+    documents = YAML(typ="safe").load_all(completed.stdout)
     return Rendered([document for document in documents if document])

@@ -84,17 +84,19 @@ def kubernetes_schemas() -> dict[str, Any]:
     """The definitions of the kinds, and those to which they refer."""
     file = module(KUBERNETES) / "api/openapi-spec/swagger.json"
     definitions = json.loads(file.read_bytes())["definitions"]
-    used: dict[str, Any] = {}
+    used_schemas: dict[str, Any] = {}
     waiting = list(KINDS.values())
     while waiting:
         name = waiting.pop()
-        if name not in used:
-            used[name] = {"type": ["string", "number"]} if name in _QUANTITIES else strict(definitions[name])
-            waiting += references(used[name])
+        if name not in used_schemas:
+            used_schemas[name] = (
+                {"type": ["string", "number"]} if name in _QUANTITIES else strict(definitions[name])
+            )
+            waiting += references(used_schemas[name])
     return {
         "module": KUBERNETES,
         "kinds": {f"{version} {kind}": f"{_REFERENCE}{name}" for (version, kind), name in KINDS.items()},
-        "definitions": used,
+        "definitions": used_schemas,
     }
 
 

@@ -38,8 +38,8 @@ class OutTopic:
         return pipe_to("flights", self.declared(**overrides))
 
     def writer(self, **settings: Any) -> DestinationWriter:
-        kind, read = read_settings(connector_destination(self.pipe(settings=settings)))
-        return kind.open(read, WriterContext("s", "flights", "d", 16, 10.0))
+        kind, kind_settings = read_settings(connector_destination(self.pipe(settings=settings)))
+        return kind.open(kind_settings, WriterContext("s", "flights", "d", 16, 10.0))
 
     async def configure(self, limit: int) -> None:
         """Set the topic's `max.message.bytes`."""
@@ -80,11 +80,13 @@ class OutTopic:
             collected: list[ConsumerRecord] = []
             for tp in tps:
                 consumer.seek(tp, 0)
-            unread = [tp for tp in tps if end_offsets[tp]]
-            while unread:
-                for records in (await consumer.getmany(*unread, timeout_ms=200)).values():
+            unread_partitions = [tp for tp in tps if end_offsets[tp]]
+            while unread_partitions:
+                for records in (await consumer.getmany(*unread_partitions, timeout_ms=200)).values():
                     collected += records
-                unread = [tp for tp in unread if await consumer.position(tp) < end_offsets[tp]]
+                unread_partitions = [
+                    tp for tp in unread_partitions if await consumer.position(tp) < end_offsets[tp]
+                ]
             return collected
         finally:
             await consumer.stop()

@@ -89,9 +89,9 @@ class Node:
 
     def ask(self, *arguments: str, input_text: str | None = None) -> str:
         """What kubectl prints; it must succeed."""
-        asked = self.kubectl(*arguments, input_text=input_text)
-        assert asked.returncode == 0, f"kubectl {' '.join(arguments)}:\n{asked.stdout}"
-        return asked.stdout
+        completed = self.kubectl(*arguments, input_text=input_text)
+        assert completed.returncode == 0, f"kubectl {' '.join(arguments)}:\n{completed.stdout}"
+        return completed.stdout
 
     def load_images(self, *images: str) -> None:
         """Bring images of the Docker engine to the node."""
@@ -125,7 +125,7 @@ def node(folder: Path) -> Iterator[Node]:
         _make_cgroups()
         _fill(folder, programs)
         with (folder / "logs/node.log").open("wb") as log:
-            started = subprocess.Popen(
+            node_process = subprocess.Popen(
                 [
                     *death_signal_command(),
                     *("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
@@ -138,8 +138,8 @@ def node(folder: Path) -> Iterator[Node]:
                 stderr=subprocess.STDOUT,
             )
         try:
-            until(lambda: _is_ready(folder, started), "the node is ready")
-            running = Node(folder, psutil.Process(started.pid).children()[0].pid)
+            until(lambda: _is_ready(folder, node_process), "the node is ready")
+            running = Node(folder, psutil.Process(node_process.pid).children()[0].pid)
             for manifest in sorted((SOURCE / "manifests").iterdir()):
                 running.ask("apply", "-f", "-", input_text=manifest.read_text())
             for deployment in ("coredns", "metrics-server"):
@@ -148,9 +148,9 @@ def node(folder: Path) -> Iterator[Node]:
                 )
             yield running
         finally:
-            for child in psutil.Process(started.pid).children() if started.poll() is None else ():
+            for child in psutil.Process(node_process.pid).children() if node_process.poll() is None else ():
                 child.send_signal(signal.SIGKILL)
-            started.wait()
+            node_process.wait()
             _remove_cgroups()
             _remove_state(folder)
 
@@ -175,8 +175,8 @@ def _fill(folder: Path, programs: list[Path]) -> None:
     make_keys(folder / "keys")
 
 
-def _is_ready(folder: Path, started: "subprocess.Popen[bytes]") -> bool:
-    assert started.poll() is None, (folder / "logs/node.log").read_text()
+def _is_ready(folder: Path, node_process: "subprocess.Popen[bytes]") -> bool:
+    assert node_process.poll() is None, (folder / "logs/node.log").read_text()
     return (folder / "ready").exists()
 
 

@@ -158,8 +158,8 @@ def has_ready_node() -> bool:
 
 def has_containerd() -> bool:
     """Whether containerd answers."""
-    asked = subprocess.run(["ctr", "-a", CONTAINERD, "version"], capture_output=True, check=False)
-    return asked.returncode == 0
+    completed = subprocess.run(["ctr", "-a", CONTAINERD, "version"], capture_output=True, check=False)
+    return completed.returncode == 0
 
 
 def main() -> None:

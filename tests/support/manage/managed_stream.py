@@ -119,10 +119,10 @@ class Managed:
         headers: dict[str, str] | None = None,
         by: str = "ann",
     ) -> Answer:
-        sent = {"authorization": f"Bearer {self.tokens[by]}"} if by else {}
+        sent_headers = {"authorization": f"Bearer {self.tokens[by]}"} if by else {}
         data = content if isinstance(content, bytes | None) else orjson.dumps(content)
         async with self._session.request(
-            method, self.urls[instance] + path, data=data, headers=sent | (headers or {})
+            method, self.urls[instance] + path, data=data, headers=sent_headers | (headers or {})
         ) as answer:
             body = orjson.loads(await answer.read())
             if path.startswith(_DESCRIBED):

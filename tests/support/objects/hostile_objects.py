@@ -165,11 +165,11 @@ def _parquet() -> Iterator[Item]:
     value: Any = 1
     for _ in range(80):
         nested, value = pa.list_(nested), [value]
-    deep = pa.table({"v": pa.array([None, value, None], nested)})
+    deep_table = pa.table({"v": pa.array([None, value, None], nested)})
     repeated_column = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
     wide_table = pa.table({f"c{number}": [number] for number in range(2000)})
     yield Item("parquet year 12000", "parquet", lambda: times(0, 2**60, 1), [1, 3], {2: "not-json"})
-    yield Item("parquet deep", "parquet", lambda: parquet_of(deep), refused={1: "unreadable-object"})
+    yield Item("parquet deep", "parquet", lambda: parquet_of(deep_table), refused={1: "unreadable-object"})
     yield Item(
         "parquet a column twice",
         "parquet",
@@ -275,9 +275,9 @@ def _avro() -> Iterator[Item]:
     yield Item("avro a key that is no UTF-8", "avro", lambda: keys, [2], {1: "not-json"})
     cut = avro_of(text, (1, b"\x02a"), (1, b"\x02b"))[:-10]
     yield Item("avro cut", "avro", lambda: cut, [1], {2: "unreadable-object"})
-    deep: Any = "int"
+    deep_type: Any = "int"
     for _ in range(3000):
-        deep = {"type": "array", "items": deep}
+        deep_type = {"type": "array", "items": deep_type}
     schema = orjson.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]})
     nested = (
         b'{"type":"record","name":"R","fields":[{"name":"a","type":'

@@ -43,11 +43,11 @@ class ObjectFolder(KindUnderTest):
 
     def offsets(self) -> list[int]:
         """The offsets of all rows; no row is there twice."""
-        counted = Counter(
+        row_counts = Counter(
             (row["hifi_log"], row["hifi_partition"], row["hifi_offset"]) for row in self.table()
         )
-        assert set(counted.values()) <= {1}, "a row is there twice"
-        return sorted(offset for *_, offset in counted)
+        assert set(row_counts.values()) <= {1}, "a row is there twice"
+        return sorted(offset for *_, offset in row_counts)
 
     async def history(self) -> list[tuple[str, int]]:
         return [(row["data"]["key"], row["data"]["number"]) for row in self.table()]

@@ -177,8 +177,8 @@ class Mesh:
                 return [("dead-letter", headers | {SERVICE: service.encode(), REASON: b"schema"})]
             if service == "normalize":
                 is_repeated = self._fate(headers, "sent-before") < ENDING
-                repeated = ("receipts", headers | {OUTCOME: b"duplicate"})
-                return [repeated if is_repeated else ("normalized", headers)] * copies
+                duplicate_receipt = ("receipts", headers | {OUTCOME: b"duplicate"})
+                return [duplicate_receipt if is_repeated else ("normalized", headers)] * copies
             destinations = (b"", b"a", b"a,b")[int(self._fate(headers, "to") * 3)]
             return [
                 ("enriched", headers | {TO: destinations} | (bucket(headers[SEQ]) if destinations else {}))
@@ -275,16 +275,16 @@ class Mesh:
 
     def lost(self, pipe: str, minute: int) -> dict[tuple[str, str], set[Id]]:
         """When everything was read and committed: who has no successor, by hop and destination."""
-        raw, normalized = self.ids(pipe, minute, "raw"), self.ids(pipe, minute, "normalized")
+        raw, normalized_ids = self.ids(pipe, minute, "raw"), self.ids(pipe, minute, "normalized")
         enriched = self.ids(pipe, minute, "enriched")
         accepted = {known_as for p, m, known_as in self.acknowledged if (p, m) == (pipe, minute)}
-        truth = {
+        lost_ids = {
             ("ingest", ""): accepted - raw,
             ("normalize", ""): raw
-            - normalized
+            - normalized_ids
             - self.ids(pipe, minute, "dead-letter", "service", "", "normalize")
             - self.ids(pipe, minute, "receipts", "", "duplicate"),
-            ("enrich", ""): normalized
+            ("enrich", ""): normalized_ids
             - enriched
             - self.ids(pipe, minute, "dead-letter", "service", "", "enrich"),
         }
@@ -297,15 +297,15 @@ class Mesh:
                 for trip in range(40)
             ]
             sent_ids = [self._trip(pipe, minute, ["retry-out"], name, trip) for trip in range(40)]
-            truth["egest", name] = (
+            lost_ids["egest", name] = (
                 self.ids(pipe, minute, "enriched", "to", name) - final - set().union(*stored_ids)
             )
-            truth["retrier", name], truth["retry", name] = set(), set()
+            lost_ids["retrier", name], lost_ids["retry", name] = set(), set()
             for trip in range(1, 40):
                 later_ids = set().union(*stored_ids[trip + 1 :], *sent_ids[trip + 1 :])
-                truth["retrier", name] |= stored_ids[trip] - sent_ids[trip] - final - later_ids
-                truth["retry", name] |= sent_ids[trip] - final - later_ids
-        return {stage: ids for stage, ids in truth.items() if ids}
+                lost_ids["retrier", name] |= stored_ids[trip] - sent_ids[trip] - final - later_ids
+                lost_ids["retry", name] |= sent_ids[trip] - final - later_ids
+        return {stage: ids for stage, ids in lost_ids.items() if ids}
 
     def _trip(self, pipe: str, minute: int, topics: list[str], name: str, trip: int) -> set[Id]:
         return set().union(*(self.ids(pipe, minute, topic, "trip", name, trip) for topic in topics))

@@ -80,11 +80,11 @@ def hostile_pipes(section: str, folder: Path) -> dict[str, bytes]:
 
 def accepted(pipes: dict[str, bytes]) -> dict[str, Pipe]:
     """Those that a service can read; the topic's readers leave out the others."""
-    read: dict[str, Pipe] = {}
+    accepted_pipes: dict[str, Pipe] = {}
     for name, pipe in pipes.items():
         with contextlib.suppress(ValidationError):
-            read[name] = Pipe.model_validate_json(pipe)
-    return read
+            accepted_pipes[name] = Pipe.model_validate_json(pipe)
+    return accepted_pipes
 
 
 @contextlib.asynccontextmanager
@@ -125,9 +125,13 @@ async def deliver(stream: EgestStream, pipes: dict[str, bytes]) -> None:
     topics = stream.topics
     outcomes = [topics.receipts, topics.dead_letter, topics.parked, *map(topics.retry_in, topics.tiers)]
     destinations = {name: pipe.destinations[0] for name, pipe in accepted(pipes).items()}
-    read = {name: destination for name, destination in destinations.items() if reader(destination) == "egest"}
-    await stream.enriched(*(stream.record(destination.name, pipe=name) for name, destination in read.items()))
-    undelivered = set(read)
+    egest_destinations = {
+        name: destination for name, destination in destinations.items() if reader(destination) == "egest"
+    }
+    await stream.enriched(
+        *(stream.record(destination.name, pipe=name) for name, destination in egest_destinations.items())
+    )
+    undelivered = set(egest_destinations)
     while undelivered:
         for topic in outcomes:
             undelivered -= {texts(record)[PIPE] for record in await stream.read(topic)}
@@ -140,15 +144,15 @@ async def read_sources(stream: EgestStream, service: Service, pipes: dict[str, b
     A pattern that matches no path gives neither; those pipes are read beside the others.
     """
     sources = {name: pipe.source for name, pipe in accepted(pipes).items()}
-    unread = {
+    unread_pipes = {
         name
         for name, source in sources.items()
         if source.kind != "http" and getattr(source, "pattern", None) not in HOSTILE.values()
     }
-    while unread:
+    while unread_pipes:
         for subject in service.health.warnings:
-            unread.discard(subject.removeprefix("source of ").partition(":")[0])
-        unread -= {texts(record)[PIPE] for record in await stream.read(stream.topics.raw)}
+            unread_pipes.discard(subject.removeprefix("source of ").partition(":")[0])
+        unread_pipes -= {texts(record)[PIPE] for record in await stream.read(stream.topics.raw)}
         await asyncio.sleep(0.5)
 
 

@@ -136,7 +136,7 @@ class ControlledStream:
         if current.rollout is None and current.cap is None:
             self._figures.pop(name, None)
             return None
-        counted = self._figures.setdefault(name, {})
+        revision_figures = self._figures.setdefault(name, {})
         share = current.rollout.share if current.rollout else 0
         new = EVENTS_PER_LOOK * share // WHOLE
         following = current.rollout.next.number if current.rollout else current.number + 1
@@ -144,9 +144,9 @@ class ControlledStream:
             (current.number, EVENTS_PER_LOOK - new if self.traffic else 0, 0),
             (following, new, round(new * self.dead)),
         ):
-            before = counted.get(revision, RevisionFigures())
-            counted[revision] = before + RevisionFigures(events, events - dead, 0, dead)
-        return RolloutFigures(1, dict(counted))
+            before = revision_figures.get(revision, RevisionFigures())
+            revision_figures[revision] = before + RevisionFigures(events, events - dead, 0, dead)
+        return RolloutFigures(1, dict(revision_figures))
 
     async def declare(self, pipe: Pipe | None, name: str = "flights") -> None:
         await self._declared.catch_up()

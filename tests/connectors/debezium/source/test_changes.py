@@ -140,12 +140,12 @@ def test_a_long_key_before_an_update_is_no_row() -> None:
     for identifier, is_key_alone in (("x" * 2000, True), ("x", False)):
         key = {"id": identifier}
         update = envelope("u", key | {"delay": None}, key | {"delay": [True]})
-        changed = ChangeReader(DebeziumSource.model_validate(SOURCE), "cluster", 10_000)
-        data = orjson.loads(changed(record(update, key=key, schema=schema)).data or b"")
+        change_reader = ChangeReader(DebeziumSource.model_validate(SOURCE), "cluster", 10_000)
+        data = orjson.loads(change_reader(record(update, key=key, schema=schema)).data or b"")
         assert data["delay"] == [True]
         assert ("before" in data["change"]) is not is_key_alone
         null = record(envelope("u", key | {"delay": None}, key | {"delay": None}), key=key, schema=schema)
-        assert (REFUSED in dict(changed(null).headers)) is is_key_alone
+        assert (REFUSED in dict(change_reader(null).headers)) is is_key_alone
 
 
 def reader(**overrides: Any) -> ChangeReader:
@@ -160,16 +160,16 @@ def test_deletes_of_the_rows_known_so_far_take_the_place_of_a_truncate() -> None
     assert (event.data, event.skipped, event.followed) == (None, True, True)
     assert event.sweep == Sweep({"public.flights": 9}, "truncate", COMMITTED_MS)
     left_key = LeftKey("public.flights", b'{"id":7}', {"id": 7}, 5)
-    deleted = read_changes.deleted(truncate, event.sweep, left_key)
-    assert orjson.loads(deleted.data or b"") == {
+    deletion = read_changes.deleted(truncate, event.sweep, left_key)
+    assert orjson.loads(deletion.data or b"") == {
         "id": 7,
         "change": {
             "op": "delete", "table": "public.flights", "key": {"id": 7}, "committed": "2026-11-24T04:27:48.562Z",
             "swept": "truncate",
         },
     }  # fmt: skip
-    assert (deleted.key, deleted.position) == (b'{"id":7}', 5)
-    assert dict(deleted.headers)["ce_id"] == b"cluster/changes.flights/0/9/5"
+    assert (deletion.key, deletion.position) == (b'{"id":7}', 5)
+    assert dict(deletion.headers)["ce_id"] == b"cluster/changes.flights/0/9/5"
     ignored = reader(truncate="ignore")(truncate)
     assert (ignored.skipped, ignored.followed, ignored.sweep) == (True, False, None)
 
@@ -308,8 +308,8 @@ def test_the_schema_of_a_record_is_read_once_and_a_new_one_when_the_table_change
     )
     day = {"field": "flight", "type": "int32", "name": "io.debezium.time.Date"}
     schema = {"fields": [{"field": "after", "fields": [day, {"field": "id", "type": "string"}]}]}
-    changed = reader(record(envelope("c", None, {"flight": 0, "id": "x"}), schema=schema))
-    assert orjson.loads(changed.data or b"")["flight"] == "1970-01-01"
+    changed_event = reader(record(envelope("c", None, {"flight": 0, "id": "x"}), schema=schema))
+    assert orjson.loads(changed_event.data or b"")["flight"] == "1970-01-01"
     assert orjson.loads(reader(record(envelope("c", None, ROW))).data or b"")["flight"] == 2120
 
 
@@ -432,10 +432,12 @@ def test_a_change_names_the_columns_that_its_table_has_lost_also_after_a_restart
     first = reader()
     assert [gone_columns(first(change)) for change in records] == expected
     assert [gone_columns(first(change)) for change in records] == expected
-    for begin in range(len(records)):
+    for begin_index in range(len(records)):
         second_reader = reader()
         second_reader.columns = first.columns
-        assert [gone_columns(second_reader(change)) for change in records[begin:]] == expected[begin:]
+        assert [gone_columns(second_reader(change)) for change in records[begin_index:]] == expected[
+            begin_index:
+        ]
     column_records = [
         pair for event in map(reader(), records) for pair in event.key_records if is_mark(pair[0])
     ]

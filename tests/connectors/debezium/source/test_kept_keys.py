@@ -54,7 +54,7 @@ class Reader:
         """The deletes that follow: the offset of what they follow, their position, and their key."""
         await self.events._keys.provide()
         await self.events.prepare(records)
-        deleted = []
+        deletions = []
         for change_record in records:
             event = self._event(change_record)
             if event.followed:
@@ -67,7 +67,7 @@ class Reader:
                         if delete.position > self._before.get(
                             partition_key, -1
                         ):  # else normalize takes it for a copy
-                            deleted.append((change_record.offset, delete.position, delete.key.decode()))
+                            deletions.append((change_record.offset, delete.position, delete.key.decode()))
                         if writes:
                             self._highest[partition_key] = max(
                                 delete.position, self._highest.get(partition_key, -1)
@@ -79,7 +79,7 @@ class Reader:
             if remembered is not None:
                 await remembered
         await self.events.close()
-        return sorted(deleted)
+        return sorted(deletions)
 
 
 def change(operation: str, number: int, offset: int, table: str = "flights") -> Any:
@@ -186,10 +186,10 @@ async def test_whatever_is_read_again_each_row_that_is_gone_is_deleted_once(
             rows.add(number)
             records.append(change("c", number, offset))
     reader = Reader(source)
-    index, deleted = 0, list[tuple[int, int, str]]()
+    index, swept_rows = 0, list[tuple[int, int, str]]()
     while index < len(records):
         end = min(len(records), index + random_source.randint(1, 60))
-        deleted += await reader.read(*records[index:end])
+        swept_rows += await reader.read(*records[index:end])
         if random_source.random() < 0.3:
             reader.crash()
             index = max(0, end - random_source.randint(0, 40))
@@ -198,7 +198,7 @@ async def test_whatever_is_read_again_each_row_that_is_gone_is_deleted_once(
     keys = {number: f'{{"id":"f{number}"}}' for number in range(500)}
     expected = sorted((offset, keys[number]) for offset, numbers in deletions for number in numbers)
     assert len(expected) > 50
-    assert sorted((follows, key) for follows, _, key in deleted) == expected
+    assert sorted((follows, key) for follows, _, key in swept_rows) == expected
 
 
 async def test_a_snapshot_that_did_not_end_is_made_again_with_another_slot(source: DebeziumSource) -> None:

@@ -322,7 +322,7 @@ async def test_what_arrives_unread_on_an_idle_connection_never_counts_for_the_ne
 async def test_after_stray_bytes_no_connection_is_used_again(pause_s: float) -> None:
     """A destination that writes a whole second answer 30 ms after its answer to each request."""
     loop = asyncio.get_running_loop()
-    connections, strays = 0, 0
+    connections, stray_count = 0, 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
@@ -334,8 +334,8 @@ async def test_after_stray_bytes_no_connection_is_used_again(pause_s: float) -> 
                 loop.call_later(0.03, writer.write, OK)
 
     def stray() -> None:
-        nonlocal strays
-        strays += 1
+        nonlocal stray_count
+        stray_count += 1
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     connection_pool = ConnectionPool(
@@ -344,7 +344,7 @@ async def test_after_stray_bytes_no_connection_is_used_again(pause_s: float) -> 
     wrong_answers, statuses_after = 0, list[int]()
     ends_s = loop.time() + 10
     while len(statuses_after) < 20 and loop.time() < ends_s:
-        suspected = strays
+        suspected = stray_count
         response = await ask(connection_pool)
         assert isinstance(response, Answer)
         wrong_answers += response.status != 422
@@ -359,7 +359,7 @@ async def test_after_stray_bytes_no_connection_is_used_again(pause_s: float) -> 
 
 
 async def test_a_server_that_says_408_before_it_closes_an_idle_connection_sends_no_stray_bytes() -> None:
-    strays: list[int] = []
+    stray_reports: list[int] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -371,11 +371,13 @@ async def test_a_server_that_says_408_before_it_closes_an_idle_connection_sends_
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    connection_pool = ConnectionPool("127.0.0.1", port, None, 1, NameResolver(), lambda: strays.append(1))
+    connection_pool = ConnectionPool(
+        "127.0.0.1", port, None, 1, NameResolver(), lambda: stray_reports.append(1)
+    )
     for _ in range(3):
         assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
         await asyncio.sleep(0.1)
-    assert strays == []
+    assert stray_reports == []
     server.close()
 
 

@@ -80,9 +80,11 @@ def test_structured_mode_is_what_the_cloudevents_library_reads() -> None:
 )
 def test_structured_mode_has_each_attribute_as_it_is(extensions: dict[str, str], content_type: str) -> None:
     """Also those that JSON has to escape."""
-    sent = record({"a": [1]}, content_type, **extensions)
-    _, _, body = request_of(sent, format="cloudevents-structured")
-    attributes = {name.removeprefix("ce_"): value.decode() for name, value in sent.headers if "ce_" in name}
+    source_record = record({"a": [1]}, content_type, **extensions)
+    _, _, body = request_of(source_record, format="cloudevents-structured")
+    attributes = {
+        name.removeprefix("ce_"): value.decode() for name, value in source_record.headers if "ce_" in name
+    }
     assert orjson.loads(body) == attributes | {"datacontenttype": content_type, "data": {"a": [1]}}
 
 

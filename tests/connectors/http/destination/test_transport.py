@@ -37,9 +37,9 @@ class Member:
 
 
 def request() -> OutboundRequest:
-    assigned = AssignedPartition(TopicPartition("enriched", 0))
+    assigned_partition = AssignedPartition(TopicPartition("enriched", 0))
     record: Any = ConsumerRecord("enriched", 0, 0, 0, 0, b"k", b"{}", None, 0, 2, tuple(attributes(0)))
-    partition = SourcePartition(assigned, "enriched", InFlightBudget(10, 10**6))
+    partition = SourcePartition(assigned_partition, "enriched", InFlightBudget(10, 10**6))
     delivery = Delivery(EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5), b"d")
     return OutboundRequest([delivery], [], PartitionLease(Member, 10.0))
 
@@ -54,10 +54,10 @@ async def sending(
 
     async def send() -> Answer | NoResponse:
         await until(lambda: sender.ready, 5)
-        sent = await sender.send(request())
-        assert isinstance(sent, SentRequest)
-        assert isinstance(sent.result, Answer | NoResponse)
-        return sent.result
+        sent_request = await sender.send(request())
+        assert isinstance(sent_request, SentRequest)
+        assert isinstance(sent_request.result, Answer | NoResponse)
+        return sent_request.result
 
     try:
         yield send
@@ -193,13 +193,13 @@ class TokenServer:
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.url = ""
 
-    async def handle(self, asked: web.Request) -> web.Response:
-        form_fields = {name: str(value) for name, value in (await asked.post()).items()}
-        self.requests.append((asked.headers["Authorization"], form_fields))
+    async def handle(self, request: web.Request) -> web.Response:
+        form_fields = {name: str(value) for name, value in (await request.post()).items()}
+        self.requests.append((request.headers["Authorization"], form_fields))
         if self.text:
             return web.Response(text=self.text, status=self.status)
-        granted = {"access_token": f"token-{len(self.requests)}", "expires_in": self.life_s}
-        return web.json_response(granted, status=self.status)
+        grant = {"access_token": f"token-{len(self.requests)}", "expires_in": self.life_s}
+        return web.json_response(grant, status=self.status)
 
 
 @contextlib.asynccontextmanager
@@ -266,15 +266,15 @@ async def test_after_a_401_the_request_is_sent_again_with_another_token_but_once
     monkeypatch.setattr("hifi_http.destination.access_token.RETRY_S", 0.3)
     accepted = {"Bearer token-1"}
 
-    async def reply(asked: ReceivedRequest) -> bytes:
-        return OK if asked.headers["authorization"] in accepted else answer(401)
+    async def reply(request: ReceivedRequest) -> bytes:
+        return OK if request.headers["authorization"] in accepted else answer(401)
 
     async with token_server() as tokens, destination(reply) as server:
         async with sending(server.url, **oauth(tokens)) as send:
 
             async def status() -> int | None:
-                answered = await send()
-                return answered.status if isinstance(answered, Answer) else None
+                result = await send()
+                return result.status if isinstance(result, Answer) else None
 
             assert await status() == 200
             await asyncio.sleep(0.4)

@@ -46,8 +46,8 @@ def import_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _declared(folder: Path, **settings: Any) -> LakeTable:
-    merged = {"warehouse": str(folder / "warehouse"), "table": "shop.orders"} | settings
-    return LakeTable("p", "lake", IcebergSettings.model_validate(merged), {"id": SqlType.INT})
+    all_settings = {"warehouse": str(folder / "warehouse"), "table": "shop.orders"} | settings
+    return LakeTable("p", "lake", IcebergSettings.model_validate(all_settings), {"id": SqlType.INT})
 
 
 class CatalogServer:

@@ -44,12 +44,12 @@ LOG = "0a" * 16
 
 
 def outbound(
-    offset: int, key: str = "k", *, partition: int = 0, retried: bool = False, **data: Any
+    offset: int, key: str = "k", *, partition: int = 0, is_retried: bool = False, **data: Any
 ) -> OutboundEvent:
     attributes = {"specversion": "1.0", "id": f"i{offset}", "source": "/s", "type": "made"}
     body = orjson.dumps({"number": offset, **data})
     return OutboundEvent(
-        body, "application/json", attributes, key.encode(), LOG, partition, offset, 0, retried
+        body, "application/json", attributes, key.encode(), LOG, partition, offset, 0, is_retried
     )
 
 
@@ -61,8 +61,8 @@ async def test_each_event_is_written_once_in_the_order_of_its_key(
     stream: EgestStream, out_topic: OutTopic
 ) -> None:
     async with running_egest(stream, out_topic.pipe()):
-        sent = [stream.record(key=f"k{n % 7}", data={"number": n}) for n in range(300)]
-        await stream.enriched(*sent)
+        sent_records = [stream.record(key=f"k{n % 7}", data={"number": n}) for n in range(300)]
+        await stream.enriched(*sent_records)
         receipts = await stream.receipts(300)
     assert outcomes(receipts) == ["delivered"] * 300
     records = await out_topic.records()
@@ -79,7 +79,9 @@ async def test_events_that_were_written_are_not_written_again(out_topic: OutTopi
     await kafka_writer.close()
     two = out_topic.writer()  # a new owner reads what was written
     await two.write([outbound(3), outbound(2), outbound(5000)])
-    await two.write([outbound(1, retried=True), outbound(6, retried=True), outbound(5000, retried=True)])
+    await two.write(
+        [outbound(1, is_retried=True), outbound(6, is_retried=True), outbound(5000, is_retried=True)]
+    )
     await two.close()
     assert numbers(await out_topic.records()) == [1, 3, 2, 5000, 6]
 
@@ -88,14 +90,14 @@ async def test_a_takeover_of_partitions_does_not_wait_for_the_open_transactions_
     kafka: str, out_topic: OutTopic, topic: Callable[..., Awaitable[str]]
 ) -> None:
     positions = await topic(1, prefix="positions")
-    async with contextlib.AsyncExitStack() as killed:
+    async with contextlib.AsyncExitStack() as killed_processes:
         for partition in (0, 1):
             producer = AIOKafkaProducer(
                 bootstrap_servers=kafka,
                 transactional_id=f"hifi;s;flights;d;{LOG};{partition};fresh",
                 transaction_timeout_ms=600_000,
             )
-            await killed.enter_async_context(producer)
+            await killed_processes.enter_async_context(producer)
             await producer.begin_transaction()
             await producer.send_and_wait(
                 positions, b"", key=f"s;flights;d;{LOG};{partition};fresh;0".encode()
@@ -128,14 +130,14 @@ async def test_a_positions_topic_forgets_what_was_last_written_long_ago(
 async def test_what_the_other_owner_wrote_is_known_before_a_retried_event_is_written(
     out_topic: OutTopic,
 ) -> None:
-    fresh, retried = out_topic.writer(), out_topic.writer()
-    await retried.write([outbound(1, retried=True)])
-    await fresh.write([outbound(2), outbound(3)])
-    await retried.write([outbound(3, retried=True), outbound(4, retried=True)])
-    await fresh.write([outbound(5)])
+    first_writer, retry_writer = out_topic.writer(), out_topic.writer()
+    await retry_writer.write([outbound(1, is_retried=True)])
+    await first_writer.write([outbound(2), outbound(3)])
+    await retry_writer.write([outbound(3, is_retried=True), outbound(4, is_retried=True)])
+    await first_writer.write([outbound(5)])
     assert numbers(await out_topic.records()) == [1, 2, 3, 4, 5]
-    await fresh.close()
-    await retried.close()
+    await first_writer.close()
+    await retry_writer.close()
 
 
 async def test_a_new_owner_fences_the_old_one(out_topic: OutTopic) -> None:
@@ -262,9 +264,9 @@ async def test_for_a_topic_that_somebody_deletes_deliveries_wait_and_the_reason_
 async def test_a_positions_topic_that_somebody_deletes_is_made_again(out_topic: OutTopic) -> None:
     writer = out_topic.writer()
     await writer.write([outbound(1), outbound(2)])
-    await writer.write([outbound(3, retried=True)])
+    await writer.write([outbound(3, is_retried=True)])
     await out_topic.delete_positions()
-    for event in (outbound(4), outbound(5, retried=True)):
+    for event in (outbound(4), outbound(5, is_retried=True)):
         async with asyncio.timeout(45):
             while True:
                 with contextlib.suppress(TimeoutError, HifiError):
@@ -274,7 +276,7 @@ async def test_a_positions_topic_that_somebody_deletes_is_made_again(out_topic: 
                 await asyncio.sleep(0.2)
     await writer.close()
     successor = out_topic.writer()
-    await successor.write([outbound(4), outbound(5, retried=True), outbound(6)])
+    await successor.write([outbound(4), outbound(5, is_retried=True), outbound(6)])
     await successor.close()
     assert numbers(await out_topic.records()) == [1, 2, 3, 4, 5, 6]
 
@@ -305,9 +307,9 @@ async def test_events_that_are_rejected_become_dead_letters_and_the_others_of_th
     assert sorted(orjson.loads(letter.value)["number"] for letter in letters) == sorted(poison)
     assert {texts(letter)[REASON] for letter in letters} == {"no-key"}
     assert sorted(outcomes(receipts)) == ["dead-letter"] * 3 + ["delivered"] * 57
-    written = await out_topic.records()
-    assert sorted(numbers(written)) == [n for n in range(60) if n not in poison]
-    assert {record.key for record in written} == {b"s0", b"s1", b"s2"}
+    written_records = await out_topic.records()
+    assert sorted(numbers(written_records)) == [n for n in range(60) if n not in poison]
+    assert {record.key for record in written_records} == {b"s0", b"s1", b"s2"}
 
 
 async def test_a_cluster_that_is_away_delays_no_other_destination(stream: EgestStream) -> None:
@@ -319,9 +321,9 @@ async def test_a_cluster_that_is_away_delays_no_other_destination(stream: EgestS
             return len(receiver.ids) == count
 
         async with running_egest(stream, declared, egest_lane_events=20):
-            for sent in range(0, 100, 10):
+            for sent_count in range(0, 100, 10):
                 await stream.send(10, to="d,http")
-                await until(partial(has_arrived, sent + 10))
+                await until(partial(has_arrived, sent_count + 10))
             receipts = await stream.receipts(200)
     by_destination = Counter((receipt[DESTINATION], receipt[OUTCOME]) for receipt in receipts)
     assert by_destination == {("http", "delivered"): 100, ("d", "retry"): 100}
@@ -368,9 +370,9 @@ async def test_an_owner_that_was_frozen_writes_nothing_after_its_partition_was_t
             await asyncio.wait_for(all_written(out_topic), 60)
         await until(lambda: b'"kind":"lost"' in egest.log.read_bytes())
         logs = egest.log.read_bytes() + other_owner.log.read_bytes()
-    counted = Counter(numbers(await out_topic.records()))
-    assert set(counted) == set(range(EVENTS))
-    assert set(counted.values()) == {1}
+    counts = Counter(numbers(await out_topic.records()))
+    assert set(counts) == set(range(EVENTS))
+    assert set(counts.values()) == {1}
     letters = await stream.read(stream.topics.dead_letter)
     assert [texts(letter) for letter in letters] == []
     assert b"never retrieved" not in logs

@@ -121,12 +121,14 @@ async def test_confluents_deserializer_reads_what_is_written_and_what_does_not_f
         await newest.close()
         assert [value["number"] for value in await values(kafka, second_topic, registry, 2)] == [1, 2]
 
-        changed = {**DECLARED, "fields": [*DECLARED["fields"], {"name": "must", "type": "string"}]}
-        refused = writer(pipe(kafka, second_topic, avro | {"schema": changed}))
+        changed_schema = {**DECLARED, "fields": [*DECLARED["fields"], {"name": "must", "type": "string"}]}
+        refused_writer = writer(pipe(kafka, second_topic, avro | {"schema": changed_schema}))
         with pytest.raises(Misconfigured, match="incompatible"):
-            await refused.write([outbound(3, number=3, at=MADE.decode(), must="x")])
-        await refused.close()
-        absent = writer(pipe(kafka, second_topic, avro | {"schema": changed, "register": False}))
+            await refused_writer.write([outbound(3, number=3, at=MADE.decode(), must="x")])
+        await refused_writer.close()
+        unregistered_writer = writer(
+            pipe(kafka, second_topic, avro | {"schema": changed_schema, "register": False})
+        )
         with pytest.raises(Misconfigured, match="40403"):
-            await absent.write([outbound(3, number=3, at=MADE.decode(), must="x")])
-        await absent.close()
+            await unregistered_writer.write([outbound(3, number=3, at=MADE.decode(), must="x")])
+        await unregistered_writer.close()

@@ -51,8 +51,8 @@ def writer(cluster: KafkaCluster, security: KafkaSecurity) -> DestinationWriter:
     source = {"keys": [{"sha256": "0" * 64}]}
     destination = {"name": "d", "kind": "kafka", "settings": settings}
     pipe = Pipe.model_validate({"pipe": "flights", "source": source, "destinations": [destination]})
-    kind, read = read_settings(connector_destination(pipe))
-    return kind.open(read, WriterContext("s", "flights", "d", 16, 10.0))
+    kind, kind_settings = read_settings(connector_destination(pipe))
+    return kind.open(kind_settings, WriterContext("s", "flights", "d", 16, 10.0))
 
 
 def outbound(offset: int) -> OutboundEvent:

@@ -88,8 +88,8 @@ async def test_avro_becomes_json_and_without_its_registry_a_partition_waits(
         key = await serialized(registry, stream.source, "string", "order 7", "key")
         await send(stream.source, order, key=key, partition=0)
         await send(stream.source, None, key=key, partition=0)
-        normalized = await stream.read(topics.normalized, lambda records: len(records) == 2)
-        event, deletion = sorted(normalized, key=lambda record: fields(record)["ce_id"])
+        normalized_records = await stream.read(topics.normalized, lambda records: len(records) == 2)
+        event, deletion = sorted(normalized_records, key=lambda record: fields(record)["ce_id"])
         assert (orjson.loads(event.value), event.key) == (AS_JSON, b"7")
         assert fields(event)["content-type"] == b"application/json"
         assert orjson.loads(deletion.value) == {"key": "order 7", "deleted": True}
@@ -111,8 +111,11 @@ async def test_avro_becomes_json_and_without_its_registry_a_partition_waits(
         }
         assert [reasons[position] for position in sorted(reasons)] == list(bad_values.values())
 
-        changed = {**SCHEMA, "fields": [*SCHEMA["fields"], {"name": "more", "type": "string", "default": ""}]}
-        new = await serialized(registry, stream.source, changed, {**ORDER, "more": "x"}, "value")
+        changed_schema = {
+            **SCHEMA,
+            "fields": [*SCHEMA["fields"], {"name": "more", "type": "string", "default": ""}],
+        }
+        new = await serialized(registry, stream.source, changed_schema, {**ORDER, "more": "x"}, "value")
         await registry.kill()
         for index in range(30):
             await send(stream.source, new, partition=index % 3)
@@ -120,7 +123,9 @@ async def test_avro_becomes_json_and_without_its_registry_a_partition_waits(
         assert readyz(admin)[0] == 200, "other sources go on"
         assert len(await stream.all(topics.raw)) == 2 + len(bad_values)
         await registry.start()
-        normalized = await stream.read(topics.normalized, lambda records: len(records) == 32)
-        assert [orjson.loads(record.value) for record in normalized].count(AS_JSON | {"more": "x"}) == 30
+        normalized_records = await stream.read(topics.normalized, lambda records: len(records) == 32)
+        assert [orjson.loads(record.value) for record in normalized_records].count(
+            AS_JSON | {"more": "x"}
+        ) == 30
         assert len(await stream.all(topics.dead_letter)) == len(bad_values)
         await until(lambda: readyz(admin)[1]["warnings"] == {})

@@ -188,8 +188,8 @@ def test_a_byte_order_mark_before_json_is_left_out_and_one_before_other_data_is_
 
 
 def test_json_that_is_nested_deeper_than_ingest_accepts_is_refused() -> None:
-    deep = read(record(b'{"a":' * 65 + b"1" + b"}" * 65, None))
-    refusal = parse_refusal(dict(deep.headers)[REFUSED])
+    deep_event = read(record(b'{"a":' * 65 + b"1" + b"}" * 65, None))
+    refusal = parse_refusal(dict(deep_event.headers)[REFUSED])
     assert (refusal.reason, refusal.detail) == ("not-json", "the value is nested deeper than 64 levels")
     assert read(record(b'{"a":' * 64 + b"1" + b"}" * 64, None)).data is not None
     assert REFUSED not in dict(read(record(b'{"a":' * 64 + b"1" + b"}" * 64, None)).headers)

@@ -62,8 +62,8 @@ async def write_records(stream: CollectedStream, topic: str) -> None:
     await admin.start()
     # As before Kafka 3.6: a producer may give its records any time.
     accepts = {"message.timestamp.type": "CreateTime", "message.timestamp.after.max.ms": str(2**63 - 1)}
-    created = await admin.create_topics([NewTopic(topic, 1, 1, topic_configs=accepts)])
-    assert all(error[1] == 0 for error in created.topic_errors), created
+    creation = await admin.create_topics([NewTopic(topic, 1, 1, topic_configs=accepts)])
+    assert all(error[1] == 0 for error in creation.topic_errors), creation
     await admin.close()
     producer = AIOKafkaProducer(bootstrap_servers=stream.kafka)
     await producer.start()
@@ -88,15 +88,17 @@ async def test_each_bad_record_is_one_dead_letter_with_its_id_and_all_others_pas
         collect, _ = await stream.start("collect")
         expected_count = len(GOOD) + sum(count for _, count, _ in BATCHES) + 1
         reasons = [reason for _, reason in BAD] + [reason for *_, reason in BATCHES]
-        normalized = await stream.read(topics.normalized, lambda records: len(records) == expected_count)
+        normalized_records = await stream.read(
+            topics.normalized, lambda records: len(records) == expected_count
+        )
         dead = await stream.read(topics.dead_letter, lambda records: len(records) == len(reasons))
         assert sorted(fields(record)["hifi_reason"].decode() for record in dead) == sorted(reasons)
-        ids = [fields(record)["ce_id"] for record in (*normalized, *dead)]
+        ids = [fields(record)["ce_id"] for record in (*normalized_records, *dead)]
         assert len(set(ids)) == len(ids) == expected_count + len(reasons)
-        by_id = {fields(record)["ce_id"]: record for record in normalized}
+        by_id = {fields(record)["ce_id"]: record for record in normalized_records}
         assert not by_id[b"without-data"].value
         assert fields(by_id[b"without-data"])["ce_type"] == b"order"
-        texts = [record.value for record in normalized if record.value]
+        texts = [record.value for record in normalized_records if record.value]
         assert WIDE in texts
         data = [orjson.loads(text) for text in texts if text != WIDE]
         assert sorted(document["n"] for document in data if "n" in document) == [*range(7), 8, 9]

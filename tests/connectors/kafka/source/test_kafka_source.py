@@ -81,10 +81,12 @@ async def test_each_record_passes_once_although_collect_and_normalize_are_killed
         copies = len(raw) - RECORDS
         assert copies > 0, "nothing was read again, so the test shows nothing"
         receipts = await stream.read(topics.receipts, lambda records: ids_in_raw(records) == copies)
-        normalized = await stream.read(topics.normalized, lambda records: len(ids_of(records)) == RECORDS)
-        assert set(ids(normalized).values()) == {1}
+        normalized_records = await stream.read(
+            topics.normalized, lambda records: len(ids_of(records)) == RECORDS
+        )
+        assert set(ids(normalized_records).values()) == {1}
         assert {fields(receipt)["hifi_outcome"] for receipt in receipts} == {b"duplicate"}
-        assert sorted({orjson.loads(record.value)["n"] for record in normalized}) == [*range(RECORDS)]
+        assert sorted({orjson.loads(record.value)["n"] for record in normalized_records}) == [*range(RECORDS)]
 
         stamps: dict[bytes, set[tuple[bytes, bytes]]] = {}
         for stamped in map(fields, raw):
@@ -132,9 +134,9 @@ async def test_records_become_events_and_what_cannot_be_read_becomes_a_dead_lett
         }
         for key, value in values.items():
             await send(stream.source, value, key=key, partition=1, timestamp_ms=1_700_000_000_123)
-        normalized = await stream.read(topics.normalized, lambda records: len(records) == 3)
+        normalized_records = await stream.read(topics.normalized, lambda records: len(records) == 3)
         dead = await stream.read(topics.dead_letter, lambda records: len(records) == 5)
-        by_place = {int(fields(record)["ce_id"].split(b"/")[-1]): record for record in normalized}
+        by_place = {int(fields(record)["ce_id"].split(b"/")[-1]): record for record in normalized_records}
         first, second, deletion = by_place[0], by_place[1], by_place[6]
         assert (fields(deletion)["ce_type"], deletion.key) == (b"hifi.deleted", b"k1")
         assert orjson.loads(deletion.value) == {"key": "k1", "deleted": True}
@@ -211,12 +213,12 @@ async def test_the_records_of_a_topic_that_was_created_again_are_new_events(kafk
     async with collected_stream(kafka, log) as stream:
         await stream.publish(stream.pipe())
         await stream.start("normalize")
-        for created, records in ((False, 60), (True, 30)):
-            if created:
+        for is_recreated, records in ((False, 60), (True, 30)):
+            if is_recreated:
                 await stream.create_source_again()
             process, _ = await stream.start("collect")
             await stream.put(range(records))
-            expected = 60 + records if created else 60
+            expected = 60 + records if is_recreated else 60
             await stream.read(stream.topics.normalized, partial(has_records, expected))
             process.terminate()
             assert await asyncio.to_thread(process.wait, 60) == 0

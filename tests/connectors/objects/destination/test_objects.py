@@ -45,8 +45,10 @@ def store(request: pytest.FixtureRequest) -> ObjectFolder:
 
 
 def writer(store: ObjectFolder, timeout_s: float = 10.0, **settings: Any) -> DestinationWriter:
-    kind, read = read_settings(connector_destination(pipe_to("flights", store.declared(settings=settings))))
-    return kind.open(read, WriterContext("s", "flights", "d", 16, timeout_s))
+    kind, kind_settings = read_settings(
+        connector_destination(pipe_to("flights", store.declared(settings=settings)))
+    )
+    return kind.open(kind_settings, WriterContext("s", "flights", "d", 16, timeout_s))
 
 
 LOG = "0a" * 16
@@ -204,12 +206,12 @@ async def test_while_the_disk_is_full_deliveries_wait_and_each_row_is_there_once
                 return count
         raise AssertionError("the disk is never full")
 
-    written = await written_before_it_is_full()
-    assert full.offsets() == list(range(written * 4)), "no object is cut"
+    written_count = await written_before_it_is_full()
+    assert full.offsets() == list(range(written_count * 4)), "no object is cut"
     with pytest.raises(Retryable, match="No space left"):
-        await full_writer.write(batches[written])
+        await full_writer.write(batches[written_count])
     subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
-    for batch in batches[written - 1 :]:
+    for batch in batches[written_count - 1 :]:
         await full_writer.write(batch)
     assert full.offsets() == list(range(80))
     assert list(full.root.rglob(".*")) == []
@@ -291,8 +293,8 @@ def test_wrong_settings_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     )
     assert "the columns userId and userid differ in upper and lower case only" in case_problem[1]
     monkeypatch.setenv("HIFI_PIPES_OBJECT_FOLDERS", str(tmp_path / "allowed"))
-    refused = problems({"folder": str(tmp_path / "allowed/../other")})
-    assert "HIFI_PIPES_OBJECT_FOLDERS allows files below" in refused[0][1]
+    folder_problems = problems({"folder": str(tmp_path / "allowed/../other")})
+    assert "HIFI_PIPES_OBJECT_FOLDERS allows files below" in folder_problems[0][1]
 
 
 async def test_events_of_raw_that_was_created_again_are_new_ones(

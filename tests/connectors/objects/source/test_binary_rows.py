@@ -24,10 +24,10 @@ tolerate_bad_values()
 
 def rows(file_format: str, content: bytes, max_bytes: int = 100_000, skip: int = 0) -> list[ObjectRow]:
     batches = RowBatches(RowFormat(file_format, ",", "utf-8", max_bytes), io.BytesIO(content), "x", skip)
-    read: list[ObjectRow] = []
+    object_rows: list[ObjectRow] = []
     while not batches.complete:
-        read += batches.next(500)
-    return read
+        object_rows += batches.next(500)
+    return object_rows
 
 
 def parquet_of(table: pa.Table, **options: Any) -> bytes:
@@ -38,9 +38,9 @@ def parquet_of(table: pa.Table, **options: Any) -> bytes:
 
 def column(values: list[Any], data_type: pa.DataType) -> list[Any]:
     """The values as they are read, of a column with this type."""
-    read = rows("parquet", parquet_of(pa.table({"v": pa.array(values, data_type)})))
-    assert {row.reason for row in read} == {""}
-    return [orjson.loads(row.data or b"")["v"] for row in read]
+    object_rows = rows("parquet", parquet_of(pa.table({"v": pa.array(values, data_type)})))
+    assert {row.reason for row in object_rows} == {""}
+    return [orjson.loads(row.data or b"")["v"] for row in object_rows]
 
 
 NS = 1_767_225_600_123_456_789  # 2026-01-01T00:00:00.123456789Z
@@ -134,24 +134,24 @@ def test_a_value_that_cannot_be_represented_refuses_its_row_alone(
 ) -> None:
     good_value: Any = [] if pa.types.is_map(data_type) else 0
     table = pa.table({"n": [0, 1, 2], "v": pa.array([good_value, bad_value, good_value], data_type)})
-    read = rows("parquet", parquet_of(table, store_schema=True))
-    assert [(row.number, row.reason) for row in read] == [(1, ""), (2, "not-json"), (3, "")]
-    assert "row 2" in read[1].detail
+    object_rows = rows("parquet", parquet_of(table, store_schema=True))
+    assert [(row.number, row.reason) for row in object_rows] == [(1, ""), (2, "not-json"), (3, "")]
+    assert "row 2" in object_rows[1].detail
 
 
 def test_text_that_is_not_utf_8_refuses_its_row_alone() -> None:
     offsets, data = pa.array([0, 1, 3, 4], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff\xfeb")
     text = pa.StringArray.from_buffers(3, offsets, data)
-    read = rows("parquet", parquet_of(pa.table({"v": text})))
-    assert [row.reason for row in read] == ["", "not-json", ""]
-    assert "'v'" in read[1].detail
+    object_rows = rows("parquet", parquet_of(pa.table({"v": text})))
+    assert [row.reason for row in object_rows] == ["", "not-json", ""]
+    assert "'v'" in object_rows[1].detail
 
 
 def test_large_rows_are_read_a_few_at_a_time_and_one_that_is_too_large_is_refused_alone() -> None:
     values = ["x" * 90_000] * 300 + ["x" * 200_000] + ["y"]
-    read = rows("parquet", parquet_of(pa.table({"v": values}), compression="zstd"))
-    assert [row.number for row in read] == [*range(1, 303)]
-    assert [(row.number, row.data) for row in read if row.reason] == [(301, None)]
+    object_rows = rows("parquet", parquet_of(pa.table({"v": values}), compression="zstd"))
+    assert [row.number for row in object_rows] == [*range(1, 303)]
+    assert [(row.number, row.data) for row in object_rows if row.reason] == [(301, None)]
 
 
 def avro_of(schema: Any, records: list[Any], **options: Any) -> bytes:
@@ -282,28 +282,28 @@ def _long(value: int) -> bytes:
 
 
 def test_a_recursive_schema_is_read_and_what_is_nested_too_deeply_is_refused_alone() -> None:
-    read = rows("avro", linked_file(1, 5_000_000, 63, 64, 2))
-    assert [(row.number, row.reason) for row in read] == [
+    object_rows = rows("avro", linked_file(1, 5_000_000, 63, 64, 2))
+    assert [(row.number, row.reason) for row in object_rows] == [
         (1, ""),
         (2, "unreadable-object"),
         (3, ""),
         (4, "not-json"),
         (5, ""),
     ]
-    assert read[1].detail.startswith("x: row 2: ")
-    assert "deeper than 64 levels" in read[3].detail
+    assert object_rows[1].detail.startswith("x: row 2: ")
+    assert "deeper than 64 levels" in object_rows[3].detail
 
 
 def test_the_rest_of_a_damaged_block_is_one_row_and_the_next_block_is_read() -> None:
-    read = rows("avro", linked_file(1, 1_000_000, 2, 3, 4, 5, records_a_block=3))
-    assert [(row.number, row.reason) for row in read] == [
+    object_rows = rows("avro", linked_file(1, 1_000_000, 2, 3, 4, 5, records_a_block=3))
+    assert [(row.number, row.reason) for row in object_rows] == [
         (1, ""),
         (2, "unreadable-object"),
         (4, ""),
         (5, ""),
         (6, ""),
     ]
-    assert read[1].detail.startswith("x: rows 2 to 3: ")
+    assert object_rows[1].detail.startswith("x: rows 2 to 3: ")
 
 
 @pytest.mark.parametrize("skip", [0, 1, 3, 4, 6])
@@ -365,7 +365,7 @@ def test_a_damaged_object_is_read_to_its_damage(noise: bytes, position: int, fil
         else avro_of(record_of("long"), [{"v": number} for number in range(20)], sync_interval=10)
     )
     position = min(position, len(content))
-    read = rows(file_format, content[:position] + noise + content[position + len(noise) :])
-    numbers = [row.number for row in read]
+    object_rows = rows(file_format, content[:position] + noise + content[position + len(noise) :])
+    numbers = [row.number for row in object_rows]
     assert numbers == sorted(set(numbers))
-    assert len([row for row in read if row.reason == "unreadable-object"]) <= 20
+    assert len([row for row in object_rows if row.reason == "unreadable-object"]) <= 20

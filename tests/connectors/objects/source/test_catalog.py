@@ -52,9 +52,9 @@ def test_a_file_is_read_when_it_has_not_changed_for_a_while() -> None:
 def test_an_object_that_may_not_be_read_gets_a_later_ordinal_after_a_while() -> None:
     catalog = ObjectCatalog({}, 0)
     catalog.add([version("a"), version("b", "1"), version("b", "2"), version("c")], 0)
-    refused = catalog.next(2)
-    assert refused is not None
-    assert catalog.postpone(refused, 100) == {"o/2": None}
+    refused_version = catalog.next(2)
+    assert refused_version is not None
+    assert catalog.postpone(refused_version, 100) == {"o/2": None}
     assert paths(catalog, 3) == [(3, "c")]
     versions = [version("a"), version("b", "2"), version("c")]
     assert catalog.unseen(versions, 100 + POSTPONE_S - 1) == []

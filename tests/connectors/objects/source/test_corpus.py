@@ -47,15 +47,15 @@ async def test_hostile_objects_refuse_what_is_bad_and_nothing_else(file_format: 
     for item in items:
         row_outcomes = await read(rows, item, tmp_path / "object")
         good_rows = [number for number, (reason, _) in row_outcomes.items() if not reason]
-        refused = {number: reason for number, (reason, _) in row_outcomes.items() if reason}
+        refused_rows = {number: reason for number, (reason, _) in row_outcomes.items() if reason}
         for number, (reason, detail) in row_outcomes.items():
             if reason and not detail.startswith(f"{item.name}: "):
                 mismatches.append(f"{item.name}: row {number} does not name its place: {detail}")
         if item.good is None:
-            if not refused:
+            if not refused_rows:
                 mismatches.append(f"{item.name}: nothing of it is refused")
-        elif (good_rows, refused) != (item.good, item.refused):
-            mismatches.append(f"{item.name}: {good_rows[:10]} {refused}")
+        elif (good_rows, refused_rows) != (item.good, item.refused):
+            mismatches.append(f"{item.name}: {good_rows[:10]} {refused_rows}")
     await rows.close()
     assert mismatches == []
     assert starts <= 1 + 2 * sum(

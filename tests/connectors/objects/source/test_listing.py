@@ -97,9 +97,9 @@ async def test_all_keys_are_listed_and_those_that_cannot_be_named_are_told_apart
 ) -> None:
     store = ReadableBucket(settings, "shop", None)
     versions = await store.listed()
-    refused = {version.path for version in versions if store.refusal(version) is not None}
-    assert refused == {"/b.csv", "c//", "data/", "\x01.csv"}, "parts that begin with a point are hidden"
-    assert {version.path for version in versions} - refused == {
+    refused_paths = {version.path for version in versions if store.refusal(version) is not None}
+    assert refused_paths == {"/b.csv", "c//", "data/", "\x01.csv"}, "parts that begin with a point are hidden"
+    assert {version.path for version in versions} - refused_paths == {
         "a.csv", "folder", "f g+h&ü%2f.csv", "empty"
     }  # fmt: skip
 
@@ -111,8 +111,8 @@ async def test_a_version_is_the_same_when_it_is_opened(settings: S3Settings) -> 
     assert len(readable) == 4
     for version in readable:
         ASKED.clear()
-        async with store.opened(version._replace(size=4)) as opened:
-            assert opened.file.read() == b"a,b\n"
+        async with store.opened(version._replace(size=4)) as open_object:
+            assert open_object.file.read() == b"a,b\n"
         assert [unquote(path) for path in ASKED] == [f"/lake/in/{version.path}"], (
             "it is this key that is read"
         )

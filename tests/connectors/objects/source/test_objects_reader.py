@@ -109,14 +109,14 @@ class GuardedFolder(ReadableFolder):
 
     @asynccontextmanager
     async def _ending(self, version: ObjectVersion) -> AsyncIterator[OpenObject]:
-        async with super().opened(version) as opened:
+        async with super().opened(version) as open_object:
 
             def check() -> None:
-                opened.check()
+                open_object.check()
                 if self.ends_early(version.path):
                     raise OSError(errno.EIO, "Input/output error")
 
-            yield opened._replace(check=check)
+            yield open_object._replace(check=check)
 
     @asynccontextmanager
     async def _broken(self) -> AsyncIterator[OpenObject]:
@@ -137,18 +137,18 @@ def write_object(folder: Path, name: str, number: int) -> None:
     os.utime(folder / name, (number, number))
 
 
-async def read_until(read: ObjectsReader, turn: Turn, count: int) -> None:
-    task = asyncio.create_task(read.read(turn))
+async def read_until(reader: ObjectsReader, turn: Turn, count: int) -> None:
+    task = asyncio.create_task(reader.read(turn))
     await turn.until_written(count)
     turn._over.set()
     await task
 
 
-async def read_again(read: ObjectsReader, turn: Turn) -> None:
+async def read_again(reader: ObjectsReader, turn: Turn) -> None:
     """Read, again whenever the store cannot be read, as collect does."""
     while not turn.over():
         try:
-            await read.read(turn)
+            await reader.read(turn)
         except Retryable:
             await turn.pause(0)
 

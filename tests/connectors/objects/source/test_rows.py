@@ -76,8 +76,8 @@ def rows(
 
 
 def values(file_format: str, object_rows: list[ObjectRow]) -> list[Any]:
-    read = [orjson.loads(row.data or b"null") for row in object_rows]
-    return [fields | {"n": int(fields["n"])} for fields in read] if file_format == "csv" else read
+    row_values = [orjson.loads(row.data or b"null") for row in object_rows]
+    return [fields | {"n": int(fields["n"])} for fields in row_values] if file_format == "csv" else row_values
 
 
 @pytest.mark.parametrize("file_format", WRITERS)

@@ -37,10 +37,10 @@ COLUMNS_OF_V = {"columns": {"key": "key", "number": "number", "v": "v"}}
 
 
 def writer(table: PostgresTable, timeout_s: float = 10.0, **settings: Any) -> DestinationWriter:
-    kind, read = read_settings(
+    kind, kind_settings = read_settings(
         connector_destination(pipe_to("flights", table.declared(settings=COLUMNS_OF_V | settings)))
     )
-    return kind.open(read, WriterContext("s", "flights", "d", 16, timeout_s))
+    return kind.open(kind_settings, WriterContext("s", "flights", "d", 16, timeout_s))
 
 
 def event(offset: int, value: str | None, key: str | None = None, **other_fields: Any) -> OutboundEvent:
@@ -184,8 +184,8 @@ async def test_the_table_of_values_is_true(postgres: PostgresTable) -> None:
             await postgres_writer.write([event(1, row.example)])
             with psycopg.connect(postgres.url) as connection:
                 connection.execute("SET TimeZone = 'UTC'; SET lc_monetary = 'C'")
-                stored = connection.execute(f"SELECT v::text FROM {postgres.name}").fetchall()
-            assert stored == [(row.stored,)], row
+                stored_rows = connection.execute(f"SELECT v::text FROM {postgres.name}").fetchall()
+            assert stored_rows == [(row.stored,)], row
         await postgres_writer.close()
         postgres.execute(f"TRUNCATE {postgres.name}")
 
@@ -244,7 +244,7 @@ async def test_one_bad_value_of_a_batch_is_refused_by_number_and_column(postgres
         assert single_refusal.value.detail == caught.value.detail
         if len(value) > 4:
             assert value.strip('"') not in single_refusal.value.detail
-        await postgres_writer.write([sent for sent in batch if sent is not batch[37]])
+        await postgres_writer.write([batch_event for batch_event in batch if batch_event is not batch[37]])
         await postgres_writer.close()
         assert len(await postgres.rows()) == 99
         postgres.execute(f"TRUNCATE {postgres.name}")
@@ -361,8 +361,8 @@ async def test_a_change_waits_whose_table_has_lost_a_column_that_is_copied(
     postgres: PostgresTable, keeping: DestinationWriter
 ) -> None:
     def change(number: int, op: str, gone_columns: list[str], **row: Any) -> OutboundEvent:
-        changed = {"op": op, "table": "public.orders", "key": {"key": "a"}, "gone": gone_columns}
-        data = orjson.dumps({"key": "a", "number": number, **row, "change": changed})
+        change_values = {"op": op, "table": "public.orders", "key": {"key": "a"}, "gone": gone_columns}
+        data = orjson.dumps({"key": "a", "number": number, **row, "change": change_values})
         return event(number, None, "a")._replace(data=data)
 
     await keeping.write([change(1, "insert", [], v="x")])
@@ -412,8 +412,8 @@ async def test_in_any_order_and_repeated_the_newest_value_of_each_column_stands(
 ) -> None:
     events = [event(1, '"one"', "a"), event(2, None, "a"), event(3, '"three"', "a"), event(4, None, "a")]
     for order in itertools.permutations(events):
-        for sent in order:
-            await keeping.write([sent])
+        for sent_event in order:
+            await keeping.write([sent_event])
         await keeping.write([order[0], order[0]])
         assert postgres.execute(f"SELECT number, v, hifi_offset FROM {postgres.name}") == [(4, "three", 4)], (
             order
@@ -433,8 +433,8 @@ async def test_a_column_that_another_log_set_keeps_the_value_that_was_accepted_l
     older_event = event(7, None, "a")._replace(accepted_us=5)
     for before, value in (([of_other, partial], "other"), ([partial], "late"), ([], "late")):
         await keeping.write([first])
-        for sent in (*before, older_event, late):
-            await keeping.write([sent])
+        for sent_event in (*before, older_event, late):
+            await keeping.write([sent_event])
         assert postgres.execute(f"SELECT number, v FROM {postgres.name}") == [(7, value)]
         with pytest.raises(Rejected, match="superseded"):
             await keeping.write([of_other])
@@ -455,35 +455,35 @@ async def test_partial_events_of_two_logs_in_any_order_leave_the_newest_value_of
     postgres.execute(f"ALTER TABLE {postgres.name} ADD v text, ADD w text, ADD hifi_unchanged jsonb")
     names = ("key", "number", "v", "w")
     both_logs = writer(postgres, absent="keep", columns={name: name for name in names})
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     events, log = list[OutboundEvent](), LOG
     for number in range(200):
-        if chance.random() < 0.1:
+        if rng.random() < 0.1:
             log = OTHER_LOG if log == LOG else LOG
-        second_column = {"w": f"w{number}"} if chance.random() < 0.3 else {}
-        value = f'"v{number}"' if chance.random() < 0.3 else None
-        partial = event(number, value, chance.choice("abc"), **second_column)
+        second_column = {"w": f"w{number}"} if rng.random() < 0.3 else {}
+        value = f'"v{number}"' if rng.random() < 0.3 else None
+        partial = event(number, value, rng.choice("abc"), **second_column)
         events.append(partial._replace(log=log, accepted_us=number))
-    waiting, written, refused = list(events), set[int](), list[str]()
+    waiting, written_offsets, refusal_reasons = list(events), set[int](), list[str]()
     while waiting:
-        sent = waiting.pop(min(int(chance.expovariate(0.3)), len(waiting) - 1))
+        sent_event = waiting.pop(min(int(rng.expovariate(0.3)), len(waiting) - 1))
         try:
-            await both_logs.write([sent])
+            await both_logs.write([sent_event])
         except Rejected as rejection:
-            refused.append(rejection.reason)
+            refusal_reasons.append(rejection.reason)
         else:
-            written.add(sent.offset)
-            if chance.random() < 0.1:  # written again, now or later
-                waiting.insert(chance.randrange(len(waiting) + 1), sent)
+            written_offsets.add(sent_event.offset)
+            if rng.random() < 0.1:  # written again, now or later
+                waiting.insert(rng.randrange(len(waiting) + 1), sent_event)
     await both_logs.close()
     newest: dict[str, dict[str, Any]] = {}
-    for sent in events:
-        data = orjson.loads(sent.data)
-        if sent.offset in written:
+    for sent_event in events:
+        data = orjson.loads(sent_event.data)
+        if sent_event.offset in written_offsets:
             newest.setdefault(data["key"], {}).update(data)
     rows = postgres.execute(f"SELECT key, number, v, w FROM {postgres.name}")
     assert sorted(rows) == sorted(tuple(row.get(name) for name in names) for row in newest.values())
-    assert set(refused) == {"superseded"}
+    assert set(refusal_reasons) == {"superseded"}
 
 
 async def test_without_the_column_that_it_needs_a_partial_event_is_refused(postgres: PostgresTable) -> None:
@@ -520,10 +520,10 @@ async def test_a_late_create_and_the_delete_of_its_key_at_the_same_time_leave_no
         f"CREATE TRIGGER slow BEFORE INSERT ON {postgres.name} FOR EACH ROW EXECUTE FUNCTION {postgres.name}_slow()"
     )
     creating, removing = writer(postgres, **deleting), writer(postgres, **deleting)
-    created = asyncio.create_task(creating.write([event(1, '"x"', "a")]))
+    create_task = asyncio.create_task(creating.write([event(1, '"x"', "a")]))
     await asyncio.sleep(0.25)
     await removing.write([event(2, '"x"', "a", op="d")])
-    await created
+    await create_task
     await creating.close()
     await removing.close()
     assert await postgres.rows() == {}

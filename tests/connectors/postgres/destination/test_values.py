@@ -124,12 +124,12 @@ def test_a_whole_number_is_written_to_a_floating_point_column_as_it_is_or_refuse
     for text in (str(number), f"{number}.00", f"{Decimal(number):E}"):
         value = text if as_text else exact_json.loads(text)
         try:
-            written = column_text(value, column(name))
+            column_value = column_text(value, column(name))
         except Unfit:
             assert nearest(number, bits) != number
         else:
-            assert written is not None
-            assert Decimal(written) == number
+            assert column_value is not None
+            assert Decimal(column_value) == number
             digits = len(Decimal(text).as_tuple().digits)
             assert (
                 nearest(number, bits) == number
@@ -144,9 +144,9 @@ def test_a_whole_number_is_written_to_a_floating_point_column_as_it_is_or_refuse
 def test_the_shortest_text_of_a_floating_point_number_is_written(number: float) -> None:
     for text in (repr(number), f"{Decimal(repr(number)):E}"):
         assert column_text(text, column("float8")) == text
-        written = column_text(exact_json.loads(text), column("float8"))
-        assert written is not None
-        assert float(written) == number
+        column_value = column_text(exact_json.loads(text), column("float8"))
+        assert column_value is not None
+        assert float(column_value) == number
 
 
 @given(st.dates(), st.times(), st.timezones())

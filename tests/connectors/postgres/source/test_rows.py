@@ -21,8 +21,8 @@ from hifi_postgres.source.progress import Place
 from hifi_postgres.source.rows import Page, PostgresRows, postgres_rows
 
 
-def source(polled: PolledTable, /, **changed: Any) -> SqlSource:
-    sql_source = polled.pipe(**changed).source
+def source(polled: PolledTable, /, **overrides: Any) -> SqlSource:
+    sql_source = polled.pipe(**overrides).source
     assert isinstance(sql_source, SqlSource)
     return sql_source
 
@@ -101,7 +101,7 @@ async def test_a_mark_tells_which_transactions_run(table: PolledTable) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("overrides", "message"),
     [
         ({"column": "none"}, "no column none"),
         ({"key": ["nokey"]}, "no column nokey"),
@@ -110,9 +110,11 @@ async def test_a_mark_tells_which_transactions_run(table: PolledTable) -> None:
         ({"query": "SELEC 1"}, "syntax error"),
     ],
 )
-async def test_what_cannot_be_read_is_told(table: PolledTable, changed: dict[str, Any], message: str) -> None:
+async def test_what_cannot_be_read_is_told(
+    table: PolledTable, overrides: dict[str, Any], message: str
+) -> None:
     with pytest.raises(Misconfigured, match=message):
-        async with postgres_rows(source(table, **changed), "test", 1000, "shop"):
+        async with postgres_rows(source(table, **overrides), "test", 1000, "shop"):
             pass
 
 
@@ -178,8 +180,8 @@ async def test_the_table_of_types_is_true(table: PolledTable) -> None:
             table.execute(f"INSERT INTO {{}} (name, v) VALUES ('x', {value})")
         async with postgres_rows(source(table, column="id", key=[]), "test", 1000, "shop") as rows:
             page = await rows.page(None, "99", 10)
-        for read, (_, text) in zip(page.rows, declared.reads, strict=True):
-            assert exact_json.loads(read.data or b"")["v"] == exact_json.loads(text or ""), declared.types
+        for row, (_, text) in zip(page.rows, declared.reads, strict=True):
+            assert exact_json.loads(row.data or b"")["v"] == exact_json.loads(text or ""), declared.types
 
 
 async def test_through_a_pool_each_transaction_has_the_settings_whatever_others_have_left(

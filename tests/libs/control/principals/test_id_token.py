@@ -50,7 +50,7 @@ def test_a_token_with_the_signature_of_the_provider_is_valid(algorithm: str) -> 
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "changed_claims",
     [
         *({"iss": issuer} for issuer in ("https://evil.example", ISSUER + "/", "", None, [ISSUER], 1)),
         *({"aud": audience} for audience in ("other", ["other"], [], "", None, 1, "HIFI")),
@@ -65,9 +65,9 @@ def test_a_token_with_the_signature_of_the_provider_is_valid(algorithm: str) -> 
     ],
     ids=repr,
 )
-def test_a_token_with_another_claim_is_refused(changed: dict[str, Any]) -> None:
+def test_a_token_with_another_claim_is_refused(changed_claims: dict[str, Any]) -> None:
     with pytest.raises(SignInRefused):
-        check(signed(CLAIMS | changed))
+        check(signed(CLAIMS | changed_claims))
 
 
 @pytest.mark.parametrize("name", CLAIMS)
@@ -77,7 +77,7 @@ def test_a_token_without_a_claim_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "changed_claims",
     [
         {"exp": NOW_S - LEEWAY_S + 1},
         {"iat": NOW_S + LEEWAY_S},
@@ -88,8 +88,8 @@ def test_a_token_without_a_claim_is_refused(name: str) -> None:
     ],
     ids=repr,
 )
-def test_what_is_within_the_leeway_or_for_several_audiences_is_valid(changed: dict[str, Any]) -> None:
-    assert check(signed(CLAIMS | changed)) == CLAIMS | changed
+def test_what_is_within_the_leeway_or_for_several_audiences_is_valid(changed_claims: dict[str, Any]) -> None:
+    assert check(signed(CLAIMS | changed_claims)) == CLAIMS | changed_claims
 
 
 def test_a_wrong_clock_is_named() -> None:
@@ -140,8 +140,8 @@ def test_a_public_key_is_no_secret_of_a_signature() -> None:
         signed_part = f"{token_segment({'alg': 'HS256', 'kid': 'rsa'})}.{token_segment(CLAIMS)}"
         signature = base64.urlsafe_b64encode(hmac.digest(secret, signed_part.encode(), "sha256"))
         token = f"{signed_part}.{signature.rstrip(b'=').decode()}"
-        shared = {"kty": "oct", "kid": "rsa", "k": base64.urlsafe_b64encode(secret).rstrip(b"=").decode()}
-        for keys in (PUBLIC, {"keys": [shared]}, {"keys": [shared, *PUBLIC["keys"]]}):
+        shared_key = {"kty": "oct", "kid": "rsa", "k": base64.urlsafe_b64encode(secret).rstrip(b"=").decode()}
+        for keys in (PUBLIC, {"keys": [shared_key]}, {"keys": [shared_key, *PUBLIC["keys"]]}):
             with pytest.raises(SignInRefused):
                 check(token, keys)
 
@@ -196,7 +196,7 @@ def test_a_logout_token_names_the_person_the_session_or_both(kind: dict[str, str
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "changed_claims",
     [
         *({"iss": issuer} for issuer in ("https://evil.example", "", None)),
         *({"aud": audience} for audience in ("other", ["other"], None)),
@@ -211,9 +211,9 @@ def test_a_logout_token_names_the_person_the_session_or_both(kind: dict[str, str
     ],
     ids=repr,
 )
-def test_a_logout_token_with_another_claim_is_refused(changed: dict[str, Any]) -> None:
+def test_a_logout_token_with_another_claim_is_refused(changed_claims: dict[str, Any]) -> None:
     with pytest.raises(SignInRefused):
-        ended_session_of(LOGOUT | changed)
+        ended_session_of(LOGOUT | changed_claims)
 
 
 def test_a_logout_token_of_a_stranger_or_of_another_type_is_refused_and_so_is_an_id_token() -> None:

@@ -94,15 +94,15 @@ async def double() -> AsyncIterator[Double]:
 async def sign_in(provider: Double, **settings: str) -> int:
     """Status of the console's answer to a sign-in; that to its begin, if that fails."""
     complete = {"ISSUER": provider.url, "CLIENT_ID": "hifi", "ROLES": "admin=admins", **settings}
-    async with console(complete) as served, new_browser() as browser:
-        status, _, headers = await fetched(browser, served.url + "/sign-in/oidc")
+    async with console(complete) as served_console, new_browser() as browser:
+        status, _, headers = await fetched(browser, served_console.url + "/sign-in/oidc")
         if status != 303:
             return status
         query = parse_qs(urlsplit(headers["location"]).query)
         provider.nonce = query["nonce"][0]
-        callback = f"{served.url}/sign-in/oidc/callback?code=c&state={query['state'][0]}"
+        callback = f"{served_console.url}/sign-in/oidc/callback?code=c&state={query['state'][0]}"
         status, _, _ = await fetched(browser, callback)
-        assert ((await fetched(browser, served.url))[0] == 200) is (status == 303)
+        assert ((await fetched(browser, served_console.url))[0] == 200) is (status == 303)
         return status
 
 
@@ -211,43 +211,46 @@ async def backchannel_answer(url: str, token: str | None) -> tuple[int, str]:
 async def test_whom_the_provider_signs_out_is_out_and_nobody_else() -> None:
     async with double() as provider, contextlib.AsyncExitStack() as browsers:
         settings = {"ISSUER": provider.url, "CLIENT_ID": "hifi", "ROLES": "admin=admins"}
-        served = await browsers.enter_async_context(console(settings))
+        served_console = await browsers.enter_async_context(console(settings))
 
         async def signed_in(subject: str, session: str) -> Callable[[], Awaitable[bool]]:
             browser = await browsers.enter_async_context(new_browser())
-            _, _, headers = await fetched(browser, served.url + "/sign-in/oidc")
+            _, _, headers = await fetched(browser, served_console.url + "/sign-in/oidc")
             query = parse_qs(urlsplit(headers["location"]).query)
             provider.nonce = query["nonce"][0]
             provider.claims = {"sub": subject, "sid": session, "groups": ["admins"]}
-            callback = f"{served.url}/sign-in/oidc/callback?code=c&state={query['state'][0]}"
+            callback = f"{served_console.url}/sign-in/oidc/callback?code=c&state={query['state'][0]}"
             assert (await fetched(browser, callback))[0] == 303
 
             async def is_in() -> bool:
-                return (await fetched(browser, served.url))[0] == 200
+                return (await fetched(browser, served_console.url))[0] == 200
 
             return is_in
 
         ann, ann_elsewhere = await signed_in("ann", "s1"), await signed_in("ann", "s2")
         bob = await signed_in("bob", "s3")
-        assert await backchannel_answer(served.url, provider.logout_token(sub="ann", sid="s1")) == (200, "")
+        assert await backchannel_answer(served_console.url, provider.logout_token(sub="ann", sid="s1")) == (
+            200,
+            "",
+        )
         assert [await ann(), await ann_elsewhere(), await bob()] == [False, True, True]
-        for refused in (
+        for refused_token in (
             None,
             "",
             "no.token",
             provider.id_token(),
             provider.logout_token(sub="bob", aud="other"),
         ):
-            status, text = await backchannel_answer(served.url, refused)
+            status, text = await backchannel_answer(served_console.url, refused_token)
             assert (status, json.loads(text)["error"]) == (400, "invalid_request")
         provider.answers["/keys"] = lambda _: web.Response(status=500)
-        assert (await backchannel_answer(served.url, provider.logout_token(sub="bob")))[0] == 503
+        assert (await backchannel_answer(served_console.url, provider.logout_token(sub="bob")))[0] == 503
         assert [await ann_elsewhere(), await bob()] == [True, True]
         provider.answers.clear()
-        assert (await backchannel_answer(served.url, provider.logout_token(sub="ann")))[0] == 200
+        assert (await backchannel_answer(served_console.url, provider.logout_token(sub="ann")))[0] == 200
         assert [await ann_elsewhere(), await bob()] == [False, True]
 
 
 async def test_a_console_without_a_provider_ends_no_session() -> None:
-    async with console({}) as served:
-        assert (await backchannel_answer(served.url, "a.b.c"))[0] == 400
+    async with console({}) as served_console:
+        assert (await backchannel_answer(served_console.url, "a.b.c"))[0] == 400

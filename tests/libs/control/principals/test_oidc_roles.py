@@ -101,12 +101,12 @@ def test_without_an_issuer_nothing_else_is_needed() -> None:
 
 def test_the_secret_is_what_its_file_has_now(tmp_path: Path) -> None:
     file = tmp_path / "secret"
-    read = settings(**COMPLETE, CLIENT_SECRET_FILE=str(file)).read_client_secret
+    read_secret = settings(**COMPLETE, CLIENT_SECRET_FILE=str(file)).read_client_secret
     with pytest.raises(Misconfigured, match="HIFI_OIDC_CLIENT_SECRET_FILE"):
-        read()
+        read_secret()
     for text in ("first\n", "second", ""):
         file.write_text(text)
-        assert read() == text.strip()
+        assert read_secret() == text.strip()
     assert settings(**COMPLETE).read_client_secret() == ""
 
 
@@ -177,8 +177,8 @@ def test_of_several_roles_the_widest_scope_counts_and_for_a_pipe_the_highest(
 ) -> None:
     own_roles = [principal_with(Role.VIEWER), principal_with(Role.OPERATOR, "x")]
     for principals in (own_roles, own_roles[::-1]):
-        chosen = fitting(principals, role, pipe)
-        assert (chosen and chosen.role) == expected
+        chosen_role = fitting(principals, role, pipe)
+        assert (chosen_role and chosen_role.role) == expected
 
 
 def test_a_revoked_person_stays_so_until_the_record_is_removed_also_if_it_cannot_be_read() -> None:

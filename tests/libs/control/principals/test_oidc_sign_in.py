@@ -95,8 +95,8 @@ async def signing_in(
         **other_variables,
     }
     port = urlsplit(provider.console).port or 0
-    async with console(settings, port, url) as served, new_browser() as browser:
-        yield Site(served, provider, browser)
+    async with console(settings, port, url) as served_console, new_browser() as browser:
+        yield Site(served_console, provider, browser)
 
 
 @pytest.fixture
@@ -161,10 +161,10 @@ async def test_an_answer_counts_once_and_in_the_browser_that_asked(site: Site) -
 )
 async def test_an_answer_that_was_changed_signs_nobody_in(site: Site, name: str, value: str) -> None:
     callback_url = urlsplit(await site.callback("ann@admins"))
-    changed = {key: values[0] for key, values in parse_qs(callback_url.query).items()} | {name: value}
+    changed_query = {key: values[0] for key, values in parse_qs(callback_url.query).items()} | {name: value}
     if name == "iss" and not value:
-        del changed["iss"]  # this provider always sends it
-    url = f"{site.url}{callback_url.path}?{urlencode(changed)}"
+        del changed_query["iss"]  # this provider always sends it
+    url = f"{site.url}{callback_url.path}?{urlencode(changed_query)}"
     assert (await fetched(site.browser, url))[0] == 401
     assert await site.status() == 303
 

@@ -33,8 +33,8 @@ class Copy:
         self.read = True
         self.fresh = True
 
-    def create(self, created: Principal) -> None:
-        self.principals.take(created.name.encode(), created.record().value, 0)
+    def create(self, principal: Principal) -> None:
+        self.principals.take(principal.name.encode(), principal.record().value, 0)
 
     def revoke(self, name: str) -> None:
         self.principals.take(name.encode(), None, 0)
@@ -205,13 +205,13 @@ async def test_a_link_signs_in_once_within_an_hour(
             assert path == "/sign-in"
             return str(fragment)
 
-    used, old = await code(), await code()
-    assert (await site.sign_in(browser, code=used)).status == 303
+    used_code, expired_code = await code(), await code()
+    assert (await site.sign_in(browser, code=used_code)).status == 303
     assert await status(browser, "GET", site.url) == 200
-    assert (await site.sign_in(browser, code=used)).status == 401
+    assert (await site.sign_in(browser, code=used_code)).status == 401
     later_s = monotonic_s() + sessions.LINK_S
     monkeypatch.setattr(sessions, "monotonic_s", lambda: later_s)
-    assert (await site.sign_in(browser, code=old)).status == 401
+    assert (await site.sign_in(browser, code=expired_code)).status == 401
 
 
 @pytest.mark.parametrize(

@@ -211,8 +211,8 @@ async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(stream
     for service in ("egest", "normalize", "enrich"):
         await stream.write(service, partition=1)
     topics = stream.topics
-    went = await stream.replay(await stream.letters())
-    assert [topic for _, topic in went] == [topics.retry_out, topics.raw, topics.normalized]
+    replayed_letters = await stream.replay(await stream.letters())
+    assert [topic for _, topic in replayed_letters] == [topics.retry_out, topics.raw, topics.normalized]
     (record,) = await stream.read(topics.retry_out)
     headers = fields(record.headers)
     assert (record.partition, record.key, record.value) == (1, b"k", b'{"a":1}')
@@ -285,7 +285,7 @@ def declared(**changes: Any) -> PipeRevision:
 
 @pytest.mark.parametrize("service", ["egest", "retrier"])
 @pytest.mark.parametrize(
-    ("condition", "value", "sent"),
+    ("condition", "value", "expected"),
     [
         ({"enrich": {"derive": {"b": "1"}}}, b'{"a":1,"b":1}', b'{"a":1,"b":1}'),
         ({"when": "a > 1"}, b'{"a":1.50,"b":1}', b'{"a":1.50,"b":1}'),
@@ -309,7 +309,7 @@ def declared(**changes: Any) -> PipeRevision:
     ],
 )
 def test_a_delivery_with_a_condition_goes_back_to_enrich_without_what_it_had_added(
-    service: str, condition: dict[str, Any], value: bytes | None, sent: bytes | None
+    service: str, condition: dict[str, Any], value: bytes | None, expected: bytes | None
 ) -> None:
     topics = Topics("s")
     destination = {"name": "d", "url": "http://127.0.0.1:9/"} | {
@@ -322,10 +322,10 @@ def test_a_delivery_with_a_condition_goes_back_to_enrich_without_what_it_had_add
     to_enrich = "when" in condition or "filter" in condition.get("enrich", {})
     topic = target(topics, stored_letter, current)
     assert topic == (topics.normalized if to_enrich else topics.retry_out)
-    written = replayed(stored_letter, current, 5, to_enrich=topic == topics.normalized)
-    assert written.value == sent
-    assert fields(written.headers)[DESTINATION] == b"d"
-    assert fields(written.headers)[SERVICE] == service.encode()
+    replayed_record = replayed(stored_letter, current, 5, to_enrich=topic == topics.normalized)
+    assert replayed_record.value == expected
+    assert fields(replayed_record.headers)[DESTINATION] == b"d"
+    assert fields(replayed_record.headers)[SERVICE] == service.encode()
 
 
 @pytest.mark.parametrize("service", ["egest", "retrier", "lake"])

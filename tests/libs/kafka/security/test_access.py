@@ -79,18 +79,18 @@ def test_every_entry_is_within_the_stream() -> None:
 )
 def test_a_service_uses_no_topic_or_group_without_an_entry(service: str) -> None:
     """Every property of Topics that the service's code names must be in its row of the table."""
-    used: set[str] = set()
+    used_topics: set[str] = set()
     for file in (ROOT / "services" / service / f"hifi_{service}").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("topics"):
-                used.add(node.attr)
-    assert used, "the test no longer recognizes how services name topics"
+                used_topics.add(node.attr)
+    assert used_topics, "the test no longer recognizes how services name topics"
     acls = access(TOPICS)[service].acls()
-    for name in sorted((used & NAMES) - NOT_TOPICS):
+    for name in sorted((used_topics & NAMES) - NOT_TOPICS):
         assert _covers(acls, getattr(TOPICS, name)), f"{service} uses Topics.{name} without an ACL"
-    if "retry_in" in used:
+    if "retry_in" in used_topics:
         assert all(_covers(acls, TOPICS.retry_in(tier)) for tier in TOPICS.tiers)
-    if "group" in used:
+    if "group" in used_topics:
         # Ingest is in no group; it only reads the offsets of others.
         operation = "Describe" if service == "ingest" else "Read"
         assert any(acl.resource == "group" and acl.operation == operation for acl in acls)

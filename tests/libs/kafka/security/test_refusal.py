@@ -124,10 +124,10 @@ async def test_a_replaced_password_keeps_connections_and_new_clients_use_it(
         await old.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
 
 
-@pytest.mark.parametrize("replaced", ["password", "authority"])
+@pytest.mark.parametrize("credential", ["password", "authority"])
 @pytest.mark.more
 async def test_a_client_connects_again_with_replaced_credentials(
-    secured: SecuredKafka, tmp_path: Path, replaced: str
+    secured: SecuredKafka, tmp_path: Path, credential: str
 ) -> None:
     """The client was made before; all of its connections end with the broker."""
     (tmp_path / "password").write_text("first")
@@ -139,7 +139,7 @@ async def test_a_client_connects_again_with_replaced_credentials(
     options = {"acks": "all", "request_timeout_ms": 5000}
     async with secured.client(AIOKafkaProducer, security, **options) as client:
         await client.send_and_wait(secured.topics.normalized, b"1", key=b"k", partition=0)
-        if replaced == "password":
+        if credential == "password":
             (tmp_path / "password").write_text("second")
             await set_passwords(secured.bootstrap, {"s.normalize": "second"})
         else:
@@ -193,10 +193,10 @@ async def test_a_broker_takes_a_valid_token_and_the_refusal_of_another_is_named(
             with pytest.raises(TopicAuthorizationFailedError):  # it has authenticated, and may do nothing
                 await producer.send_and_wait("any", b"")
         endpoint.make_token = lambda _: "not-a-token"
-        refused = AIOKafkaAdminClient(**client_options(cluster.bootstrap, security))
+        refused_client = AIOKafkaAdminClient(**client_options(cluster.bootstrap, security))
         with pytest.raises(KafkaRefusedError, match=r"refuses the access token \(OAUTHBEARER\)"):
-            await refused.start()
-        await refused.close()
+            await refused_client.start()
+        await refused_client.close()
 
 
 @asynccontextmanager

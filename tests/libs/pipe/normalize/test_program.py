@@ -94,9 +94,9 @@ def test_defaults_and_required_fields() -> None:
 
 def test_an_event_does_not_change_the_default_of_the_next() -> None:
     fields = {"address": {"default": {"city": None}}, "address.city": "city"}
-    compiled = program(fields=fields, keep="mapped", mask={"address.zip": "drop"})
-    assert compiled.run(b'{"city":"Rome"}', b"application/json") == b'{"address":{"city":"Rome"}}'
-    assert compiled.run(b"{}", b"application/json") == b'{"address":{"city":null}}'
+    normalizer = program(fields=fields, keep="mapped", mask={"address.zip": "drop"})
+    assert normalizer.run(b'{"city":"Rome"}', b"application/json") == b'{"address":{"city":"Rome"}}'
+    assert normalizer.run(b"{}", b"application/json") == b'{"address":{"city":null}}'
 
 
 def test_a_field_below_a_value_that_is_not_an_object_is_rejected() -> None:
@@ -290,10 +290,10 @@ def test_two_fields_from_one_object_do_not_share_it() -> None:
 
 def test_names_that_enrich_adds_are_taken_out() -> None:
     enrich = {"derive": {"late": "1", "route": "'x'"}}
-    compiled = program(enrich)
-    assert compiled.run(b'{"a":1.0, "late":1,"in":{"late":2}}', None) == b'{"a":1.0,"in":{"late":2}}'
+    normalizer = program(enrich)
+    assert normalizer.run(b'{"a":1.0, "late":1,"in":{"late":2}}', None) == b'{"a":1.0,"in":{"late":2}}'
     text = b'{ "a" : 1 }'
-    assert compiled.run(text, None) is text
+    assert normalizer.run(text, None) is text
     assert program(enrich, fields={"late": "a"}).run(b'{"a":1}', None) == b'{"a":1}'
 
 

@@ -27,10 +27,10 @@ JSON = st.recursive(
 @given(JSON)
 def test_depth_is_measured_exactly(value: object) -> None:
     def depth(service: object) -> int:
-        inner = (
+        inner_values = (
             service.values() if isinstance(service, dict) else service if isinstance(service, list) else None
         )
-        return 0 if inner is None else 1 + max(map(depth, inner), default=0)
+        return 0 if inner_values is None else 1 + max(map(depth, inner_values), default=0)
 
     text = orjson.dumps(value)
     assert json_slices.is_within_depth(text, depth(value))

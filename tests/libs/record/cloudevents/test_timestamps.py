@@ -65,8 +65,8 @@ def test_one_form_reaches_receivers_whatever_form_was_sent(
     assert canonical[17:19] != b"60"
     assert fraction.encode() in canonical
     assert b"z" not in canonical
-    read = timestamps.parse_iso8601(text)
-    assert (read - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) == time_us
+    parsed_time = timestamps.parse_iso8601(text)
+    assert (parsed_time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) == time_us
     if letter == "T" and zone != "z" and not leap:
         assert canonical == text.encode()
 
