@@ -62,7 +62,7 @@ _ALLOWED: Final = (
     ("destinations[0].retry.max_age", 1.5),
     ("slo.p95", 1.5),
 )
-"""What of the following a field takes."""
+"""Values below that a field accepts."""
 _WRONG_VALUES: Final[tuple[Any, ...]] = (None, "", -1, 1.5, True, [], {}, "\x01", ["x"], {"x": 1})
 
 

@@ -1,4 +1,4 @@
-"""What the benchmark page makes of results, and what its loads declare. Pure: nothing is started."""
+"""Sections of the benchmark page for results, and the declarations of its loads. Pure: nothing is started."""
 
 import json
 from pathlib import Path

@@ -100,7 +100,7 @@ def server() -> Iterator[Server]:
 
 
 class Files(NamedTuple):
-    """Where secrets are."""
+    """The folder of secrets."""
 
     password: Path
 

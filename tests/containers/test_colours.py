@@ -30,7 +30,7 @@ OVERLOADED = (
 )
 """In ingest's refusals where two meshes are too much for these cores; events that were refused so are sent again."""
 CONCURRENCY = 32
-"""Of the pipe: so many deliveries may be repeated when egest is killed."""
+"""Of the pipe: number of deliveries that may be repeated when egest is killed."""
 
 
 @dataclass

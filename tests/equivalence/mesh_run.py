@@ -109,7 +109,7 @@ class MeshSystems(Systems):
         await put_in_force(self.bootstrap, self.mesh.topics, list(pipes), variables=variables)
 
     def kills(self) -> dict[str, Callable[[], Any]]:
-        """What can be killed, and how; all of it comes back."""
+        """Name to the call that kills it; all of them come back."""
         worker = self.worker.process
         assert worker is not None
         kill_actions: dict[str, Callable[[], Any]] = {

@@ -72,7 +72,7 @@ _SCHEMAS: Final = tuple(
 
 
 def _finished(steps: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine returns that gives up its turn but waits for nothing."""
+    """The result of a coroutine that gives up its turn but waits for nothing."""
     while True:
         try:
             steps.send(None)

@@ -1,4 +1,4 @@
-"""Kafka Connect's REST API answers whoever has the password only; a worker that takes no requests is replaced."""
+"""Kafka Connect's REST API answers only clients with the password; a worker that takes no requests is replaced."""
 
 import asyncio
 import os

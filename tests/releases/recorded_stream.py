@@ -123,7 +123,7 @@ def _key(partition: int) -> str:
 
 
 async def _records(mesh: Mesh, kind: str, topic: str, count: int) -> list[Any]:
-    """The first records of each partition of a topic, waiting for so many."""
+    """Wait for the first `count` records of a topic; returns them by partition."""
     tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     by_partition: list[list[Any]] = [[] for _ in tps]
     async with AIOKafkaConsumer(bootstrap_servers=mesh.bootstrap, auto_offset_reset="earliest") as consumer:

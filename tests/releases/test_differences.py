@@ -76,7 +76,7 @@ def candidate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, code: str, *arguments: str) -> str:
-    """What a program prints that imports the packages of a folder."""
+    """The output of a program that imports the packages of a folder."""
     environment = release_environment(str(folder), dict(os.environ)) | {"HIFI_COMPILED": "0"}
     shared_folders = (str(folder / name) for name in ("libs", "infra"))
     environment["PYTHONPATH"] = os.pathsep.join([*shared_folders, environment["PYTHONPATH"]])

@@ -1,4 +1,4 @@
-"""What the SBOM of an image lists, and which changes of its contents are seen."""
+"""Entries of the SBOM of an image, and the changes of its contents that are recognized."""
 
 import hashlib
 import io

@@ -115,7 +115,7 @@ async def _minutes(mesh: Mesh) -> dict[str, int]:
 
 
 async def _status(mesh: Mesh) -> dict[str, Any]:
-    """What observe says of the stream; None: it does not answer."""
+    """The status of the stream from observe; None: no answer."""
     try:
         return await asyncio.to_thread(_observe(mesh).get, "/api/v1/status")
     except HifiError:

@@ -195,7 +195,7 @@ def test_the_installed_demo_delivers_every_event_in_an_empty_folder(installed: P
 def test_pip_of_a_python_too_old_says_which_one_is_needed_and_installs_nothing(
     dist: Path, tmp_path: Path
 ) -> None:
-    """`pip` decides by the same rule for a Python that it is told and for its own."""
+    """`pip` decides by the same rule for a Python of its options and for its own."""
     target_folder = tmp_path / "packages"
     old = ("--python-version", "3.10", "--only-binary", ":all:", "--no-deps", "--dest", str(target_folder))
     download = (sys.executable, "-m", "pip", "download", "--no-index", "--find-links", str(dist))
@@ -238,7 +238,7 @@ def _engine() -> str:
 @pytest.mark.more
 @pytest.mark.timeout(2400)
 def test_the_demo_runs_in_a_container_that_has_nothing_of_the_repository(dist: Path, tmp_path: Path) -> None:
-    """Where its Python is another than that of the compiled wheel, it runs the pure one."""
+    """With another Python than that of the compiled wheel it runs the pure wheel."""
     environment = os.environ | {"DOCKER_HOST": _engine()}
     (tmp_path / "Dockerfile").write_text(
         f"FROM {PYTHON_IMAGE}\nCOPY --from={JAVA_IMAGE} /opt/java/jre /opt/java/jre\nWORKDIR /empty\n"

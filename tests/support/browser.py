@@ -21,7 +21,7 @@ LAUNCH: Final[dict[str, Any]] = {
 SHOTS: Final = os.environ.get("HIFI_TEST_SHOTS")
 """Folder for screenshots."""
 UNANSWERED: Final = "Failed to load resource|net::ERR_"
-"""What the browser logs about requests that are refused or get no answer."""
+"""Pattern of the browser's messages about requests that are refused or get no answer."""
 needs_browser: Final = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
 )

@@ -55,7 +55,7 @@ class TokenSigner:
 
     @property
     def jvm_flag(self) -> str:
-        """What the broker's JVM needs besides."""
+        """A flag that the broker's JVM needs."""
         return f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._keys}"
 
 

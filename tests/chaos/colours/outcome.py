@@ -105,7 +105,7 @@ def _broken(change: Mapping[str, Any], highest_ratio: float) -> list[str]:
 
 
 def _observed(window: ChangeWindow, accepted: Mapping[str, SentEvent]) -> dict[str, int]:
-    """What observe says of the minutes of a change, beside what the sender says of them."""
+    """Counts of observe for the minutes of a change, beside those of the sender."""
     rows = window.observed
     minutes = {row["minute"] for row in rows}
     sums = {name: sum(row[name] for row in rows) for name in ("in", "lost", "duplicates")}

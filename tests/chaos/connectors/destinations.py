@@ -87,7 +87,7 @@ class Destinations:
             )
 
     async def rows(self, kind: str, source: str) -> Rows:
-        """What stands there: rows with the fields of an event."""
+        """The rows at a destination, with the fields of an event."""
         systems, target_name = self._systems, f"{source}_{kind}"
         if kind == "http":
             return list(systems.http.rows.get(source, []))

@@ -11,7 +11,7 @@ _TEXTS: Final = ("", "plain", "äß€😀", 'quote " and \\', "line\nbreak\ttab
 
 
 class Event(NamedTuple):
-    """What was sent, or stands at a destination. `amount` has more digits than a double."""
+    """An event as it was sent, or as it stands at a destination. `amount` has more digits than a double."""
 
     id: str
     key: str

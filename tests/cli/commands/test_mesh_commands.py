@@ -526,7 +526,7 @@ def test_a_replay_asks_the_condition_as_it_is_now_and_refuses_what_is_not_declar
 
 
 def dead_letters(up, hifi, *arguments, min_count=1):
-    """Those that are listed, once there are so many or ten seconds are over."""
+    """The listed letters, once there are `min_count` of them or ten seconds are over."""
     end = time.monotonic() + 10
     while True:
         code, output, errors = hifi("dead", "list", "--json", "--data", up.data, *arguments)

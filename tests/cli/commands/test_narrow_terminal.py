@@ -1,4 +1,4 @@
-"""What `hifi minutes`, `top`, `status` and `dead list` print in 80 columns, without a terminal."""
+"""Output of `hifi minutes`, `top`, `status` and `dead list` in 80 columns, without a terminal."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What `hifi up` prints when the mesh is ready."""
+"""Output of `hifi up` when the mesh is ready."""
 
 from pathlib import Path
 

@@ -16,7 +16,7 @@ OK = [TourStep("one", True, 1.0, "seen")]
 
 
 def arrived(names=EXPECTED, after_s=1, repeated=()):
-    """What the destination has logged."""
+    """The comparison of what the destination has logged."""
     comparison = Comparison()
     for name in [*names, *repeated]:
         comparison.add(Arrival("/x", name, (2 + after_s) * S, {"id": name}, True), EXPECTED[name])

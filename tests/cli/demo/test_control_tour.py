@@ -16,7 +16,7 @@ SENT = {name: SentEvent(1, 2, 3, 202) for name in EXPECTED} | {"refused": SentEv
 
 
 def arrived(*arrivals):
-    """What the destination has logged."""
+    """The comparison of what the destination has logged."""
     comparison = Comparison()
     for path, name in arrivals:
         comparison.add(Arrival(path, name, 9, {"id": name}, True), EXPECTED[name])

@@ -1,4 +1,4 @@
-"""What senders chose cannot control the terminal: control characters are printed as escapes."""
+"""Texts of senders cannot control the terminal: control characters are printed as escapes."""
 
 import ast
 import io

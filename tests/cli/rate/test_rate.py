@@ -39,7 +39,7 @@ USED = ResourceUse(
 
 
 def climb(limit, first=100.0, factor=2.0):
-    """What is tried, each rate once in the list, by a mesh that holds `limit`."""
+    """The rates that a search tries, each once, with a mesh that sustains `limit`."""
     search = RateSearch(first, factor)
     tried_rates: list[int] = []
     while (rate := search.next()) is not None:

@@ -1,4 +1,4 @@
-"""When sending is stopped, the events whose request had no answer are named."""
+"""Events whose request had no answer are named when sending is stopped."""
 
 import asyncio
 import contextlib

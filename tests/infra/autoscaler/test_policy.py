@@ -1,4 +1,4 @@
-"""When a service grows, shrinks and keeps its number of instances."""
+"""Loads at which a service grows, shrinks and keeps its number of instances."""
 
 from dataclasses import replace
 from itertools import pairwise

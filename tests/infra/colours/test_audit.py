@@ -19,7 +19,7 @@ BEFORE = {"blue": "active 100 %", "green": "idle 0 %"}
 
 
 async def entries(colours: ColoursUnderTest) -> list[tuple[Any, ...]]:
-    """What the audit says, without times."""
+    """The entries of the audit, without times."""
     audit = await audit_entries(colours.kafka, principal_topics(colours.stream))
     return [
         (entry.principal, entry.what, entry.subject, entry.before, entry.after, entry.outcome)
@@ -64,7 +64,7 @@ async def test_a_refused_step_is_in_the_audit(
 async def test_a_colour_that_drains_falls_asleep_or_wakes_is_in_the_audit(
     colours: ColoursUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the steps do is tested in test_operations.py."""
+    """The effects of the steps are tested in test_operations.py."""
     state = {"drain": ColourState.DRAINING, "sleep": ColourState.ASLEEP, "wake": ColourState.IDLE}
 
     def step(verb: str) -> Any:

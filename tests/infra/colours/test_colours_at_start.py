@@ -1,4 +1,4 @@
-"""The record that whoever runs the colours writes at a start."""
+"""The record that the runner of the colours writes at a start."""
 
 from hifi.delivery.colours import Colour, Colours, ColourSetup, ColourState, FrontAddress
 from hifi_infra.colours.colours_at_start import colours_at_start

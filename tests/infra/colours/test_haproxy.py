@@ -214,7 +214,7 @@ async def test_versions_of_tls_below_1_2_are_refused_and_so_is_plain_http(tmp_pa
 
 
 def first_bytes(context: ssl.SSLContext) -> bytes:
-    """What a client sends first in a handshake."""
+    """The first bytes of a client in a handshake."""
     outgoing = ssl.MemoryBIO()
     with pytest.raises(ssl.SSLWantReadError):
         context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()

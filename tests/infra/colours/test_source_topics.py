@@ -1,4 +1,4 @@
-"""What outlives both colours is enough to read a source: its progress, and the election of who reads it."""
+"""The state that outlives both colours is enough to read a source: its progress, and the election of its reader."""
 
 import asyncio
 import uuid

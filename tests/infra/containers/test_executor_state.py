@@ -1,4 +1,4 @@
-"""What an executor knows after its own restart."""
+"""The state of an executor after its own restart."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the Helm chart renders, for several sets of values. Nothing runs in a cluster."""
+"""Resources that the Helm chart renders, for several sets of values. Nothing runs in a cluster."""
 
 import json
 import re
@@ -64,7 +64,7 @@ def renderings(helm: list[str]) -> dict[str, Rendered]:
 
 @pytest.fixture(params=VALUES)
 def rendered(request: pytest.FixtureRequest, renderings: dict[str, Rendered]) -> Rendered:
-    """What one set of values makes."""
+    """The resources of one set of values."""
     return renderings[request.param]
 
 

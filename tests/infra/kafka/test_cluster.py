@@ -70,7 +70,7 @@ async def until(condition: Callable[[], object], description: str) -> None:
 
 
 def processes_with(text: str) -> list[int]:
-    """Who mentions this text in the command line."""
+    """Processes with this text in their command line."""
     pids = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""What a cluster is told."""
+"""Configuration of a cluster."""
 
 import base64
 

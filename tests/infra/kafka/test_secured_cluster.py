@@ -1,4 +1,4 @@
-"""A mesh's own secured Kafka: certificates and passwords are made once, and whoever lacks them is refused."""
+"""A mesh's own secured Kafka: certificates and passwords are made once, and a client without them is refused."""
 
 import asyncio
 import stat

@@ -1,4 +1,4 @@
-"""What an instance is told."""
+"""Environment variables of an instance."""
 
 from pathlib import Path
 

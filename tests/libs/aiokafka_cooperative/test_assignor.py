@@ -351,12 +351,12 @@ class GroupStory(RuleBasedStateMachine):
         return has_changed or bool(missing)
 
     def _check_that_nobody_else_reads(self, claims: Mapping[str, MemberSubscription], shares: Share) -> None:
-        """Whoever is assigned a partition may start at once, before others have seen that they lose it."""
+        """A member with a new partition may start at once, before others have seen that they lose it."""
         for name, share in shares.items():
             for other_name in self.members.keys() - {name}:
                 shared_partitions = set(share) & (self.members[other_name].held | set(shares[other_name]))
                 if self.members[other_name].stale:
-                    # It reads what became another's long ago. That other one keeps it, this one is told to stop.
+                    # It reads what became another's long ago. The other member keeps it, and this member must stop.
                     assert all(
                         claims[name].generation > claims[other_name].generation for _ in shared_partitions
                     )
@@ -404,7 +404,7 @@ class GroupStory(RuleBasedStateMachine):
         assert all(times == 1 for times in reader_counts.values())
 
     def teardown(self) -> None:
-        """Whatever happened: once all hear each other again, everything is read, evenly."""
+        """Once all members hear each other again, all partitions are read, evenly."""
         round_count = 0
         while self.members and self._round():
             round_count += 1

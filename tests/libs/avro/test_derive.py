@@ -1,4 +1,4 @@
-"""What a JSON Schema allows fits the Avro schema that is derived from it, and what has no counterpart is named."""
+"""Values that a JSON Schema allows fit the derived Avro schema, and a keyword without counterpart is named."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What `decode` writes, `Encoder` reads; what does not fit names its field."""
+"""`Encoder` reads the output of `decode`; the error of a value that does not fit names its field."""
 
 import io
 import json

@@ -136,7 +136,7 @@ REBOUND: Final = frozenset({"name that is bound again"})
 
 
 class Row(NamedTuple):
-    """Where a hostile value is put.
+    """The path of a hostile value in a declaration.
 
     Attributes:
         path: in the pipe or view.

@@ -1,4 +1,4 @@
-"""What hostile pipes have hifi open, execute and connect to, in the check, Spark, egest and collect.
+"""Files, programs and addresses that hostile pipes have hifi open, execute and connect to, in each service.
 
 The kernel tells, the JVM and other processes included.
 """
@@ -38,11 +38,11 @@ _OF_SERVICES: Final = (
     *("/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf"),
     *("/etc/ssl/", "/usr/lib/ssl/", "/usr/share/ca-certificates/", "/etc/ld.so.cache", "/lib/", "/usr/lib/"),
 )
-"""What Python, the resolver of names, TLS and the loader of programs read."""
+"""Files that Python, the resolver of names, TLS and the loader of programs read."""
 
 
 def own_folders(folder: Path) -> tuple[str, ...]:
-    """What hifi, Python and Java read of themselves, and the folders of the operator."""
+    """Folders that hifi, Python and Java read of themselves, and the folders of the operator."""
     java = Path(shutil.which("java") or "/").resolve().parents[1]
     prefixes = {
         sys.prefix,

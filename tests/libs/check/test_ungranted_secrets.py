@@ -58,7 +58,7 @@ OTHERS: Final = ",".join(
         *(f"/run/secrets/{name}" for name in ("p", "r", "d", "ca.pem", "c.pem", "k.pem")),
     )
 )
-"""What the pipes of the rows name beside the secret that is looked at."""
+"""Secrets that the pipes of the rows name beside the tested secret."""
 
 
 def _hash(secret: Any) -> Any:
@@ -187,7 +187,7 @@ class Published:
 
 
 async def _ingest(pipe: Pipe, _folder: Path) -> str:
-    """What ingest says of write keys and masks."""
+    """Warnings of ingest about write keys and masks."""
     health = Health("ingest", "i")
     keys = WriteKeys(Published(pipe), SimpleNamespace(), health, 60)  # type: ignore[arg-type]
     await keys.start()
@@ -227,7 +227,7 @@ async def _collect(pipe: Pipe, _folder: Path) -> str:
 
 
 async def _deliver(pipe: Pipe, _folder: Path) -> str:
-    """What egest or lake says of the destination."""
+    """Warnings of egest or lake about the destination."""
     [destination] = pipe.destinations
     health = Health("egest", "i")
     if not isinstance(destination, ConnectorDestination):

@@ -35,7 +35,7 @@ NOW_S = time.time()
 
 @pytest.fixture
 def noted_certificates(monkeypatch: pytest.MonkeyPatch) -> CertificatesInUse:
-    """What the process notes, without that of other tests."""
+    """The certificates that the process notes, without those of other tests."""
     empty = CertificatesInUse()
     for module in (
         certificates,

@@ -69,7 +69,7 @@ class Reading:
         raise AssertionError(record)
 
     async def until(self, count: int) -> list[Any]:
-        """The details or values, once there are so many."""
+        """Wait for `count` records; returns their details or values."""
         async with asyncio.timeout(60):
             while len(self.read) < count:
                 await asyncio.sleep(0.02)

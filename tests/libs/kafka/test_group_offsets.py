@@ -1,4 +1,4 @@
-"""Where a run of the query starts."""
+"""The start offset of a run of the query."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What the producer says is acknowledged is in Kafka, in order, whatever happens to the broker meanwhile."""
+"""Records that the producer reports as acknowledged are in Kafka, in order, also after failures of the broker."""
 
 import asyncio
 from collections.abc import AsyncIterator

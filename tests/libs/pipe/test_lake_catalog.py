@@ -1,4 +1,4 @@
-"""What a pipe says of an Iceberg catalog is judged by one function, at the check, at publication and in lake."""
+"""One function judges the Iceberg catalog of a pipe: at the check, at publication and in lake."""
 
 from collections.abc import Callable
 from pathlib import Path

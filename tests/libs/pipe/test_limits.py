@@ -1,4 +1,4 @@
-"""What the operator does not allow a pipe to name is refused at the check, at publication and in the services."""
+"""A name that the operator does not allow a pipe is refused at the check, at publication and in the services."""
 
 from pathlib import Path
 from typing import Any
@@ -165,7 +165,7 @@ def test_certificates_of_authorities_are_no_credentials(files: Path, monkeypatch
 
 
 def test_no_pipe_reads_or_writes_topics_of_hifi(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever wrote to `principals` would be an administrator; whoever read `raw` would see what others mask."""
+    """A writer of `principals` would be an administrator; a reader of `raw` would see data that is masked later."""
     monkeypatch.setenv("HIFI_STREAM", "shop")
     kafka = {"kind": "kafka", "bootstrap": "10.0.0.1:9092"}
     changes = {

@@ -1,4 +1,4 @@
-"""What a view may read, by file and line: rights, masks, keys, and order."""
+"""Problems of views by file and line: rights, masks, keys, and order."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from hifi.pipe.view import View
 
 
 def problems(folder: Path, pipe: str = PIPE, view: str = VIEW) -> list[str]:
-    """What `hifi check` says, without the names of the folder."""
+    """The problems that `hifi check` prints, without the name of the folder."""
     (folder / "flights.yaml").write_text(pipe)
     (folder / "view.yaml").write_text(view)
     _, findings = check_folder(folder, "auto", sql=False)

@@ -76,7 +76,7 @@ from hifi.runtime.errors import NotAnEvent
 from hifi.runtime.release import VERSION
 
 Facts: TypeAlias = dict[str, Any]
-"""What one form reads of a record; None: it refuses it."""
+"""Values that one implementation reads from a record; None: refused."""
 
 GOOD = b"2;flights;7;9;1700000000000000;28333333;00000000000000ff:12"
 HOP_ONLY = (HOP, b"1700000000000001;12")
@@ -308,7 +308,7 @@ RECORDS = [*listed_records(), *recorded_records(), *drawn_records()]
 
 
 def read_in_python(headers: Headers) -> Facts:
-    """What the Python decoders read of a record, compiled or not."""
+    """Values that the Python decoders read from a record, compiled or not."""
     record_fields: Facts = dict.fromkeys(("identity", "values", "hop", "hop_values", "receipt", "position"))
     try:
         texts, event = split_identity(identity_header(headers)), identity(headers)
@@ -352,7 +352,7 @@ def decoded(text: str) -> list[Headers]:
 
 
 def read_from_source(records: list[Headers]) -> list[Facts]:
-    """What the modules read that are not compiled, in a process of their own."""
+    """Values that the modules read without compilation, in a process of their own."""
     environment = os.environ | {"HIFI_COMPILED": "0"}
     command = [sys.executable, __file__]
     output = subprocess.run(
@@ -366,7 +366,7 @@ def read_from_source(records: list[Headers]) -> list[Facts]:
 
 @pytest.fixture(scope="module")
 def rows() -> Iterator[list[Any]]:
-    """What Spark SQL reads and writes of each record, in one query."""
+    """Values that Spark SQL reads from and writes for each record, in one query."""
     from hifi.record import spark_sql
     from hifi.spark.spark_session import local_spark
 
@@ -412,7 +412,7 @@ def rows() -> Iterator[list[Any]]:
 
 
 def read_in_sql(row: Any) -> Facts:
-    """What Spark SQL reads of a record, as `read_in_python` shows it."""
+    """Values that Spark SQL reads from a record, in the shape of `read_in_python`."""
     identity_names = (PIPE, REVISION, REVISION_OFFSET, ACCEPTED, MINUTE, SEQ)
     receipt = row.receipt
     return {

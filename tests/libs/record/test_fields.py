@@ -1,4 +1,4 @@
-"""The packed headers of a record come back as they were written, and what is not hifi's is told apart."""
+"""The packed headers of a record come back as they were written, and headers of others are recognized."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""When certificates expire, read from real files."""
+"""Expiry times of certificates, read from real files."""
 
 import datetime as dt
 from pathlib import Path

@@ -86,7 +86,7 @@ class GroupWithTraffic:
     async def more_of(
         self, member: AnyMember, partitions: Iterable[TopicPartition], records: int = 20
     ) -> None:
-        """Wait until the member has worked on so many more records of each of the partitions."""
+        """Wait until the member has worked on `records` more records of each of the partitions."""
         before = {tp: self.count(member, tp) for tp in partitions}
         await until(
             lambda: all(

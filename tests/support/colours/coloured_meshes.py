@@ -22,7 +22,7 @@ WITHIN_S = 400
 
 @dataclass
 class Arrivals:
-    """What the destination got: event id to how often."""
+    """Requests of the destination: event id to their number."""
 
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -41,7 +41,7 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], within_s: float
 
 
 def operations_of(stream: ColouredStream) -> ColourOperations:
-    """What `hifi colour` does with a stream."""
+    """The operations of `hifi colour` on a stream."""
     plan = stream.plan
     folders = {colour: plan.folder(colour) for colour in stream.meshes}
     return ColourOperations(stream.cluster.bootstrap, Topics(plan.stream), ColourFolders(folders), "test")

@@ -1,4 +1,4 @@
-"""What every kind of destinations promises: order, retries, dead letters, once, back-pressure.
+"""Promises of every kind of destinations: order, retries, dead letters, once, back-pressure.
 
 The tests of a connector import these and declare the fixture `kind`, and `without_secret` if it needs a secret: the
 kind, and its destination without one.

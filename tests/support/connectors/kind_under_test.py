@@ -1,4 +1,4 @@
-"""What the contract suite of destinations needs of a destination."""
+"""The interface of a destination for the contract suite."""
 
 from collections import Counter
 from contextlib import AbstractAsyncContextManager

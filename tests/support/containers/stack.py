@@ -97,7 +97,7 @@ class ComposeMesh:
         return [inspect(container, "{{.State.Health.Status}}") for container in self.containers(service)]
 
     def waiting(self, service: str) -> dict[str, str]:
-        """What the first container of a service waits for; empty when it is ready."""
+        """The reason for which the first container of a service waits; empty when it is ready."""
         answer = run("docker", "exec", self.containers(service)[0], *READY, check=False).stdout
         try:
             return dict(json.loads(answer)["waiting"])
@@ -109,7 +109,7 @@ class ComposeMesh:
         return self.compose("run", "--rm", "--no-deps", "-T", "cli", *arguments).stdout
 
     def executor(self, *change: str) -> list[dict[str, Any]]:
-        """What the executor reports, after a change of a service to a number if one is given."""
+        """Instances that the executor reports, after a change of a service to a number if there is one."""
         container = self.containers("deploy")[0]
         completed = run("docker", "exec", container, "/opt/hifi/bin/python", "-c", _EXECUTOR, *change)
         return list(json.loads(completed.stdout))
@@ -168,7 +168,7 @@ class SteadySender:
     answers: Counter[int] = field(default_factory=Counter)
     """Number of answers of each status."""
     refusals: Counter[str] = field(default_factory=Counter)
-    """What answers without a 202 say, by whom and why, to their number."""
+    """Texts of answers other than 202, with their sender, to their number."""
 
     async def send(self, seconds: float) -> None:
         """Send for a number of seconds."""

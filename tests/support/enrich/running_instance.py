@@ -107,7 +107,7 @@ class LiveStream:
         return (await self._start_offsets()).offsets
 
     async def notes(self) -> dict[int, str]:
-        """What enrich keeps beside its committed offsets."""
+        """The metadata that enrich commits with its offsets, by partition."""
         return (await self._start_offsets()).notes
 
     async def _start_offsets(self) -> StartOffsets:

@@ -36,7 +36,7 @@ def find_helm() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What `helm template` makes of a set of values."""
+    """The output of `helm template` for a set of values."""
 
     resources: Sequence[Resource]
 

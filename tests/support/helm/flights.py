@@ -79,7 +79,7 @@ class Flights:
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """What came of some events.
+    """The arrivals of some events.
 
     Attributes:
         lost: path and id of each delivery that is missing.

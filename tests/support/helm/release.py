@@ -69,7 +69,7 @@ class Release:
         return ("--wait", "--wait-for-jobs", f"--timeout={WITHIN_S}s")
 
     def ask(self, *arguments: str, input_text: str | None = None) -> str:
-        """What kubectl prints in the namespace; it must succeed."""
+        """The output of kubectl in the namespace; it must succeed."""
         return self.node.ask("-n", NAMESPACE, *arguments, input_text=input_text)
 
     def get(self, *arguments: str) -> Any:

@@ -88,7 +88,7 @@ class Node:
         return self.run(*self.kubectl_words, *arguments, input_text=input_text)
 
     def ask(self, *arguments: str, input_text: str | None = None) -> str:
-        """What kubectl prints; it must succeed."""
+        """The output of kubectl, which must succeed."""
         completed = self.kubectl(*arguments, input_text=input_text)
         assert completed.returncode == 0, f"kubectl {' '.join(arguments)}:\n{completed.stdout}"
         return completed.stdout

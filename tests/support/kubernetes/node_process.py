@@ -139,7 +139,7 @@ def until(condition: Callable[[], bool], description: str) -> None:
 
 
 def get(path: str) -> bytes:
-    """What the API server answers as the body; empty while it does not."""
+    """The body of the API server's answer; empty while it does not answer."""
     trust = ssl.create_default_context(cafile=f"{_KEYS}/authority.crt")
     trust.load_cert_chain(f"{_KEYS}/admin.crt", f"{_KEYS}/admin.key")
     try:

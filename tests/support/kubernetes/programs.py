@@ -36,7 +36,7 @@ def cache() -> Path:
 
 
 def folder() -> Path:
-    """Where the programs are kept, by what they are built from."""
+    """The folder of the built programs, named after a digest of their sources."""
     digest = hashlib.sha256()
     for file in (SOURCE / "go.mod", *sorted(SOURCE.rglob("*.go"))):
         digest.update(file.read_bytes())

@@ -197,7 +197,7 @@ class LakeStream:
         return counts
 
     async def until_receipts(self, count: int) -> Counter[tuple[int, str]]:
-        """The receipts once there are so many."""
+        """Wait for `count` receipts; returns all of them."""
         end_s = time.monotonic() + WITHIN_S
         while (counts := await self.receipts()).total() < count:
             assert time.monotonic() < end_s, f"{counts}\n{self.log.read_text()[-6000:]}"

@@ -64,7 +64,7 @@ def identity(seq: bytes, minute: int, pipe: bytes = b"flights") -> Headers:
 
 
 def bucket(seq: bytes) -> Headers:
-    """What enrich adds for the watched fields of an event."""
+    """Headers that enrich adds for the watched fields of an event."""
     return {WATCH: b"w:%d,x" % (int(seq.partition(b":")[2]) % 3)}
 
 
@@ -224,7 +224,7 @@ class Mesh:
         return True
 
     def _fate(self, headers: Headers, purpose: str) -> float:
-        """What becomes of an event is the same at every try: a copy ends like its original."""
+        """A number from 0 to 1 that is the same at every try: a copy ends like its original."""
         text = b"%d %s %s" % (self.seed, headers[SEQ], purpose.encode())
         return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "big") / 2**48
 
@@ -274,7 +274,7 @@ class Mesh:
         return Counter(str(sequence % 3) for sequence in sequences) + Counter({"x": len(sequences)})
 
     def lost(self, pipe: str, minute: int) -> dict[tuple[str, str], set[Id]]:
-        """When everything was read and committed: who has no successor, by hop and destination."""
+        """Events without a successor after everything was read and committed, by hop and destination."""
         raw, normalized_ids = self.ids(pipe, minute, "raw"), self.ids(pipe, minute, "normalized")
         enriched = self.ids(pipe, minute, "enriched")
         accepted = {known_as for p, m, known_as in self.acknowledged if (p, m) == (pipe, minute)}

@@ -2,7 +2,7 @@
 
     python -m tests.support.programs.hostile_services egest|collect KAFKA FOLDER
 
-Whoever may write the topic put them there: no check of the publisher saw them. It tries to open FOLDER/mark-1 before
+A writer of the topic has put them there: no check of the publisher saw them. It tries to open FOLDER/mark-1 before
 they are published, FOLDER/mark-2 when egest has an outcome for an event of each, or collect has tried to read each
 source, and FOLDER/mark-3 after one planted escape of each kind.
 """

@@ -61,5 +61,5 @@ def data(**fields: Any) -> bytes:
 
 
 def file_of(folder: Path) -> Path:
-    """Where the tests keep the file."""
+    """The path of the file in the tests."""
     return folder / "flights-now.sqlite"

@@ -367,7 +367,7 @@ def test_a_setting_that_is_not_listed_or_has_another_form_is_refused(name: str, 
     "setting", [{"config.providers": "dir"}, {"snapshot.mode": "${dir:/run/kafka:password}"}]
 )
 def test_a_service_refuses_a_setting_also_when_the_record_of_the_pipe_has_it(setting: dict[str, str]) -> None:
-    """Whoever may write the topic `pipes` cannot pass by the check of `hifi apply`."""
+    """A writer of the topic `pipes` cannot pass by the check of `hifi apply`."""
     source = SOURCE
     destination = {"name": "d", "url": "https://example.com/"}
     pipe = {"pipe": "p", "source": source, "destinations": [destination]}

@@ -230,7 +230,7 @@ class Apart:
 
 
 async def backlog(peer: Apart, workers: int, requests: int) -> None:
-    """Send so many requests, each worker one after the other."""
+    """Send requests from several workers, each worker one after the other."""
     server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
     connection_pool = ConnectionPool(
         "127.0.0.1", server.sockets[0].getsockname()[1], None, workers, NameResolver()

@@ -1,4 +1,4 @@
-"""What a destination gets: the HTTP bindings of CloudEvents, transforms, headers, signatures."""
+"""Requests to a destination: the HTTP bindings of CloudEvents, transforms, headers, signatures."""
 
 import base64
 import dataclasses

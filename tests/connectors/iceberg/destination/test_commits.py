@@ -60,7 +60,7 @@ def test_two_logs_commit_in_turns_and_each_keeps_its_progress(declared: LakeTabl
         blue.append(file_with(declared, BLUE, offsets), progress(offsets.stop))
         green.append(file_with(declared, GREEN, offsets), progress(offsets.stop))
     green.append(file_with(declared, GREEN, range(30, 35)), progress(35))
-    # Whoever takes a log over finds how far it is, although the newest snapshots are of the other one.
+    # The next writer of a log finds its progress, although the newest snapshots are of the other log.
     assert commits(declared, BLUE).progress == progress(30)
     assert commits(declared, GREEN).progress == progress(35)
     assert commits(declared, BLUE).progress_at({0: 25}) == progress(20)

@@ -1,4 +1,4 @@
-"""Whatever a pipe, the server of a catalog or the properties of a table name, lake runs no code of it.
+"""Lake runs no code that a pipe, the server of a catalog or the properties of a table name.
 
 Each test names the class `Planted` of a module that is on the path and creates a file when it is imported.
 """
@@ -51,7 +51,7 @@ def _declared(folder: Path, **settings: Any) -> LakeTable:
 
 
 class CatalogServer:
-    """A REST catalog of one table; whoever runs it says what its answers hold.
+    """A REST catalog of one table, with answers that a test chooses.
 
     Attributes:
         config: what `/v1/config` answers.
@@ -140,7 +140,7 @@ def server(tmp_path: Path) -> Iterator[CatalogServer]:
 
 
 def _write(table: Table) -> None:
-    """What lake does with an open table: a commit, for which pyiceberg writes files."""
+    """Commit to an open table as lake does; pyiceberg writes files for it."""
     with table.transaction() as change, change.update_snapshot().fast_append():
         pass
 

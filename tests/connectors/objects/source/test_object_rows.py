@@ -31,7 +31,7 @@ MAX_BYTES = 1024 * 1024
 
 
 class EndedWorker(RowWorker):
-    """A worker that something ends when it is about to read a certain row, as often as it is told to."""
+    """A worker that ends when it is about to read row `end_row`, `times` times."""
 
     def __init__(
         self, end_row: int, times: int, answer_s: float = 60.0, with_signal: str = "SIGKILL"

@@ -1,4 +1,4 @@
-"""What is written down about a table says which rows may have been written, and at which positions."""
+"""The recorded progress of a table tells which rows may have been written, and at which positions."""
 
 import orjson
 

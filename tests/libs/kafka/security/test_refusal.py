@@ -1,4 +1,4 @@
-"""What the errors say when Kafka and a client do not accept each other."""
+"""Messages of the errors when Kafka and a client do not accept each other."""
 
 import asyncio
 import ssl

@@ -1,4 +1,4 @@
-"""What the consoles share."""
+"""Parts that the consoles share."""
 
 import pytest
 
