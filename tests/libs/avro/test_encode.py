@@ -310,9 +310,9 @@ def test_a_whole_number_with_an_exponent_is_kept_or_refused(
 def test_a_decimal_with_more_zeros_than_its_scale_is_kept(number: Decimal, zeros: int) -> None:
     for text in (f"{number:f}" + "0" * zeros, f"{number.normalize():E}"):
         for value in (text, exact_json.loads(text)):
-            read_text = encoded_and_read(DECIMAL, value)
-            assert Decimal(read_text) == number
-            assert read_text.endswith(f"{number:f}"[-3:])
+            decoded_text = encoded_and_read(DECIMAL, value)
+            assert Decimal(decoded_text) == number
+            assert decoded_text.endswith(f"{number:f}"[-3:])
 
 
 def test_a_decimal_with_other_digits_than_its_scale_is_refused() -> None:

@@ -520,10 +520,10 @@ async def test_a_late_create_and_the_delete_of_its_key_at_the_same_time_leave_no
         f"CREATE TRIGGER slow BEFORE INSERT ON {postgres.name} FOR EACH ROW EXECUTE FUNCTION {postgres.name}_slow()"
     )
     creating, removing = writer(postgres, **deleting), writer(postgres, **deleting)
-    create_task = asyncio.create_task(creating.write([event(1, '"x"', "a")]))
+    create_write = asyncio.create_task(creating.write([event(1, '"x"', "a")]))
     await asyncio.sleep(0.25)
     await removing.write([event(2, '"x"', "a", op="d")])
-    await create_task
+    await create_write
     await creating.close()
     await removing.close()
     assert await postgres.rows() == {}
