@@ -97,8 +97,10 @@ def _bodies() -> Iterator[BadRequest]:
         yield BadRequest(f"content coding {coding}", PLAIN, headers, body)
     bomb = gzip.compress(b"[" + b" " * 1_000_000 + b"]")
     yield BadRequest("gzip bomb", PLAIN, {"content-type": JSON, "content-encoding": "gzip"}, bomb)
-    cut = gzip.compress(b'{"a": 1}')[:-4]
-    yield BadRequest("truncated gzip", PLAIN, {"content-type": JSON, "content-encoding": "gzip"}, cut)
+    truncated_gzip = gzip.compress(b'{"a": 1}')[:-4]
+    yield BadRequest(
+        "truncated gzip", PLAIN, {"content-type": JSON, "content-encoding": "gzip"}, truncated_gzip
+    )
 
 
 def _attributes() -> Iterator[BadRequest]:

@@ -153,7 +153,7 @@ async def _run(
             windows = await _inject_faults(context, seconds, injections)
             sender.send_signal(signal.SIGTERM)
             await asyncio.to_thread(sender.wait, 60)
-            late = await wait_for_deliveries(mesh, logs)
+            drained_s = await wait_for_deliveries(mesh, logs)
             first_s = _first_arrivals(read_lines(logs["arrived"]))
             windows = [_with_recovery(window, read_lines(logs["sent"]), first_s) for window in windows]
             result = await compare_logs(mesh, logs, windows)
@@ -166,7 +166,7 @@ async def _run(
             ]
             return result.as_json() | {
                 "failures": failures,
-                "drained_s": round(late, 1),
+                "drained_s": round(drained_s, 1),
                 "rss_bytes": {"before": before, "after": after},
                 "observe": observed,
                 "made": dict(Counter(fault_kind(window.fault, window.target) for window in windows)),

@@ -54,27 +54,27 @@ async def wait_for_deliveries(mesh: Mesh, logs: dict[str, Path]) -> float:
     """Wait until all acknowledged events have arrived or are dead letters, at most DRAIN_S; returns the seconds."""
     start_s = time.monotonic()
     acknowledged = {line["id"] for line in read_lines(logs["sent"]) if line["status"] == 202}
-    missing = 1
-    while missing and time.monotonic() - start_s < DRAIN_S:
+    open_count = 1
+    while open_count and time.monotonic() - start_s < DRAIN_S:
         await asyncio.sleep(2)
         arrivals = {(line["to"], line["id"]) for line in read_lines(logs["arrived"]) if line["clean"]}
         open_deliveries = {
             (destination, event_id) for destination in ("steady", "shaky") for event_id in acknowledged
         } - arrivals
         if open_deliveries:
-            dead = {
+            dead_deliveries = {
                 (letter_destination, event_id)
                 for event_id, letter_destination in (await read_topic_facts(mesh.bootstrap, mesh.topics)).dead
             }
-            open_deliveries -= dead | {
+            open_deliveries -= dead_deliveries | {
                 (destination, event_id)
                 for destination in ("steady", "shaky")
-                for letter_destination, event_id in dead
+                for letter_destination, event_id in dead_deliveries
                 if not letter_destination
             }
-        if len(open_deliveries) != missing:
+        if len(open_deliveries) != open_count:
             console.print(f"{len(open_deliveries)} deliveries are open")
-        missing = len(open_deliveries)
+        open_count = len(open_deliveries)
     return time.monotonic() - start_s
 
 

@@ -38,10 +38,10 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
     for kind, faults in sorted(faults_by_kind.items()):
         ready = [fault["ready_again_s"] for fault in faults]
         flowing = [fault.get("flowing_again_s") for fault in faults]
-        late = sum(ready_s is None or ready_s > 30 for ready_s in ready)
+        late_count = sum(ready_s is None or ready_s > 30 for ready_s in ready)
         lines.append(
             f"| {kind} | {len(faults)} | {_format(ready, median)} / {_format(ready, max)} |"
-            f" {_format(flowing, max)} | {late} |"
+            f" {_format(flowing, max)} | {late_count} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -87,8 +87,8 @@ def test_twice_is_explained_by_as_many_ambiguous_answers() -> None:
     answers = {("a1", "steady"): 1}
     assert result_of(sent("a1"), two_arrivals, ambiguous=answers).failures == []
     assert result_of(sent("a1"), thrice, ambiguous=answers).failures != []
-    cut = [line | {"mode": "truncate"} for line in arrived("a1", clean=False)]
-    assert result_of(sent("a1"), cut + two_arrivals, ambiguous=answers).failures != [], (
+    truncated_arrivals = [line | {"mode": "truncate"} for line in arrived("a1", clean=False)]
+    assert result_of(sent("a1"), truncated_arrivals + two_arrivals, ambiguous=answers).failures != [], (
         "that one explains the cut answer"
     )
 

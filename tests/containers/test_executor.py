@@ -140,11 +140,11 @@ async def test_a_bad_release_is_rolled_back_and_a_good_one_gets_to_every_instanc
     # It ended again and again; on a slow machine it is seen first how far that puts it behind.
     assert deployed(mesh, "normalize")["reason"].startswith("normalize-2 ")
     assert images(mesh, "normalize") == [f"hifi-normalize:{tag}"]
-    two = sender(mesh)
-    two.name += "-good"
-    await two.send_while(run_steps(deploy("good", "in force")))
+    second_sender = sender(mesh)
+    second_sender.name += "-good"
+    await second_sender.send_while(run_steps(deploy("good", "in force")))
     assert images(mesh, "normalize") == ["hifi-normalize:good"]
-    all_arrived_once(mesh, event_sender, two)
+    all_arrived_once(mesh, event_sender, second_sender)
 
 
 def test_a_release_without_an_image_is_refused(mesh: ComposeMesh) -> None:

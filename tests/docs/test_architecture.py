@@ -54,13 +54,13 @@ def test_the_page_leaves_out_no_folder_with_modules():
         if not {"build", ".venv"} & set(file.parts)
     }
     services = {package.folder for package in packages() if package.service}
-    missing = [
+    missing_folders = [
         folder
         for folder in folders - services
         if not folder.startswith(("infra/docker/", "infra/helm/"))
         and f"`{folder}`" not in PAGES["architecture.md"]
     ]
-    assert missing == []
+    assert missing_folders == []
     for folder in services:
         assert f"| `{folder.split('/')[1]}` |" in PAGES["architecture.md"]
 

@@ -174,8 +174,8 @@ async def run_seeds(
     await cdc_systems.publish(*(seed_run.pipe for seed_run in seed_runs))
     if kill:
         await _connected(cdc_systems, seed_runs)
-    for phase, (share, truncates, lost) in enumerate(PHASES, 1):
-        if lost:
+    for phase, (share, truncates, loses_slot) in enumerate(PHASES, 1):
+        if loses_slot:
             await asyncio.gather(*(lose_slot(cdc_systems, seed_run.connector) for seed_run in seed_runs))
         live_tasks = [
             asyncio.create_task(asyncio.to_thread(seed_run.change, share, phase, truncates))
@@ -186,7 +186,7 @@ async def run_seeds(
             await _kill_each(cdc_systems, rng, report, _SNAPSHOT_BY if snapshot else ())
         for live_task in live_tasks:
             await live_task
-        if lost:
+        if loses_slot:
             for seed_run in seed_runs:
                 await resume(seed_run.connector)
     if kill:

@@ -252,8 +252,8 @@ async def run_seed(
     await declare(connector)
     await topic_reader.start()
     try:
-        for phase, (share, truncates, lost) in enumerate(PHASES, 1):
-            if lost:
+        for phase, (share, truncates, loses_slot) in enumerate(PHASES, 1):
+            if loses_slot:
                 await lose_slot(cdc_systems, connector)
             live_task = asyncio.create_task(
                 asyncio.to_thread(
@@ -268,7 +268,7 @@ async def run_seed(
             )
             await topic_reader.read(live_task.done, _QUIET_S * 10)
             change_count += await live_task
-            if lost:
+            if loses_slot:
                 await resume(connector)
         equal = False
         while not equal and topic_reader.quiet_s < _START_S:

@@ -99,7 +99,9 @@ async def test_a_row_that_cannot_be_stored_names_its_column_and_its_neighbours_w
             await connection.execute(TYPES)
             await connection.execute(_table("source", table_columns, {}).encode())
             await connection.execute(
-                _table("target", [c for c in table_columns if c.sql not in UNREADABLE], NARROW).encode()
+                _table(
+                    "target", [column for column in table_columns if column.sql not in UNREADABLE], NARROW
+                ).encode()
             )
             await mesh.start()
             worker = ConnectWorker(plan.data / "connect", mesh.bootstrap, free_port())
@@ -134,27 +136,30 @@ async def test_a_row_that_cannot_be_stored_names_its_column_and_its_neighbours_w
                 f"(SELECT id, {names} FROM target) EXCEPT (SELECT id, {names} FROM source)",
             )
             assert different == []
-            dead: dict[str, tuple[str, str]] = {}
+            reasons_by_id: dict[str, tuple[str, str]] = {}
             async with asyncio.timeout(START_S):
-                while len(dead) < len(source_rows) - len(storable_numbers):
+                while len(reasons_by_id) < len(source_rows) - len(storable_numbers):
                     for record in await read_all(mesh.bootstrap, mesh.topics.dead_letter):
                         headers = fields(record.headers)
-                        dead[headers["ce_id"].decode()] = headers[REASON].decode(), headers[DETAIL].decode()
+                        reasons_by_id[headers["ce_id"].decode()] = (
+                            headers[REASON].decode(),
+                            headers[DETAIL].decode(),
+                        )
                     await asyncio.sleep(0.5)
-            assert len(dead) == len(source_rows) - len(storable_numbers)
+            assert len(reasons_by_id) == len(source_rows) - len(storable_numbers)
             for number, name, _, storable in source_rows:
                 if not storable:
-                    assert any(re.search(rf"\b{name}\b", detail) for _, detail in dead.values()), (
+                    assert any(re.search(rf"\b{name}\b", detail) for _, detail in reasons_by_id.values()), (
                         number,
                         name,
-                        dead,
+                        reasons_by_id,
                     )
             waited = [
                 record
                 for tier in mesh.topics.tiers
                 for record in await read_all(mesh.bootstrap, mesh.topics.retry_in(tier))
             ]
-            assert {fields(record.headers)["ce_id"].decode() for record in waited} <= dead.keys()
+            assert {fields(record.headers)["ce_id"].decode() for record in waited} <= reasons_by_id.keys()
     finally:
         await mesh.kill()
         if worker is not None:

@@ -87,14 +87,14 @@ def request(data: bytes) -> None:
         (name.lower(), value) for name, _, value in (line.partition(b":") for line in head.split(b"\n"))
     ]
     for source in _SOURCES:
-        for plain in (True, False):
+        for is_plain in (True, False):
             try:
                 events = _finished(
                     decode_request(
                         EventRequest(headers, body, _NOW_US, write_key=b"k"),
                         PipeFormats.of("p", source),
                         _LIMITS,
-                        allow_plain_json=plain,
+                        allow_plain_json=is_plain,
                     )
                 )
             except Problem as problem:

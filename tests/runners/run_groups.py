@@ -143,10 +143,10 @@ def side_by_side(group_runs: Runs) -> int:
 
 def main(arguments: list[str]) -> int:
     """Run all groups to their end."""
-    fast = "--fast" in arguments
-    folders_by_group = fast_groups() if fast else groups()
+    is_fast = "--fast" in arguments
+    folders_by_group = fast_groups() if is_fast else groups()
     group_runs: Runs = {name: ([*paths, *arguments], {}) for name, paths in folders_by_group.items()}
-    if not fast:
+    if not is_fast:
         group_runs["uncompiled"] = ([*UNCOMPILED, *arguments], {"HIFI_COMPILED": "0"})
     return side_by_side(group_runs)
 

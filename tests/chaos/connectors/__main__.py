@@ -132,12 +132,16 @@ async def _run(
     renew: bool,
 ) -> dict[str, Any]:
     avro = "kafka" in pipes or any("kafka" in names for names in pipes.values())
-    async with systems(folder, avro=avro, connect="debezium" in pipes) as around:
-        connector_run = ConnectorRun(around, pipes, rate)
+    async with systems(folder, avro=avro, connect="debezium" in pipes) as connector_systems:
+        connector_run = ConnectorRun(connector_systems, pipes, rate)
         faults = FaultContext(
-            connector_run.new_mesh(_PARTITIONS), FaultTools(), around.http.url, random_source, outage
+            connector_run.new_mesh(_PARTITIONS),
+            FaultTools(),
+            connector_systems.http.url,
+            random_source,
+            outage,
         )
-        context = ConnectorContext(faults, around, outage, connector_run.tables())
+        context = ConnectorContext(faults, connector_systems, outage, connector_run.tables())
         try:
             await connector_run.mesh.start()
             await connector_run.prepare()
@@ -159,10 +163,10 @@ async def _run(
 class ConnectorRun:
     """A mesh with pipes, and its load."""
 
-    def __init__(self, around: Systems, pipes: Layout, rate: float) -> None:
-        self.sources = Sources(around, rate)
-        self.destinations = Destinations(around)
-        self._systems = around
+    def __init__(self, connector_systems: Systems, pipes: Layout, rate: float) -> None:
+        self.sources = Sources(connector_systems, rate)
+        self.destinations = Destinations(connector_systems)
+        self._systems = connector_systems
         self._pipes = pipes
         self._injected: list[str] = []
         self._meshes: list[Mesh] = []
@@ -343,7 +347,7 @@ class ConnectorRun:
         difference = await self._difference(source, kind)
         return not difference.lost and not (kind in KEEPS_KEYS and difference.different)
 
-    async def _observed(self, failures: list[str], lost: int) -> dict[str, dict[str, int]]:
+    async def _observed(self, failures: list[str], lost_count: int) -> dict[str, dict[str, int]]:
         """Compare the minutes with what was sent: no loss that is not there, and none missed."""
         assert self.mesh.plan.console
         last = int(time.time() // 60)
@@ -364,8 +368,8 @@ class ConnectorRun:
                 if delivered[kind] != sent_count
             ]
             reported_counts[source] = sums | delivered
-        if (all_lost := sum(sums["lost"] for sums in reported_counts.values())) != lost:
-            failures.append(f"observe reports {all_lost} lost deliveries, the destinations lack {lost}")
+        if (all_lost := sum(sums["lost"] for sums in reported_counts.values())) != lost_count:
+            failures.append(f"observe reports {all_lost} lost deliveries, the destinations lack {lost_count}")
         return reported_counts
 
 

@@ -22,8 +22,8 @@ def test_a_destination_is_parked_and_resumed_by_name(kafka: str) -> None:
     )
 
     async def create() -> None:
-        for missing in (topics, principal_topics(topics.stream)):
-            await create_topics(kafka, missing, partitions=1, replication=1, timeout_s=60)
+        for topic_set in (topics, principal_topics(topics.stream)):
+            await create_topics(kafka, topic_set, partitions=1, replication=1, timeout_s=60)
         await publish(kafka, topics, [stream_record(1), pipe_record(pipe)])
 
     def run(*words: str) -> tuple[int, str]:

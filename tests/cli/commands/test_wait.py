@@ -66,7 +66,7 @@ def test_what_was_settled_stays_settled_although_observe_says_nothing_new() -> N
 def test_event_times_are_settled_once_what_was_acknowledged_before_the_wait_is() -> None:
     early, none = "2026-11-27T11:59:58.100000Z", "an unknown time"
     open_json = {"services": {"egest": 3}, "waiting": 2, "parked": 0}
-    late = {"last_1m": 1, "by_s": 7.5, "open": 1, "newest": [{"event": "e:1", "by_s": 7.5}]}
+    late_counts = {"last_1m": 1, "by_s": 7.5, "open": 1, "newest": [{"event": "e:1", "by_s": 7.5}]}
 
     def missing(**overrides: Any) -> list[str]:
         return missing_of([row(**overrides)], "orders", None, NOON, since=NOON)
@@ -76,7 +76,7 @@ def test_event_times_are_settled_once_what_was_acknowledged_before_the_wait_is()
         ({"event_until": early, "open": open_json}, early, WHERE),
         ({"event_until": early}, early, "nothing is open; no event with that time or a later one was read"),
         ({"event_as_of": early}, row()["event_until"], "nothing is open; observe has not read so far yet"),
-        ({"event_late": late}, row()["event_until"], "1 late ones are open"),
+        ({"event_late": late_counts}, row()["event_until"], "1 late ones are open"),
         ({"event_until": None, "event_as_of": None, "event_because": ["why"]}, none, "why"),
         ({"event_until": None, "verdict": "unknown", "because": ["silent"]}, none, "silent"),
     ):

@@ -94,8 +94,8 @@ async def test_a_half_written_line_is_read_once_it_is_complete(tmp_path):
     file = tmp_path / "requests.log"
     content = b'{"path":"/cancellations","first_ns":1,"answered_ns":2,"headers":{},"bytes":10}\n{"id":"c"}\n'
     reader = RequestLogReader(file)
-    for cut in (5, len(content) - 5, len(content) - 1):
-        file.write_bytes(content[:cut])
+    for cut_bytes in (5, len(content) - 5, len(content) - 1):
+        file.write_bytes(content[:cut_bytes])
         assert list(reader.read()) == []
     file.write_bytes(content)
     assert [arrival.id for arrival in reader.read()] == ["c"]

@@ -110,5 +110,7 @@ def test_too_many_records_or_none_of_the_time_are_told(options: list[str]) -> No
     assert f"{EVENTS} records are more than 10" in " ".join(text.split())
     assert "no rows" in run(options, "select 1 from enriched", "--since", "2999-01-01T00:00:00Z")
     assert "is not a point in time" in run(options, "select 1 from enriched", "--since", "soon", status=1)
-    absent = ["--kafka", options[1], "--stream", "absent"]
-    assert "has no topic absent.receipts" in " ".join(run(absent, "select 1 from receipts", status=1).split())
+    absent_stream = ["--kafka", options[1], "--stream", "absent"]
+    assert "has no topic absent.receipts" in " ".join(
+        run(absent_stream, "select 1 from receipts", status=1).split()
+    )

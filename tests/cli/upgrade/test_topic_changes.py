@@ -35,10 +35,12 @@ def test_a_stream_as_declared_needs_nothing() -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_exactly_the_missing_topics_are_created_and_each_names_its_services(seed: int) -> None:
     rng = random.Random(seed)
-    missing = {topic.name for topic in rng.sample(DECLARED, rng.randrange(1, 6))}
-    existing = {name: topic_facts for name, topic_facts in as_declared().items() if name not in missing}
+    missing_topics = {topic.name for topic in rng.sample(DECLARED, rng.randrange(1, 6))}
+    existing = {
+        name: topic_facts for name, topic_facts in as_declared().items() if name not in missing_topics
+    }
     changes = topic_changes(DECLARED, 4, existing, ACCESS)
-    assert {change.name for change in changes} == missing
+    assert {change.name for change in changes} == missing_topics
     for change in changes:
         assert (change.kind, change.made_by, change.now) == ("topic", "setup", "")
         assert change.services

@@ -55,13 +55,13 @@ def test_a_missing_topic_and_a_setting_that_differs_are_named_with_services_and_
     before = asyncio.run(topic_names(kafka, stream))
     code, rows = checked(kafka, stream)
     assert code == 3
-    [missing] = [row for row in rows if row["kind"] == "topic"]
-    assert (missing["name"], missing["wanted"], missing["made_by"]) == (
+    [missing_topic] = [row for row in rows if row["kind"] == "topic"]
+    assert (missing_topic["name"], missing_topic["wanted"], missing_topic["made_by"]) == (
         topics.parked,
         "2 partitions",
         "setup",
     )
-    assert missing["services"] == ["egest", "retrier"]
+    assert missing_topic["services"] == ["egest", "retrier"]
     [retention] = [row for row in rows if row["now"] == "retention.ms=60000"]
     assert (retention["name"], retention["made_by"]) == (topics.raw, "you")
     assert f"--entity-name {topics.raw} --add-config retention.ms=604800000" in retention["what_to_do"]

@@ -55,9 +55,9 @@ def test_a_change_of_size_begins_a_new_wait() -> None:
 
 def test_missing_metrics_change_nothing() -> None:
     idle = steady(4, 0.01, 0, 55)
-    lost = decide(POLICY, [*idle, Sample(60, 4, None, None)])
-    assert lost.instances == 4
-    assert "missing" in lost.reason
+    decision = decide(POLICY, [*idle, Sample(60, 4, None, None)])
+    assert decision.instances == 4
+    assert "missing" in decision.reason
 
 
 def test_one_missing_metric_may_grow_a_service_by_the_other_but_never_shrinks_it() -> None:
@@ -128,8 +128,8 @@ def test_full_lanes_grow_a_service_whose_cpu_stays_low_because_it_waits() -> Non
     occupancy = [min(1.0, 0.25 * load) for load in (1, 2, 4, 8)]
     by_cpu = [decide(POLICY, steady(2, cpu, 0, 10)).instances for cpu in plateau]
     by_lanes = [
-        decide(EGEST, waiting(2, cpu, full, 10)).instances
-        for cpu, full in zip(plateau, occupancy, strict=True)
+        decide(EGEST, waiting(2, cpu, lane_share, 10)).instances
+        for cpu, lane_share in zip(plateau, occupancy, strict=True)
     ]
     assert by_cpu == [2, 2, 2, 2]
     assert by_lanes == [2, 2, 3, 3]

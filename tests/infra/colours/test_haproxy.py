@@ -207,9 +207,9 @@ async def test_versions_of_tls_below_1_2_are_refused_and_so_is_plain_http(tmp_pa
             old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
         with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
             await handshake(front, old)
-        plain = front.front.url.replace("https://", "http://")
+        plain_url = front.front.url.replace("https://", "http://")
         with pytest.raises(aiohttp.ClientError):
-            await front.client.post(plain, data=b"{}")
+            await front.client.post(plain_url, data=b"{}")
         assert front.ingests["blue"].head == b""
 
 

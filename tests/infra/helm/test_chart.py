@@ -479,8 +479,8 @@ def test_the_route_shares_requests_between_colours(
 
 def test_monitoring_has_each_alarm_and_the_dashboard(full_chart: Rendered) -> None:
     [group] = full_chart.of("PrometheusRule")["alarms"]["spec"]["groups"]
-    absent, still_alarm, *alarms = group["rules"]
-    assert (absent["alert"], still_alarm["alert"]) == ("HifiObserveAbsent", "HifiViewStandsStill")
+    absent_alarm, still_alarm, *alarms = group["rules"]
+    assert (absent_alarm["alert"], still_alarm["alert"]) == ("HifiObserveAbsent", "HifiViewStandsStill")
     assert "hifi_view_stands_still{" in still_alarm["expr"]
     assert [re.findall(r'kind="([^"]+)"', alarm["expr"]) for alarm in alarms] == [[kind] for kind in KINDS]
     assert [alarm["annotations"]["runbook_url"] for alarm in alarms] == [
@@ -503,10 +503,10 @@ def test_setup_gets_another_name_when_its_pipes_change(
 
 
 def test_a_cluster_without_other_projects_gets_a_chart_that_works_without_them(helm: list[str]) -> None:
-    plain = render(helm, "--values", str(VALUES["everything"]))
-    kinds = {resource["kind"] for resource in plain.resources}
+    plain_chart = render(helm, "--values", str(VALUES["everything"]))
+    kinds = {resource["kind"] for resource in plain_chart.resources}
     assert not kinds & {"ScaledObject", "PodMonitor", "PrometheusRule", "HTTPRoute"}
-    assert set(plain.of("HorizontalPodAutoscaler")) == {"ingest", *AUTOSCALED}
+    assert set(plain_chart.of("HorizontalPodAutoscaler")) == {"ingest", *AUTOSCALED}
 
 
 def test_the_version_is_that_of_the_packages() -> None:

@@ -39,9 +39,9 @@ def member(*arguments):
 async def test_partitions_of_a_killed_member_are_assigned_again_before_its_session_expires(kafka, topic):
     stream = f"s{uuid.uuid4().hex[:8]}"
     group, name = f"{stream}.normalize", await topic(partitions=2)
-    dead = await asyncio.to_thread(member, kafka, name, group, "normalize-1")
-    dead.kill()
-    dead.wait()
+    killed_member = await asyncio.to_thread(member, kafka, name, group, "normalize-1")
+    killed_member.kill()
+    killed_member.wait()
 
     began_s = time.monotonic()
     assert await remove_group_members(kafka, stream, "normalize-2") == 0, "another instance"

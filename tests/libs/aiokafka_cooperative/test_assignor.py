@@ -149,7 +149,8 @@ class TestBalance:
     ) -> None:
         assume(members)
         members = {
-            name: MemberSubscription(frozenset(TOPICS), m.owned, m.generation) for name, m in members.items()
+            name: MemberSubscription(frozenset(TOPICS), subscription.owned, subscription.generation)
+            for name, subscription in members.items()
         }
         subscribed_partitions = all_partitions(partitions, TOPICS)
         before = {tp: name for tp, name in owners(members).items() if tp in subscribed_partitions}
@@ -334,21 +335,21 @@ class GroupStory(RuleBasedStateMachine):
     @precondition(lambda self: self.members)
     def rebalance(self, data: st.DataObject) -> None:
         """One round, in which some joined but miss the assignment: they read on what they held before."""
-        missing = data.draw(st.frozensets(st.sampled_from(sorted(self.members))))
-        self._round(missing)
+        missing_members = data.draw(st.frozensets(st.sampled_from(sorted(self.members))))
+        self._round(missing_members)
 
-    def _round(self, missing: frozenset[str] = frozenset()) -> bool:
+    def _round(self, missing_members: frozenset[str] = frozenset()) -> bool:
         self.generation += 1
         claims = {name: self.members[name].claim() for name in sorted(self.members)}
         shares = assign(claims, self.partitions)
         self._check_that_nobody_else_reads(claims, shares)
         self._check_that_no_more_moves_than_must(claims, shares)
         has_changed = False
-        for name in shares.keys() - missing:
+        for name in shares.keys() - missing_members:
             client = self.members[name]
             has_changed |= client.held != shares[name]
             client.held, client.generation, client.stale = shares[name], self.generation, False
-        return has_changed or bool(missing)
+        return has_changed or bool(missing_members)
 
     def _check_that_nobody_else_reads(self, claims: Mapping[str, MemberSubscription], shares: Share) -> None:
         """A member with a new partition may start at once, before others have seen that they lose it."""

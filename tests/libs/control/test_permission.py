@@ -48,5 +48,7 @@ def test_every_step_waits_for_the_one_before(kind, forced):
 
 
 def test_an_overdue_step_holds_nothing_up():
-    late = Action("deploy", ActionKind.DEPLOY, "service/egest", "egest-2", "", NOW - 100, NOW - 1, token=1)
-    assert granted(ActionKind.DEPLOY, Condition.STABLE, running=[late]).granted
+    overdue_step = Action(
+        "deploy", ActionKind.DEPLOY, "service/egest", "egest-2", "", NOW - 100, NOW - 1, token=1
+    )
+    assert granted(ActionKind.DEPLOY, Condition.STABLE, running=[overdue_step]).granted

@@ -99,13 +99,13 @@ async def test_a_step_whose_actor_vanished_is_ended_by_the_next_one(kafka, topic
 
 
 async def test_an_actor_that_was_overtaken_while_it_decided_writes_nothing(kafka, topic):
-    slow, fast = await rights(kafka, await topic(), 2)
+    slow_actor, fast_actor = await rights(kafka, await topic(), 2)
 
     def take_over() -> Action:
         """Another actor, in a thread of its own: it takes the right while the slow one is frozen in its decision."""
 
         async def take() -> Action:
-            overtaker = StepRight(kafka, slow._topic, slow._writer._transactional_id, "other")
+            overtaker = StepRight(kafka, slow_actor._topic, slow_actor._writer._transactional_id, "other")
             await overtaker.start()
             try:
                 return await overtaker.begin(step("deploy", "overtakes"), allowed)
@@ -121,10 +121,10 @@ async def test_an_actor_that_was_overtaken_while_it_decided_writes_nothing(kafka
 
     try:
         outcomes = await asyncio.gather(
-            slow.begin(step("rollout", "is overtaken"), decide_slowly), return_exceptions=True
+            slow_actor.begin(step("rollout", "is overtaken"), decide_slowly), return_exceptions=True
         )
         assert isinstance(outcomes[0], StepRefused), outcomes
-        await fast.log.catch_up()
-        assert [logged_action.step for logged_action in fast.log.history.newest_first] == ["overtakes"]
+        await fast_actor.log.catch_up()
+        assert [logged_action.step for logged_action in fast_actor.log.history.newest_first] == ["overtakes"]
     finally:
-        await asyncio.gather(slow.stop(), fast.stop())
+        await asyncio.gather(slow_actor.stop(), fast_actor.stop())

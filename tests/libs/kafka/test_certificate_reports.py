@@ -146,7 +146,10 @@ def test_of_the_instances_of_a_service_the_first_to_expire_is_told():
         ("ingest/a", of_service("ingest", -1)),
         ("manage/a", of_service("manage", 20)),
     )
-    assert [(c.service, c.use, c.expiry.at_s) for c in topic.expiring(NOW_S)] == [
+    assert [
+        (certificate.service, certificate.use, certificate.expiry.at_s)
+        for certificate in topic.expiring(NOW_S)
+    ] == [
         ("egest", "kafka-client", NOW_S + 3 * DAY_S),
         ("ingest", "server", NOW_S - DAY_S),
     ]

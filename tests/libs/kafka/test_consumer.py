@@ -43,7 +43,7 @@ class CopyService:
         bad_value: bytes | None = None,
         stuck_s: float = 60,
         gather_s: float = 0,
-        plain: bool = False,
+        is_plain: bool = False,
     ) -> None:
         self.settings = ServiceSettings(
             kafka=kafka, instance=name, commit_interval_s=0.1, session_timeout_s=6
@@ -54,7 +54,7 @@ class CopyService:
         self.poisoned: list[bytes] = []
         self.source, self.target, self.bad_value = source, target, bad_value
         consumer_options = ConsumerOptions([source], group, stuck_s=stuck_s, gather_s=gather_s)
-        handle = self.plain_step if plain else self.step
+        handle = self.plain_step if is_plain else self.step
         self.consumer = Consumer(self.service, self.settings, consumer_options, handle, self.put_away)
         self.task: asyncio.Task[None] | None = None
 
@@ -143,18 +143,18 @@ async def stored(kafka: str, topic: str, partitions: int) -> dict[int, list[int]
 
 
 # Faster than the plain one: the one with transactions, which also keeps the order.
-@pytest.mark.parametrize("plain", [False, pytest.param(True, marks=pytest.mark.more)])
+@pytest.mark.parametrize("is_plain", [False, pytest.param(True, marks=pytest.mark.more)])
 async def test_members_come_and_go_and_every_record_passes_once_in_order(
-    kafka: str, topic: Any, plain: bool
+    kafka: str, topic: Any, is_plain: bool
 ) -> None:
     source, target = await topic(partitions=4), await topic(partitions=4)
     group = "g." + source
     async with sender(kafka, source, 4, 300) as sent_numbers:
-        first = await CopyService(kafka, source, target, group, "n1", plain=plain).start()
+        first = await CopyService(kafka, source, target, group, "n1", is_plain=is_plain).start()
         await until(lambda: len(first.seen) > 100)
-        second = await CopyService(kafka, source, target, group, "n2", plain=plain).start()
+        second = await CopyService(kafka, source, target, group, "n2", is_plain=is_plain).start()
         await until(lambda: len(second.seen) > 50)
-        third = await CopyService(kafka, source, target, group, "n3", plain=plain).start()
+        third = await CopyService(kafka, source, target, group, "n3", is_plain=is_plain).start()
         await until(lambda: len(third.seen) > 50)
         await first.stop()
         before = len(second.seen)
@@ -251,13 +251,13 @@ async def test_no_more_is_begun_than_may_be_incomplete_and_a_full_partition_stop
         numbers = [Record(b"k", b"%d" % n, []) for n in range(50)]
         await service.producer.send_and_wait(source, partition, numbers)
     await until(lambda: sum(work.partition for work in begun_work) == 50)
-    full = [work for work in begun_work if not work.partition]
-    assert len(full) == 10
-    full[0].complete_through(3)
+    full_partition = [work for work in begun_work if not work.partition]
+    assert len(full_partition) == 10
+    full_partition[0].complete_through(3)
     await until(lambda: len([work for work in begun_work if not work.partition]) == 15)
-    full[0].complete_through(14)
+    full_partition[0].complete_through(14)
     await until(lambda: len([work for work in begun_work if not work.partition]) == 25)
-    full[0].abandon()
+    full_partition[0].abandon()
     await service.stop()
 
 
@@ -266,7 +266,7 @@ async def test_records_whose_outputs_are_never_acknowledged_are_read_again(
 ) -> None:
     source, target = await topic(), await topic()
     await append(kafka, source, [Record(b"k", b"%d" % number, []) for number in range(10)])
-    service = CopyService(kafka, source, target, "g." + source, "n1", plain=True)
+    service = CopyService(kafka, source, target, "g." + source, "n1", is_plain=True)
     refused_numbers: list[int] = []
 
     def refuse_once(work: AssignedPartition, records: Batch) -> None:

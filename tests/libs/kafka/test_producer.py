@@ -78,9 +78,9 @@ async def test_a_full_batch_does_not_wait_for_the_next_round_and_a_small_one_doe
     small = producer.send(name, 0, [record(1)])
     await asyncio.wait([small.acknowledged], timeout=1)
     assert not small.acknowledged.done()
-    full = [producer.send(name, 1, [record(number, MAX_BATCH_BYTES // 4)]) for number in range(2, 12)]
+    full_batches = [producer.send(name, 1, [record(number, MAX_BATCH_BYTES // 4)]) for number in range(2, 12)]
     async with asyncio.timeout(60):
-        await asyncio.gather(small.acknowledged, *(batch.acknowledged for batch in full[:8]))
+        await asyncio.gather(small.acknowledged, *(batch.acknowledged for batch in full_batches[:8]))
     assert [int(value) for value in await stored(kafka, name)] == [0, 1]
     assert [int(value) for value in await stored(kafka, name, 1)][:8] == [*range(2, 10)]
     await producer.stop(timeout_s=0)
@@ -247,8 +247,8 @@ async def test_a_paused_broker_stalls_visibly_and_nothing_is_lost_when_it_goes_o
     async with asyncio.timeout(10):
         while producer.stalled_s(asyncio.get_running_loop().time()) < 1:
             await asyncio.sleep(0.05)
-    late = producer.send("pause", 0, [record(99)])
-    assert late.abandon()
+    late_send = producer.send("pause", 0, [record(99)])
+    assert late_send.abandon()
     assert not waiting[0].abandon()  # it left already: its outcome is unknown
     cluster.resume_broker(1)
     async with asyncio.timeout(40):

@@ -30,7 +30,9 @@ class FakeConsumer:
         return {tp: max(self.offsets[tp], default=-1) + 1 for tp in tps}
 
     async def offsets_for_times(self, times: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:
-        offsets_by_partition = {tp: [n for n in self.offsets[tp] if n * 10 >= ms] for tp, ms in times.items()}
+        offsets_by_partition = {
+            tp: [n for n in self.offsets[tp] if n * 10 >= time_ms] for tp, time_ms in times.items()
+        }
         return {
             tp: FakeRecord(later_offsets[0]) if later_offsets else None
             for tp, later_offsets in offsets_by_partition.items()

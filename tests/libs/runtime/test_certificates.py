@@ -37,7 +37,9 @@ def certificate(
 
 
 def write(file: Path, *certificates: x509.Certificate, also: str = "") -> Path:
-    pem = "".join(c.public_bytes(serialization.Encoding.PEM).decode() for c in certificates)
+    pem = "".join(
+        certificate.public_bytes(serialization.Encoding.PEM).decode() for certificate in certificates
+    )
     file.write_text(also + pem)
     return file
 
@@ -65,8 +67,8 @@ DER = certificate(NOW).public_bytes(serialization.Encoding.DER)
 
 @given(st.data())
 def test_bytes_that_are_no_certificate_are_refused(data):
-    cut = DER[: data.draw(st.integers(0, len(DER) - 1))]
-    for content in (cut, data.draw(st.binary(max_size=60)), DER + b"x"):
+    truncated = DER[: data.draw(st.integers(0, len(DER) - 1))]
+    for content in (truncated, data.draw(st.binary(max_size=60)), DER + b"x"):
         with pytest.raises(ValueError, match="not a certificate"):
             dates_of(content)
 

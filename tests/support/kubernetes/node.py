@@ -158,9 +158,11 @@ def node(folder: Path) -> Iterator[Node]:
 def _skip_if_something_is_missing() -> None:
     if os.geteuid() != 0:
         pytest.skip("a Kubernetes node needs root, for namespaces, cgroups and mounts")
-    missing = sorted({package for needed, package in _NEEDED.items() if shutil.which(needed) is None})
-    if missing:
-        pytest.skip(f"a Kubernetes node needs the packages {', '.join(missing)}")
+    missing_packages = sorted(
+        {package for needed, package in _NEEDED.items() if shutil.which(needed) is None}
+    )
+    if missing_packages:
+        pytest.skip(f"a Kubernetes node needs the packages {', '.join(missing_packages)}")
 
 
 def _fill(folder: Path, programs: list[Path]) -> None:

@@ -186,8 +186,8 @@ def _parquet() -> Iterator[Item]:
     )
     for share in (1, 2, 3):
         content = parquet_of(table, row_group_size=100)
-        cut = content[: len(content) * share // 4]
-        yield Item(f"parquet cut {share}", "parquet", _returns(cut), refused={1: "unreadable-object"})
+        truncated = content[: len(content) * share // 4]
+        yield Item(f"parquet cut {share}", "parquet", _returns(truncated), refused={1: "unreadable-object"})
     for offset in (4, 500, 1500):
         damaged = bytearray(parquet_of(table, compression="gzip", use_dictionary=False))
         damaged[offset : offset + 40] = b"\xff" * 40
@@ -273,8 +273,8 @@ def _avro() -> Iterator[Item]:
     }
     keys = avro_of(map_of, (1, _long(2) + b"\x02\xff\x02" + b"\x02a\x02" + b"\x00"), (1, b"\x00"))
     yield Item("avro a key that is no UTF-8", "avro", lambda: keys, [2], {1: "not-json"})
-    cut = avro_of(text, (1, b"\x02a"), (1, b"\x02b"))[:-10]
-    yield Item("avro cut", "avro", lambda: cut, [1], {2: "unreadable-object"})
+    truncated = avro_of(text, (1, b"\x02a"), (1, b"\x02b"))[:-10]
+    yield Item("avro cut", "avro", lambda: truncated, [1], {2: "unreadable-object"})
     deep_type: Any = "int"
     for _ in range(3000):
         deep_type = {"type": "array", "items": deep_type}
@@ -335,11 +335,11 @@ def _compressed() -> Iterator[Item]:
     for name, compress in compressions.items():
         content = compress(lines)
         yield Item(f"{name} good", "ndjson", _returns(content), [*range(1, 20_001)])
-        cut = content[: len(content) // 2]
-        yield Item(f"{name} cut", "ndjson", _returns(cut), None)
-        noise = bytearray(content)
-        noise[len(noise) // 2 : len(noise) // 2 + 50] = b"\xaa" * 50
-        yield Item(f"{name} damaged", "ndjson", _returns(bytes(noise)), None)
+        truncated = content[: len(content) // 2]
+        yield Item(f"{name} cut", "ndjson", _returns(truncated), None)
+        damaged_content = bytearray(content)
+        damaged_content[len(damaged_content) // 2 : len(damaged_content) // 2 + 50] = b"\xaa" * 50
+        yield Item(f"{name} damaged", "ndjson", _returns(bytes(damaged_content)), None)
         only_head = content[:12]
         yield Item(f"{name} only a head", "ndjson", _returns(only_head), None)
     for name, head in {

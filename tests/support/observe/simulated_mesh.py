@@ -127,13 +127,13 @@ class Mesh:
             if self.event_times:
                 headers[TIME] = self._time_text(accepted_ms)
             self._sequence += 1
-            lost = self.random.random() < self.drop
-            if lost:
+            is_lost = self.random.random() < self.drop
+            if is_lost:
                 self.dropped["ingest", ""].add(known_as)
             else:
                 for _ in range(2 if self.random.random() < self.copy else 1):
                     self.append("raw", headers, bytes(size_of(known_as)))
-            if lost or self.random.random() > 0.02:
+            if is_lost or self.random.random() > 0.02:
                 self._untold.append((pipe, minute, known_as[1]))
                 self.acknowledged.add((pipe, minute, known_as))
 
@@ -199,14 +199,14 @@ class Mesh:
         if not name:
             return [("receipts", delivery_headers | {OUTCOME: b"filtered"})]
         trip = int(headers.get(PASS, b"0"))
-        luck = self._fate(headers, f"{name}{trip}")
-        if luck < 0.75:
+        chance = self._fate(headers, f"{name}{trip}")
+        if chance < 0.75:
             times = {
                 SENT: b"%d" % (self.now_ms * 1000),
                 ANSWERED: b"%d" % (self.now_ms * 1000 + 700),
             }
             return [("receipts", delivery_headers | times | {OUTCOME: b"delivered"})]
-        if luck < 0.8:
+        if chance < 0.8:
             return [
                 ("dead-letter", delivery_headers | {SERVICE: b"egest", REASON: b"status-400"}),
                 ("receipts", delivery_headers | {OUTCOME: b"dead-letter"}),

@@ -140,12 +140,14 @@ class ControlledStream:
         share = current.rollout.share if current.rollout else 0
         new = EVENTS_PER_LOOK * share // WHOLE
         following = current.rollout.next.number if current.rollout else current.number + 1
-        for revision, events, dead in (
+        for revision, events, dead_letter_count in (
             (current.number, EVENTS_PER_LOOK - new if self.traffic else 0, 0),
             (following, new, round(new * self.dead)),
         ):
             before = revision_figures.get(revision, RevisionFigures())
-            revision_figures[revision] = before + RevisionFigures(events, events - dead, 0, dead)
+            revision_figures[revision] = before + RevisionFigures(
+                events, events - dead_letter_count, 0, dead_letter_count
+            )
         return RolloutFigures(1, dict(revision_figures))
 
     async def declare(self, pipe: Pipe | None, name: str = "flights") -> None:

@@ -77,12 +77,12 @@ async def test_events_that_were_written_are_not_written_again(out_topic: OutTopi
     await kafka_writer.write([outbound(1), outbound(3)])
     await kafka_writer.write([outbound(1), outbound(2), outbound(3)])
     await kafka_writer.close()
-    two = out_topic.writer()  # a new owner reads what was written
-    await two.write([outbound(3), outbound(2), outbound(5000)])
-    await two.write(
+    second_writer = out_topic.writer()  # a new owner reads what was written
+    await second_writer.write([outbound(3), outbound(2), outbound(5000)])
+    await second_writer.write(
         [outbound(1, is_retried=True), outbound(6, is_retried=True), outbound(5000, is_retried=True)]
     )
-    await two.close()
+    await second_writer.close()
     assert numbers(await out_topic.records()) == [1, 3, 2, 5000, 6]
 
 
@@ -237,17 +237,17 @@ async def test_for_a_topic_that_somebody_deletes_deliveries_wait_and_the_reason_
     writer = out_topic.writer()
     await writer.write([outbound(1)])
     await out_topic.delete(out_topic.name)
-    missing: list[Missing] = []
+    missing_errors: list[Missing] = []
     async with asyncio.timeout(45):
-        while not missing:
+        while not missing_errors:
             try:
                 async with asyncio.timeout(5):
                     await writer.write([outbound(2), outbound(3)])
             except Missing as error:
-                missing.append(error)
+                missing_errors.append(error)
             except (TimeoutError, HifiError):
                 await asyncio.sleep(0.2)
-    assert missing[0].what == f"topic {out_topic.name}"
+    assert missing_errors[0].what == f"topic {out_topic.name}"
     await out_topic.create()
     async with asyncio.timeout(45):
         while True:

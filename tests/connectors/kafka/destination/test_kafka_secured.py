@@ -72,10 +72,10 @@ async def test_a_secured_cluster_gets_each_event_once_and_refuses_who_has_no_cre
         await kafka_writer.close()
     wrong_password_file = tmp_path / "wrong"
     wrong_password_file.write_text("no such password")
-    stranger = writer(secured, security.model_copy(update={"password_file": wrong_password_file}))
+    refused_writer = writer(secured, security.model_copy(update={"password_file": wrong_password_file}))
     with pytest.raises((HifiError, OSError)):
-        await stranger.write([outbound(4)])
-    await stranger.close()
+        await refused_writer.write([outbound(4)])
+    await refused_writer.close()
     consumer = AIOKafkaConsumer(
         TOPIC,
         **client_options(secured.bootstrap, security),

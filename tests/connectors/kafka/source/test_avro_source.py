@@ -104,10 +104,10 @@ async def test_avro_becomes_json_and_without_its_registry_a_partition_waits(
         }
         for value in bad_values:
             await send(stream.source, value, key=key, partition=1)
-        dead = await stream.read(topics.dead_letter, lambda records: len(records) == len(bad_values))
+        dead_letters = await stream.read(topics.dead_letter, lambda records: len(records) == len(bad_values))
         reasons = {
             int(letter["ce_id"].split(b"/")[-1]): letter["hifi_reason"].decode()
-            for letter in map(fields, dead)
+            for letter in map(fields, dead_letters)
         }
         assert [reasons[position] for position in sorted(reasons)] == list(bad_values.values())
 

@@ -64,8 +64,8 @@ def test_the_type_of_watermarks_is_refused(mode: Any) -> None:
 
 @pytest.mark.parametrize("mode", [to_binary_event, to_structured_event])
 def test_the_key_is_that_of_the_record_unless_the_event_or_the_pipe_names_one(mode: Any) -> None:
-    plain = {name: value for name, value in ATTRIBUTES.items() if name != "partitionkey"}
-    assert read(written(mode, plain)).key == b"k0"
+    keyless_attributes = {name: value for name, value in ATTRIBUTES.items() if name != "partitionkey"}
+    assert read(written(mode, keyless_attributes)).key == b"k0"
     assert read(written(mode), partition_key="customer.id").key == b"c9"
 
 
@@ -78,9 +78,9 @@ def test_binary_data_need_not_be_json() -> None:
 
 @pytest.mark.parametrize("mode", [to_binary_event, to_structured_event, None])
 def test_a_byte_order_mark_in_front_of_json_is_not_part_of_the_data(mode: Any) -> None:
-    plain = record(b'{"a":1}', []) if mode is None else written(mode)
-    marked = SimpleNamespace(**{**vars(plain), "value": b"\xef\xbb\xbf" + plain.value})
-    assert (read(marked).data, read(marked).headers) == (read(plain).data, read(plain).headers)
+    unmarked = record(b'{"a":1}', []) if mode is None else written(mode)
+    with_mark = SimpleNamespace(**{**vars(unmarked), "value": b"\xef\xbb\xbf" + unmarked.value})
+    assert (read(with_mark).data, read(with_mark).headers) == (read(unmarked).data, read(unmarked).headers)
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_a_header_with_a_null_value_is_as_if_it_were_absent(name: str) -> None:
         without_header.data,
         without_header.key,
     )
-    plain = read(record(b'{"a":1}', [(name, None)]))
-    assert (plain.data, REFUSED in dict(plain.headers)) == (b'{"a":1}', False)
+    plain_event = read(record(b'{"a":1}', [(name, None)]))
+    assert (plain_event.data, REFUSED in dict(plain_event.headers)) == (b'{"a":1}', False)
 
 
 def test_a_null_specversion_makes_no_cloudevent() -> None:

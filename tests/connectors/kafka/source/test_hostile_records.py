@@ -91,9 +91,9 @@ async def test_each_bad_record_is_one_dead_letter_with_its_id_and_all_others_pas
         normalized_records = await stream.read(
             topics.normalized, lambda records: len(records) == expected_count
         )
-        dead = await stream.read(topics.dead_letter, lambda records: len(records) == len(reasons))
-        assert sorted(fields(record)["hifi_reason"].decode() for record in dead) == sorted(reasons)
-        ids = [fields(record)["ce_id"] for record in (*normalized_records, *dead)]
+        dead_letters = await stream.read(topics.dead_letter, lambda records: len(records) == len(reasons))
+        assert sorted(fields(record)["hifi_reason"].decode() for record in dead_letters) == sorted(reasons)
+        ids = [fields(record)["ce_id"] for record in (*normalized_records, *dead_letters)]
         assert len(set(ids)) == len(ids) == expected_count + len(reasons)
         by_id = {fields(record)["ce_id"]: record for record in normalized_records}
         assert not by_id[b"without-data"].value

@@ -135,7 +135,7 @@ async def test_records_become_events_and_what_cannot_be_read_becomes_a_dead_lett
         for key, value in values.items():
             await send(stream.source, value, key=key, partition=1, timestamp_ms=1_700_000_000_123)
         normalized_records = await stream.read(topics.normalized, lambda records: len(records) == 3)
-        dead = await stream.read(topics.dead_letter, lambda records: len(records) == 5)
+        dead_letters = await stream.read(topics.dead_letter, lambda records: len(records) == 5)
         by_place = {int(fields(record)["ce_id"].split(b"/")[-1]): record for record in normalized_records}
         first, second, deletion = by_place[0], by_place[1], by_place[6]
         assert (fields(deletion)["ce_type"], deletion.key) == (b"hifi.deleted", b"k1")
@@ -155,7 +155,7 @@ async def test_records_become_events_and_what_cannot_be_read_becomes_a_dead_lett
         assert first.value == values[b"by the field"]
         refusals = {
             int(letter["ce_id"].split(b"/")[-1]): (letter["hifi_reason"], letter["hifi_service"])
-            for letter in map(fields, dead)
+            for letter in map(fields, dead_letters)
         }
         reasons = (b"partition-key", b"not-json", b"not-json", b"too-large", b"no-data")
         offsets = (2, 3, 4, 5, 7)

@@ -88,8 +88,8 @@ async def test_rows_that_an_earlier_owner_wrote_are_left_out_in_each_format(
     object_writer = writer(store)
     for first in range(0, 40, 2):
         await object_writer.write(events(first, first + 1))
-    two = writer(store)
-    await two.write(events(38, 40, 3, 41))
+    second_writer = writer(store)
+    await second_writer.write(events(38, 40, 3, 41))
     await object_writer.write(
         events(41, 42)
     )  # the earlier owner is still there and has not read what the new one wrote
@@ -139,10 +139,10 @@ async def test_columns_have_the_declared_types(object_folder: ObjectFolder, file
     object_writer = writer(object_folder, columns=columns)
     await object_writer.write([outbound(7, share=1, to={"city": "Köln"}, late=True, legs=[1, {"a": None}])])
     await object_writer.write([outbound(8)])
-    full, empty = (rows_of(file)[0] for file in object_folder.objects())
+    full_row, empty_row = (rows_of(file)[0] for file in object_folder.objects())
     parquet = file_format == "parquet"
     accepted = datetime(2026, 11, 24, 12, 0, 0, 7, tzinfo=UTC)
-    assert full == {
+    assert full_row == {
         "hifi_log": LOG,
         "hifi_partition": 0,
         "hifi_offset": 7,
@@ -158,7 +158,7 @@ async def test_columns_have_the_declared_types(object_folder: ObjectFolder, file
         "late": True,
         "legs": '[1,{"a":null}]' if parquet else [1, {"a": None}],
     }
-    assert [empty[name] for name in columns] == [8, None, None, None, None]
+    assert [empty_row[name] for name in columns] == [8, None, None, None, None]
 
 
 @pytest.mark.parametrize("file_format", ["ndjson", "parquet"])
@@ -192,8 +192,8 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_while_the_disk_is_full_deliveries_wait_and_each_row_is_there_once(disk: Path) -> None:
-    full = ObjectFolder(disk / "objects")
-    full_writer = writer(full)
+    full_folder = ObjectFolder(disk / "objects")
+    full_writer = writer(full_folder)
     batches = [
         [outbound(number, pad="x" * 5000) for number in range(first, first + 4)] for first in range(0, 80, 4)
     ]
@@ -207,14 +207,14 @@ async def test_while_the_disk_is_full_deliveries_wait_and_each_row_is_there_once
         raise AssertionError("the disk is never full")
 
     written_count = await written_before_it_is_full()
-    assert full.offsets() == list(range(written_count * 4)), "no object is cut"
+    assert full_folder.offsets() == list(range(written_count * 4)), "no object is cut"
     with pytest.raises(Retryable, match="No space left"):
         await full_writer.write(batches[written_count])
     subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
     for batch in batches[written_count - 1 :]:
         await full_writer.write(batch)
-    assert full.offsets() == list(range(80))
-    assert list(full.root.rglob(".*")) == []
+    assert full_folder.offsets() == list(range(80))
+    assert list(full_folder.root.rglob(".*")) == []
 
 
 async def test_a_damaged_object_stops_the_writes_beside_it_and_is_named(object_folder: ObjectFolder) -> None:

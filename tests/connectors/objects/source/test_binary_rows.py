@@ -220,7 +220,7 @@ def test_values_of_avro_fields(data_type: Any, value: Any, expected: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("logical", "plain", "bad_value", "good_value"),
+    ("logical", "plain_type", "bad_value", "good_value"),
     [
         ({"type": "long", "logicalType": "timestamp-millis"}, "long", 2**62, 0),
         ({"type": "long", "logicalType": "timestamp-micros"}, "long", -(2**63), 0),
@@ -230,11 +230,13 @@ def test_values_of_avro_fields(data_type: Any, value: Any, expected: Any) -> Non
     ],
 )
 def test_an_avro_value_that_cannot_be_represented_refuses_its_row_alone(
-    logical: Any, plain: str, bad_value: Any, good_value: Any
+    logical: Any, plain_type: str, bad_value: Any, good_value: Any
 ) -> None:
-    content = avro_of(record_of(plain), [{"v": good_value}, {"v": bad_value}, {"v": good_value}])
-    old, new = (orjson.dumps(record_of(field_type)["fields"][0]["type"]) for field_type in (plain, logical))
-    content = _with_schema(content, orjson.dumps(record_of(plain)), orjson.dumps(record_of(logical)))
+    content = avro_of(record_of(plain_type), [{"v": good_value}, {"v": bad_value}, {"v": good_value}])
+    old, new = (
+        orjson.dumps(record_of(field_type)["fields"][0]["type"]) for field_type in (plain_type, logical)
+    )
+    content = _with_schema(content, orjson.dumps(record_of(plain_type)), orjson.dumps(record_of(logical)))
     assert old != new
     assert [(row.number, row.reason) for row in rows("avro", content)] == [(1, ""), (2, "not-json"), (3, "")]
 

@@ -23,9 +23,9 @@ def paths(catalog: ObjectCatalog, ordinal: int = 0) -> list[tuple[int, str]]:
 def test_a_late_object_with_an_earlier_name_is_read_after_those_that_were_seen() -> None:
     catalog = ObjectCatalog({}, 0)
     entries: dict[str, Any] = catalog.add(catalog.unseen([version("b"), version("c")], 0), 0)
-    late = catalog.unseen([version("a"), version("b"), version("c")], 1)
-    assert [known_object.path for known_object in late] == ["a"]
-    entries |= catalog.add(late, 2)
+    late_versions = catalog.unseen([version("a"), version("b"), version("c")], 1)
+    assert [known_object.path for known_object in late_versions] == ["a"]
+    entries |= catalog.add(late_versions, 2)
     restored_catalog = ObjectCatalog(orjson.loads(orjson.dumps(entries)), 0)
     assert paths(restored_catalog) == [(0, "b"), (1, "c"), (2, "a")]
     assert restored_catalog.unseen([version("c"), version("b"), version("a")], 0) == []

@@ -83,8 +83,8 @@ async def replace_and_damage(kafka: str, log: Path, store: PolledFolder) -> None
             fields(record)["ce_id"].split(b"/")[1] for record in normalized_records if record.key != b"k3"
         }
         assert len(versions) == 2, "the rows of a replaced object are other events"
-        (dead,) = await stream.read(topics.dead_letter, lambda records: len(records) == 1)
-        letter = fields(dead)
+        (dead_letter,) = await stream.read(topics.dead_letter, lambda records: len(records) == 1)
+        letter = fields(dead_letter)
         assert (letter["hifi_reason"], letter["hifi_service"]) == (b"unreadable-object", b"normalize")
         assert letter["hifi_detail"].startswith(b"cut: the object cannot be read after row 0")
         assert readyz(admin)[0] == 200
@@ -139,13 +139,15 @@ async def test_each_hostile_object_is_one_dead_letter_and_all_others_are_read(
         normalized_records = await stream.read(topics.normalized, lambda records: len(records) == 4)
         assert sorted(field(normalized_records, "n")) == ["1", "2", "3", "4"]
         assert any(fields(record)["ce_id"].startswith(b"\\xff.csv/") for record in normalized_records)
-        dead = await stream.read(topics.dead_letter, lambda records: len(records) == len(expected))
+        dead_letters = await stream.read(topics.dead_letter, lambda records: len(records) == len(expected))
         reasons_by_object = {
             fields(record)["ce_id"].rsplit(b"/", 2)[0].decode(): fields(record)["hifi_reason"].decode()
-            for record in dead
+            for record in dead_letters
         }
         assert reasons_by_object == expected
-        assert {fields(record)["hifi_detail"].partition(b": ")[0].decode() for record in dead} == {*expected}
+        assert {fields(record)["hifi_detail"].partition(b": ")[0].decode() for record in dead_letters} == {
+            *expected
+        }
         assert collect.poll() is None
         assert readyz(admin) == (200, readyz(admin)[1])
         assert readyz(admin)[1]["warnings"] == {}
@@ -168,9 +170,9 @@ async def test_an_object_that_ends_its_reader_is_one_dead_letter_and_all_others_
         await stream.start("normalize")
         collect, _ = await stream.start("collect", collect_reader_bytes=128 * 1024 * 1024)
         await stream.read(topics.normalized, lambda records: len(records) == 20)
-        (dead,) = await stream.read(topics.dead_letter, lambda records: len(records) == 1)
-        assert fields(dead)["hifi_reason"] == b"unreadable-object"
-        assert fields(dead)["hifi_detail"].startswith(b"b: the object cannot be read after row 0")
+        (dead_letter,) = await stream.read(topics.dead_letter, lambda records: len(records) == 1)
+        assert fields(dead_letter)["hifi_reason"] == b"unreadable-object"
+        assert fields(dead_letter)["hifi_detail"].startswith(b"b: the object cannot be read after row 0")
         assert collect.poll() is None
 
 

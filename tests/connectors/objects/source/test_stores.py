@@ -62,8 +62,8 @@ async def test_a_file_that_is_removed_while_it_is_read_is_read_and_one_that_is_w
         assert open_object.file.read() == b"content"
         open_object.check()
     folder.put("two", b"content")
-    (two,) = await store.listed()
-    async with store.opened(two) as open_object:
+    (remaining_version,) = await store.listed()
+    async with store.opened(remaining_version) as open_object:
         with (folder.root / "two").open("ab") as file:
             file.write(b"more")
         with pytest.raises(ObjectGone, match="was changed"):

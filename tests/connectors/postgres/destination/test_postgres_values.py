@@ -427,20 +427,20 @@ async def test_a_column_that_another_log_set_keeps_the_value_that_was_accepted_l
 ) -> None:
     """The key went to the other log and came back while an event of it waited for its repetition."""
     first = event(5, '"first"', "a")._replace(accepted_us=1)
-    late = event(6, '"late"', "a")._replace(accepted_us=2)
+    late_event = event(6, '"late"', "a")._replace(accepted_us=2)
     of_other = event(1, '"other"', "a")._replace(log=OTHER_LOG, accepted_us=3)
     partial = event(2, None, "a")._replace(log=OTHER_LOG, accepted_us=4)
     older_event = event(7, None, "a")._replace(accepted_us=5)
     for before, value in (([of_other, partial], "other"), ([partial], "late"), ([], "late")):
         await keeping.write([first])
-        for sent_event in (*before, older_event, late):
+        for sent_event in (*before, older_event, late_event):
             await keeping.write([sent_event])
         assert postgres.execute(f"SELECT number, v FROM {postgres.name}") == [(7, value)]
         with pytest.raises(Rejected, match="superseded"):
             await keeping.write([of_other])
         await keeping.write([event(8, '"newest"', "a")._replace(log=OTHER_LOG, accepted_us=6)])
         with pytest.raises(RejectedEvents) as caught:
-            await keeping.write([event(1, '"x"', "b"), late])
+            await keeping.write([event(1, '"x"', "b"), late_event])
         assert {index: refusal.reason for index, refusal in caught.value.events.items()} == {1: "superseded"}
         assert postgres.execute(f"SELECT key, number, v FROM {postgres.name}") == [("a", 8, "newest")]
         postgres.execute(f"TRUNCATE {postgres.name}")

@@ -84,8 +84,8 @@ async def test_a_row_of_a_transaction_that_commits_late_is_not_passed_over(
 ) -> None:
     async with collected_stream(kafka, log) as stream:
         await stream.publish(table.pipe(column="id", key=[], settle="0s"))
-        late = table.connect(autocommit=False)
-        table.execute("INSERT INTO {} (name) VALUES ('late')", late)
+        late_connection = table.connect(autocommit=False)
+        table.execute("INSERT INTO {} (name) VALUES ('late')", late_connection)
         table.execute("INSERT INTO {} (name) VALUES ('early')")
         _, admin = await stream.start("collect")
         await until(lambda: b"source-taken-over" in log.read_bytes())
@@ -94,10 +94,10 @@ async def test_a_row_of_a_transaction_that_commits_late_is_not_passed_over(
         await until(lambda: table.execute(waiting_query, other_connection).fetchone() == (1,))
         assert await stream.all(stream.topics.raw) == []
         assert readyz(admin)[0] == 200
-        late.commit()
+        late_connection.commit()
         raw = await stream.read(stream.topics.raw, lambda records: len(records) == 2)
         assert sorted(field(raw, "name")) == ["early", "late"]
-        late.close()
+        late_connection.close()
         other_connection.close()
 
 
@@ -115,8 +115,8 @@ async def test_rows_become_events_and_one_that_is_too_large_a_dead_letter(
         await stream.start("normalize")
         await stream.start("collect", collect_max_event_bytes=1024)
         normalized_records = await stream.read(stream.topics.normalized, lambda records: len(records) == 2)
-        (dead,) = await stream.read(stream.topics.dead_letter, lambda records: len(records) == 1)
-        assert fields(dead)["hifi_reason"] == b"too-large"
+        (dead_letter,) = await stream.read(stream.topics.dead_letter, lambda records: len(records) == 1)
+        assert fields(dead_letter)["hifi_reason"] == b"too-large"
         first = next(record for record in normalized_records if record.key == b"n1")
         first_fields = fields(first)
         assert first_fields["ce_time"] == b"2026-01-02T03:04:05.678901Z"

@@ -190,8 +190,8 @@ def ended_session_of(claims: dict[str, Any], **header: Any) -> ProviderSession:
 @pytest.mark.parametrize("kind", [{}, {"typ": "JWT"}, {"typ": "logout+jwt"}])
 def test_a_logout_token_names_the_person_the_session_or_both(kind: dict[str, str]) -> None:
     assert ended_session_of(LOGOUT, **kind) == ProviderSession("ann", "s1")
-    for absent, session in (("sid", ProviderSession("ann", "")), ("sub", ProviderSession("", "s1"))):
-        claims = {name: value for name, value in LOGOUT.items() if name != absent}
+    for absent_claim, session in (("sid", ProviderSession("ann", "")), ("sub", ProviderSession("", "s1"))):
+        claims = {name: value for name, value in LOGOUT.items() if name != absent_claim}
         assert ended_session_of(claims, **kind) == session
 
 

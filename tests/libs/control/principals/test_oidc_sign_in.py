@@ -257,9 +257,9 @@ async def test_while_the_provider_is_down_sessions_go_on_and_the_page_says_503(
         assert await site.status("/sign-in/oidc") == 503
         with running_provider(oidc_program, url, port):
             assert (await site.sign_in("ann@admins"))[0] == 303
-            late = await site.callback("ann@admins")
+            late_callback = await site.callback("ann@admins")
         assert await site.status("/change", "POST") == 200
-        status, text, _ = await fetched(site.browser, late)
+        status, text, _ = await fetched(site.browser, late_callback)
         assert (status, "Tokens and links work" in text) == (503, True)
         assert await site.status() == 200
 

@@ -200,9 +200,9 @@ async def test_one_is_shown_as_it_was_stored(stream: DeadLetterStream) -> None:
     stored_letter = await letter(stream.kafka, stream.topics, *parse_id("1:0"))
     assert stored_letter.value == b'{"a":1}'
     assert stored_letter.text(REASON) == "status-400"
-    for missing in ["1:1", "0:0", "9:0"]:
+    for missing_id in ["1:1", "0:0", "9:0"]:
         with pytest.raises(Misconfigured):
-            await letter(stream.kafka, stream.topics, *parse_id(missing))
+            await letter(stream.kafka, stream.topics, *parse_id(missing_id))
     with pytest.raises(Misconfigured):
         parse_id("x")
 

@@ -139,7 +139,8 @@ def test_the_decoders_raise_nothing_but_invalid_event_for_any_bytes(
             b'{"specversion":"1.0","id":"1","source":"s","type":"t",' + body + b"}", LIMITS
         ),
         lambda: [
-            cloudevents.event(m, LIMITS, clean=cloudevents.is_clean(body)) for m in cloudevents.batched(body)
+            cloudevents.event(members, LIMITS, clean=cloudevents.is_clean(body))
+            for members in cloudevents.batched(body)
         ],
     ):
         with contextlib.suppress(InvalidEvent):

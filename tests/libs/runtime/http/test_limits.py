@@ -154,8 +154,8 @@ async def test_more_connections_than_allowed_are_503_and_the_others_go_on(
             reader, writer = await stack.enter_async_context(connected(port))
             writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
             await reader.readuntil(b"\r\n\r\n0")
-        late, _ = await stack.enter_async_context(connected(port))
-        answer = await until_closed(late)
+        late_reader, _ = await stack.enter_async_context(connected(port))
+        answer = await until_closed(late_reader)
         assert answer.startswith(b"HTTP/1.1 503")
         assert b"retry-after: 1\r\n" in answer
         writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -185,10 +185,10 @@ async def test_a_wish_to_upgrade_is_ignored_and_costs_no_body(
     running: tuple[App, int, list[int]], size: int, length: bytes
 ) -> None:
     _, port, _ = running
-    wish = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAM\r\n"
-    plain = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nab"
+    upgrade_headers = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAM\r\n"
+    plain_request = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nab"
     async with connected(port) as (reader, writer):
-        sent_bytes = b"POST / HTTP/1.1\r\nhost: x\r\n" + wish + length + plain
+        sent_bytes = b"POST / HTTP/1.1\r\nhost: x\r\n" + upgrade_headers + length + plain_request
         for start in range(0, len(sent_bytes), size):
             writer.write(sent_bytes[start : start + size])
             await writer.drain()

@@ -182,11 +182,11 @@ async def test_handshakes_that_do_not_go_on_are_limited_in_number_and_time(
     assert b"200 OK" in answer
 
 
-@pytest.mark.parametrize("missing", ["chain.pem", "key.pem"])
-def test_a_file_that_is_missing_is_named(tmp_path: Path, missing: str) -> None:
+@pytest.mark.parametrize("missing_file", ["chain.pem", "key.pem"])
+def test_a_file_that_is_missing_is_named(tmp_path: Path, missing_file: str) -> None:
     chain, key = write_pair(tmp_path, 1)
-    (tmp_path / missing).unlink()
-    with pytest.raises(Misconfigured, match=missing):
+    (tmp_path / missing_file).unlink()
+    with pytest.raises(Misconfigured, match=missing_file):
         ServerCertificate(chain, key, Health("ingest", "ingest-1"))
 
 
