@@ -206,7 +206,7 @@ async def _inject_faults(mesh: Mesh, random_source: random.Random, times: int) -
     windows = []
     try:
         for number, (fault, target) in enumerate(faults, 1):
-            in_step = target in ACTORS and await _step_of(log, target)
+            is_in_step = target in ACTORS and await _step_of(log, target)
             process = processes(mesh)[f"{target}-1"]
             start_s = time.time()
             if fault == "kill":
@@ -221,7 +221,7 @@ async def _inject_faults(mesh: Mesh, random_source: random.Random, times: int) -
             windows.append(window)
             ready_s = await wait_until_ready(mesh)
             console.print(
-                f"{number} of {len(faults)}: {fault} {target}{' in a step' if in_step else ''} for "
+                f"{number} of {len(faults)}: {fault} {target}{' in a step' if is_in_step else ''} for "
                 f"{window.end_s - start_s:.1f} s, ready again after {ready_s:.1f} s"
             )
             await asyncio.sleep(random_source.uniform(0, 3))

@@ -336,6 +336,6 @@ async def test_each_client_reaches_what_its_pipe_may_reach_only(
         return server.connections() > before
 
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", f"shop-*={kind}=127.0.0.1:{server.port}")
-    of_process = shared.SharedClient(ssl.create_default_context(), NameResolver(socket.getaddrinfo))
-    shared._OF_LOOP[asyncio.get_running_loop()] = of_process
+    process_client = shared.SharedClient(ssl.create_default_context(), NameResolver(socket.getaddrinfo))
+    shared._OF_LOOP[asyncio.get_running_loop()] = process_client
     assert [await reached(pipe) for pipe in (ALLOWED, "shop", "crm", ALLOWED)] == [True, False, False, True]

@@ -171,22 +171,22 @@ class Delivery:
             )
             self._late.append((table, outbound_event))
 
-    async def write(self, *, all_of_them: bool = False) -> None:
+    async def write(self, *, is_last: bool = False) -> None:
         """Write most of what waits; what is late waits on, and is written in another order."""
         waiting, self._late = self._late, []
         now = list[tuple[str, OutboundEvent]]()
         for pair in waiting:
-            is_late = not all_of_them and self._rng.random() < _LATE
+            is_late = not is_last and self._rng.random() < _LATE
             if not is_late:
                 now.append(pair)
-            if is_late or (not all_of_them and self._rng.random() < _TWICE):
+            if is_late or (not is_last and self._rng.random() < _TWICE):
                 self._late.append(pair)
-        if self._rng.random() < _LATE or all_of_them:
+        if self._rng.random() < _LATE or is_last:
             self._rng.shuffle(now)
-        by_table: dict[str, list[OutboundEvent]] = {}
+        events_by_table: dict[str, list[OutboundEvent]] = {}
         for table, event in now:
-            by_table.setdefault(table, []).append(event)
-        for table, events in by_table.items():
+            events_by_table.setdefault(table, []).append(event)
+        for table, events in events_by_table.items():
             start = 0
             while start < len(events):
                 size = self._rng.choice([1, 20, 100])
@@ -216,7 +216,7 @@ class Delivery:
         for _ in range(20):
             if not self._late:
                 break
-            await self.write(all_of_them=True)
+            await self.write(is_last=True)
 
     async def finish(self) -> None:
         """Write all that waits, and end."""

@@ -125,14 +125,14 @@ def _key(partition: int) -> str:
 async def _records(mesh: Mesh, kind: str, topic: str, count: int) -> list[Any]:
     """Wait for the first `count` records of a topic; returns them by partition."""
     tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-    by_partition: list[list[Any]] = [[] for _ in tps]
+    partition_records: list[list[Any]] = [[] for _ in tps]
     async with AIOKafkaConsumer(bootstrap_servers=mesh.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign(tps)
         async with asyncio.timeout(_WITHIN_S):
-            while any(len(records) < count for records in by_partition):
+            while any(len(records) < count for records in partition_records):
                 for tp, records in (await consumer.getmany(timeout_ms=500)).items():
-                    by_partition[tp.partition] += [_encoded(record) for record in records]
-    return [records[:count] for records in by_partition]
+                    partition_records[tp.partition] += [_encoded(record) for record in records]
+    return [records[:count] for records in partition_records]
 
 
 def _encoded(record: Any) -> list[Any]:

@@ -101,8 +101,8 @@ def test_this_release_adds_a_header_field_a_key_topics_and_settings_and_takes_no
     added_keys = {
         name
         for service, sections in before["access"].items()
-        for old, new in zip(sections, now["access"][service], strict=True)
-        for name in set(new) - set(old)
+        for old_names, new_names in zip(sections, now["access"][service], strict=True)
+        for name in set(new_names) - set(old_names)
     }
     assert set(now["access"]) - set(before["access"]) == {"view"}
     assert added_keys <= added_topics

@@ -197,9 +197,17 @@ def test_pip_of_a_python_too_old_says_which_one_is_needed_and_installs_nothing(
 ) -> None:
     """`pip` decides by the same rule for a Python of its options and for its own."""
     target_folder = tmp_path / "packages"
-    old = ("--python-version", "3.10", "--only-binary", ":all:", "--no-deps", "--dest", str(target_folder))
+    old_python = (
+        "--python-version",
+        "3.10",
+        "--only-binary",
+        ":all:",
+        "--no-deps",
+        "--dest",
+        str(target_folder),
+    )
     download = (sys.executable, "-m", "pip", "download", "--no-index", "--find-links", str(dist))
-    completed = subprocess.run([*download, *old, "hifi"], check=False, capture_output=True, text=True)
+    completed = subprocess.run([*download, *old_python, "hifi"], check=False, capture_output=True, text=True)
     assert completed.returncode != 0
     assert "'hifi' requires a different Python: 3.10.0 not in '>=3.11'" in completed.stderr, completed
     assert "Traceback" not in completed.stderr

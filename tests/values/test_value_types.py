@@ -84,10 +84,10 @@ def test_json(row_: ValueType) -> None:
     for text, expected in row_.reads:
         data = f'{{"v":{text}}}'.encode()
         event_of_record = read_record(record(data))
-        of_topic = None if REFUSED in dict(event_of_record.headers) else event_of_record.data
-        assert of_topic == (None if expected is None else data)
-        assert rows_of("ndjson", data + b"\n") == [of_topic]
-        assert of_request(data) == of_topic
+        topic_data = None if REFUSED in dict(event_of_record.headers) else event_of_record.data
+        assert topic_data == (None if expected is None else data)
+        assert rows_of("ndjson", data + b"\n") == [topic_data]
+        assert of_request(data) == topic_data
     for text, expected in row_.writes:
         try:
             object_row = row(event(f'{{"v":{text}}}'.encode()), {"v": ObjectColumn(path="v", type="json")})

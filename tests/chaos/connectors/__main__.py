@@ -206,9 +206,9 @@ class ConnectorRun:
 
     async def renew(self) -> None:
         """Restore a backup into a new stream with twice as many partitions; the old one, which is empty, is gone."""
-        file, old = self._systems.folder / "backup.ndjson", self.mesh
-        await _command("backup", str(file), "--data", str(old.plan.data))
-        await old.kill()
+        file, old_mesh = self._systems.folder / "backup.ndjson", self.mesh
+        await _command("backup", str(file), "--data", str(old_mesh.plan.data))
+        await old_mesh.kill()
         self._earlier = Counter({source: len(events) for source, events in self.sources.sent.items()})
         self._systems.http.arrivals.clear()
         self._injected.clear()
@@ -292,7 +292,7 @@ class ConnectorRun:
         count_repeats(
             repeats, "http", self._systems.http.arrivals, windows, topic_facts.receipts, topic_facts.ambiguous
         )
-        arrived_twice = {
+        explained_ids = {
             line["data_id"] for line in self._systems.http.arrivals if line["mode"] == "reset-after"
         } | self._explained(repeats)
         if repeats.twice > repeats.twice_explained:
@@ -301,7 +301,7 @@ class ConnectorRun:
             for kind in kinds:
                 difference = await self._difference(source, kind)
                 if kind == "http":
-                    difference = without_repeated(difference, arrived_twice)
+                    difference = without_repeated(difference, explained_ids)
                 differences[f"{source} to {kind}"] = difference
                 failures += difference.failures(f"{source} to {kind}")
         if topic_facts.dead:
@@ -330,12 +330,12 @@ class ConnectorRun:
         }
 
     def _explained(self, repeats: ChaosResult) -> set[str]:
-        without_reason = {name.partition(":")[2] for name in repeats.twice_ids}
+        unexplained_ids = {name.partition(":")[2] for name in repeats.twice_ids}
         counts = Counter(line["id"] for line in self._systems.http.arrivals if line["clean"])
         return {
             line["data_id"]
             for line in self._systems.http.arrivals
-            if counts[line["id"]] > 1 and line["id"] not in without_reason
+            if counts[line["id"]] > 1 and line["id"] not in unexplained_ids
         }
 
     async def _difference(self, source: str, kind: str) -> Difference:
@@ -368,8 +368,10 @@ class ConnectorRun:
                 if delivered[kind] != sent_count
             ]
             reported_counts[source] = sums | delivered
-        if (all_lost := sum(sums["lost"] for sums in reported_counts.values())) != lost_count:
-            failures.append(f"observe reports {all_lost} lost deliveries, the destinations lack {lost_count}")
+        if (reported_lost := sum(sums["lost"] for sums in reported_counts.values())) != lost_count:
+            failures.append(
+                f"observe reports {reported_lost} lost deliveries, the destinations lack {lost_count}"
+            )
         return reported_counts
 
 

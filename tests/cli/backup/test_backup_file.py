@@ -127,6 +127,6 @@ def test_a_stream_without_a_control_plane_has_principals_and_audit_in_its_backup
         "principals": "s-control.principals",
         "audit": "s-control.audit",
     }
-    with_control_plane = control_topics(ControlTopics("s-control"))
-    assert with_control_plane.items() >= control_topics(principal_topics("s")).items()
-    assert len(with_control_plane) == 8
+    plane_topics = control_topics(ControlTopics("s-control"))
+    assert plane_topics.items() >= control_topics(principal_topics("s")).items()
+    assert len(plane_topics) == 8

@@ -168,12 +168,14 @@ class AuditedStream:
         self.ran.add(command)
         asyncio.run(until_readable(self.kafka, self.control.audit))
         entries = asyncio.run(audit_entries(self.kafka, self.control))
-        new = [entry for entry in entries if entry.id not in self.seen]
-        self.seen |= {entry.id for entry in new}
-        assert new, f"`hifi {command}` leaves no entry in the audit"
-        assert {entry.principal for entry in new} == {PERSON}
-        assert {entry.outcome for entry in new} == {AuditOutcome.DONE if not status else AuditOutcome.REFUSED}
-        return new
+        new_entries = [entry for entry in entries if entry.id not in self.seen]
+        self.seen |= {entry.id for entry in new_entries}
+        assert new_entries, f"`hifi {command}` leaves no entry in the audit"
+        assert {entry.principal for entry in new_entries} == {PERSON}
+        assert {entry.outcome for entry in new_entries} == {
+            AuditOutcome.DONE if not status else AuditOutcome.REFUSED
+        }
+        return new_entries
 
     def write(self, topic: str, record: Record) -> None:
         async def write() -> None:
@@ -295,10 +297,10 @@ def test_each_change_is_in_the_audit_with_before_and_after(
     backup = tmp_path / "backup.ndjson"
     options = ["--kafka", kafka, "--stream", stream.topics.stream]
     assert CliRunner().invoke(command_line(), ["backup", str(backup), *options]).exit_code == 0
-    new = AuditedStream(kafka, tmp_path, control=False)
-    restored = new.run("restore", backup)[-1]
-    assert (restored.what, restored.subject) == ("restore", f"stream/{new.topics.stream}")
-    assert stream.ran | controlled.ran | new.ran == CHANGES
+    restored_stream = AuditedStream(kafka, tmp_path, control=False)
+    restored = restored_stream.run("restore", backup)[-1]
+    assert (restored.what, restored.subject) == ("restore", f"stream/{restored_stream.topics.stream}")
+    assert stream.ran | controlled.ran | restored_stream.ran == CHANGES
 
 
 def test_a_refused_change_is_in_the_audit_and_the_command_lists_all(

@@ -34,10 +34,10 @@ async def post(port, path, body, headers=""):
 async def test_every_event_is_logged_once_by_sender_and_destination(workspace):
     rows = workspace.write_events(300)
     # The destination takes the place of ingest.
-    to_destination = Workspace(
+    destination_workspace = Workspace(
         workspace.data, workspace.destination_port, workspace.destination_port, write_key=workspace.write_key
     )
-    sender = to_destination.sender(600)
+    sender = destination_workspace.sender(600)
     await sender.start()
     assert await sender.wait() == 0
     assert await workspace.counts() == 300

@@ -95,7 +95,7 @@ def test_a_query_that_fails_or_does_not_end_says_so(
 def test_each_table_has_the_topics_of_its_stream() -> None:
     topics = Topics("s")
     existing = [topic.name for topic in topics.all()] + ["s.retry-in.7s", "other.retry-in.5s"]
-    of_tables = [name for table in ALL_TABLES for name in topics_of(table, topics, existing)]
-    assert set(of_tables) <= set(existing)
-    assert len(of_tables) == len(ALL_TABLES) + len(topics.tiers)
-    assert "s.retry-in.7s" in of_tables
+    table_topics = [name for table in ALL_TABLES for name in topics_of(table, topics, existing)]
+    assert set(table_topics) <= set(existing)
+    assert len(table_topics) == len(ALL_TABLES) + len(topics.tiers)
+    assert "s.retry-in.7s" in table_topics

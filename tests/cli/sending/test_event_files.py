@@ -120,14 +120,16 @@ def test_an_array_of_200_megabytes_takes_memory_for_an_item_only():
 @given(st.lists(st.dictionaries(st.text(max_size=5), JSON, max_size=3), max_size=8), st.integers(1, 40))
 def test_an_array_gives_the_events_that_its_items_as_lines_give(events, chunk_bytes):
     texts = [json.dumps(event, ensure_ascii=bool(chunk_bytes % 2)) for event in events]
-    as_array = f" [ {' , '.join(texts)} ] ".encode("utf-8", "surrogatepass")
-    as_lines = "\n".join(texts).encode("utf-8", "surrogatepass")
+    array_text = f" [ {' , '.join(texts)} ] ".encode("utf-8", "surrogatepass")
+    lines_text = "\n".join(texts).encode("utf-8", "surrogatepass")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_array, "_CHUNK_BYTES", chunk_bytes)
-        of_array = [event for event in read(as_array, "x.json") if isinstance(event, FileEvent)]
-    of_lines = [event for event in read(as_lines, "x.ndjson") if isinstance(event, FileEvent)]
-    assert [json.loads(event.data) for event in of_array] == [json.loads(event.data) for event in of_lines]
-    assert [event.number for event in of_array] == [event.number for event in of_lines]
+        array_events = [event for event in read(array_text, "x.json") if isinstance(event, FileEvent)]
+    line_events = [event for event in read(lines_text, "x.ndjson") if isinstance(event, FileEvent)]
+    assert [json.loads(event.data) for event in array_events] == [
+        json.loads(event.data) for event in line_events
+    ]
+    assert [event.number for event in array_events] == [event.number for event in line_events]
 
 
 def test_items_of_an_array_keep_digits_and_repeated_names_in_their_order():

@@ -130,8 +130,8 @@ async def test_while_a_kind_is_not_installed_deliveries_go_to_the_retrier(stream
 async def test_in_a_colour_deliveries_to_a_kind_that_would_lose_events_wait(
     stream: EgestStream, sqlite_kind: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    silent = replace(installed.installed_kind("sqlite"), several_logs=False)
-    monkeypatch.setattr(several_logs, "installed_kind", lambda _name: silent)
+    incapable_kind = replace(installed.installed_kind("sqlite"), several_logs=False)
+    monkeypatch.setattr(several_logs, "installed_kind", lambda _name: incapable_kind)
     database = tmp_path / "rows.db"
     settings = {"database": str(database), "table": "orders"}
     declared = pipe_to("flights", {"name": "d", "kind": "sqlite", "settings": settings})

@@ -115,13 +115,13 @@ async def test_after_a_crash_the_same_rows_are_written_again_with_their_position
     turn = RecordedTurn(crashed.kept)
     await source(database).read(turn)
     [(partition, events, accepted_us)] = crashed.written
-    (repeated_write, new) = turn.written
+    (repeated_write, new_write) = turn.written
     assert (repeated_write[0], read_again(repeated_write[1]), repeated_write[2]) == (
         partition,
         read_again(events),
         accepted_us,
     )
-    assert read_again(new[1]) == [(4, {"id": 4, "name": "d"})]
+    assert read_again(new_write[1]) == [(4, {"id": 4, "name": "d"})]
 
 
 async def test_a_row_that_is_too_large_is_refused(database: Path) -> None:

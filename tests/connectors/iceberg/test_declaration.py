@@ -140,12 +140,12 @@ def test_columns_that_differ_in_case_only_are_refused(
 @pytest.mark.parametrize("before", SqlType)
 @pytest.mark.parametrize("after", SqlType)
 def test_a_type_changes_only_as_iceberg_promotes_it(before: SqlType, after: SqlType) -> None:
-    old, new = pipe({"columns": {"a": before}}), pipe({"columns": {"a": after}})
+    old_pipe, new_pipe = pipe({"columns": {"a": before}}), pipe({"columns": {"a": after}})
     if before == after or (before, after) == (SqlType.INT, SqlType.BIGINT):
-        require_possible_changes(new, {"p": old})
+        require_possible_changes(new_pipe, {"p": old_pipe})
     else:
         with pytest.raises(Misconfigured, match=r"destination lake: the column a of shop\.orders"):
-            require_possible_changes(new, {"p": old})
+            require_possible_changes(new_pipe, {"p": old_pipe})
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def test_a_type_changes_only_as_iceberg_promotes_it(before: SqlType, after: SqlT
 def test_a_change_that_the_table_cannot_follow_is_not_published(
     settings: dict[str, Any], message: str
 ) -> None:
-    old = pipe({"columns": {"a": "int"}})
+    old_pipe = pipe({"columns": {"a": "int"}})
     with pytest.raises(Misconfigured, match=message):
-        require_possible_changes(pipe(settings), {"p": old})
-    require_possible_changes(pipe(settings | {"table": "shop.other"}), {"p": old})
+        require_possible_changes(pipe(settings), {"p": old_pipe})
+    require_possible_changes(pipe(settings | {"table": "shop.other"}), {"p": old_pipe})
     require_possible_changes(pipe(settings), {})

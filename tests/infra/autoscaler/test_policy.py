@@ -126,13 +126,13 @@ def test_full_lanes_grow_a_service_whose_cpu_stays_low_because_it_waits() -> Non
     """The load doubles again and again; destinations answer slowly, so CPU reaches a plateau far below its bound."""
     plateau = [min(0.3, 0.1 * load) for load in (1, 2, 4, 8)]
     occupancy = [min(1.0, 0.25 * load) for load in (1, 2, 4, 8)]
-    by_cpu = [decide(POLICY, steady(2, cpu, 0, 10)).instances for cpu in plateau]
-    by_lanes = [
+    counts_by_cpu = [decide(POLICY, steady(2, cpu, 0, 10)).instances for cpu in plateau]
+    counts_by_lanes = [
         decide(EGEST, waiting(2, cpu, lane_share, 10)).instances
         for cpu, lane_share in zip(plateau, occupancy, strict=True)
     ]
-    assert by_cpu == [2, 2, 2, 2]
-    assert by_lanes == [2, 2, 3, 3]
+    assert counts_by_cpu == [2, 2, 2, 2]
+    assert counts_by_lanes == [2, 2, 3, 3]
 
 
 def test_a_service_with_full_lanes_keeps_its_instances() -> None:

@@ -13,7 +13,7 @@ def colour(kafka: str = "") -> Colour:
 def test_at_the_first_start_the_first_colour_has_every_request() -> None:
     record = colours_at_start(None, {"blue": colour(), "green": colour()}, FRONTS, 7, "me")
     assert record.shares == {"blue": 10_000, "green": 0}
-    assert [state_of.state for state_of in record.colours.values()] == [ColourState.ACTIVE, ColourState.IDLE]
+    assert [colour.state for colour in record.colours.values()] == [ColourState.ACTIVE, ColourState.IDLE]
     assert (record.fronts, record.at_ms, record.by) == (FRONTS, 7, "me")
 
 

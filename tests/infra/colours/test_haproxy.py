@@ -200,13 +200,16 @@ async def test_versions_of_tls_below_1_2_are_refused_and_so_is_plain_http(tmp_pa
             context = trusting(certificate.chain)
             context.maximum_version = newest
             assert (await handshake(front, context))["version"] == newest.name.replace("_", ".")
-        old = trusting(certificate.chain)
-        old.set_ciphers("DEFAULT@SECLEVEL=0")
+        old_context = trusting(certificate.chain)
+        old_context.set_ciphers("DEFAULT@SECLEVEL=0")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+            old_context.minimum_version, old_context.maximum_version = (
+                ssl.TLSVersion.TLSv1,
+                ssl.TLSVersion.TLSv1_1,
+            )
         with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
-            await handshake(front, old)
+            await handshake(front, old_context)
         plain_url = front.front.url.replace("https://", "http://")
         with pytest.raises(aiohttp.ClientError):
             await front.client.post(plain_url, data=b"{}")
@@ -492,14 +495,14 @@ async def test_a_second_front_sends_each_key_to_the_same_colour_and_works_when_t
 ) -> None:
     shares = {"blue": 5000, "green": 5000}
     await under_test.front.divide(shares)
-    by_first = await under_test.keys(300)
+    colours_by_key = await under_test.keys(300)
     ingest = {name: [f"127.0.0.1:{ingest_double.port}"] for name, ingest_double in under_test.ingests.items()}
     second = HAProxy(tmp_path / "second", free_port(), ingest)
     await second.start(shares)
     try:
         await under_test.front.kill()
-        assert await FrontUnderTest(second, under_test.ingests, under_test.client).keys(300) == by_first
-        assert {"blue", "green"} == set(by_first.values())
+        assert await FrontUnderTest(second, under_test.ingests, under_test.client).keys(300) == colours_by_key
+        assert {"blue", "green"} == set(colours_by_key.values())
     finally:
         await second.kill()
 

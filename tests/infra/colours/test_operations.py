@@ -144,12 +144,12 @@ async def test_no_colour_wakes_beside_a_pipe_that_would_lose_its_events(colours:
 async def test_a_colour_that_wakes_has_the_write_keys_of_the_other_one(
     colours: ColoursUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept_key, changed_key, revoked_key, new = (
+    kept_key, changed_key, revoked_key, new_key = (
         issued_key(f"{number}" * 40, "orders", origins=(), expires_us=None, author="t", at_us=1)
         for number in range(4)
     )
     keys = {
-        "blue:1": [kept_key, changed_key.expiring(5), new],
+        "blue:1": [kept_key, changed_key.expiring(5), new_key],
         "green:1": [kept_key, changed_key, revoked_key],
     }
     topics = {bootstrap: [key.record() for key in issued_keys] for bootstrap, issued_keys in keys.items()}

@@ -130,9 +130,9 @@ def flights(release: Release) -> Release:
     )
     file = release.node.folder / "flights.json"
     file.write_text(json.dumps(values))
-    with_flights = replace(release, base=file)
-    with_flights.deploy()
-    return with_flights
+    flights_release = replace(release, base=file)
+    flights_release.deploy()
+    return flights_release
 
 
 def delivered(release: Release, sent_flights: Flights, tmp_path: Path) -> None:

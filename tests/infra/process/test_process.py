@@ -233,9 +233,9 @@ async def test_a_log_that_grows_fast_cannot_fill_the_disk(
     process = Process("it", [sys.executable, "-c", code], log=log, log_limit_bytes=50_000)
     await process.start()
     try:
-        old = tmp_path / "it.log.1"
-        await until(old.exists, "the log was moved")
-        moved_at = old.stat().st_size
+        moved_log = tmp_path / "it.log.1"
+        await until(moved_log.exists, "the log was moved")
+        moved_at = moved_log.stat().st_size
         await until(lambda: 0 < log.stat().st_size < moved_at, "the log goes on, short")
         assert log.read_bytes()[:1] != b"\0"
     finally:

@@ -10,13 +10,13 @@ WITHIN_S = 10
 
 
 async def test_what_is_let_go_has_no_position_for_answers_that_come_late() -> None:
-    removed_partition, new = TopicPartition("some.topic", 0), TopicPartition("some.topic", 1)
+    removed_partition, new_partition = TopicPartition("some.topic", 0), TopicPartition("some.topic", 1)
     assignment = HeldAssignment({})
-    assignment.add({removed_partition, new})
+    assignment.add({removed_partition, new_partition})
     states = assignment.states()
     states[removed_partition].seek(7)
-    waiting = states[new].wait_for_position()
-    assignment.remove({removed_partition, new})
+    waiting = states[new_partition].wait_for_position()
+    assignment.remove({removed_partition, new_partition})
     await asyncio.wait_for(waiting, WITHIN_S)  # to see that there is none
     assert not assignment.tps
     for tp, state in states.items():

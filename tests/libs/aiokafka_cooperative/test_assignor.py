@@ -216,13 +216,13 @@ class TestHandover:
                         assert members[other_name].generation < members[name].generation
 
     def test_it_takes_two_rounds(self) -> None:
-        old = {
+        old_members = {
             "x": MemberSubscription(frozenset("a"), tps("a0 a1 a2 a3"), 1),
             "y": MemberSubscription(frozenset("a")),
         }
-        first = assign(old, {"a": 4})
+        first = assign(old_members, {"a": 4})
         assert first == {"x": tps("a2 a3"), "y": frozenset()}
-        second = assign(holding(old, first, 2), {"a": 4})
+        second = assign(holding(old_members, first, 2), {"a": 4})
         assert second == {"x": tps("a2 a3"), "y": tps("a0 a1")}
 
     def test_a_stale_claim_takes_nothing_from_the_owner_of_today(self) -> None:

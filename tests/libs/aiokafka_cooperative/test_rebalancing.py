@@ -185,7 +185,7 @@ async def test_a_member_that_was_put_out_loses_everything_and_comes_back(
         first = await member_group.ours().start()
         second = await member_group.ours().start()
         await member_group.balanced()
-        held_partitions, old = second.assigned, second.consumer.membership
+        held_partitions, old_membership = second.assigned, second.consumer.membership
         await member_group.more_of(second, held_partitions)
 
         before = len(second.told("assigned"))
@@ -193,14 +193,14 @@ async def test_a_member_that_was_put_out_loses_everything_and_comes_back(
         await until(lambda: second.told("lost"), "the loss is reported")
         assert second.told("lost") == [held_partitions]
         await member_group.balanced()
-        assert second.consumer.membership.member_id not in ("", old.member_id)
-        assert second.consumer.membership.generation > old.generation
+        assert second.consumer.membership.member_id not in ("", old_membership.member_id)
+        assert second.consumer.membership.generation > old_membership.generation
         for member in (first, second):
             await member_group.more_of(member, member.assigned)
         sent_count, lost_count, repeated_count = await member_group.finish()
     # When the others leave in the end, it may get their partitions, too, before it leaves itself.
-    held_after = set().union(*second.told("assigned")[before:])
-    assert second.told("revoked") == [held_after], "what was lost was not revoked, too"
+    reassigned = set().union(*second.told("assigned")[before:])
+    assert second.told("revoked") == [reassigned], "what was lost was not revoked, too"
     assert not any(member.owned for member in claims if member.generation < 0), (
         "it claims nothing of the past"
     )
@@ -292,15 +292,15 @@ async def test_a_changed_subscription_takes_only_what_is_no_longer_wanted(group:
     async with group(partitions=3, topics=2) as member_group:
         member = await member_group.ours().start()
         await member_group.more_of(member, member_group.all)
-        old, new = member_group.topics
+        old_topic, new_topic = member_group.topics
         states = member.consumer._coordinator.held.states()
-        member.consumer.subscribe([new], listener=member)
-        kept_partitions = {tp for tp in member_group.all if tp.topic == new}
+        member.consumer.subscribe([new_topic], listener=member)
+        kept_partitions = {tp for tp in member_group.all if tp.topic == new_topic}
         await until(lambda: member.assigned == kept_partitions, "the new assignment")
         assert member.told("revoked") == [member_group.all - kept_partitions]
         assert all(state is states[tp] for tp, state in member.consumer._coordinator.held.states().items())
         await member_group.more_of(member, kept_partitions)
-        member.consumer.subscribe([old, new], listener=member)
+        member.consumer.subscribe([old_topic, new_topic], listener=member)
         await until(lambda: member.assigned == member_group.all, "all again")
         assert member.told("assigned") == [member_group.all, member_group.all - kept_partitions]
         _, lost_count, repeated_count = await member_group.finish()

@@ -87,15 +87,15 @@ async def test_a_step_that_runs_holds_up_the_next_one_until_it_ends(kafka, topic
 
 
 async def test_a_step_whose_actor_vanished_is_ended_by_the_next_one(kafka, topic):
-    vanished_actor, next_one = await rights(kafka, await topic(), 2)
+    vanished_actor, next_actor = await rights(kafka, await topic(), 2)
     try:
         await vanished_actor.begin(step("rollout", "1 % to 10 %", lasts_s=0), allowed)
-        action = await next_one.begin(step("rollout", "10 % to 0 %"), allowed)
-        running, ended_step = next_one.log.history.newest_first
+        action = await next_actor.begin(step("rollout", "10 % to 0 %"), allowed)
+        running, ended_step = next_actor.log.history.newest_first
         assert running == action
         assert (ended_step.state, ended_step.outcome) == (ActionState.FAILED, "it did not end in time")
     finally:
-        await asyncio.gather(vanished_actor.stop(), next_one.stop())
+        await asyncio.gather(vanished_actor.stop(), next_actor.stop())
 
 
 async def test_an_actor_that_was_overtaken_while_it_decided_writes_nothing(kafka, topic):

@@ -75,8 +75,8 @@ def test_a_commit_corrects_what_the_output_does_not_show() -> None:
     dead_letters.completed(end_offsets, {0: 0}, {0: 0})
     assert dead_letters.completed(end_offsets, {0: 0}, {0: 900}) == {0: 900}
     assert dead_letters.completed(end_offsets, {0: 1000}, {0: 910}) == {0: 1000}, "100 became dead letters"
-    written_twice = OutputProgress()
-    written_twice.completed(end_offsets, {0: 0}, {0: 0})
-    written_twice.completed(end_offsets, {0: 0}, {0: 5000})
-    written_twice.completed(end_offsets, {0: 0}, {0: 5010})
-    assert written_twice.completed(end_offsets, {0: 2500}, {0: 5020}) == {0: 2520}
+    repeating_output = OutputProgress()
+    repeating_output.completed(end_offsets, {0: 0}, {0: 0})
+    repeating_output.completed(end_offsets, {0: 0}, {0: 5000})
+    repeating_output.completed(end_offsets, {0: 0}, {0: 5010})
+    assert repeating_output.completed(end_offsets, {0: 2500}, {0: 5020}) == {0: 2520}

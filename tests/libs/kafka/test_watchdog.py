@@ -51,9 +51,9 @@ async def test_a_position_that_stays_below_the_end_is_stuck_at_the_second_look(
 
 async def test_a_partition_with_records_in_work_is_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     progress_watchdog = watchdog(monkeypatch, kafka_answers=True)
-    busy = AssignedPartition(TP)
-    busy.offsets.start(4)
-    assert [await progress_watchdog.stuck(FakeMember(), [busy]) for _ in range(3)] == [[], [], []]
+    busy_partition = AssignedPartition(TP)
+    busy_partition.offsets.start(4)
+    assert [await progress_watchdog.stuck(FakeMember(), [busy_partition]) for _ in range(3)] == [[], [], []]
 
 
 async def test_a_member_without_an_answer_is_stuck_once_another_client_got_two(
@@ -65,11 +65,11 @@ async def test_a_member_without_an_answer_is_stuck_once_another_client_got_two(
 
 async def test_an_answer_in_between_starts_the_count_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     progress_watchdog = watchdog(monkeypatch, kafka_answers=True)
-    silent, well = FakeMember(answers=False), FakeMember(read_to=9)
+    silent_member, working_member = FakeMember(answers=False), FakeMember(read_to=9)
     assert (
-        await looks(progress_watchdog, silent, 1)
-        == await looks(progress_watchdog, well, 1)
-        == await looks(progress_watchdog, silent, 1)
+        await looks(progress_watchdog, silent_member, 1)
+        == await looks(progress_watchdog, working_member, 1)
+        == await looks(progress_watchdog, silent_member, 1)
         == [[]]
     )
 

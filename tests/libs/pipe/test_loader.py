@@ -229,9 +229,9 @@ def test_pipes_do_not_share_a_write_key_however_it_is_named(
         )
         for name, key in (("orders", first), ("other", second))
     ]
-    for new, in_force in ((pipes, []), (pipes[1:], pipes), (pipes[1:], pipes[:1])):
+    for new_pipes, current_pipes in ((pipes, []), (pipes[1:], pipes), (pipes[1:], pipes[:1])):
         with pytest.raises(Misconfigured) as refusal:
-            require_keys_of_their_own(new, in_force)
+            require_keys_of_their_own(new_pipes, current_pipes)
         assert str(refusal.value).startswith(
             "no pipe was published:\n  other: source.keys.0: the pipe 'orders' "
         )

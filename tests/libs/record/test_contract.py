@@ -451,10 +451,10 @@ def test_the_fields_for_later_cost_nothing_where_they_are_empty() -> None:
 
 def test_compiled_modules_read_what_their_sources_read() -> None:
     """In this process they are compiled if `test_this_environment_uses_what_make_setup_compiled` passes."""
-    for headers, compiled_fields, from_source in zip(
+    for headers, compiled_fields, source_fields in zip(
         RECORDS, map(read_in_python, RECORDS), read_from_source(RECORDS), strict=True
     ):
-        assert compiled_fields == from_source, headers
+        assert compiled_fields == source_fields, headers
 
 
 def test_spark_sql_reads_what_python_reads(rows: list[Any]) -> None:

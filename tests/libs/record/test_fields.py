@@ -150,8 +150,8 @@ def test_packed_fields_come_back(
 
 
 def test_with_fields_sets_once_removes_and_keeps_what_it_does_not_know() -> None:
-    old = [("a", b"1"), ("b", b"2"), ("a", b"3"), ("c", b"4"), ("d", b"5"), ("d", b"6")]
-    assert with_fields(old, {"a": b"9", "c": None}) == [
+    old_headers = [("a", b"1"), ("b", b"2"), ("a", b"3"), ("c", b"4"), ("d", b"5"), ("d", b"6")]
+    assert with_fields(old_headers, {"a": b"9", "c": None}) == [
         ("b", b"2"),
         ("d", b"5"),
         ("d", b"6"),
@@ -160,8 +160,8 @@ def test_with_fields_sets_once_removes_and_keeps_what_it_does_not_know() -> None
 
 
 def test_with_fields_puts_the_packed_headers_first() -> None:
-    old = [(IDENTITY, HEADER), ("ce_id", b"1")]
-    changed_headers = with_fields(old, {IN: b"1"})
+    old_headers = [(IDENTITY, HEADER), ("ce_id", b"1")]
+    changed_headers = with_fields(old_headers, {IN: b"1"})
     assert changed_headers == [(IDENTITY, HEADER), (HOP, b"1"), ("ce_id", b"1")]
 
 

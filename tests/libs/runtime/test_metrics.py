@@ -12,11 +12,11 @@ BOUNDS = (0.1, 1, 10)
 @given(st.lists(st.one_of(st.sampled_from(BOUNDS), st.floats(0, 20)), max_size=30))
 def test_a_batch_counts_as_each_of_its_values(amounts: list[float]) -> None:
     expositions = []
-    for at_once in (False, True):
+    for is_batch in (False, True):
         registry = CollectorRegistry()
         histogram = BatchHistogram("lag_seconds", "Lag.", ["pipe"], buckets=BOUNDS, registry=registry)
         child = histogram.labels("flights")
-        if at_once:
+        if is_batch:
             child.observe_all(amounts)
         else:
             for amount in amounts:

@@ -148,14 +148,14 @@ async def test_events_of_two_logs_with_equal_partitions_and_offsets_are_written_
     blue = [outbound(f"b{offset}", offset, log=BLUE) for offset in range(20)]
     green = [outbound(f"g{offset}", offset, log=GREEN) for offset in range(20)]
     for _ in range(2):
-        of_blue, of_green = writer(kind), writer(kind)
+        blue_writer, green_writer = writer(kind), writer(kind)
         for first in range(0, 20, 5):
-            await of_blue.write(blue[first : first + 5])
-            await of_green.write(green[first : first + 5])
-        await of_green.write([event._replace(retried=True) for event in green])
-        await of_blue.write([event._replace(retried=True) for event in blue])
-        await of_green.close()
-        await of_blue.close()
+            await blue_writer.write(blue[first : first + 5])
+            await green_writer.write(green[first : first + 5])
+        await green_writer.write([event._replace(retried=True) for event in green])
+        await blue_writer.write([event._replace(retried=True) for event in blue])
+        await green_writer.close()
+        await blue_writer.close()
     history = await kind.history()
     assert sorted(history) == sorted([(f"{log}{n}", n) for log in "bg" for n in range(20)])
 
@@ -217,9 +217,9 @@ async def test_a_destination_that_is_locked_delays_no_other_destination(
                     await until(partial(has_arrived, sent_count + 10))
                 await stream.at_least(stream.topics.retry_in(stream.topics.tiers[0]), 1)
             receipts = await stream.receipts(202)
-    of_kind = [receipt[OUTCOME] for receipt in receipts if receipt[DESTINATION] == "d"]
-    assert len(of_kind) == 101
-    assert {"retry"} <= set(of_kind) <= {"delivered", "retry"}
+    kind_outcomes = [receipt[OUTCOME] for receipt in receipts if receipt[DESTINATION] == "d"]
+    assert len(kind_outcomes) == 101
+    assert {"retry"} <= set(kind_outcomes) <= {"delivered", "retry"}
 
 
 async def test_while_a_secret_is_missing_deliveries_go_to_the_retrier(

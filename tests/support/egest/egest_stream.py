@@ -164,15 +164,15 @@ class EgestStream:
             tps = [TopicPartition(topic, number) for number in range(self.partitions)]
             consumer.assign(tps)
             end_offsets = await consumer.end_offsets(tps)
-            by_partition: dict[TopicPartition, list[ConsumerRecord]] = {tp: [] for tp in tps}
+            records_by_partition: dict[TopicPartition, list[ConsumerRecord]] = {tp: [] for tp in tps}
             unread_partitions = [tp for tp in tps if end_offsets[tp]]
             while unread_partitions:
                 for tp, records in (await consumer.getmany(*unread_partitions, timeout_ms=200)).items():
-                    by_partition[tp] += records
+                    records_by_partition[tp] += records
                 unread_partitions = [
                     tp for tp in unread_partitions if await consumer.position(tp) < end_offsets[tp]
                 ]
-            return [record for tp in tps for record in by_partition[tp]]
+            return [record for tp in tps for record in records_by_partition[tp]]
         finally:
             await consumer.stop()
 

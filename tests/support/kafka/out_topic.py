@@ -69,14 +69,14 @@ class OutTopic:
         options = {"bootstrap_servers": self.kafka, "enable_auto_commit": False}
         consumer = AIOKafkaConsumer(**options, isolation_level=isolation)
         # Kafka acknowledges a commit before it writes the markers: until then `read_committed` ends before the records.
-        all_records = AIOKafkaConsumer(**options)
+        uncommitted_consumer = AIOKafkaConsumer(**options)
         await consumer.start()
-        await all_records.start()
+        await uncommitted_consumer.start()
         try:
             count = (await partition_counts(self.kafka, [self.name])).get(self.name, 0)
             tps = [TopicPartition(self.name, number) for number in range(count)]
             consumer.assign(tps)
-            end_offsets = await all_records.end_offsets(tps)
+            end_offsets = await uncommitted_consumer.end_offsets(tps)
             collected: list[ConsumerRecord] = []
             for tp in tps:
                 consumer.seek(tp, 0)
@@ -90,7 +90,7 @@ class OutTopic:
             return collected
         finally:
             await consumer.stop()
-            await all_records.stop()
+            await uncommitted_consumer.stop()
 
 
 class KeyedTopic(OutTopic, EventLog):

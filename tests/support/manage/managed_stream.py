@@ -126,8 +126,8 @@ class Managed:
         ) as answer:
             body = orjson.loads(await answer.read())
             if path.startswith(_DESCRIBED):
-                at_path = f"/api/v1{path.partition('?')[0]}"
-                require_described(_DOCUMENT, method, at_path, answer.status, body)
+                api_path = f"/api/v1{path.partition('?')[0]}"
+                require_described(_DOCUMENT, method, api_path, answer.status, body)
             return Answer(answer.status, answer.headers, body)
 
     async def until(self, instance: int, method: str, path: str, status: int, by: str = "ann") -> Answer:

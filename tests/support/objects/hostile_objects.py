@@ -266,12 +266,12 @@ def _avro() -> Iterator[Item]:
     }
     year = avro_of(times, (3, b"\x00" + _long(2**60) + b"\x00"))
     yield Item("avro year 36000000", "avro", lambda: year, [1, 3], {2: "not-json"})
-    map_of = {
+    map_schema = {
         "type": "record",
         "name": "R",
         "fields": [{"name": "m", "type": {"type": "map", "values": "int"}}],
     }
-    keys = avro_of(map_of, (1, _long(2) + b"\x02\xff\x02" + b"\x02a\x02" + b"\x00"), (1, b"\x00"))
+    keys = avro_of(map_schema, (1, _long(2) + b"\x02\xff\x02" + b"\x02a\x02" + b"\x00"), (1, b"\x00"))
     yield Item("avro a key that is no UTF-8", "avro", lambda: keys, [2], {1: "not-json"})
     truncated = avro_of(text, (1, b"\x02a"), (1, b"\x02b"))[:-10]
     yield Item("avro cut", "avro", lambda: truncated, [1], {2: "unreadable-object"})

@@ -138,11 +138,11 @@ class ControlledStream:
             return None
         revision_figures = self._figures.setdefault(name, {})
         share = current.rollout.share if current.rollout else 0
-        new = EVENTS_PER_LOOK * share // WHOLE
+        new_count = EVENTS_PER_LOOK * share // WHOLE
         following = current.rollout.next.number if current.rollout else current.number + 1
         for revision, events, dead_letter_count in (
-            (current.number, EVENTS_PER_LOOK - new if self.traffic else 0, 0),
-            (following, new, round(new * self.dead)),
+            (current.number, EVENTS_PER_LOOK - new_count if self.traffic else 0, 0),
+            (following, new_count, round(new_count * self.dead)),
         ):
             before = revision_figures.get(revision, RevisionFigures())
             revision_figures[revision] = before + RevisionFigures(

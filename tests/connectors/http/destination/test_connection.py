@@ -172,9 +172,9 @@ async def test_an_old_connection_is_not_used_again_since_the_destination_may_jus
     async with destination() as receiver:
         connection_pool = pool(receiver)
         await ask(connection_pool)
-        (old,) = connection_pool._all
-        assert 0 < old.idle_until_s - asyncio.get_running_loop().time() <= IDLE_S
-        old.idle_until_s = 0.0
+        (old_connection,) = connection_pool._all
+        assert 0 < old_connection.idle_until_s - asyncio.get_running_loop().time() <= IDLE_S
+        old_connection.idle_until_s = 0.0
         await ask(connection_pool)
         assert receiver.connections == 2
 

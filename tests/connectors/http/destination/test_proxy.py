@@ -120,8 +120,8 @@ async def test_the_target_behind_the_proxy_is_judged_and_asked_for_by_its_addres
         assert (result.reason, proxy.asked) == ("egress", [])
         assert isinstance(await ask(proxied_pool(server.url, "loopback", proxy_route, "localhost")), Answer)
         assert proxy.asked[0] in (f"127.0.0.1:{port}", f"[::1]:{port}")
-        by_name = proxied_pool(server.url, f"localhost,127.0.0.1:{proxy.port}", proxy_route, "localhost")
-        assert isinstance(await ask(by_name), Answer)
+        named_pool = proxied_pool(server.url, f"localhost,127.0.0.1:{proxy.port}", proxy_route, "localhost")
+        assert isinstance(await ask(named_pool), Answer)
         assert proxy.asked[1:] == [f"localhost:{port}"]
 
 

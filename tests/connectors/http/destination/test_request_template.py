@@ -182,7 +182,7 @@ def test_while_a_secret_is_replaced_receivers_with_either_verify_the_signature(
     monkeypatch.setattr(
         "standardwebhooks.webhooks.timedelta", lambda **_: __import__("datetime").timedelta(days=99999)
     )
-    second_secret, third = "whsec_" + "b3RoZXIh" * 4, "whsec_" + "dGhpcmQh" * 4
+    second_secret, third_secret = "whsec_" + "b3RoZXIh" * 4, "whsec_" + "dGhpcmQh" * 4
     _, headers, body = request_of(record({"a": 1}), signing=[SECRET, second_secret])
     assert [signature.partition(",")[0] for signature in headers["webhook-signature"].split(" ")] == [
         "v1",
@@ -191,7 +191,7 @@ def test_while_a_secret_is_replaced_receivers_with_either_verify_the_signature(
     for secret in (SECRET, second_secret):
         assert Webhook(secret).verify(body, headers) == {"a": 1}
     with pytest.raises(WebhookVerificationError):
-        Webhook(third).verify(body, headers)
+        Webhook(third_secret).verify(body, headers)
     declared = HttpDestination.model_validate(
         {"name": "d", "url": "http://h/", "signing": {"env": "NEW"}, "signing_also": [{"env": "OLD"}]}
     )

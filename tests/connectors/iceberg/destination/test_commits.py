@@ -98,9 +98,9 @@ def test_files_of_the_other_log_are_deleted_only_when_no_batch_can_use_them(
     blue.append(file_with(declared, BLUE, range(5)), progress(5))
     for log in (BLUE, GREEN):
         file_with(declared, log, range(5, 10))
-    (old,) = file_with(declared, GREEN, range(10, 15))
+    (old_file,) = file_with(declared, GREEN, range(10, 15))
     two_days_ago_s = time.time() - 2 * 86400
-    os.utime(old.removeprefix("file://"), (two_days_ago_s, two_days_ago_s))
+    os.utime(old_file.removeprefix("file://"), (two_days_ago_s, two_days_ago_s))
     blue.table.refresh()
     assert FileStore(blue.table, BLUE, "w", tmp_path).delete_unreferenced() == 2
     remaining_folders = sorted(file.parent.name for file in (tmp_path / "lake").rglob("*.parquet"))

@@ -68,8 +68,8 @@ async def test_each_event_is_written_once_in_the_order_of_its_key(
     records = await out_topic.records()
     assert sorted(numbers(records)) == list(range(300))
     for key in range(7):
-        of_key = numbers([record for record in records if record.key == f"k{key}".encode()])
-        assert of_key == sorted(of_key)
+        key_numbers = numbers([record for record in records if record.key == f"k{key}".encode()])
+        assert key_numbers == sorted(key_numbers)
 
 
 async def test_events_that_were_written_are_not_written_again(out_topic: OutTopic) -> None:
@@ -141,13 +141,13 @@ async def test_what_the_other_owner_wrote_is_known_before_a_retried_event_is_wri
 
 
 async def test_a_new_owner_fences_the_old_one(out_topic: OutTopic) -> None:
-    old, new = out_topic.writer(), out_topic.writer()
-    await old.write([outbound(1)])
-    await new.write([outbound(2)])
+    old_writer, new_writer = out_topic.writer(), out_topic.writer()
+    await old_writer.write([outbound(1)])
+    await new_writer.write([outbound(2)])
     with pytest.raises(HifiError):
-        await old.write([outbound(3)])
-    await new.close()
-    await old.close()
+        await old_writer.write([outbound(3)])
+    await new_writer.close()
+    await old_writer.close()
     assert numbers(await out_topic.records()) == [1, 2]
 
 
@@ -209,8 +209,8 @@ async def test_batches_keep_the_limit_of_the_topic_and_the_order(out_topic: OutT
     records = await out_topic.records()
     assert sorted(numbers(records)) == [*range(900), 902]
     for key in range(7):
-        of_key = numbers([record for record in records if record.key == f"k{key}".encode()])
-        assert of_key == sorted(of_key)
+        key_numbers = numbers([record for record in records if record.key == f"k{key}".encode()])
+        assert key_numbers == sorted(key_numbers)
     attempts = await out_topic.records("read_uncommitted")
     assert len(attempts) < 1.5 * len(records), "the limit is kept, not met again with each batch"
 
@@ -227,8 +227,8 @@ async def test_a_limit_that_is_lowered_under_a_writer_loses_neither_records_nor_
     records = await out_topic.records()
     assert sorted(numbers(records)) == [*range(600)]
     for key in range(7):
-        of_key = numbers([record for record in records if record.key == f"k{key}".encode()])
-        assert of_key == sorted(of_key)
+        key_numbers = numbers([record for record in records if record.key == f"k{key}".encode()])
+        assert key_numbers == sorted(key_numbers)
 
 
 async def test_for_a_topic_that_somebody_deletes_deliveries_wait_and_the_reason_names_it(
@@ -325,8 +325,8 @@ async def test_a_cluster_that_is_away_delays_no_other_destination(stream: EgestS
                 await stream.send(10, to="d,http")
                 await until(partial(has_arrived, sent_count + 10))
             receipts = await stream.receipts(200)
-    by_destination = Counter((receipt[DESTINATION], receipt[OUTCOME]) for receipt in receipts)
-    assert by_destination == {("http", "delivered"): 100, ("d", "retry"): 100}
+    receipt_counts = Counter((receipt[DESTINATION], receipt[OUTCOME]) for receipt in receipts)
+    assert receipt_counts == {("http", "delivered"): 100, ("d", "retry"): 100}
 
 
 async def test_kills_in_mid_transaction_lose_and_repeat_nothing(

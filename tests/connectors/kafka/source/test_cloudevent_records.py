@@ -134,10 +134,10 @@ def test_a_structured_cloudevent_without_a_value_is_refused_and_deletes_nothing(
     "name", ["ce_subject", "ce_time", "ce_partitionkey", "content-type", "ce_x", "other"]
 )
 def test_a_header_with_a_null_value_is_as_if_it_were_absent(name: str) -> None:
-    with_null, without_header = (
+    with_null_header, without_header = (
         read(record(b'{"a":1}', [*PLAIN_HEADERS, *extra_headers])) for extra_headers in ([(name, None)], [])
     )
-    assert (with_null.headers, with_null.data, with_null.key) == (
+    assert (with_null_header.headers, with_null_header.data, with_null_header.key) == (
         without_header.headers,
         without_header.data,
         without_header.key,

@@ -95,9 +95,9 @@ async def test_each_bad_record_is_one_dead_letter_with_its_id_and_all_others_pas
         assert sorted(fields(record)["hifi_reason"].decode() for record in dead_letters) == sorted(reasons)
         ids = [fields(record)["ce_id"] for record in (*normalized_records, *dead_letters)]
         assert len(set(ids)) == len(ids) == expected_count + len(reasons)
-        by_id = {fields(record)["ce_id"]: record for record in normalized_records}
-        assert not by_id[b"without-data"].value
-        assert fields(by_id[b"without-data"])["ce_type"] == b"order"
+        records_by_id = {fields(record)["ce_id"]: record for record in normalized_records}
+        assert not records_by_id[b"without-data"].value
+        assert fields(records_by_id[b"without-data"])["ce_type"] == b"order"
         texts = [record.value for record in normalized_records if record.value]
         assert WIDE in texts
         data = [orjson.loads(text) for text in texts if text != WIDE]

@@ -136,8 +136,10 @@ async def test_records_become_events_and_what_cannot_be_read_becomes_a_dead_lett
             await send(stream.source, value, key=key, partition=1, timestamp_ms=1_700_000_000_123)
         normalized_records = await stream.read(topics.normalized, lambda records: len(records) == 3)
         dead_letters = await stream.read(topics.dead_letter, lambda records: len(records) == 5)
-        by_place = {int(fields(record)["ce_id"].split(b"/")[-1]): record for record in normalized_records}
-        first, second, deletion = by_place[0], by_place[1], by_place[6]
+        records_by_offset = {
+            int(fields(record)["ce_id"].split(b"/")[-1]): record for record in normalized_records
+        }
+        first, second, deletion = records_by_offset[0], records_by_offset[1], records_by_offset[6]
         assert (fields(deletion)["ce_type"], deletion.key) == (b"hifi.deleted", b"k1")
         assert orjson.loads(deletion.value) == {"key": "k1", "deleted": True}
         assert (first.key, second.key) == (b"7", b"by the record")

@@ -252,12 +252,12 @@ async def test_temporary_files_of_a_killed_process_are_removed_when_they_are_old
 ) -> None:
     await writer(object_folder).write(events(1))
     folder = object_folder.objects()[0].parent
-    old, young = folder / ".s.d.x.tmp", folder / ".s.d.y.tmp"
-    for file in (old, young):
+    old_file, young_file = folder / ".s.d.x.tmp", folder / ".s.d.y.tmp"
+    for file in (old_file, young_file):
         file.write_bytes(b"half of")
-    os.utime(old, (time.time() - 3600, time.time() - 3600))
+    os.utime(old_file, (time.time() - 3600, time.time() - 3600))
     await writer(object_folder).write(events(2))
-    assert sorted(file.name for file in folder.glob(".*")) == [young.name]
+    assert sorted(file.name for file in folder.glob(".*")) == [young_file.name]
 
 
 async def test_a_bucket_that_refuses_is_a_retry_that_shows_no_secret(

@@ -233,11 +233,11 @@ def test_an_avro_value_that_cannot_be_represented_refuses_its_row_alone(
     logical: Any, plain_type: str, bad_value: Any, good_value: Any
 ) -> None:
     content = avro_of(record_of(plain_type), [{"v": good_value}, {"v": bad_value}, {"v": good_value}])
-    old, new = (
+    old_type, new_type = (
         orjson.dumps(record_of(field_type)["fields"][0]["type"]) for field_type in (plain_type, logical)
     )
     content = _with_schema(content, orjson.dumps(record_of(plain_type)), orjson.dumps(record_of(logical)))
-    assert old != new
+    assert old_type != new_type
     assert [(row.number, row.reason) for row in rows("avro", content)] == [(1, ""), (2, "not-json"), (3, "")]
 
 

@@ -243,8 +243,8 @@ async def test_an_object_whose_reading_fails_after_some_rows_is_read_on_later_an
     )
     assert second_turn.warnings == {}
     numbers = turn.numbers() + second_turn.numbers()
-    of_a = [number for number in numbers if number < rows]
-    assert of_a == list(range(read_before if is_replaced else rows)), "in order, and once"
+    numbers_of_a = [number for number in numbers if number < rows]
+    assert numbers_of_a == list(range(read_before if is_replaced else rows)), "in order, and once"
     later_numbers = [rows + 1, rows + 2, rows + 3, *([rows + 4] if is_replaced else [])]
     assert sorted(number for number in numbers if number > rows) == later_numbers
     assert len({dict(event.headers)["ce_id"] for event in turn.written + second_turn.written}) == len(numbers)

@@ -428,16 +428,16 @@ async def test_a_column_that_another_log_set_keeps_the_value_that_was_accepted_l
     """The key went to the other log and came back while an event of it waited for its repetition."""
     first = event(5, '"first"', "a")._replace(accepted_us=1)
     late_event = event(6, '"late"', "a")._replace(accepted_us=2)
-    of_other = event(1, '"other"', "a")._replace(log=OTHER_LOG, accepted_us=3)
+    foreign_event = event(1, '"other"', "a")._replace(log=OTHER_LOG, accepted_us=3)
     partial = event(2, None, "a")._replace(log=OTHER_LOG, accepted_us=4)
     older_event = event(7, None, "a")._replace(accepted_us=5)
-    for before, value in (([of_other, partial], "other"), ([partial], "late"), ([], "late")):
+    for before, value in (([foreign_event, partial], "other"), ([partial], "late"), ([], "late")):
         await keeping.write([first])
         for sent_event in (*before, older_event, late_event):
             await keeping.write([sent_event])
         assert postgres.execute(f"SELECT number, v FROM {postgres.name}") == [(7, value)]
         with pytest.raises(Rejected, match="superseded"):
-            await keeping.write([of_other])
+            await keeping.write([foreign_event])
         await keeping.write([event(8, '"newest"', "a")._replace(log=OTHER_LOG, accepted_us=6)])
         with pytest.raises(RejectedEvents) as caught:
             await keeping.write([event(1, '"x"', "b"), late_event])
@@ -454,7 +454,7 @@ async def test_partial_events_of_two_logs_in_any_order_leave_the_newest_value_of
     """Of those that are written: an event is refused if the row has a later one of the other log."""
     postgres.execute(f"ALTER TABLE {postgres.name} ADD v text, ADD w text, ADD hifi_unchanged jsonb")
     names = ("key", "number", "v", "w")
-    both_logs = writer(postgres, absent="keep", columns={name: name for name in names})
+    merging_writer = writer(postgres, absent="keep", columns={name: name for name in names})
     rng = random.Random(seed)
     events, log = list[OutboundEvent](), LOG
     for number in range(200):
@@ -468,14 +468,14 @@ async def test_partial_events_of_two_logs_in_any_order_leave_the_newest_value_of
     while waiting:
         sent_event = waiting.pop(min(int(rng.expovariate(0.3)), len(waiting) - 1))
         try:
-            await both_logs.write([sent_event])
+            await merging_writer.write([sent_event])
         except Rejected as rejection:
             refusal_reasons.append(rejection.reason)
         else:
             written_offsets.add(sent_event.offset)
             if rng.random() < 0.1:  # written again, now or later
                 waiting.insert(rng.randrange(len(waiting) + 1), sent_event)
-    await both_logs.close()
+    await merging_writer.close()
     newest: dict[str, dict[str, Any]] = {}
     for sent_event in events:
         data = orjson.loads(sent_event.data)

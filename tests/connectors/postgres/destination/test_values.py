@@ -116,13 +116,13 @@ def test_numbers_keep_every_digit(number: Decimal) -> None:
     assert "E" not in text
 
 
-@given(number=st.integers(-(2**70), 2**70), name=st.sampled_from(["float4", "float8"]), as_text=st.booleans())
+@given(number=st.integers(-(2**70), 2**70), name=st.sampled_from(["float4", "float8"]), is_text=st.booleans())
 def test_a_whole_number_is_written_to_a_floating_point_column_as_it_is_or_refused(
-    number: int, name: str, *, as_text: bool
+    number: int, name: str, *, is_text: bool
 ) -> None:
     bits = 32 if name == "float4" else 64
     for text in (str(number), f"{number}.00", f"{Decimal(number):E}"):
-        value = text if as_text else exact_json.loads(text)
+        value = text if is_text else exact_json.loads(text)
         try:
             column_value = column_text(value, column(name))
         except Unfit:

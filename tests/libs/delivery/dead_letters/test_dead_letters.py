@@ -319,9 +319,9 @@ def test_a_delivery_with_a_condition_goes_back_to_enrich_without_what_it_had_add
     headers = [*packed(IDENTITY_FIELDS | {IN: b"1"}), (DESTINATION, b"d")]
     record = dead_letter(b"k", value, headers, service, Rejected("x", "y"), 0)
     stored_letter = DeadLetter(0, 0, 0, record.key, record.value, record.headers)
-    to_enrich = "when" in condition or "filter" in condition.get("enrich", {})
+    goes_to_enrich = "when" in condition or "filter" in condition.get("enrich", {})
     topic = target(topics, stored_letter, current)
-    assert topic == (topics.normalized if to_enrich else topics.retry_out)
+    assert topic == (topics.normalized if goes_to_enrich else topics.retry_out)
     replayed_record = replayed(stored_letter, current, 5, to_enrich=topic == topics.normalized)
     assert replayed_record.value == expected
     assert fields(replayed_record.headers)[DESTINATION] == b"d"

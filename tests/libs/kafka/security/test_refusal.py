@@ -113,15 +113,15 @@ async def test_a_replaced_password_keeps_connections_and_new_clients_use_it(
     file.write_text("first")
     await set_passwords(secured.bootstrap, {"s.ingest": "first"})
     security = _changed(secured.security("ingest"), password_file=file)
-    async with secured.client(AIOKafkaProducer, security, acks="all") as old:
-        await old.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
+    async with secured.client(AIOKafkaProducer, security, acks="all") as old_producer:
+        await old_producer.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
         await set_passwords(secured.bootstrap, {"s.ingest": "second"})
-        await old.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
+        await old_producer.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
         with pytest.raises(KafkaRefusedError, match=r"refuses the user s\.ingest"):
             await _connect(secured.bootstrap, security)
         file.write_text("second")
         await _connect(secured.bootstrap, security)
-        await old.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
+        await old_producer.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
 
 
 @pytest.mark.parametrize("credential", ["password", "authority"])

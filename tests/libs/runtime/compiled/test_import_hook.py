@@ -47,8 +47,8 @@ class Shop:
             text=True,
             check=True,
         )
-        total, file, in_use = json.loads(completed.stdout)
-        return total, Path(file).name, in_use
+        total, file, is_compiled = json.loads(completed.stdout)
+        return total, Path(file).name, is_compiled
 
 
 @pytest.fixture(scope="session")

@@ -155,11 +155,11 @@ async def test_what_is_no_tls_is_closed_and_the_next_client_is_served(tmp_path: 
         with contextlib.suppress(ConnectionError):
             answer, _ = await get(port, None)
         assert b"HTTP/" not in answer
-        old = trusting(chain)
+        old_context = trusting(chain)
         with pytest.deprecated_call():
-            old.maximum_version = ssl.TLSVersion.TLSv1_1
+            old_context.maximum_version = ssl.TLSVersion.TLSv1_1
         with pytest.raises((ssl.SSLError, ConnectionError)):
-            await get(port, old)
+            await get(port, old_context)
         answer, _ = await get(port, trusting(chain))
         assert b"200 OK" in answer
 
@@ -171,13 +171,13 @@ async def test_handshakes_that_do_not_go_on_are_limited_in_number_and_time(
     chain, key = write_pair(tmp_path, 1)
     limits = ConnectionLimits(connections=8)
     async with serving(ServerCertificate(chain, key, Health("ingest", "ingest-1")), limits) as port:
-        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        silent_connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
         async with asyncio.timeout(WITHIN_S):
-            for reader, _ in silent:  # 12 at once, 8 when their time is over
+            for reader, _ in silent_connections:  # 12 at once, 8 when their time is over
                 with contextlib.suppress(ConnectionError):
                     assert await reader.read() == b""
         answer, _ = await get(port, trusting(chain))
-        for _, writer in silent:
+        for _, writer in silent_connections:
             writer.close()
     assert b"200 OK" in answer
 
