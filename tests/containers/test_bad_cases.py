@@ -51,10 +51,10 @@ def test_a_wrong_pipe_ends_the_setup_with_file_and_line(mesh: ComposeMesh, tmp_p
 
 def test_a_port_in_use_is_told(mesh: ComposeMesh) -> None:
     with socket.create_server(("127.0.0.1", int(mesh.env["HIFI_PORT"]))):
-        completed = mesh.compose("up", "--detach", "--no-deps", "ingest", check=False)
-    assert completed.returncode != 0
-    assert mesh.env["HIFI_PORT"] in completed.stderr
-    assert "in use" in completed.stderr or "already allocated" in completed.stderr
+        done = mesh.compose("up", "--detach", "--no-deps", "ingest", check=False)
+    assert done.returncode != 0
+    assert mesh.env["HIFI_PORT"] in done.stderr
+    assert "in use" in done.stderr or "already allocated" in completed.stderr
     mesh.compose("up", "--detach", "--no-deps", "ingest")
 
 

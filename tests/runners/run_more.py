@@ -162,7 +162,7 @@ def main(arguments: list[str]) -> int:
         print(age(RUNS.read_text("utf-8"), datetime.now(UTC)))
         return 0
     require_sources()
-    started_at, name, began_s = datetime.now(UTC), commit(), time.monotonic()
+    at, name, began = datetime.now(UTC), commit(), time.monotonic()
     if not arguments or any(argument.startswith(IN_CONTAINERS) for argument in arguments):
         build_images()
     group_runs = groups(arguments)
@@ -178,11 +178,11 @@ def main(arguments: list[str]) -> int:
             status = run_groups.side_by_side(group_runs) or status
     except KeyboardInterrupt:
         status, interrupted = 128 + signal.SIGINT, "interrupted: "
-    took_s = time.monotonic() - began_s
+    took_s = time.monotonic() - began
     summaries = [last_line(group) for group in (*group_runs, *containers) if group != UNCOMPILED_GROUP]
-    rows = row(started_at, name, summaries, took_s, arguments, interrupted)
+    rows = row(at, name, summaries, took_s, arguments, interrupted)
     if not arguments:
-        rows += row(started_at, name, [last_line(UNCOMPILED_GROUP)], took_s, ["compiled modules as sources"])
+        rows += row(at, name, [last_line(UNCOMPILED_GROUP)], took_s, ["compiled modules as sources"])
     if all((ROOT / argument).exists() for argument in arguments):
         text = RUNS.read_text("utf-8") if RUNS.exists() else HEADER
         RUNS.write_text(text + rows, "utf-8")
