@@ -54,7 +54,7 @@ def test_a_port_in_use_is_told(mesh: ComposeMesh) -> None:
         done = mesh.compose("up", "--detach", "--no-deps", "ingest", check=False)
     assert done.returncode != 0
     assert mesh.env["HIFI_PORT"] in done.stderr
-    assert "in use" in done.stderr or "already allocated" in completed.stderr
+    assert "in use" in done.stderr or "already allocated" in done.stderr
     mesh.compose("up", "--detach", "--no-deps", "ingest")
 
 

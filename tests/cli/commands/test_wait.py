@@ -68,8 +68,8 @@ def test_event_times_are_settled_once_what_was_acknowledged_before_the_wait_is()
     open_json = {"services": {"egest": 3}, "waiting": 2, "parked": 0}
     late_counts = {"last_1m": 1, "by_s": 7.5, "open": 1, "newest": [{"event": "e:1", "by_s": 7.5}]}
 
-    def missing(**overrides: Any) -> list[str]:
-        return missing_of([row(**overrides)], "orders", None, NOON, since=NOON)
+    def missing(**more: Any) -> list[str]:
+        return missing_of([row(**more)], "orders", None, NOON, since=NOON)
 
     assert missing() == []
     for overrides, settled_until, reason in (

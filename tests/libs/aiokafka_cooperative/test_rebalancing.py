@@ -77,14 +77,14 @@ async def test_partitions_that_stay_never_stop(
         return await send(self, request)
 
     monkeypatch.setattr(CooperativeCoordinator, "_send_req", delayed)
-    async with group(partitions=8) as member_group:
-        first = await member_group.ours().start()
-        second = await member_group.ours().start()
-        await member_group.balanced()
-        paused_partition = max(second.assigned)
-        second.consumer.pause(paused_partition)
+    async with group(partitions=8) as g:
+        first = await g.ours().start()
+        second = await g.ours().start()
+        await g.balanced()
+        paused = max(second.assigned)
+        second.consumer.pause(paused)
         states = {member: member.consumer._coordinator.held.states() for member in (first, second)}
-        dropped_by_member = {member: dropped_fetches(member) for member in (first, second)}
+        dropped = {member: dropped_fetches(member) for member in (first, second)}
 
         # A third one joins. The first one gives it a partition, and takes its time.
         draining, may_end = asyncio.Event(), asyncio.Event()
@@ -94,43 +94,43 @@ async def test_partitions_that_stay_never_stop(
             await may_end.wait()
 
         first.drain = drain
-        third = member_group.ours()
+        third = g.ours()
         # Its start may last as long as the drain: a SyncGroup that is late has to wait for the next rebalance.
         starting = asyncio.create_task(third.start())
         try:
             await asyncio.wait_for(draining.wait(), WITHIN_S)
             assert len(first.told("revoked")[-1]) == 1, "all others stay"
             (moved_partition,) = first.told("revoked")[-1]
-            final = member_group.count(first, moved_partition)
+            final = g.count(first, moved_partition)
             # The second one, which has given its partition already, waits for the first one in JoinGroup.
             joining = second.consumer._coordinator._commit_lock
             await until(lambda: joining.locked() and len(second.assigned) == 3, "the second one joins again")
             heartbeats = {member: member.consumer.last_heartbeat_monotonic_s for member in (first, second)}
             # A partition that is new to it would need this to begin, and keep the others waiting until then.
-            await asyncio.wait_for(second.consumer.committed(paused_partition), HEARTBEAT_S * 10)
+            await asyncio.wait_for(second.consumer.committed(paused), HEARTBEAT_S * 10)
             for _ in range(3):  # far longer than anything that a rebalance of moments could hide
-                await member_group.more_of(first, first.assigned - {moved_partition}, 40)
-                await member_group.more_of(second, second.assigned - {paused_partition}, 40)
+                await g.more_of(first, first.assigned - {moved_partition}, 40)
+                await g.more_of(second, second.assigned - {paused}, 40)
                 assert joining.locked(), "all within one JoinGroup"
             for member, before in heartbeats.items():
                 assert member.consumer.last_heartbeat_monotonic_s > before
                 assert time.monotonic() - member.consumer.last_heartbeat_monotonic_s < 4 * HEARTBEAT_S
-            assert member_group.count(first, moved_partition) == final, "what is given away rests"
+            assert g.count(first, moved_partition) == final, "what is given away rests"
             announced = [partitions for _, partitions in third.calls]
         finally:
             may_end.set()
         await asyncio.wait_for(starting, WITHIN_S)
-        await member_group.balanced()
+        await g.balanced()
 
         for member in (first, second):
             now = member.consumer._coordinator.held.states()
             assert len(now) == 3
             assert all(now[tp] is states[member][tp] for tp in now), "position, pause and all"
-            assert dropped_by_member[member] == []
-        assert second.consumer.paused() == {paused_partition}
-        assert member_group.count(second, paused_partition) < member_group.traffic.sent[paused_partition]
-        second.consumer.resume(paused_partition)
-        _, lost_count, repeated_count = await member_group.finish()
+            assert dropped[member] == []
+        assert second.consumer.paused() == {paused}
+        assert g.count(second, paused) < g.traffic.sent[paused]
+        second.consumer.resume(paused)
+        _, lost_count, repeated_count = await g.finish()
     assert (lost_count, repeated_count) == (0, 0)
     assert not any(announced), "nothing is handed over before it was given back"
     assert len(third.calls[len(announced)][1]) == 2
@@ -289,21 +289,21 @@ async def test_no_commit_is_under_way_from_join_to_sync(
 
 
 async def test_a_changed_subscription_takes_only_what_is_no_longer_wanted(group: MakeGroup) -> None:
-    async with group(partitions=3, topics=2) as member_group:
-        member = await member_group.ours().start()
-        await member_group.more_of(member, member_group.all)
-        old_topic, new_topic = member_group.topics
+    async with group(partitions=3, topics=2) as g:
+        member = await g.ours().start()
+        await g.more_of(member, g.all)
+        old, new = g.topics
         states = member.consumer._coordinator.held.states()
-        member.consumer.subscribe([new_topic], listener=member)
-        kept_partitions = {tp for tp in member_group.all if tp.topic == new_topic}
-        await until(lambda: member.assigned == kept_partitions, "the new assignment")
-        assert member.told("revoked") == [member_group.all - kept_partitions]
+        member.consumer.subscribe([new], listener=member)
+        kept = {tp for tp in g.all if tp.topic == new}
+        await until(lambda: member.assigned == kept, "the new assignment")
+        assert member.told("revoked") == [g.all - kept]
         assert all(state is states[tp] for tp, state in member.consumer._coordinator.held.states().items())
-        await member_group.more_of(member, kept_partitions)
-        member.consumer.subscribe([old_topic, new_topic], listener=member)
-        await until(lambda: member.assigned == member_group.all, "all again")
-        assert member.told("assigned") == [member_group.all, member_group.all - kept_partitions]
-        _, lost_count, repeated_count = await member_group.finish()
+        await g.more_of(member, kept)
+        member.consumer.subscribe([old, new], listener=member)
+        await until(lambda: member.assigned == g.all, "all again")
+        assert member.told("assigned") == [g.all, g.all - kept]
+        _, lost_count, repeated_count = await g.finish()
     assert (lost_count, repeated_count) == (0, 0)
 
 

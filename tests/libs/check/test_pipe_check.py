@@ -32,17 +32,17 @@ def test_a_function_where_the_running_mesh_does_not_look_is_not_found(tmp_path: 
 def test_pipes_that_passed_are_not_checked_by_spark_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checked_pipes: list[list[str]] = []
+    checked: list[list[str]] = []
 
     def check_sql(loaded_pipes: Sequence[Any], trigger: str, _: object) -> list[Any]:
-        checked_pipes.append([trigger, *(loaded_pipe.pipe.pipe for loaded_pipe in loaded_pipes)])
+        checked.append([trigger, *(loaded_pipe.pipe.pipe for loaded_pipe in loaded_pipes)])
         return []
 
     monkeypatch.setattr("hifi.check.pipe_check._check_sql", check_sql)
-    folder, passed_file = tmp_path / "pipes", tmp_path / "passed"
+    folder, passed = tmp_path / "pipes", tmp_path / "passed"
     folder.mkdir()
     (folder / "orders.yaml").write_text(PIPE.replace("normalize:", "slo: {p95: 2}\n# "))
     for _ in range(2):
-        assert check_folder(folder, "micro-batch", passed=passed_file)[1] == []
-    check_folder(folder, "real-time", passed=passed_file)
-    assert checked_pipes == [["micro-batch", "orders"], ["micro-batch"], ["real-time", "orders"]]
+        assert check_folder(folder, "micro-batch", passed=passed)[1] == []
+    check_folder(folder, "real-time", passed=passed)
+    assert checked == [["micro-batch", "orders"], ["micro-batch"], ["real-time", "orders"]]

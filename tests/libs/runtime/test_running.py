@@ -119,13 +119,13 @@ async def test_the_service_ends_with_the_error_of_work_beside_it() -> None:
 async def test_what_runs_beside_ends_before_the_clients() -> None:
     events: list[str] = []
 
-    async def side_work() -> None:
+    async def beside() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             events.append("end beside")
 
-    async with running(lifetime(), Part("a", events), beside=[side_work]):
+    async with running(lifetime(), Part("a", events), beside=[beside]):
         await asyncio.sleep(0)
     assert events == ["start a", "end beside", "stop a"]
 

@@ -184,6 +184,6 @@ def test_values_that_json_does_not_have_are_text() -> None:
 
 
 def test_a_batch_ends_at_the_row_at_which_it_ended_before() -> None:
-    row_batches = batches("ndjson", ndjson(), skip=100)
-    assert [row.number for row in row_batches.next(500, through=130)] == [*range(101, 131)]
-    assert row_batches.next(500)[0].number == 131
+    reading = batches("ndjson", ndjson(), skip=100)
+    assert [row.number for row in reading.next(500, through=130)] == [*range(101, 131)]
+    assert reading.next(500)[0].number == 131
