@@ -65,8 +65,8 @@ class NoPrograms:
         self._is_in_test = False
         sys.addaudithook(self._refuse_programs)
 
-    def _refuse_programs(self, what: str, _: object) -> None:
-        if what == "subprocess.Popen" and self._is_in_test:
+    def _refuse_programs(self, event_name: str, _: object) -> None:
+        if event_name == "subprocess.Popen" and self._is_in_test:
             pytest.skip("it starts a program")
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -175,5 +175,5 @@ async def topic(kafka: str) -> AsyncIterator[MakeTopic]:
 
 
 async def _leaders(admin: AIOKafkaAdminClient, topic: str) -> int:
-    described = await admin.describe_topics([topic])
-    return sum(description["leader"] >= 0 for description in described[0]["partitions"])
+    descriptions = await admin.describe_topics([topic])
+    return sum(description["leader"] >= 0 for description in descriptions[0]["partitions"])

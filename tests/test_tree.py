@@ -22,12 +22,12 @@ FILES = sorted(
 
 
 def test_a_class_name_means_one_thing() -> None:
-    places: defaultdict[str, list[str]] = defaultdict(list)
+    files_by_class: defaultdict[str, list[str]] = defaultdict(list)
     for file in FILES:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.ClassDef):
-                places[node.name].append(str(file.relative_to(ROOT)))
-    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+                files_by_class[node.name].append(str(file.relative_to(ROOT)))
+    assert {name: files for name, files in files_by_class.items() if len(files) > 1} == {}
 
 
 @pytest.fixture(scope="module")
@@ -235,9 +235,9 @@ def test_each_rule_of_the_security_lint_that_is_off_has_a_reason() -> None:
         r"\[tool\.ruff\.lint\]\n(.*?)\n\[tool\.ruff\.lint\.pycodestyle\]", settings, re.DOTALL
     )
     assert 'select = ["ALL"]' in lint
-    off = [line for line in lint.splitlines() if _IGNORED.search(line.partition("#")[0])]
-    assert off
-    assert [line for line in off if len(line.partition("#")[2].split()) < 2] == []
+    disabled_rules = [line for line in lint.splitlines() if _IGNORED.search(line.partition("#")[0])]
+    assert disabled_rules
+    assert [line for line in disabled_rules if len(line.partition("#")[2].split()) < 2] == []
     assert not re.search(r"\"S\"", lint), "a whole rule set is never off"
 
 

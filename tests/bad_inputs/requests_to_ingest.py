@@ -80,23 +80,27 @@ def _bodies() -> Iterator[BadRequest]:
     yield BadRequest("too many events", PLAIN, {"content-type": JSON}, b"[" + b"{}," * 50 + b"{}]")
     yield BadRequest("too many lines", PLAIN, {"content-type": LINES}, b"{}\n" * 51)
     yield BadRequest("body too large", PLAIN, {"content-type": JSON}, b'{"a":"' + b"x" * 100_000 + b'"}')
-    for form, body in (
+    for content_type, body in (
         (STRUCTURED, b"[]"),
         (BATCH, b"{}"),
         (BATCH, b"[1]"),
         (BATCH, b"[null]"),
         (STRUCTURED, b""),
     ):
-        yield BadRequest(f"{form}: {body.decode() or 'empty'}", EVENTS, {"content-type": form}, body)
-    twice = b"[" + _structured() + b"," + _structured() + b"]"
-    yield BadRequest("an id twice", EVENTS, {"content-type": BATCH}, twice)
+        yield BadRequest(
+            f"{content_type}: {body.decode() or 'empty'}", EVENTS, {"content-type": content_type}, body
+        )
+    repeated_events = b"[" + _structured() + b"," + _structured() + b"]"
+    yield BadRequest("an id twice", EVENTS, {"content-type": BATCH}, repeated_events)
     for coding, body in {"gzip": b"{}", "zstd": b"{}", "br": b"{}", "deflate": b"{}"}.items():
         headers = {"content-type": JSON, "content-encoding": coding}
         yield BadRequest(f"content coding {coding}", PLAIN, headers, body)
     bomb = gzip.compress(b"[" + b" " * 1_000_000 + b"]")
     yield BadRequest("gzip bomb", PLAIN, {"content-type": JSON, "content-encoding": "gzip"}, bomb)
-    cut = gzip.compress(b'{"a": 1}')[:-4]
-    yield BadRequest("truncated gzip", PLAIN, {"content-type": JSON, "content-encoding": "gzip"}, cut)
+    truncated_gzip = gzip.compress(b'{"a": 1}')[:-4]
+    yield BadRequest(
+        "truncated gzip", PLAIN, {"content-type": JSON, "content-encoding": "gzip"}, truncated_gzip
+    )
 
 
 def _attributes() -> Iterator[BadRequest]:
@@ -126,16 +130,16 @@ def _attributes() -> Iterator[BadRequest]:
         "": ["1"],
         "é": ["1"],
     }
-    for name, bad in values.items():
-        for value in bad:
-            shown = "missing" if value is ... else orjson.dumps(value).decode()
-            label = f"attribute {name[:20]}: {shown[:30]}"
+    for name, bad_values in values.items():
+        for value in bad_values:
+            value_text = "missing" if value is ... else orjson.dumps(value).decode()
+            label = f"attribute {name[:20]}: {value_text[:30]}"
             yield BadRequest(label, EVENTS, {"content-type": STRUCTURED}, _structured(**{name: value}))
-            if len(shown) < 20:
+            if len(value_text) < 20:
                 body = b"[" + _structured(id="0") + b"," + _structured(**{name: value}) + b"]"
                 yield BadRequest(f"second of a batch, {label}", EVENTS, {"content-type": BATCH}, body)
-    both = _structured(data=1, data_base64="AA==")
-    yield BadRequest("data and data_base64", EVENTS, {"content-type": STRUCTURED}, both)
+    double_data = _structured(data=1, data_base64="AA==")
+    yield BadRequest("data and data_base64", EVENTS, {"content-type": STRUCTURED}, double_data)
     object_as_text = _structured(datacontenttype="text/plain", data={})
     yield BadRequest("object as text/plain", EVENTS, {"content-type": STRUCTURED}, object_as_text)
     no_json = _structured(datacontenttype=JSON, data_base64=base64.b64encode(b'{"b":').decode())
@@ -191,12 +195,12 @@ def _declared_fields() -> Iterator[BadRequest]:
         "time": ["", {}, True, "yesterday", "2026-13-01T00:00:00Z", 1e30],
         "a": [{"b": {}}, {"b": []}],
     }
-    for name, bad in values.items():
-        for value in bad:
+    for name, bad_values in values.items():
+        for value in bad_values:
             order = {key: field for key, field in (ORDER | {name: value}).items() if field is not ...}
-            shown = "missing" if value is ... else orjson.dumps(value).decode()[:30]
+            value_text = "missing" if value is ... else orjson.dumps(value).decode()[:30]
             yield BadRequest(
-                f"declared field {name}: {shown}", DECLARED, {"content-type": JSON}, orjson.dumps(order)
+                f"declared field {name}: {value_text}", DECLARED, {"content-type": JSON}, orjson.dumps(order)
             )
 
 

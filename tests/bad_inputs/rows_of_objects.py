@@ -43,6 +43,6 @@ def bad_objects() -> Iterator[tuple[str, str, bytes]]:
         yield "ndjson", name, b"{}\n" + line + b"\n"
     for name, content in _CSV.items():
         yield "csv", name, content
-    for form in ("parquet", "avro"):
+    for file_format in ("parquet", "avro"):
         for name, content in _FILES.items():
-            yield form, name, content
+            yield file_format, name, content

@@ -47,9 +47,9 @@ What the services answer to each input of this folder; test_bad_inputs.py makes 
 
 
 class Refusal(NamedTuple):
-    """What the sender of an input learns."""
+    """The answer that the sender of an input gets."""
 
-    place: str
+    interface: str
     name: str
     status: str
     message: str
@@ -65,7 +65,7 @@ class Refusal(NamedTuple):
 
 
 def table() -> dict[str, list[str]]:
-    """Place to its rows, as the file has them."""
+    """Interface to its rows, as the file has them."""
     rows: dict[str, list[str]] = {}
     for line in TABLE.read_text("utf-8").splitlines() if TABLE.exists() else ():
         if line.startswith("| ") and not line.startswith("| Where"):
@@ -73,15 +73,17 @@ def table() -> dict[str, list[str]]:
     return rows
 
 
-def require(place: str, refusals: list[Refusal]) -> None:
-    """Fail unless the table has exactly these rows of a place, and each message helps."""
+def require(interface: str, refusals: list[Refusal]) -> None:
+    """Fail unless the table has exactly these rows of an interface, and each message helps."""
     rows = [refusal.row() for refusal in refusals]
     if os.environ.get("HIFI_RENEW"):
-        merged = {**table(), place: rows}
+        rows_by_interface = {**table(), interface: rows}
         TABLE.write_text(
-            HEAD + "".join(f"{row}\n" for name in sorted(merged) for row in merged[name]), "utf-8"
+            HEAD
+            + "".join(f"{row}\n" for name in sorted(rows_by_interface) for row in rows_by_interface[name]),
+            "utf-8",
         )
-    assert len({(refusal.place, refusal.name) for refusal in refusals}) == len(refusals), "a name twice"
+    assert len({(refusal.interface, refusal.name) for refusal in refusals}) == len(refusals), "a name twice"
     unhelpful = [
         refusal
         for refusal in refusals
@@ -89,7 +91,7 @@ def require(place: str, refusals: list[Refusal]) -> None:
         or re.search(r"Traceback|object at 0x|<class|\bNone\b|Exception|\bException\(", refusal.message)
     ]
     assert unhelpful == []
-    assert rows == table().get(place, [])
+    assert rows == table().get(interface, [])
 
 
 @asynccontextmanager
@@ -108,26 +110,30 @@ async def test_requests_to_ingest() -> None:
     refusals = []
     asgi_app = app(FakeProducer({}))
     async with served(asgi_app, gate=asgi_app.refuse) as (url, client):
-        for bad in bad_requests():
-            key = f"{KEY}2" if "/orders/" in bad.path else KEY
-            headers = {"authorization": f"Bearer {key}"} | bad.headers
+        for bad_request in bad_requests():
+            key = f"{KEY}2" if "/orders/" in bad_request.path else KEY
+            headers = {"authorization": f"Bearer {key}"} | bad_request.headers
             async with client.request(
-                bad.method, url + bad.path, data=bad.body, headers=headers, skip_auto_headers=["content-type"]
+                bad_request.method,
+                url + bad_request.path,
+                data=bad_request.body,
+                headers=headers,
+                skip_auto_headers=["content-type"],
             ) as answer:
                 body = await answer.json(content_type=None)
-                assert 400 <= answer.status < 500, (bad, answer.status, body)
+                assert 400 <= answer.status < 500, (bad_request, answer.status, body)
                 assert answer.content_type == "application/problem+json"
             first = (body.get("events") or [{}])[0]
-            where = "".join(
+            locations = "".join(
                 f"; event {first[name]}" if name == "index" else f", {name} {first[name]}"
                 for name in ("index", "line", "pointer")
                 if first.get(name) not in (None, "")
             )
             detail = first.get("detail", "")
-            message = f"{body['detail']}{where}" + (
+            message = f"{body['detail']}{locations}" + (
                 f": {detail}" if detail and detail not in body["detail"] else ""
             )
-            refusals.append(Refusal("ingest", bad.name, str(answer.status), message))
+            refusals.append(Refusal("ingest", bad_request.name, str(answer.status), message))
     require("ingest", refusals)
 
 
@@ -157,11 +163,11 @@ async def test_texts_of_pipes() -> None:
 
         assert await problems(orjson.dumps(PIPE)) == []
         for name, text in bad_texts():
-            refused = await problems(text)
-            assert refused, f"{name} is accepted"
-            first = refused[0]
-            place = f"{first['line']}:{first['column']}" + (f" {first['where']}" if first["where"] else "")
-            refusals.append(Refusal("pipe", name, "problem", f"{place}: {first['message']}"))
+            found_problems = await problems(text)
+            assert found_problems, f"{name} is accepted"
+            first = found_problems[0]
+            location = f"{first['line']}:{first['column']}" + (f" {first['where']}" if first["where"] else "")
+            refusals.append(Refusal("pipe", name, "problem", f"{location}: {first['message']}"))
     require("pipe", refusals)
 
 
@@ -207,8 +213,8 @@ async def test_calls_of_observe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         PipeAnswers, "require", lambda them, name: name if name == "p" else require_pipe(them, name)
     )
-    for created in PRINCIPALS:
-        observer.principals.principals.take(created.name.encode(), created.record().value, 0)
+    for principal in PRINCIPALS:
+        observer.principals.principals.take(principal.name.encode(), principal.record().value, 0)
     refusals = []
     async with served(observer.application()) as (url, client):
         for method, path, body in OBSERVE:
@@ -223,11 +229,15 @@ async def test_calls_of_observe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_of_objects() -> None:
     refusals = []
-    for form, name, content in bad_objects():
-        batches = RowBatches(RowFormat(form, ",", "utf-8", ROW_BYTES), io.BytesIO(content), f"a.{form}", 0)
-        refused = [row for row in batches.next(1000) if row.reason]
-        if refused:
-            refusals.append(Refusal("objects", f"{form}: {name}", refused[0].reason, refused[0].detail))
+    for file_format, name, content in bad_objects():
+        batches = RowBatches(
+            RowFormat(file_format, ",", "utf-8", ROW_BYTES), io.BytesIO(content), f"a.{file_format}", 0
+        )
+        refused_rows = [row for row in batches.next(1000) if row.reason]
+        if refused_rows:
+            refusals.append(
+                Refusal("objects", f"{file_format}: {name}", refused_rows[0].reason, refused_rows[0].detail)
+            )
     require("objects", refusals)
 
 

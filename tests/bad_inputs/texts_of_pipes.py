@@ -62,18 +62,18 @@ _ALLOWED: Final = (
     ("destinations[0].retry.max_age", 1.5),
     ("slo.p95", 1.5),
 )
-"""What of the following a field takes."""
-_WRONG: Final[tuple[Any, ...]] = (None, "", -1, 1.5, True, [], {}, "\x01", ["x"], {"x": 1})
+"""Values below that a field accepts."""
+_WRONG_VALUES: Final[tuple[Any, ...]] = (None, "", -1, 1.5, True, [], {}, "\x01", ["x"], {"x": 1})
 
 
 def bad_texts() -> Iterator[tuple[str, bytes]]:
     """Name and text of all of them; each has one fault."""
     yield from _RAW.items()
     for path, _ in _leaves(PIPE, ()):
-        for wrong in _WRONG:
-            if (_shown(path), wrong) in _ALLOWED and not isinstance(wrong, bool):
+        for wrong_value in _WRONG_VALUES:
+            if (_path_text(path), wrong_value) in _ALLOWED and not isinstance(wrong_value, bool):
                 continue
-            yield f"{_shown(path)}: {orjson.dumps(wrong).decode()}", _changed(path, wrong)
+            yield f"{_path_text(path)}: {orjson.dumps(wrong_value).decode()}", _changed(path, wrong_value)
     for path in (
         ("x",),
         ("source", "x"),
@@ -82,9 +82,9 @@ def bad_texts() -> Iterator[tuple[str, bytes]]:
         ("destinations", 0, "x"),
         ("slo", "x"),
     ):
-        yield f"unknown key {_shown(path)}", _changed(path, 1)
+        yield f"unknown key {_path_text(path)}", _changed(path, 1)
     for path in (("pipe",), ("source",), ("destinations",), ("destinations", 0, "name")):
-        yield f"without {_shown(path)}", _changed(path, ...)
+        yield f"without {_path_text(path)}", _changed(path, ...)
     for path, value in (
         (("pipe",), "Orders"),
         (("pipe",), "x" * 64),
@@ -110,7 +110,7 @@ def bad_texts() -> Iterator[tuple[str, bytes]]:
         (("destinations", 0, "concurrency"), 0),
         (("slo", "p95"), 0),
     ):
-        yield f"{_shown(path)}: {orjson.dumps(value).decode()[:60]}", _changed(path, value)
+        yield f"{_path_text(path)}: {orjson.dumps(value).decode()[:60]}", _changed(path, value)
 
 
 def _leaves(node: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -125,8 +125,8 @@ def _leaves(node: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...],
 def _changed(path: tuple[Any, ...], value: Any) -> bytes:
     pipe = copy.deepcopy(PIPE)
     node: Any = pipe
-    for part in path[:-1]:
-        node = node[part]
+    for step in path[:-1]:
+        node = node[step]
     if value is ...:
         del node[path[-1]]
     else:
@@ -134,5 +134,5 @@ def _changed(path: tuple[Any, ...], value: Any) -> bytes:
     return orjson.dumps(pipe, option=orjson.OPT_INDENT_2)
 
 
-def _shown(path: tuple[Any, ...]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+def _path_text(path: tuple[Any, ...]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")

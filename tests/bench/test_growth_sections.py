@@ -1,4 +1,4 @@
-"""What the benchmark page makes of results, and what its loads declare. Pure: nothing is started."""
+"""Sections of the benchmark page for results, and the declarations of its loads. Pure: nothing is started."""
 
 import json
 from pathlib import Path
@@ -52,21 +52,21 @@ def runs(*points):
     return [{"at": "now", "points": run_points} for run_points in points]
 
 
-def shown(kind, *points):
+def section_text(kind, *points):
     return "\n".join(sections({kind: runs(*points)}))
 
 
 @pytest.mark.parametrize("kind", TITLES)
 def test_growth_is_told_with_its_goal_and_by_how_much(kind):
-    text = shown(kind, {"one": point(step(1000)), "many": point(step(1170))})
+    text = section_text(kind, {"one": point(step(1000)), "many": point(step(1170))})
     assert "| many | 1 | 300 | 1,170 | 1.17 | 50 | 100 | 17.5 | 800 | 1.5 | - |" in text
     assert "at most 1.3 times. It is 1.17 times: reached, 10% below the bound" in text
-    missed = shown(kind, {"one": point(step(1000)), "many": point(step(1950))})
+    missed = section_text(kind, {"one": point(step(1000)), "many": point(step(1950))})
     assert "It is 1.95 times: missed, 50% above the bound" in missed
 
 
 def test_figures_are_medians_and_ratios_are_of_the_same_run():
-    text = shown(
+    text = section_text(
         "pipes",
         {"one": point(step(100)), "many": point(step(200))},
         {"one": point(step(1000)), "many": point(step(1000))},
@@ -76,41 +76,43 @@ def test_figures_are_medians_and_ratios_are_of_the_same_run():
     assert "| many | 3 | 300 | 360 | 1.20 |" in text
 
 
-@pytest.mark.parametrize("what", ["lost", "wrong", "refused"])
-def test_no_figure_of_a_run_that_went_wrong(what):
-    text = shown("pipes", {"one": point(step()), "many": point(step(4321), step(4321, **{what: 2}))})
+@pytest.mark.parametrize("counter", ["lost", "wrong", "refused"])
+def test_no_figure_of_a_run_that_went_wrong(counter):
+    text = section_text(
+        "pipes", {"one": point(step()), "many": point(step(4321), step(4321, **{counter: 2}))}
+    )
     assert "4,321" not in text
     assert "Not known" in text
     assert "a run went wrong: " in text
 
 
-@pytest.mark.parametrize("what", ["lost", "wrong"])
-def test_no_figure_where_the_warm_up_went_wrong(what):
-    assert trouble(point(step(4321)) | {"warm_up": step(**{what: 1})})
+@pytest.mark.parametrize("counter", ["lost", "wrong"])
+def test_no_figure_where_the_warm_up_went_wrong(counter):
+    assert trouble(point(step(4321)) | {"warm_up": step(**{counter: 1})})
 
 
 def test_a_cold_mesh_may_refuse_events_and_that_is_told():
     cold = point(step(4321)) | {"warm_up": step(refused=1536)}
     assert not trouble(cold)
-    text = shown("pipes", {"one": point(step()), "many": cold})
+    text = section_text("pipes", {"one": point(step()), "many": cold})
     assert "4,321" in text
     assert "cold, it refused 1,536 events of the warm-up" in text
 
 
 def test_a_row_that_failed_says_why_and_the_others_stay():
-    text = shown("brokers", {"1 brokers": point(step()), "3 brokers": {"failed": "not ready\nlog"}})
+    text = section_text("brokers", {"1 brokers": point(step()), "3 brokers": {"failed": "not ready\nlog"}})
     assert "a run went wrong: not ready |" in text
     assert "| 1 brokers | 1 | 300 | 1,000 |" in text
 
 
 def test_instances_say_what_each_got():
-    text = shown("instances", {"2 instances": point(step(), instances={"ingest": 2, "enrich": 1})})
+    text = section_text("instances", {"2 instances": point(step(), instances={"ingest": 2, "enrich": 1})})
     assert "| 2 instances | 20% | 0% | 20% |" in text
 
 
 def test_lag_has_goals_beside_the_chain_and_in_milliseconds():
     lags = {"mesh, real-time": step(p95=50), CHAIN: step(p95=40), "mesh, micro-batch": step(p95=490)}
-    text = shown("lag", {name: point(lag) for name, lag in lags.items()})
+    text = section_text("lag", {name: point(lag) for name, lag in lags.items()})
     assert "| mesh, real-time | 1 | 300 | 50 | 50 | 150 | 30 | 5.0 | 1,000 | - |" in text
     assert (
         "p95, relative to FastStream, tuned batches, at most 1.5 times. It is 1.25 times: reached, 17%"
@@ -140,7 +142,7 @@ def test_the_summary_has_what_was_measured_and_nothing_else():
 
 def test_one_dead_destination():
     assert (SHOWN_ALIVE, SHOWN_DEAD) == (ALIVE, DEAD)
-    text = shown("dead", {ALIVE: point(step(p95=100)), DEAD: point(step(p95=121))})
+    text = section_text("dead", {ALIVE: point(step(p95=100)), DEAD: point(step(p95=121))})
     assert "at most 1.1 times. It is 1.21 times: missed, 10% above the bound" in text
     assert "| the last of them dead | 1 | 300 | 50 | 121 | 150 | - |" in text
 
@@ -155,12 +157,12 @@ def backlog_result(**changes):
 
 
 def test_a_backlog_tells_its_drain_rate_beside_what_is_declared():
-    text = shown("backlog", {"b": backlog_result()})
+    text = section_text("backlog", {"b": backlog_result()})
     assert "rate limit is 500 requests a second. It received 480 a second" in text
     assert "96% of the limit" in text
     assert "2s,5s,10s instead of hours" in text
     assert "| this destination | 100 | 40 | 80 | 2.00 |" in text
-    assert "480" not in shown("backlog", {"b": backlog_result(lost=1)})
+    assert "480" not in section_text("backlog", {"b": backlog_result(lost=1)})
 
 
 def test_the_drain_rate_is_of_the_drain_alone():
@@ -173,10 +175,10 @@ def test_the_drain_rate_is_of_the_drain_alone():
 
 
 def passed(**costs):
-    way = {"per_second": 9000, "cpu_seconds_per_million": 50.0, "broker_cpu_seconds_per_million": 40.0}
+    base_costs = {"per_second": 9000, "cpu_seconds_per_million": 50.0, "broker_cpu_seconds_per_million": 40.0}
     return {
         name: {
-            way_name: way | {"cpu_seconds_per_million": costs.get(name, 50.0)}
+            way_name: base_costs | {"cpu_seconds_per_million": costs.get(name, 50.0)}
             for way_name in ("flow", "at_once")
         }
         for name in SERVICES
@@ -192,7 +194,7 @@ def test_a_node_stands_beside_its_bare_means_of_the_same_run():
 
 
 def test_starts_and_kills():
-    text = shown("start", {"cold": {"seconds": [40.0]}, "warm": {"seconds": [17.0, 19.0]}})
+    text = section_text("start", {"cold": {"seconds": [40.0]}, "warm": {"seconds": [17.0, 19.0]}})
     assert "| warm | 2 | 18.0 | - |" in text
     kill = {
         "flowing_again_s": 1.25,
@@ -202,19 +204,19 @@ def test_starts_and_kills():
         "duplicates": 1,
         "wrong": 0,
     }
-    text = shown("restart", {"egest-1": kill, "enrich-1": kill | {"lost": 2}})
+    text = section_text("restart", {"egest-1": kill, "enrich-1": kill | {"lost": 2}})
     assert "| egest-1 | 1 | 1.25 | 1.50 | 3 | 0 | 1 | 0 | - |" in text
     assert "| enrich-1 | 1 | - | - | 3 | 2 | 1 | 0 | a run went wrong" in text
 
 
 def test_a_kill_counts_to_the_first_event_that_was_due_later():
-    sends = {
+    sent_events = {
         name: SentEvent(due, due, due, 202)
         for name, due in (("a", 1), ("b", 3 * SECOND_NS), ("c", 4 * SECOND_NS))
     }
-    arrived = {("/x", "a"): 5 * SECOND_NS, ("/x", "b"): 6 * SECOND_NS}
-    expected: dict[str, dict[str, Any]] = {name: {"/x": {}} for name in sends}
-    recovery = flowing("egest-1", sends, expected, Comparison(arrived=arrived), 2 * SECOND_NS)
+    arrival_ns = {("/x", "a"): 5 * SECOND_NS, ("/x", "b"): 6 * SECOND_NS}
+    expected: dict[str, dict[str, Any]] = {name: {"/x": {}} for name in sent_events}
+    recovery = flowing("egest-1", sent_events, expected, Comparison(arrived=arrival_ns), 2 * SECOND_NS)
     assert (recovery["flowing_again_s"], recovery["longest_pause_s"], recovery["lost"]) == (4, 1, 1)
 
 
@@ -266,11 +268,11 @@ def test_a_load_declares_what_it_expects(tmp_path, load):
 
 def test_the_pipe_of_the_backlog_has_a_rate(tmp_path):
     [pipe] = shape_backlog(Workspace(tmp_path, 1, 2).pipes())
-    away, other = pipe.destinations
-    assert (away.rate, away.breaker.probe, other.rate) == (500, 1, None)
-    assert away.when is None
-    assert isinstance(away, HttpDestination)
-    assert str(away.url).endswith("/away")
+    away_destination, other_destination = pipe.destinations
+    assert (away_destination.rate, away_destination.breaker.probe, other_destination.rate) == (500, 1, None)
+    assert away_destination.when is None
+    assert isinstance(away_destination, HttpDestination)
+    assert str(away_destination.url).endswith("/away")
 
 
 def test_slow_minutes_show_their_slowest_part() -> None:
@@ -289,20 +291,23 @@ def test_an_idle_control_plane_is_compared_with_the_mesh_without_it() -> None:
     (text,) = idle_control_section.sections({"idle_control": runs({"idle": point(step(core_shares=shares))})})
     assert "| 300 | 100.0 | 1.0 | 2.0 | 0.5 | 0.5 | 4.0 | - |" in text
     assert "reached, 20% below the bound" in text
-    failed = {"idle": {"failed": "no mesh"}}
-    (text,) = idle_control_section.sections({"idle_control": runs(failed)})
+    failed_run = {"idle": {"failed": "no mesh"}}
+    (text,) = idle_control_section.sections({"idle_control": runs(failed_run)})
     assert "no mesh |" in text
     assert "Not known" in text
 
 
 def test_a_round_of_load_is_counted_by_slices_of_its_due_times() -> None:
     second = 1_000_000_000
-    sent = {str(at): SentEvent(at * second, at * second, at * second + 5_000_000, 202) for at in range(1, 5)}
-    sent["refused"] = SentEvent(second, second, 3 * second, 429)
-    arrived = {("/w", name): sent[name].due_ns + int(name) * 10_000_000 for name in "123"}
-    verdict = Comparison(arrived=arrived, duplicates=1)
-    load_round = LoadRound(sent, {name: {"/w": {}} for name in sent}, verdict)
+    sent_events = {
+        str(number): SentEvent(number * second, number * second, number * second + 5_000_000, 202)
+        for number in range(1, 5)
+    }
+    sent_events["refused"] = SentEvent(second, second, 3 * second, 429)
+    arrival_ns = {("/w", name): sent_events[name].due_ns + int(name) * 10_000_000 for name in "123"}
+    verdict = Comparison(arrived=arrival_ns, duplicates=1)
+    load_round = LoadRound(sent_events, {name: {"/w": {}} for name in sent_events}, verdict)
     assert load_round.totals() == {"sent": 5, "refused": 1, "lost": 1, "duplicates": 1, "wrong": 0}
-    assert [part["max"] for part in load_round.lags_ms(2)] == [20, 30]
+    assert [lags["max"] for lags in load_round.lags_ms(2)] == [20, 30]
     assert load_round.answer_ms(accepted=False) == {"p50": 2000, "p95": 2000, "max": 2000}
     assert lag_figures([]) == {}

@@ -116,8 +116,8 @@ def _injections(faults: Sequence[str], *, secure: bool) -> dict[str, int]:
             raise typer.BadParameter(
                 f"{argument}: expected NAME or NAME=N; the faults are {', '.join(FAULTS)}"
             )
-        if why := why_impossible(name, secure=secure):
-            raise typer.BadParameter(f"{name} is not possible here: {why}")
+        if reason := why_impossible(name, secure=secure):
+            raise typer.BadParameter(f"{name} is not possible here: {reason}")
         injections[name] = int(times or 0)
     return injections
 
@@ -153,7 +153,7 @@ async def _run(
             windows = await _inject_faults(context, seconds, injections)
             sender.send_signal(signal.SIGTERM)
             await asyncio.to_thread(sender.wait, 60)
-            late = await wait_for_deliveries(mesh, logs)
+            drained_s = await wait_for_deliveries(mesh, logs)
             first_s = _first_arrivals(read_lines(logs["arrived"]))
             windows = [_with_recovery(window, read_lines(logs["sent"]), first_s) for window in windows]
             result = await compare_logs(mesh, logs, windows)
@@ -166,7 +166,7 @@ async def _run(
             ]
             return result.as_json() | {
                 "failures": failures,
-                "drained_s": round(late, 1),
+                "drained_s": round(drained_s, 1),
                 "rss_bytes": {"before": before, "after": after},
                 "observe": observed,
                 "made": dict(Counter(fault_kind(window.fault, window.target) for window in windows)),
@@ -211,18 +211,18 @@ async def _inject_faults(
     return windows
 
 
-def _with_recovery(window: FaultWindow, sent: LogLines, first_s: Mapping[str, float]) -> FaultWindow:
+def _with_recovery(window: FaultWindow, sent_lines: LogLines, first_s: Mapping[str, float]) -> FaultWindow:
     """The window with the time until the first event sent after it arrived."""
     arrivals = [
-        first_s[line["id"]] for line in sent if line["at_s"] >= window.end_s and line["id"] in first_s
+        first_s[line["id"]] for line in sent_lines if line["at_s"] >= window.end_s and line["id"] in first_s
     ]
     return replace(window, flowing_again_s=round(min(arrivals) - window.end_s, 2) if arrivals else None)
 
 
-def _first_arrivals(arrived: LogLines) -> dict[str, float]:
+def _first_arrivals(arrived_lines: LogLines) -> dict[str, float]:
     """Event id to its first arrival at the steady destination, wall time in seconds."""
     first_s: dict[str, float] = {}
-    for line in arrived:
+    for line in arrived_lines:
         if line["to"] == "steady" and line["clean"]:
             first_s.setdefault(line["id"], line["at_s"])
     return first_s

@@ -29,10 +29,10 @@ console = Console(stderr=True, highlight=False)
 
 def chaos_pipe(port: int) -> Pipe:
     """The pipe of every run, with its destinations at this port."""
-    loaded, problems = load(HERE / "pipe")
+    loaded_pipes, problems = load(HERE / "pipe")
     assert not problems, problems
     text = (
-        loaded[0]
+        loaded_pipes[0]
         .pipe.model_dump_json(by_alias=True, exclude_defaults=True)
         .replace("127.0.0.1:1/", f"127.0.0.1:{port}/")
     )
@@ -54,42 +54,47 @@ async def wait_for_deliveries(mesh: Mesh, logs: dict[str, Path]) -> float:
     """Wait until all acknowledged events have arrived or are dead letters, at most DRAIN_S; returns the seconds."""
     start_s = time.monotonic()
     acknowledged = {line["id"] for line in read_lines(logs["sent"]) if line["status"] == 202}
-    missing = 1
-    while missing and time.monotonic() - start_s < DRAIN_S:
+    open_count = 1
+    while open_count and time.monotonic() - start_s < DRAIN_S:
         await asyncio.sleep(2)
-        arrived = {(line["to"], line["id"]) for line in read_lines(logs["arrived"]) if line["clean"]}
-        open_ones = {(to, event_id) for to in ("steady", "shaky") for event_id in acknowledged} - arrived
-        if open_ones:
-            dead = {
-                (where, event_id)
-                for event_id, where in (await read_topic_facts(mesh.bootstrap, mesh.topics)).dead
+        arrivals = {(line["to"], line["id"]) for line in read_lines(logs["arrived"]) if line["clean"]}
+        open_deliveries = {
+            (destination, event_id) for destination in ("steady", "shaky") for event_id in acknowledged
+        } - arrivals
+        if open_deliveries:
+            dead_deliveries = {
+                (letter_destination, event_id)
+                for event_id, letter_destination in (await read_topic_facts(mesh.bootstrap, mesh.topics)).dead
             }
-            open_ones -= dead | {
-                (to, event_id) for to in ("steady", "shaky") for where, event_id in dead if not where
+            open_deliveries -= dead_deliveries | {
+                (destination, event_id)
+                for destination in ("steady", "shaky")
+                for letter_destination, event_id in dead_deliveries
+                if not letter_destination
             }
-        if len(open_ones) != missing:
-            console.print(f"{len(open_ones)} deliveries are open")
-        missing = len(open_ones)
+        if len(open_deliveries) != open_count:
+            console.print(f"{len(open_deliveries)} deliveries are open")
+        open_count = len(open_deliveries)
     return time.monotonic() - start_s
 
 
 async def compare_logs(mesh: Mesh, logs: dict[str, Path], windows: Sequence[FaultWindow]) -> ChaosResult:
     """Compare the request logs with each other and with the topics."""
-    facts = await read_topic_facts(mesh.bootstrap, mesh.topics)
-    sent = read_lines(logs["sent"])
+    topic_facts = await read_topic_facts(mesh.bootstrap, mesh.topics)
+    sent_lines = read_lines(logs["sent"])
     result = verify(
-        sent,
+        sent_lines,
         read_lines(logs["arrived"]),
-        facts.dead,
-        facts.first_pass,
-        facts.order,
+        topic_facts.dead,
+        topic_facts.first_pass,
+        topic_facts.order,
         windows,
         ("steady", "shaky"),
-        facts.receipts,
-        facts.ambiguous,
+        topic_facts.receipts,
+        topic_facts.ambiguous,
     )
-    result.sent_again = sum(line["tries"] > 1 for line in sent)
-    result.ended_as_duplicate = facts.duplicates
+    result.sent_again = sum(line["tries"] > 1 for line in sent_lines)
+    result.ended_as_duplicate = topic_facts.duplicates
     return result
 
 
@@ -103,25 +108,25 @@ async def compare_with_observe(
     """
     assert mesh.plan.console
     last = max(line["at_s"] for line in read_lines(logs["sent"])) // 60
-    rows, why = await asyncio.to_thread(closed_minutes, mesh.plan, "chaos", int(last))
-    reported = {
+    rows, reason = await asyncio.to_thread(closed_minutes, mesh.plan, "chaos", int(last))
+    figures = {
         name: sum(row[name] for row in rows) for name in ("in", "delivered", "duplicates", "dead", "lost")
     }
-    if why:
-        result.failures.append(f"observe: {why}")
-    if reported["lost"] != len(result.lost):
+    if reason:
+        result.failures.append(f"observe: {reason}")
+    if figures["lost"] != len(result.lost):
         result.failures.append(
-            f"observe reports {reported['lost']} lost deliveries, the request logs {len(result.lost)}"
+            f"observe reports {figures['lost']} lost deliveries, the request logs {len(result.lost)}"
         )
-    in_time = all(fault_kind(window.fault, window.target) != "clock ingest" for window in windows)
-    if in_time and reported["in"] < result.acknowledged:
+    is_clock_right = all(fault_kind(window.fault, window.target) != "clock ingest" for window in windows)
+    if is_clock_right and figures["in"] < result.acknowledged:
         result.failures.append(
-            f"observe reports {reported['in']} of {result.acknowledged} acknowledged events"
+            f"observe reports {figures['in']} of {result.acknowledged} acknowledged events"
         )
-    return reported
+    return figures
 
 
-async def until(condition: Callable[[], bool], within_s: float, what: str) -> None:
+async def until(condition: Callable[[], bool], within_s: float, description: str) -> None:
     """Poll until a condition holds.
 
     Raises:
@@ -130,7 +135,7 @@ async def until(condition: Callable[[], bool], within_s: float, what: str) -> No
     end_s = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > end_s:
-            raise TimeoutError(f"{what}: not within {within_s:.0f} s")
+            raise TimeoutError(f"{description}: not within {within_s:.0f} s")
         await asyncio.sleep(0.2)
 
 

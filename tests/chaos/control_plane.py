@@ -177,8 +177,8 @@ async def _cpu_share(mesh: Mesh) -> float:
     """The share of the control plane in the CPU time of the mesh, brokers included, while nothing is asked of it."""
     before = mesh.cpu_seconds()
     await asyncio.sleep(MEASURED_S)
-    used = {name: value - before[name] for name, value in mesh.cpu_seconds().items()}
-    return sum(used[name] for name in (*ACTORS, "manage")) / sum(used.values())
+    cpu_seconds = {name: value - before[name] for name, value in mesh.cpu_seconds().items()}
+    return sum(cpu_seconds[name] for name in (*ACTORS, "manage")) / sum(cpu_seconds.values())
 
 
 @asynccontextmanager
@@ -190,8 +190,8 @@ async def _working(work: ControlWork) -> Any:
     finally:
         for task in tasks:
             task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-        for failure in ended:
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        for failure in results:
             if isinstance(failure, Exception):
                 raise failure
 
@@ -206,7 +206,7 @@ async def _inject_faults(mesh: Mesh, random_source: random.Random, times: int) -
     windows = []
     try:
         for number, (fault, target) in enumerate(faults, 1):
-            in_step = target in ACTORS and await _step_of(log, target)
+            is_in_step = target in ACTORS and await _step_of(log, target)
             process = processes(mesh)[f"{target}-1"]
             start_s = time.time()
             if fault == "kill":
@@ -221,7 +221,7 @@ async def _inject_faults(mesh: Mesh, random_source: random.Random, times: int) -
             windows.append(window)
             ready_s = await wait_until_ready(mesh)
             console.print(
-                f"{number} of {len(faults)}: {fault} {target}{' in a step' if in_step else ''} for "
+                f"{number} of {len(faults)}: {fault} {target}{' in a step' if is_in_step else ''} for "
                 f"{window.end_s - start_s:.1f} s, ready again after {ready_s:.1f} s"
             )
             await asyncio.sleep(random_source.uniform(0, 3))
@@ -244,11 +244,11 @@ async def _step_of(log: ActionLog, actor: str) -> bool:
 async def _finished(work: ControlWork) -> list[str]:
     """Wait until the control plane has finished its work; returns what it leaves undone."""
     end_s = time.monotonic() + FINISH_S
-    while unfinished := await work.unfinished():
+    while unfinished_work := await work.unfinished():
         if time.monotonic() > end_s:
             break
         await asyncio.sleep(1)
-    return unfinished
+    return unfinished_work
 
 
 def _p95_ms(logs: dict[str, Path], start_s: float, end_s: float) -> float:

@@ -74,7 +74,7 @@ class ControlWork:
                 await asyncio.sleep(_POLL_S)
 
     async def unfinished(self) -> list[str]:
-        """What of all this is not done, or half done, for people; empty once nothing is."""
+        """Descriptions of work that is open or half done; empty once all is done."""
         status, deployment = await self._status(), await self._deployment()
         problems = [
             f"{name} is {progress.state.value}: {progress.reason}"

@@ -113,14 +113,14 @@ def prepared_tools(folder: Path, kafka: Path, brokers: int, faults: Sequence[str
 
 def _start_proxy(tools: FaultTools, brokers: int) -> None:
     """Give each broker a listener for each service, and advertise the proxy's port in front of it."""
-    taken: set[int] = set()
+    taken_ports: set[int] = set()
 
     def port() -> int:
-        taken.add(free := free_port(but=taken))
+        taken_ports.add(free := free_port(but=taken_ports))
         return free
 
     proxy_ports = {(service, number): port() for service in ASYNCIO for number in range(1, brokers + 1)}
-    listener_ports = {place: port() for place in proxy_ports}
+    listener_ports = {listener: port() for listener in proxy_ports}
 
     def properties(
         node: int, ports: Sequence[Ports], log_dir: str, secured: SecuredListeners | None = None

@@ -268,9 +268,11 @@ async def _brokers_answer(mesh: Mesh) -> bool:
     """Whether each broker sees all of them."""
     if mesh.cluster is None:
         return True
-    everyone = set(mesh.cluster.processes)
-    seen = await asyncio.gather(*(brokers_seen_by(mesh.cluster.address(number)) for number in everyone))
-    return all(numbers == everyone for numbers in seen)
+    all_numbers = set(mesh.cluster.processes)
+    seen_numbers = await asyncio.gather(
+        *(brokers_seen_by(mesh.cluster.address(number)) for number in all_numbers)
+    )
+    return all(numbers == all_numbers for numbers in seen_numbers)
 
 
 def _instance(context: FaultContext, fault: str, service: str | None = None) -> tuple[str, Process]:
@@ -280,8 +282,10 @@ def _instance(context: FaultContext, fault: str, service: str | None = None) -> 
         for name, process in processes(context.mesh).items()
         if not name.startswith("broker") and (service is None or name.startswith(service)) and process.running
     }
-    hits = {name: context.hits[fault, name.partition("-")[0]] for name in choices}
-    name = context.random_source.choice(sorted(name for name in hits if hits[name] == min(hits.values())))
+    hit_counts = {name: context.hits[fault, name.partition("-")[0]] for name in choices}
+    name = context.random_source.choice(
+        sorted(name for name in hit_counts if hit_counts[name] == min(hit_counts.values()))
+    )
     context.hits[fault, name.partition("-")[0]] += 1
     return name, choices[name]
 

@@ -39,7 +39,7 @@ class FaultyDestination:
         mode = self._modes.get(name, "ok")
         event = json.loads(await request.read())
         answer = getattr(self, "_" + mode.replace("-", "_"))
-        clean = mode in {"ok", "slow", "reset-after"} or (
+        is_clean = mode in {"ok", "slow", "reset-after"} or (
             mode == "retry-after" and event["id"] in self._retried
         )
         line = {
@@ -50,7 +50,7 @@ class FaultyDestination:
             "at_s": time.time(),
             "mode": mode,
         }
-        line |= {"clean": clean, "ambiguous": mode == "reset-after"}
+        line |= {"clean": is_clean, "ambiguous": mode == "reset-after"}
         self._book.write(json.dumps(line) + "\n")
         self._book.flush()
         response: web.StreamResponse = await answer(request, event["id"])

@@ -60,8 +60,8 @@ def main(
 async def _run(folder: Path, away_s: float, rate: float) -> dict[str, Any]:
     cluster = KafkaCluster(folder / "kafka")
     await cluster.start()
-    taken = {port := free_port()}
-    taken.add(console_port := free_port(but=taken))
+    taken_ports = {port := free_port()}
+    taken_ports.add(console_port := free_port(but=taken_ports))
     plan = Plan(
         data=folder / "mesh",
         kafka=cluster.bootstrap,
@@ -70,17 +70,19 @@ async def _run(folder: Path, away_s: float, rate: float) -> dict[str, Any]:
         scale=dict.fromkeys(FLOW, 2) | {"observe": 1},
         env={"CHAOS_KEY": KEY, "HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)},
     )
-    to = free_port(but=taken)
+    destination_port = free_port(but=taken_ports)
     logs = {name: folder / f"{name}.ndjson" for name in ("sent", "arrived")}
     mesh = Mesh(plan)
     mesh.prepare()
     child_processes = [
-        subprocess.Popen([sys.executable, str(HERE / "faulty_destination.py"), str(to), str(logs["arrived"])])
+        subprocess.Popen(
+            [sys.executable, str(HERE / "faulty_destination.py"), str(destination_port), str(logs["arrived"])]
+        )
     ]
     try:
         async with mesh:
             await mesh.wait_ready(120)
-            await publish(mesh, to)
+            await publish(mesh, destination_port)
             sender = start_sender(mesh, rate, logs["sent"])
             child_processes.append(sender)
             await until(lambda: len(read_lines(logs["arrived"])) > BEFORE_S * rate, 120, "events arrive")
@@ -93,7 +95,11 @@ async def _run(folder: Path, away_s: float, rate: float) -> dict[str, Any]:
                     await member.kill()
             await asyncio.sleep(away_s / 2)
             used_s = sum(mesh.cpu_seconds().values()) - sum(cpu_s.values())
-            grown = {name: held - memory[name] for name, held in mesh.rss_bytes().items() if name in memory}
+            grown = {
+                name: rss_bytes - memory[name]
+                for name, rss_bytes in mesh.rss_bytes().items()
+                if name in memory
+            }
             await cluster.start()
             back_s = time.time()
             ready_s = await wait_until_ready(mesh, 180)
@@ -108,7 +114,9 @@ async def _run(folder: Path, away_s: float, rate: float) -> dict[str, Any]:
                 "ready_again_s": round(ready_s, 1),
                 "drained_s": round(drained_s, 1),
                 "cpu_share_while_away": round(used_s / (back_s - gone_s), 3),
-                "grown_mib_while_away": {name: round(more / 2**20, 1) for name, more in grown.items()},
+                "grown_mib_while_away": {
+                    name: round(growth_bytes / 2**20, 1) for name, growth_bytes in grown.items()
+                },
                 "observe": observed,
             }
     finally:

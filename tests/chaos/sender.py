@@ -27,7 +27,7 @@ async def send(url: str, write_key: str, per_second: float, log: TextIO) -> None
     """Send until SIGTERM, then wait for outstanding answers."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    run = uuid.uuid4().hex[:8]
+    run_id = uuid.uuid4().hex[:8]
     running: set[asyncio.Task[None]] = set()
     timeout = aiohttp.ClientTimeout(total=ANSWER_S)
     connector = aiohttp.TCPConnector(limit=200)
@@ -35,7 +35,7 @@ async def send(url: str, write_key: str, per_second: float, log: TextIO) -> None
     async with aiohttp.ClientSession(timeout=timeout, connector=connector, headers=headers) as session:
 
         async def send_event(n: int) -> None:
-            event = {"id": f"{run}-{n}", "key": f"k{n % KEYS}", "n": n}
+            event = {"id": f"{run_id}-{n}", "key": f"k{n % KEYS}", "n": n}
             at_s, status, tries = time.time(), 0, 0
             while tries < TRIES and (status in (0, 429) or status >= 500):
                 if tries:

@@ -11,15 +11,15 @@ from typing import Any
 from tests.chaos.verification import fault_kind
 
 
-def table(runs: Sequence[Mapping[str, Any]]) -> str:
+def table(results: Sequence[Mapping[str, Any]]) -> str:
     """Markdown: sums of all runs, then recovery for each kind of fault.
 
     Acknowledged, sent again and duplicates count events; the other columns count deliveries.
     """
-    made: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for run in runs:
-        for fault in run["faults"]:
-            made[fault_kind(fault["fault"], fault["target"])].append(fault)
+    faults_by_kind: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for result in results:
+        for fault in result["faults"]:
+            faults_by_kind[fault_kind(fault["fault"], fault["target"])].append(fault)
     lines = [
         (
             "| Runs | Acknowledged | Sent again by clients | Ended as duplicate | Delivered | Dead-lettered | "
@@ -27,7 +27,7 @@ def table(runs: Sequence[Mapping[str, Any]]) -> str:
             "| Of these explained | Out of order |"
         ),
         "|---|---|---|---|---|---|---|---|---|---|",
-        "| " + " | ".join(map(str, _sums(runs))) + " |",
+        "| " + " | ".join(map(str, _sums(results))) + " |",
         "",
         (
             "| Fault | Times | Time to ready, median / longest, s | Time until events flow, longest, s "
@@ -35,20 +35,20 @@ def table(runs: Sequence[Mapping[str, Any]]) -> str:
         ),
         "|---|---|---|---|---|",
     ]
-    for kind, faults in sorted(made.items()):
+    for kind, faults in sorted(faults_by_kind.items()):
         ready = [fault["ready_again_s"] for fault in faults]
         flowing = [fault.get("flowing_again_s") for fault in faults]
-        late = sum(ready_s is None or ready_s > 30 for ready_s in ready)
+        late_count = sum(ready_s is None or ready_s > 30 for ready_s in ready)
         lines.append(
             f"| {kind} | {len(faults)} | {_format(ready, median)} / {_format(ready, max)} |"
-            f" {_format(flowing, max)} | {late} |"
+            f" {_format(flowing, max)} | {late_count} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def _sums(runs: Sequence[Mapping[str, Any]]) -> list[int]:
+def _sums(results: Sequence[Mapping[str, Any]]) -> list[int]:
     def total(name: str) -> int:
-        numbers = [run.get(name, 0) for run in runs]
+        numbers = [result.get(name, 0) for result in results]
         return sum(sum(number.values()) if isinstance(number, dict) else number for number in numbers)
 
     names = (
@@ -62,12 +62,12 @@ def _sums(runs: Sequence[Mapping[str, Any]]) -> list[int]:
         "twice_explained",
         "out_of_order",
     )
-    return [len(runs), *map(total, names)]
+    return [len(results), *map(total, names)]
 
 
-def _format(values: Iterable[float | None], what: Any) -> str:
+def _format(values: Iterable[float | None], statistic: Any) -> str:
     measured = [value for value in values if value is not None]
-    return f"{what(measured):.1f}" if measured else "?"
+    return f"{statistic(measured):.1f}" if measured else "?"
 
 
 if __name__ == "__main__":

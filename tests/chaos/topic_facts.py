@@ -36,36 +36,42 @@ class TopicFacts:
 
 async def read_topic_facts(bootstrap: str, topics: Topics) -> TopicFacts:
     """Read raw, dead letters and receipts to their end."""
-    facts = TopicFacts()
+    topic_facts = TopicFacts()
     ids: dict[bytes, str] = {}
     attempts: dict[tuple[bytes, str], int] = defaultdict(int)
     first_s: dict[tuple[bytes, str], float] = {}
     ambiguous: dict[tuple[bytes, str], int] = defaultdict(int)
     async for topic, record in _records(bootstrap, [topics.raw, topics.dead_letter, topics.receipts]):
         headers = fields(record.headers)
-        seq, where = headers.get(SEQ, b""), headers.get(DESTINATION, b"").decode()
+        seq, destination = headers.get(SEQ, b""), headers.get(DESTINATION, b"").decode()
         if topic == topics.raw:
             ids[seq] = headers["ce_id"].decode()
-            facts.order.setdefault(ids[seq], record.offset)
+            topic_facts.order.setdefault(ids[seq], record.offset)
         elif topic == topics.dead_letter:
-            facts.dead.add((headers["ce_id"].decode(), where))
+            topic_facts.dead.add((headers["ce_id"].decode(), destination))
         elif headers.get(OUTCOME) == b"duplicate":
-            facts.duplicates += 1
+            topic_facts.duplicates += 1
         else:
             delivered = headers.get(OUTCOME) == b"delivered"
-            passed = int(headers.get(PASS, b"0")) + int(headers.get(ATTEMPT, b"1")) - 1
+            earlier_attempts = int(headers.get(PASS, b"0")) + int(headers.get(ATTEMPT, b"1")) - 1
             if AMBIGUOUS in headers:
-                ambiguous[seq, where] = max(ambiguous[seq, where], int(headers[AMBIGUOUS]))
-            attempts[seq, where] = max(attempts[seq, where], passed + (not delivered))
+                ambiguous[seq, destination] = max(ambiguous[seq, destination], int(headers[AMBIGUOUS]))
+            attempts[seq, destination] = max(attempts[seq, destination], earlier_attempts + (not delivered))
             if delivered:
                 at_s = record.timestamp / 1000
-                first_s[seq, where] = min(at_s, first_s.get((seq, where), at_s))
-    facts.first_pass = {
-        (ids[seq], where) for (seq, where), more in attempts.items() if not more and seq in ids
+                first_s[seq, destination] = min(at_s, first_s.get((seq, destination), at_s))
+    topic_facts.first_pass = {
+        (ids[seq], destination)
+        for (seq, destination), further_attempts in attempts.items()
+        if not further_attempts and seq in ids
     }
-    facts.receipts = {(ids[seq], where): at_s for (seq, where), at_s in first_s.items() if seq in ids}
-    facts.ambiguous = {(ids[seq], where): times for (seq, where), times in ambiguous.items() if seq in ids}
-    return facts
+    topic_facts.receipts = {
+        (ids[seq], destination): at_s for (seq, destination), at_s in first_s.items() if seq in ids
+    }
+    topic_facts.ambiguous = {
+        (ids[seq], destination): times for (seq, destination), times in ambiguous.items() if seq in ids
+    }
+    return topic_facts
 
 
 async def _records(bootstrap: str, names: Sequence[str]) -> Any:
@@ -75,22 +81,24 @@ async def _records(bootstrap: str, names: Sequence[str]) -> Any:
     await consumer.start()
     try:
         tps = [
-            TopicPartition(name, part)
+            TopicPartition(name, partition)
             for name in names
-            for part in sorted(consumer.partitions_for_topic(name) or await _parts(consumer, name))
+            for partition in sorted(
+                consumer.partitions_for_topic(name) or await _fetched_partitions(consumer, name)
+            )
         ]
         consumer.assign(tps)
-        ends = await consumer.end_offsets(tps)
-        todo = {tp for tp in tps if ends[tp]}
+        end_offsets = await consumer.end_offsets(tps)
+        todo = {tp for tp in tps if end_offsets[tp]}
         while todo:
             for tp, records in (await consumer.getmany(*todo, timeout_ms=500)).items():
                 for record in records:
                     yield tp.topic, record
-            todo = {tp for tp in todo if await consumer.position(tp) < ends[tp]}
+            todo = {tp for tp in todo if await consumer.position(tp) < end_offsets[tp]}
     finally:
         await consumer.stop()
 
 
-async def _parts(consumer: AIOKafkaConsumer, name: str) -> set[int]:
+async def _fetched_partitions(consumer: AIOKafkaConsumer, name: str) -> set[int]:
     await consumer._client._wait_on_metadata(name)
     return set(consumer.partitions_for_topic(name) or ())

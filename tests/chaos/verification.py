@@ -95,16 +95,20 @@ def verify(
     result.acknowledged = len(acknowledged)
     dead = set(dead)
     first_pass = set(first_pass)
-    for to in destinations:
-        lines = [line for line in arrived if line["to"] == to]
-        clean = Counter(line["id"] for line in lines if line["clean"])
-        dead_here = {event for event, where in dead if where in {to, ""}}
-        result.delivered[to] = len(clean)
-        result.dead[to] = len(dead_here)
-        result.lost += [f"{to}:{event}" for event in sorted(acknowledged - clean.keys() - dead_here)]
-        count_repeats(result, to, lines, windows, receipts, ambiguous)
+    for destination in destinations:
+        lines = [line for line in arrived if line["to"] == destination]
+        clean_counts = Counter(line["id"] for line in lines if line["clean"])
+        dead_here = {event for event, event_destination in dead if event_destination in {destination, ""}}
+        result.delivered[destination] = len(clean_counts)
+        result.dead[destination] = len(dead_here)
+        result.lost += [
+            f"{destination}:{event}" for event in sorted(acknowledged - clean_counts.keys() - dead_here)
+        ]
+        count_repeats(result, destination, lines, windows, receipts, ambiguous)
         result.out_of_order += _disorder(
-            lines, {event for event, where in first_pass if where == to}, raw_order
+            lines,
+            {event for event, event_destination in first_pass if event_destination == destination},
+            raw_order,
         )
     if result.lost:
         result.failures.append(
@@ -121,7 +125,7 @@ def verify(
 
 def count_repeats(
     result: ChaosResult,
-    to: str,
+    destination: str,
     lines: LogLines,
     windows: Sequence[FaultWindow],
     receipts: Mapping[tuple[str, str], float],
@@ -141,9 +145,9 @@ def count_repeats(
         if len(arrivals) == 1:
             continue
         result.twice += len(arrivals) - 1
-        receipt_s = receipts.get((event, to))
+        receipt_s = receipts.get((event, destination))
         unanswered = ambiguous_by_mode[event] + len(arrivals) - 1
-        explained = ambiguous.get((event, to), 0) >= unanswered or any(
+        explained = ambiguous.get((event, destination), 0) >= unanswered or any(
             window.may_repeat
             and window.start_s - BEFORE_S <= min(arrivals)
             and max(arrivals) <= window.end_s + AFTERMATH_S
@@ -152,19 +156,19 @@ def count_repeats(
         )
         result.twice_explained += (len(arrivals) - 1) * explained
         if not explained:
-            result.twice_ids.append(f"{to}:{event}")
+            result.twice_ids.append(f"{destination}:{event}")
 
 
 def _disorder(lines: LogLines, first_pass: set[str], raw_order: Mapping[str, int]) -> int:
     """Count first passes that arrived behind a later event of their key."""
     highest: dict[str, int] = {}
-    seen: set[str] = set()
+    seen_events: set[str] = set()
     count = 0
     for line in lines:
         event, key = line["id"], line["key"]
-        if event not in first_pass or event in seen or event not in raw_order:
+        if event not in first_pass or event in seen_events or event not in raw_order:
             continue
-        seen.add(event)
+        seen_events.add(event)
         if raw_order[event] < highest.get(key, -1):
             count += 1
         highest[key] = max(highest.get(key, -1), raw_order[event])

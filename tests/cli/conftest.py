@@ -53,9 +53,9 @@ class Command:
 
     def wait_gone(self, within_s=10):
         end = time.monotonic() + within_s
-        while (left := self.left()) and time.monotonic() < end:
+        while (processes := self.left()) and time.monotonic() < end:
             time.sleep(0.1)
-        assert not left, left
+        assert not processes, processes
 
 
 def marked(mark):
@@ -82,7 +82,7 @@ def own_logs():
 @pytest.fixture(scope="session")
 def start_hifi(tmp_path_factory):
     """Start `hifi ARGUMENTS…`; its remaining processes are killed at the end of the session."""
-    started = []
+    commands = []
 
     def start(*arguments, **env):
         mark = uuid.uuid4().hex
@@ -96,11 +96,11 @@ def start_hifi(tmp_path_factory):
                 env=os.environ | {MARK: mark, "COLUMNS": "200"} | env,
                 start_new_session=True,
             )
-        started.append(Command(process, output, mark))
-        return started[-1]
+        commands.append(Command(process, output, mark))
+        return commands[-1]
 
     yield start
-    for command in started:
+    for command in commands:
         command.process.kill()
         command.process.wait()
         for pid, _ in command.left():
@@ -113,7 +113,7 @@ def hifi():
     """Run `hifi ARGUMENTS…` and return exit status, standard output and standard error."""
 
     def run(*arguments, stdin=b"", **env):
-        done = subprocess.run(
+        completed = subprocess.run(
             [HIFI, *map(str, arguments)],
             input=stdin,
             capture_output=True,
@@ -121,7 +121,7 @@ def hifi():
             timeout=300,
             env=os.environ | {"COLUMNS": "200"} | env,
         )
-        return done.returncode, done.stdout.decode(), done.stderr.decode()
+        return completed.returncode, completed.stdout.decode(), completed.stderr.decode()
 
     return run
 

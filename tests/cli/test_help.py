@@ -41,10 +41,10 @@ def test_the_help_of_every_command_has_an_example(command):
 def test_a_command_alone_is_the_same_as_among_all_others():
     """The program imports only the module of the command that is called."""
     for name in app.COMMANDS:
-        alone, among_others = (
-            CliRunner().invoke(made, [name, "--help"]) for made in (command_line(name), command_line())
+        single_result, group_result = (
+            CliRunner().invoke(command, [name, "--help"]) for command in (command_line(name), command_line())
         )
-        assert (alone.exit_code, alone.output) == (0, among_others.output)
+        assert (single_result.exit_code, single_result.output) == (0, group_result.output)
 
 
 def test_without_a_command_the_help_says_where_to_start():
@@ -55,10 +55,10 @@ def test_without_a_command_the_help_says_where_to_start():
 
 def test_shell_completion_is_available():
     env = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    done = subprocess.run(
+    completed = subprocess.run(
         [HIFI, "--show-completion", "bash"], check=True, env=os.environ | env, capture_output=True, text=True
     )
-    assert "complete -o default -F _hifi_completion hifi" in done.stdout
+    assert "complete -o default -F _hifi_completion hifi" in completed.stdout
 
 
 def test_version_lists_the_main_dependencies():

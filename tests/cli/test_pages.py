@@ -51,12 +51,14 @@ class Shell:
             self.end("hifi up")
             self.wait_for(self.start(line), "Send events to")
         else:
-            done = subprocess.run(
+            completed = subprocess.run(
                 ["bash", "-euc", self.exports + line],
                 cwd=ROOT, env=self.env, capture_output=True, check=False, timeout=120,
             )  # fmt: skip
-            assert done.returncode == 0, f"{line}\n{done.stdout.decode()}\n{done.stderr.decode()}"
-            return done.stdout.decode()
+            assert completed.returncode == 0, (
+                f"{line}\n{completed.stdout.decode()}\n{completed.stderr.decode()}"
+            )
+            return completed.stdout.decode()
         return ""
 
     def start(self, line):
@@ -93,11 +95,11 @@ class Shell:
 @pytest.fixture
 def shell(tmp_path):
     assert all(map(is_free, PORTS)), f"the pages use the ports {PORTS}"
-    started = Shell(tmp_path)
-    yield started
-    started.end("hifi up")
-    started.end("python3")
-    for _, process, _ in started.running:
+    page_shell = Shell(tmp_path)
+    yield page_shell
+    page_shell.end("hifi up")
+    page_shell.end("python3")
+    for _, process, _ in page_shell.running:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
 

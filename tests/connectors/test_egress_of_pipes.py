@@ -100,7 +100,7 @@ def server() -> Iterator[Server]:
 
 
 class Files(NamedTuple):
-    """Where secrets are."""
+    """The folder of secrets."""
 
     password: Path
 
@@ -272,11 +272,13 @@ async def keys_topic(pipe: str, port: int, _: Files) -> None:
 
 
 async def webhook(pipe: str, port: int, _: Files) -> None:
-    async def told(*_: Any) -> None:
+    async def report_nothing(*_: Any) -> None:
         pass
 
     owner = TypeAdapter(Owner).validate_python({"webhook": _url(port)})
-    notifier = OwnerNotifier(ObserveSettings(kafka="127.0.0.1:1", stream="s"), lambda _: owner, told)
+    notifier = OwnerNotifier(
+        ObserveSettings(kafka="127.0.0.1:1", stream="s"), lambda _: owner, report_nothing
+    )
     alarms = Alarms()
     alarms.step({("credentials", pipe, "crm"): "401"}, 0)
     [alarm] = alarms.active
@@ -334,6 +336,6 @@ async def test_each_client_reaches_what_its_pipe_may_reach_only(
         return server.connections() > before
 
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", f"shop-*={kind}=127.0.0.1:{server.port}")
-    of_process = shared.SharedClient(ssl.create_default_context(), NameResolver(socket.getaddrinfo))
-    shared._OF_LOOP[asyncio.get_running_loop()] = of_process
+    process_client = shared.SharedClient(ssl.create_default_context(), NameResolver(socket.getaddrinfo))
+    shared._OF_LOOP[asyncio.get_running_loop()] = process_client
     assert [await reached(pipe) for pipe in (ALLOWED, "shop", "crm", ALLOWED)] == [True, False, False, True]

@@ -60,7 +60,7 @@ def make_mesh(tag: str, secrets: Path, request: pytest.FixtureRequest) -> Iterat
     """Creates compose projects, not started, and removes them at the end; after a failure it keeps their logs."""
     meshes: list[ComposeMesh] = []
 
-    def make(name: str, *files: str, control: str = "", **more: str) -> ComposeMesh:
+    def make(name: str, *files: str, control: str = "", **variables: str) -> ComposeMesh:
         env = {
             "HIFI_TAG": tag,
             "HIFI_SECRETS": str(secrets),
@@ -68,17 +68,17 @@ def make_mesh(tag: str, secrets: Path, request: pytest.FixtureRequest) -> Iterat
             "HIFI_CONSOLE_PORT": str(free_port()),
             "HIFI_MANAGE_PORT": str(free_port()),
             **({"HIFI_CONTROL": control, **engine_access()} if control else {}),
-            **more,
+            **variables,
         }
         mesh = ComposeMesh(f"hifi-test-{name}", env, ("infra/compose.yaml", *files))
         mesh.down()  # from an earlier run
         meshes.append(mesh)
         return mesh
 
-    failed = request.session.testsfailed
+    failed_before = request.session.testsfailed
     yield make
     for mesh in meshes:
-        if request.session.testsfailed > failed:
+        if request.session.testsfailed > failed_before:
             logs = Path("build", f"{mesh.project}.log")
             logs.parent.mkdir(exist_ok=True)
             logs.write_text(mesh.compose("logs", "--timestamps", "--no-color", check=False).stdout)

@@ -19,32 +19,34 @@ def mesh(make_mesh: MakeMesh) -> ComposeMesh:
     return make_mesh("bad")
 
 
-def wrong(mesh: ComposeMesh, **env: str) -> ComposeMesh:
+def with_variables(mesh: ComposeMesh, **env: str) -> ComposeMesh:
     """The same project with other variables."""
     return replace(mesh, env=mesh.env | env)
 
 
 def test_a_missing_secret_is_named_and_nothing_runs(mesh: ComposeMesh, tmp_path: Path) -> None:
-    without = wrong(mesh, HIFI_SECRETS=str(tmp_path))
-    done = without.compose("up", "--detach", "--no-deps", "ingest", check=False)
-    assert done.returncode != 0
-    assert "write_key" in done.stderr
-    assert "does not exist" in done.stderr or "not found" in done.stderr
+    wrong_mesh = with_variables(mesh, HIFI_SECRETS=str(tmp_path))
+    completed = wrong_mesh.compose("up", "--detach", "--no-deps", "ingest", check=False)
+    assert completed.returncode != 0
+    assert "write_key" in completed.stderr
+    assert "does not exist" in completed.stderr or "not found" in completed.stderr
 
 
 def test_a_wrong_folder_of_pipes_is_named(mesh: ComposeMesh, tmp_path: Path) -> None:
-    without = wrong(mesh, HIFI_PIPES=str(tmp_path / "nowhere"))
-    done = without.compose("up", "--detach", "--no-deps", "normalize", check=False)
-    assert done.returncode != 0
-    assert "nowhere" in done.stderr
+    wrong_mesh = with_variables(mesh, HIFI_PIPES=str(tmp_path / "nowhere"))
+    completed = wrong_mesh.compose("up", "--detach", "--no-deps", "normalize", check=False)
+    assert completed.returncode != 0
+    assert "nowhere" in completed.stderr
 
 
 def test_a_wrong_pipe_ends_the_setup_with_file_and_line(mesh: ComposeMesh, tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("pipe: broken\nsource: {keys: []}\n")
     tmp_path.chmod(0o755)
-    done = wrong(mesh, HIFI_PIPES=str(tmp_path)).compose("run", "--rm", "--no-deps", "setup", check=False)
-    assert done.returncode == 2
-    assert "/pipes/broken.yaml:2:" in done.stderr + done.stdout
+    completed = with_variables(mesh, HIFI_PIPES=str(tmp_path)).compose(
+        "run", "--rm", "--no-deps", "setup", check=False
+    )
+    assert completed.returncode == 2
+    assert "/pipes/broken.yaml:2:" in completed.stderr + completed.stdout
 
 
 def test_a_port_in_use_is_told(mesh: ComposeMesh) -> None:
@@ -72,9 +74,9 @@ def test_services_wait_for_an_unreachable_kafka_say_so_and_recover(make_mesh: Ma
 
 
 def test_the_setup_gives_up_on_an_absent_kafka_with_a_sentence(mesh: ComposeMesh) -> None:
-    done = mesh.compose("run", "--rm", "--no-deps", "-e", "HIFI_WAIT_S=3", "setup", check=False)
-    assert done.returncode == 1
-    assert "waited 3 s for Kafka at kafka:9092" in done.stderr + done.stdout
+    completed = mesh.compose("run", "--rm", "--no-deps", "-e", "HIFI_WAIT_S=3", "setup", check=False)
+    assert completed.returncode == 1
+    assert "waited 3 s for Kafka at kafka:9092" in completed.stderr + completed.stdout
 
 
 FULL = """
@@ -86,9 +88,9 @@ volumes:
 def test_a_full_volume_is_told(make_mesh: MakeMesh, tmp_path: Path) -> None:
     (tmp_path / "full.yaml").write_text(FULL)
     mesh = make_mesh("full", str(tmp_path / "full.yaml"))
-    done = mesh.compose("run", "--rm", "kafka", check=False)
-    assert done.returncode == 2
-    assert "64 MiB left, at least 256 are needed" in done.stderr + done.stdout
+    completed = mesh.compose("run", "--rm", "kafka", check=False)
+    assert completed.returncode == 2
+    assert "64 MiB left, at least 256 are needed" in completed.stderr + completed.stdout
 
 
 @pytest.fixture
@@ -123,7 +125,7 @@ async def test_a_backup_restores_what_was_not_delivered(
     run("sh", "-c", f"docker cp {container}:/var/lib/kafka/. - >{archive}")
     mesh.down()
     mesh.compose("create", "kafka")
-    created = mesh.compose("ps", "--all", "--quiet", "kafka").stdout.strip()
-    run("sh", "-c", f"docker cp - {created}:/var/lib/kafka <{archive}")
+    container_id = mesh.compose("ps", "--all", "--quiet", "kafka").stdout.strip()
+    run("sh", "-c", f"docker cp - {container_id}:/var/lib/kafka <{archive}")
     mesh.up("kafka", "setup", "destination", "normalize", "enrich", "egest")
     all_arrived_once(mesh, event_sender)

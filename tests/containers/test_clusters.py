@@ -14,7 +14,7 @@ MakeMesh = Callable[..., ComposeMesh]
 MakeSender = Callable[[ComposeMesh], SteadySender]
 
 
-async def beside(*steps: Callable[[], object]) -> None:
+async def run_steps(*steps: Callable[[], object]) -> None:
     for step in steps:
         await asyncio.to_thread(step)
         await asyncio.sleep(5)
@@ -28,7 +28,9 @@ async def test_one_broker_of_three_may_die_under_load(make_mesh: MakeMesh, sende
         until(lambda: mesh.health("kafka-2") == ["healthy"], "the broker is back")
 
     event_sender = sender(mesh)
-    await event_sender.send_while(beside(lambda: time.sleep(3), lambda: mesh.crash("kafka-2"), healthy_again))
+    await event_sender.send_while(
+        run_steps(lambda: time.sleep(3), lambda: mesh.crash("kafka-2"), healthy_again)
+    )
     all_arrived_once(mesh, event_sender)
     mesh.down()
 
@@ -46,7 +48,7 @@ async def test_events_pass_a_spark_cluster_whose_workers_scale_alone_and_one_may
     event_sender = sender(spark)
     scale = ("--no-recreate", "--scale", "spark-worker=3")
     await event_sender.send_while(
-        beside(lambda: spark.up(*scale), lambda: spark.crash("spark-worker"), lambda: time.sleep(5))
+        run_steps(lambda: spark.up(*scale), lambda: spark.crash("spark-worker"), lambda: time.sleep(5))
     )
     all_arrived_once(spark, event_sender)
 
@@ -72,7 +74,7 @@ async def test_a_standby_driver_takes_over(spark: ComposeMesh, sender: MakeSende
     assert before
     event_sender = sender(spark)
     await event_sender.send_while(
-        beside(
+        run_steps(
             lambda: run("docker", "stop", "--time", "0", before),
             lambda: until(lambda: leader() not in {"", before}, "the standby leads"),
         )

@@ -30,7 +30,7 @@ OVERLOADED = (
 )
 """In ingest's refusals where two meshes are too much for these cores; events that were refused so are sent again."""
 CONCURRENCY = 32
-"""Of the pipe: so many deliveries may be repeated when egest is killed."""
+"""Of the pipe: number of deliveries that may be repeated when egest is killed."""
 
 
 @dataclass
@@ -52,19 +52,19 @@ class ColouredMesh(ComposeMesh):
         self._repeat("wake", colour, while_refused="cannot be read from Kafka")
 
     def _repeat(self, command: str, colour: str, while_refused: str) -> None:
-        def done() -> bool:
-            ran = run("infra/docker/colours.sh", "colour", command, colour, env=self.env, check=False)
-            assert ran.returncode == 0 or while_refused in ran.stderr, ran.stderr
-            return ran.returncode == 0
+        def has_succeeded() -> bool:
+            completed = run("infra/docker/colours.sh", "colour", command, colour, env=self.env, check=False)
+            assert completed.returncode == 0 or while_refused in completed.stderr, completed.stderr
+            return completed.returncode == 0
 
-        until(done, f"`hifi colour {command} {colour}` succeeds", every_s=4)
+        until(has_succeeded, f"`hifi colour {command} {colour}` succeeds", every_s=4)
 
     def status(self) -> dict[str, Any]:
         return dict(json.loads(self.colour("status", "--json")))
 
     def stable(self) -> bool:
-        seen = self.status()["seen"]
-        return all(verdict["condition"] == "stable" for verdict in seen.values())
+        verdicts = self.status()["seen"]
+        return all(verdict["condition"] == "stable" for verdict in verdicts.values())
 
     def running(self, colour: str) -> list[str]:
         label = f"label=com.docker.compose.project={NAME}-{colour}"
@@ -118,10 +118,10 @@ def sender_to(port: str, mesh: ColouredMesh, secrets: Path, name: str) -> Steady
 
 def without_overload(sender: SteadySender) -> list[str]:
     """Refusals of the front, which has no colour for a request, or of an ingest that ends."""
-    return [refusal for refusal in sender.refusals if not any(why in refusal for why in OVERLOADED)]
+    return [refusal for refusal in sender.refusals if not any(text in refusal for text in OVERLOADED)]
 
 
-async def beside(*steps: Callable[[], object]) -> None:
+async def run_steps(*steps: Callable[[], object]) -> None:
     for step in steps:
         await asyncio.to_thread(step)
         await asyncio.sleep(2)
@@ -138,7 +138,7 @@ async def test_a_shift_and_back_refuse_lose_and_repeat_nothing(
         return check
 
     await sender.send_while(
-        beside(
+        run_steps(
             lambda: until(mesh.stable, "both colours are stable", every_s=4),
             lambda: mesh.shift("green"),
             shares(0),
@@ -168,8 +168,8 @@ async def test_the_second_front_follows_the_shares(mesh: ColouredMesh, secrets: 
 
 def accepted_by(mesh: ColouredMesh, colour: str) -> float:
     """Events that the ingest of a colour has accepted since its start."""
-    read = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9000/metrics').read().decode())"
-    page = mesh.script("compose", colour, "exec", "-T", "ingest", "/opt/hifi/bin/python", "-c", read)
+    script = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9000/metrics').read().decode())"
+    page = mesh.script("compose", colour, "exec", "-T", "ingest", "/opt/hifi/bin/python", "-c", script)
     return sum(
         float(line.split()[-1])
         for line in page.splitlines()
@@ -184,7 +184,7 @@ async def test_a_burst_is_split(mesh: ColouredMesh, sender: SteadySender) -> Non
     def shared() -> bool:
         return all(colour["share"] == 5_000 for colour in mesh.status()["colours"].values())
 
-    await sender.send_while(beside(lambda: until(shared, "both colours share the requests", every_s=4)))
+    await sender.send_while(run_steps(lambda: until(shared, "both colours share the requests", every_s=4)))
     mesh.script("compose", "front", "up", "--detach", "--wait", "colours")
     until(mesh.stable, "both colours are stable", every_s=4)
     mesh.shift("blue")
@@ -197,7 +197,7 @@ async def test_a_colour_sleeps_without_a_process_and_wakes(mesh: ColouredMesh, s
         mesh.colour("sleep", "green")
         assert mesh.running("green") == []
 
-    await sender.send_while(beside(sleep, lambda: mesh.wake("green")))
+    await sender.send_while(run_steps(sleep, lambda: mesh.wake("green")))
     assert mesh.status()["colours"]["green"]["state"] == "idle"
     assert not without_overload(sender)
     all_arrived_once(mesh, sender)
@@ -206,23 +206,23 @@ async def test_a_colour_sleeps_without_a_process_and_wakes(mesh: ColouredMesh, s
 async def test_the_loss_of_a_colour_loses_nothing_that_was_accepted(
     mesh: ColouredMesh, sender: SteadySender
 ) -> None:
-    began = 0.0
+    began_s = 0.0
 
     def lose() -> None:
-        nonlocal began
+        nonlocal began_s
         time.sleep(3)
-        began = time.monotonic()
+        began_s = time.monotonic()
         run("docker", "kill", *mesh.running("blue"))
         until(
             lambda: mesh.status()["colours"]["green"]["share"] == 10_000, "green has every request", every_s=1
         )
-        print(f"green has every request after {time.monotonic() - began:.1f} s")
+        print(f"green has every request after {time.monotonic() - began_s:.1f} s")
 
     def is_back() -> None:
         until(lambda: mesh.running("blue"), "blue is started again")
         mesh.wake("blue")
 
-    await sender.send_while(beside(lose, is_back))
+    await sender.send_while(run_steps(lose, is_back))
     print(f"{len(sender.doubtful)} requests without a 202")
     all_arrived_once(mesh, sender, repeats=CONCURRENCY)
 

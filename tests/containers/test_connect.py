@@ -57,8 +57,8 @@ async def database(mesh: ComposeMesh, readable: Path) -> AsyncIterator[PostgresS
         "wal_level": "logical",
         "unix_socket_directories": "",
     }
-    allowed = "http=destination:9100,connect=connect:8083,kafka=kafka:9092"
-    mesh.env["HIFI_EGRESS_ALLOW"] = f"{allowed},database={gateway}"
+    allowed_addresses = "http=destination:9100,connect=connect:8083,kafka=kafka:9092"
+    mesh.env["HIFI_EGRESS_ALLOW"] = f"{allowed_addresses},database={gateway}"
     server = await PostgresServer("the database", readable / "postgres.log", options).start()
     pipe = PIPE.format(host=gateway, port=server.port, user=USER)
     Path(mesh.env["HIFI_PIPES"], "customers.yaml").write_text(pipe)

@@ -76,7 +76,7 @@ def images(mesh: ComposeMesh, service: str) -> list[str]:
     return [inspect(container, "{{.Config.Image}}") for container in mesh.containers(service)]
 
 
-async def beside(*steps: Callable[[], object]) -> None:
+async def run_steps(*steps: Callable[[], object]) -> None:
     for step in steps:
         await asyncio.to_thread(step)
 
@@ -101,7 +101,7 @@ async def test_egest_grows_and_the_control_plane_removes_what_is_not_needed(
         assert len(mesh.containers("egest")) == 1
 
     event_sender = sender(mesh)
-    await event_sender.send_while(beside(grow, shrink))
+    await event_sender.send_while(run_steps(grow, shrink))
     all_arrived_once(mesh, event_sender)
 
 
@@ -120,7 +120,7 @@ async def test_a_bad_release_is_rolled_back_and_a_good_one_gets_to_every_instanc
 ) -> None:
     def deploy(release: str, state: str) -> Callable[[], None]:
         def wait() -> None:
-            began = time.monotonic()
+            began_s = time.monotonic()
             mesh.hifi("deploy", "start", "normalize", release)
             until(
                 lambda: (
@@ -131,20 +131,20 @@ async def test_a_bad_release_is_rolled_back_and_a_good_one_gets_to_every_instanc
                 f"{release} is {state}",
                 every_s=4,
             )
-            print(f"{release}: {deployed(mesh, 'normalize')['reason']}; {time.monotonic() - began:.0f} s")
+            print(f"{release}: {deployed(mesh, 'normalize')['reason']}; {time.monotonic() - began_s:.0f} s")
 
         return wait
 
     event_sender = sender(mesh)
-    await event_sender.send_while(beside(deploy("bad", "rolled back")))
+    await event_sender.send_while(run_steps(deploy("bad", "rolled back")))
     # It ended again and again; on a slow machine it is seen first how far that puts it behind.
     assert deployed(mesh, "normalize")["reason"].startswith("normalize-2 ")
     assert images(mesh, "normalize") == [f"hifi-normalize:{tag}"]
-    two = sender(mesh)
-    two.name += "-good"
-    await two.send_while(beside(deploy("good", "in force")))
+    second_sender = sender(mesh)
+    second_sender.name += "-good"
+    await second_sender.send_while(run_steps(deploy("good", "in force")))
     assert images(mesh, "normalize") == ["hifi-normalize:good"]
-    all_arrived_once(mesh, event_sender, two)
+    all_arrived_once(mesh, event_sender, second_sender)
 
 
 def test_a_release_without_an_image_is_refused(mesh: ComposeMesh) -> None:

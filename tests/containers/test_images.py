@@ -52,7 +52,7 @@ def image(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def inside(image: str, tag: str) -> Any:
+def file_system(image: str, tag: str) -> Any:
     """The root file system as the image's user sees it, without mounts."""
     command = (
         "docker",
@@ -69,34 +69,36 @@ def inside(image: str, tag: str) -> Any:
     return json.loads(run(*command).stdout)
 
 
-def test_no_process_is_root(image: str, tag: str, inside: Any) -> None:
+def test_no_process_is_root(image: str, tag: str, file_system: Any) -> None:
     assert config(image, tag)["Config"]["User"] == "10001:10001"
-    assert inside["uid"] == 10001
-    assert inside["setuid"] == []
+    assert file_system["uid"] == 10001
+    assert file_system["setuid"] == []
 
 
-def test_nothing_is_writable_but_what_is_declared(image: str, inside: Any) -> None:
-    assert set(inside["writable"]) == {"/tmp", "/var/tmp"} | DECLARED.get(image, set())
+def test_nothing_is_writable_but_what_is_declared(image: str, file_system: Any) -> None:
+    assert set(file_system["writable"]) == {"/tmp", "/var/tmp"} | DECLARED.get(image, set())
 
 
-def test_no_build_tool_and_no_cache_is_left(inside: Any) -> None:
+def test_no_build_tool_and_no_cache_is_left(file_system: Any) -> None:
     tools = re.compile(r"/bin/(gcc|cc|g\+\+|make|ld|git|pip\d*|uv|javac|jlink|apt-get\.?)$")
     caches = re.compile(
         r"/\.cache/|/build/|\.whl$|/site-packages/(pip|setuptools|hatchling|wheel)/|/var/lib/apt/lists/."
     )
-    assert [name for name in inside["names"] if tools.search(name) or caches.search(name)] in (
+    assert [name for name in file_system["names"] if tools.search(name) or caches.search(name)] in (
         [],
         ["/usr/bin/apt-get"],
     )
 
 
-def test_no_secret_is_inside(image: str, tag: str, inside: Any) -> None:
+def test_no_secret_is_inside(image: str, tag: str, file_system: Any) -> None:
     suspicious = re.compile(
         r"/\.(env|git|netrc|pypirc|npmrc|ssh|docker|aws)(/|$)|id_(rsa|ed25519)|/run/secrets/|whsec_"
     )
-    assert [name for name in inside["names"] if suspicious.search(name)] == []
+    assert [name for name in file_system["names"] if suspicious.search(name)] == []
     assert not [
-        name for name in inside["env"] if re.search("KEY$|SECRET|TOKEN|PASSWORD", name) and name != "GPG_KEY"
+        name
+        for name in file_system["env"]
+        if re.search("KEY$|SECRET|TOKEN|PASSWORD", name) and name != "GPG_KEY"
     ]
     history = run(
         "docker", "history", "--no-trunc", "--format", "{{.CreatedBy}}", f"hifi-{image}:{tag}"
@@ -104,9 +106,9 @@ def test_no_secret_is_inside(image: str, tag: str, inside: Any) -> None:
     assert "whsec_" not in history
 
 
-def test_only_code_that_its_package_requires_is_inside(image: str, inside: Any) -> None:
+def test_only_code_that_its_package_requires_is_inside(image: str, file_system: Any) -> None:
     packages = {
-        Path(name).name for name in inside["names"] if re.search(r"/site-packages/hifi(_\w+)?$", name)
+        Path(name).name for name in file_system["names"] if re.search(r"/site-packages/hifi(_\w+)?$", name)
     }
     if image in ("kafka", "destination", "connect"):
         assert packages == set()
@@ -126,32 +128,33 @@ def test_only_code_that_its_package_requires_is_inside(image: str, inside: Any) 
 
 
 def test_it_says_what_it_is_and_how_it_is_run(image: str, tag: str) -> None:
-    about = config(image, tag)["Config"]
-    labels = about["Labels"]
+    image_config = config(image, tag)["Config"]
+    labels = image_config["Labels"]
     label_names = ("title", "description", "licenses", "version", "revision")
     assert all(labels[f"org.opencontainers.image.{label}"] for label in label_names)
     assert labels["org.opencontainers.image.title"] == f"hifi-{image}"
-    assert about["StopSignal"] == "SIGTERM"
-    assert ("Healthcheck" in about) == (image != "tools")
+    assert image_config["StopSignal"] == "SIGTERM"
+    assert ("Healthcheck" in image_config) == (image != "tools")
 
 
-def test_the_version_of_a_service_names_the_commit(image: str, tag: str, inside: Any) -> None:
-    about = config(image, tag)["Config"]
-    commit = about["Labels"]["org.opencontainers.image.revision"]
+def test_the_version_of_a_service_names_the_commit(image: str, tag: str, file_system: Any) -> None:
+    image_config = config(image, tag)["Config"]
+    commit = image_config["Labels"]["org.opencontainers.image.revision"]
     if image in SERVICES:
-        assert re.fullmatch(rf"hifi-{image} \d+\.\d+\.\d+(rc\d+)? \({commit}\)\n", inside["version"])
-        assert about["Entrypoint"] == ["/opt/hifi/bin/service"]
+        assert re.fullmatch(rf"hifi-{image} \d+\.\d+\.\d+(rc\d+)? \({commit}\)\n", file_system["version"])
+        assert image_config["Entrypoint"] == ["/opt/hifi/bin/service"]
     else:
-        assert inside["version"] == ""
+        assert file_system["version"] == ""
 
 
 @pytest.mark.parametrize("service", ASYNCIO)
 def test_an_asyncio_service_adds_less_than_60_mb_to_its_base_and_egest_130_more_for_parquet_and_signatures(
     service: str, tag: str
 ) -> None:
-    whole = config(service, tag)["Size"]
-    added = (
-        whole - json.loads(run("docker", "image", "inspect", f"hifi-base:runtime-{tag}").stdout)[0]["Size"]
+    image_bytes = config(service, tag)["Size"]
+    added_bytes = (
+        image_bytes
+        - json.loads(run("docker", "image", "inspect", f"hifi-base:runtime-{tag}").stdout)[0]["Size"]
     )
-    print(f"{service}: {added / 1e6:.0f} MB over its base, {whole / 1e6:.0f} MB in all")
-    assert added < {"egest": 190_000_000, "collect": 185_000_000}.get(service, 60_000_000)
+    print(f"{service}: {added_bytes / 1e6:.0f} MB over its base, {image_bytes / 1e6:.0f} MB in all")
+    assert added_bytes < {"egest": 190_000_000, "collect": 185_000_000}.get(service, 60_000_000)

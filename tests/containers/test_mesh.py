@@ -72,9 +72,9 @@ MakeSender = Callable[[ComposeMesh], SteadySender]
 @pytest.fixture(scope="module")
 def mesh(make_mesh: Callable[..., ComposeMesh]) -> ComposeMesh:
     mesh = make_mesh("mesh", control="hifi-control")
-    began = time.monotonic()
+    began_s = time.monotonic()
     mesh.up()
-    print(f"up and ready after {time.monotonic() - began:.0f} s")
+    print(f"up and ready after {time.monotonic() - began_s:.0f} s")
     return mesh
 
 
@@ -121,12 +121,12 @@ async def test_no_secret_and_no_masked_value_is_in_anything_that_the_mesh_wrote(
 ) -> None:
     """Canaries are all secrets, and a masked field of an event that is delivered and of one that is a dead letter."""
     email = "canary-4711@example.com"
-    good = {"id": "canary-good", "customer": "canary-customer", "amount": 1.5, "email": email}
-    bad = good | {"id": "canary-bad", "amount": "much"}
+    good_event = {"id": "canary-good", "customer": "canary-customer", "amount": 1.5, "email": email}
+    bad_event = good_event | {"id": "canary-bad", "amount": "much"}
     key = (secrets / "write_key").read_text().strip()
     url = f"http://127.0.0.1:{mesh.env['HIFI_PUBLIC_PORT']}/v1/pipes/orders/events"
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"}) as session:
-        for event in (good, bad):
+        for event in (good_event, bad_event):
             async with session.post(url, json=event) as answer:
                 assert answer.status == 202, await answer.text()
     until(lambda: "canary-good" in mesh.arrivals(), "the good event is delivered")
@@ -140,17 +140,20 @@ async def test_no_secret_and_no_masked_value_is_in_anything_that_the_mesh_wrote(
     del hidden["ca.pem"], hidden["report_key.pub"]
     canaries = {**hidden, "the masked field": email}
     assert on_disk(mesh, *canaries.values()) == set()
-    in_topics = in_records(mesh, "canary-customer", *canaries.values())
-    assert {topic for text, topic in in_topics if text == "canary-customer"} >= {"hifi.raw", "hifi.enriched"}
-    assert {text for text, _ in in_topics} == {"canary-customer"}
-    wrote = {"logs": mesh.compose("logs", "--no-color").stdout}
+    found_canaries = in_records(mesh, "canary-customer", *canaries.values())
+    assert {topic for text, topic in found_canaries if text == "canary-customer"} >= {
+        "hifi.raw",
+        "hifi.enriched",
+    }
+    assert {text for text, _ in found_canaries} == {"canary-customer"}
+    outputs = {"logs": mesh.compose("logs", "--no-color").stdout}
     for service in DATA_PLANE:
         container = mesh.containers(service)[0]
         for page in ("metrics", "readyz", "healthz"):
-            wrote[f"{service}/{page}"] = run("docker", "exec", container, *PYTHON, FETCH, page).stdout
+            outputs[f"{service}/{page}"] = run("docker", "exec", container, *PYTHON, FETCH, page).stdout
     for service in ("kafka", *DATA_PLANE):
-        listed = run("docker", "exec", mesh.containers(service)[0], "python3", "-c", PROCESSES).stdout
-        wrote[f"{service}: processes"] = listed
+        processes = run("docker", "exec", mesh.containers(service)[0], "python3", "-c", PROCESSES).stdout
+        outputs[f"{service}: processes"] = processes
     console = f"http://127.0.0.1:{mesh.env['HIFI_CONSOLE_PORT']}"
     token = (secrets / "manage_token").read_text().strip()
     async with aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as session:
@@ -163,10 +166,13 @@ async def test_no_secret_and_no_masked_value_is_in_anything_that_the_mesh_wrote(
         ):
             async with session.get(console + page) as answer:
                 assert answer.status == 200, page
-                wrote[f"console {page}"] = await answer.text()
-    assert [name for name, text in wrote.items() if len(text) < 20] == []
+                outputs[f"console {page}"] = await answer.text()
+    assert [name for name, text in outputs.items() if len(text) < 20] == []
     assert [
-        (name, where) for name, value in canaries.items() for where, text in wrote.items() if value in text
+        (name, output_name)
+        for name, value in canaries.items()
+        for output_name, text in outputs.items()
+        if value in text
     ] == []
 
 
@@ -193,8 +199,8 @@ async def main():
 
 asyncio.run(main())
 """
-    done = run("docker", "exec", mesh.containers("retrier")[0], "/opt/hifi/bin/python", "-c", script)
-    assert done.stdout == "refused: KafkaConnectionError\nrefused: TopicAuthorizationFailedError\n"
+    completed = run("docker", "exec", mesh.containers("retrier")[0], "/opt/hifi/bin/python", "-c", script)
+    assert completed.stdout == "refused: KafkaConnectionError\nrefused: TopicAuthorizationFailedError\n"
 
 
 @pytest.mark.more
@@ -289,12 +295,12 @@ async def test_a_killed_ingest_keeps_what_it_accepted(mesh: ComposeMesh, sender:
 
 
 @pytest.mark.more  # without containers: `make chaos-quick` kills the broker
-@pytest.mark.parametrize("how", ["restart", "kill"])
+@pytest.mark.parametrize("action", ["restart", "kill"])
 async def test_a_broker_that_comes_back_has_lost_nothing(
-    mesh: ComposeMesh, sender: MakeSender, how: str
+    mesh: ComposeMesh, sender: MakeSender, action: str
 ) -> None:
     def bounce() -> None:
-        if how == "restart":
+        if action == "restart":
             mesh.compose("restart", "kafka")
         else:
             mesh.crash("kafka")

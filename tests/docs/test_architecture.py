@@ -31,8 +31,8 @@ STEPS = re.findall(r"^\| (\d+ \| .+) \|$", PAGES["event-lifecycle.md"], re.MULTI
 
 @pytest.mark.parametrize(("page", "path"), PATHS)
 def test_every_path_on_a_page_exists(page, path):
-    place = ROOT / path
-    assert place.is_dir() if path.endswith("/") else place.is_file()
+    file_path = ROOT / path
+    assert file_path.is_dir() if path.endswith("/") else file_path.is_file()
 
 
 def test_each_row_of_the_lookups_and_each_step_of_an_event_leads_to_a_path():
@@ -54,13 +54,13 @@ def test_the_page_leaves_out_no_folder_with_modules():
         if not {"build", ".venv"} & set(file.parts)
     }
     services = {package.folder for package in packages() if package.service}
-    missing = [
+    missing_folders = [
         folder
         for folder in folders - services
         if not folder.startswith(("infra/docker/", "infra/helm/"))
         and f"`{folder}`" not in PAGES["architecture.md"]
     ]
-    assert missing == []
+    assert missing_folders == []
     for folder in services:
         assert f"| `{folder.split('/')[1]}` |" in PAGES["architecture.md"]
 

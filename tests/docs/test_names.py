@@ -29,17 +29,20 @@ def module_exists(dotted):
     packages = [*(ROOT / "connectors").iterdir(), *(ROOT / "services").iterdir()]
     roots = [ROOT / "libs", ROOT / "infra", ROOT / "cli", *packages]
     for root in roots:
-        place = root / package
-        for index, part in enumerate(attributes):
-            if (place / part).is_dir():
-                place /= part
-            elif (file := place / f"{part}.py").is_file():
-                left = attributes[index + 1 :]
-                return not left or re.search(rf"\b{left[0]}\b", file.read_text("utf-8")) is not None
+        folder = root / package
+        for index, attribute in enumerate(attributes):
+            if (folder / attribute).is_dir():
+                folder /= attribute
+            elif (file := folder / f"{attribute}.py").is_file():
+                remaining_attributes = attributes[index + 1 :]
+                return (
+                    not remaining_attributes
+                    or re.search(rf"\b{remaining_attributes[0]}\b", file.read_text("utf-8")) is not None
+                )
             else:
                 break
         else:
-            if place.is_dir():
+            if folder.is_dir():
                 return True
     return False
 

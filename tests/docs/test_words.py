@@ -12,8 +12,8 @@ WORD = re.compile(r"\S*\w\S*")
 
 
 def test_the_pages_have_no_more_words_than_a_reader_has_time_for():
-    listed = subprocess.check_output(["git", "ls-files", "*.md"], cwd=ROOT, text=True)
-    pages = [page for page in listed.splitlines() if not page.startswith("bench/notes/")]
+    output = subprocess.check_output(["git", "ls-files", "*.md"], cwd=ROOT, text=True)
+    pages = [page for page in output.splitlines() if not page.startswith("bench/notes/")]
     assert len(pages) > 70
     words = {page: len(WORD.findall((ROOT / page).read_text("utf-8"))) for page in pages}
-    assert sum(words.values()) <= MOST_WORDS, sorted(words.items(), key=lambda counted: -counted[1])[:10]
+    assert sum(words.values()) <= MOST_WORDS, sorted(words.items(), key=lambda item: -item[1])[:10]

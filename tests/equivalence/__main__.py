@@ -27,41 +27,41 @@ async def _main() -> int:
     parser.add_argument("--kill", action="store_true", help="through a mesh, whose processes are killed")
     parser.add_argument("--to", choices=["postgres", "iceberg"], help="through a mesh to this kind")
     parser.add_argument("--together", type=int, default=4, help="seeds that run at the same time in a mesh")
-    given = parser.parse_args()
-    wrong = 0
+    options = parser.parse_args()
+    wrong_count = 0
     with tempfile.TemporaryDirectory(prefix="hifi-equivalence-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        if given.kill or given.to:
-            return await _in_mesh(folder, given)
-        async with systems(folder) as on:
-            for seed in _seeds(given):
+        if options.kill or options.to:
+            return await _in_mesh(folder, options)
+        async with systems(folder) as cdc_systems:
+            for seed in _seeds(options):
                 began_s = time.monotonic()
-                numbers = await run_seed(on, seed, given.changes, print)
+                numbers = await run_seed(cdc_systems, seed, options.changes, print)
                 print(
                     orjson.dumps({**numbers, "seconds": round(time.monotonic() - began_s, 1)}).decode(),
                     flush=True,
                 )
-                wrong += numbers["differences"] + numbers["refused"]
-    return 1 if wrong else 0
+                wrong_count += numbers["differences"] + numbers["refused"]
+    return 1 if wrong_count else 0
 
 
-def _seeds(given: argparse.Namespace) -> list[int]:
-    recorded: tuple[int, ...] = RECORDED["kill"] if given.kill else ()
-    recorded += RECORDED["iceberg"] if given.to == "iceberg" else ()
-    return list(dict.fromkeys([*recorded, *range(given.first, given.first + given.seeds)]))
+def _seeds(options: argparse.Namespace) -> list[int]:
+    recorded_seeds: tuple[int, ...] = RECORDED["kill"] if options.kill else ()
+    recorded_seeds += RECORDED["iceberg"] if options.to == "iceberg" else ()
+    return list(dict.fromkeys([*recorded_seeds, *range(options.first, options.first + options.seeds)]))
 
 
-async def _in_mesh(folder: Path, given: argparse.Namespace) -> int:
-    seeds = _seeds(given)
-    wrong = 0
-    async with mesh_systems(folder, given.to or "postgres") as on:
-        for at in range(0, len(seeds), given.together):
-            together = seeds[at : at + given.together]
-            for numbers in await run_seeds(on, together, given.changes, print, kill=given.kill):
+async def _in_mesh(folder: Path, options: argparse.Namespace) -> int:
+    seeds = _seeds(options)
+    wrong_count = 0
+    async with mesh_systems(folder, options.to or "postgres") as cdc_systems:
+        for start in range(0, len(seeds), options.together):
+            together = seeds[start : start + options.together]
+            for numbers in await run_seeds(cdc_systems, together, options.changes, print, kill=options.kill):
                 print(orjson.dumps(numbers).decode(), flush=True)
-                wrong += numbers["differences"]
-    return 1 if wrong else 0
+                wrong_count += numbers["differences"]
+    return 1 if wrong_count else 0
 
 
 sys.exit(asyncio.run(_main()))

@@ -28,56 +28,64 @@ class ColumnKind(NamedTuple):
     ambiguous: bool = False
 
 
-def _word(made: random.Random) -> str:
+def _word(rng: random.Random) -> str:
     letters = "abcXYZ 0123456789_-\"'\\{},;äß€😀\n\t"
-    return "".join(made.choice(letters) for _ in range(made.randint(0, 12)))
+    return "".join(rng.choice(letters) for _ in range(rng.randint(0, 12)))
 
 
-def _long_word(made: random.Random) -> str:
-    return base64.b64encode(made.randbytes(LONG)).decode()
+def _long_word(rng: random.Random) -> str:
+    return base64.b64encode(rng.randbytes(LONG)).decode()
 
 
-def _hex(made: random.Random, size: int) -> str:
-    return "\\x" + made.randbytes(size).hex()
+def _hex(rng: random.Random, size: int) -> str:
+    return "\\x" + rng.randbytes(size).hex()
 
 
-def _json(made: random.Random) -> str:
+def _json(rng: random.Random) -> str:
     numbers = ["1.10", "1e3", "18446744073709551616", "0.1", "-0", "1560704964.331047"]
     scalars = ["true", '"abc"', '"123"', '"null"', "5", *numbers]
-    scalar = made.choice(scalars)
-    return made.choice([scalar, f"[{scalar}, null]", f'{{"a": {scalar}, "ü": {json.dumps(_word(made))}}}'])
+    scalar = rng.choice(scalars)
+    return rng.choice([scalar, f"[{scalar}, null]", f'{{"a": {scalar}, "ü": {json.dumps(_word(rng))}}}'])
 
 
-def _date(made: random.Random) -> str:
-    usual = f"{made.randint(1700, 9999):04}-{made.randint(1, 12):02}-{made.randint(1, 28):02}"
-    return made.choice([usual] * 9 + ["1969-12-31"])
+def _date(rng: random.Random) -> str:
+    usual_date = f"{rng.randint(1700, 9999):04}-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}"
+    return rng.choice([usual_date] * 9 + ["1969-12-31"])
 
 
-def _moment(made: random.Random, digits: int) -> str:
-    fraction = f".{made.randrange(10**digits):0{digits}}" if digits else ""
-    return f"{_date(made)} {made.randrange(24):02}:{made.randrange(60):02}:{made.randrange(60):02}{fraction}"
+def _moment(rng: random.Random, digits: int) -> str:
+    fraction = f".{rng.randrange(10**digits):0{digits}}" if digits else ""
+    return f"{_date(rng)} {rng.randrange(24):02}:{rng.randrange(60):02}:{rng.randrange(60):02}{fraction}"
 
 
-def _infinite(made: random.Random, usual: str) -> str:
-    return made.choice([usual] * 18 + ["infinity", "-infinity"])
+def _infinite(rng: random.Random, usual_value: str) -> str:
+    return rng.choice([usual_value] * 18 + ["infinity", "-infinity"])
 
 
-def _changed_date(made: random.Random) -> str:
-    return made.choice([_infinite(made, _date(made))] * 9 + ["12024-01-01"])
+def _changed_date(rng: random.Random) -> str:
+    return rng.choice([_infinite(rng, _date(rng))] * 9 + ["12024-01-01"])
 
 
-def _number(made: random.Random) -> str:
-    digits = str(made.randrange(10 ** made.randint(1, 40)))
-    return made.choice(
-        [digits, f"-{digits}.{made.randrange(10**20):020}", "NaN", "Infinity", "-Infinity", "0.000", "1e-30"]
+def _number(rng: random.Random) -> str:
+    digits = str(rng.randrange(10 ** rng.randint(1, 40)))
+    return rng.choice(
+        [
+            digits,
+            f"-{digits}.{rng.randrange(10**20):020}",
+            "NaN",
+            "Infinity",
+            "-Infinity",
+            "0.000",
+            "1e-30",
+        ]
     )
 
 
-def _double(made: random.Random) -> str:
-    return made.choice(
+def _double(rng: random.Random) -> str:
+    return rng.choice(
         [
-            repr(made.uniform(-1e9, 1e9)),
-            repr(made.random() * 10 ** made.randint(-300, 300)),
+            repr(rng.uniform(-1e9, 1e9)),
+            repr(rng.random() * 10 ** rng.randint(-300, 300)),
             "NaN",
             "-Infinity",
             "0",
@@ -85,9 +93,9 @@ def _double(made: random.Random) -> str:
     )
 
 
-def _interval(made: random.Random) -> str:
-    parts = f"{made.randint(-9, 9)} years {made.randint(-11, 11)} mons {made.randint(-40, 40)} days"
-    return f"{parts} {made.randint(-99, 99)}.{made.randrange(10**6):06} secs"
+def _interval(rng: random.Random) -> str:
+    date_text = f"{rng.randint(-9, 9)} years {rng.randint(-11, 11)} mons {rng.randint(-40, 40)} days"
+    return f"{date_text} {rng.randint(-99, 99)}.{rng.randrange(10**6):06} secs"
 
 
 def _quoted(text: str) -> str:
@@ -95,9 +103,9 @@ def _quoted(text: str) -> str:
 
 
 def _list(element: Callable[[random.Random], str], *, nulls: bool = True) -> Callable[[random.Random], str]:
-    def value(made: random.Random) -> str:
-        elements = [_quoted(element(made)) for _ in range(made.randint(0, 4))]
-        if nulls and elements and made.random() < 0.3:
+    def value(rng: random.Random) -> str:
+        elements = [_quoted(element(rng)) for _ in range(rng.randint(0, 4))]
+        if nulls and elements and rng.random() < 0.3:
             elements.append("NULL")
         return "{" + ",".join(elements) + "}"
 
@@ -105,28 +113,29 @@ def _list(element: Callable[[random.Random], str], *, nulls: bool = True) -> Cal
 
 
 def _whole(bits: int) -> Callable[[random.Random], str]:
-    return lambda made: str(
-        made.choice([made.randrange(-(2 ** (bits - 1)), 2 ** (bits - 1)), 0, 2 ** (bits - 1) - 1])
+    return lambda rng: str(
+        rng.choice([rng.randrange(-(2 ** (bits - 1)), 2 ** (bits - 1)), 0, 2 ** (bits - 1) - 1])
     )
 
 
-def _hstore(made: random.Random) -> str:
+def _hstore(rng: random.Random) -> str:
     return ",".join(
-        f"{_quoted(_word(made) + str(at))}=>{made.choice(['NULL', _quoted(_word(made))])}" for at in range(3)
+        f"{_quoted(_word(rng) + str(number))}=>{rng.choice(['NULL', _quoted(_word(rng))])}"
+        for number in range(3)
     )
 
 
-def _range(made: random.Random) -> str:
-    low = made.randrange(1000)
-    return made.choice([f"[{low},{low + 5})", f"({low},)", "empty"])
+def _range(rng: random.Random) -> str:
+    low = rng.randrange(1000)
+    return rng.choice([f"[{low},{low + 5})", f"({low},)", "empty"])
 
 
 def _bits(length: int) -> Callable[[random.Random], str]:
-    return lambda made: format(made.getrandbits(length), f"0{length}b")
+    return lambda rng: format(rng.getrandbits(length), f"0{length}b")
 
 
-def _uuid(made: random.Random) -> str:
-    text = made.randbytes(16).hex()
+def _uuid(rng: random.Random) -> str:
+    text = rng.randbytes(16).hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 

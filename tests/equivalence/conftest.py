@@ -13,5 +13,5 @@ async def cdc(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Systems
     folder = tmp_path_factory.mktemp("equivalence")
     for parent in (folder, *list(folder.parents)[:2]):
         parent.chmod(0o755)
-    async with systems(folder) as made:
-        yield made
+    async with systems(folder) as cdc_systems:
+        yield cdc_systems

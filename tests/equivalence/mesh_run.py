@@ -59,11 +59,11 @@ _SNAPSHOT_BY = ("Kafka Connect", "the source", "broker-1", "collect-1")
 class MeshSystems(Systems):
     """A mesh, its databases and Kafka Connect."""
 
-    def __init__(self, folder: Path, to: str) -> None:
+    def __init__(self, folder: Path, destination_kind: str) -> None:
         super().__init__(folder)
-        self.to = to
+        self.destination_kind = destination_kind
         port = free_port()
-        services = {"collect": 1, "lake": 1} if to == "iceberg" else {"collect": 1}
+        services = {"collect": 1, "lake": 1} if destination_kind == "iceberg" else {"collect": 1}
         env = {TARGET_URL: self.target.url, "HIFI_LAKE_INTERVAL_S": "2", "HIFI_LAKE_MASTER": "local[1]"}
         self.mesh = Mesh(
             Plan(
@@ -109,16 +109,16 @@ class MeshSystems(Systems):
         await put_in_force(self.bootstrap, self.mesh.topics, list(pipes), variables=variables)
 
     def kills(self) -> dict[str, Callable[[], Any]]:
-        """What can be killed, and how; all of it comes back."""
+        """Name to the call that kills it; all of them come back."""
         worker = self.worker.process
         assert worker is not None
-        named: dict[str, Callable[[], Any]] = {
+        kill_actions: dict[str, Callable[[], Any]] = {
             name: process.kill for name, process in processes(self.mesh).items() if process.running
         }
-        named["Kafka Connect"] = worker.kill
+        kill_actions["Kafka Connect"] = worker.kill
         for server in (self.source, self.target):
-            named[server.process.name if server.process else ""] = partial(_restart, server)
-        return named
+            kill_actions[server.process.name if server.process else ""] = partial(_restart, server)
+        return kill_actions
 
     def routed(self, pipe: Pipe, tables: list[Table], *, slow: bool) -> Pipe:
         """A pipe with a destination for each table, which gets the changes of that one."""
@@ -127,7 +127,7 @@ class MeshSystems(Systems):
         declared["normalize"] = {"fields": {"table_of_row": "change.table"}}
         for destination, table in zip(declared["destinations"], tables, strict=True):
             destination["when"] = f"table_of_row = 'public.{table.name}'"
-            if self.to == "iceberg":
+            if self.destination_kind == "iceberg":
                 columns = dict.fromkeys((column.name for column in (*table.key, *table.columns)), "string")
                 destination["kind"] = "iceberg"
                 destination["settings"] = {
@@ -148,111 +148,121 @@ async def _restart(server: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def mesh_systems(folder: Path, to: str) -> AsyncIterator[MeshSystems]:
+async def mesh_systems(folder: Path, destination_kind: str) -> AsyncIterator[MeshSystems]:
     """The systems while the block runs."""
-    made = MeshSystems(folder, to)
+    cdc_systems = MeshSystems(folder, destination_kind)
     try:
-        await made.start()
-        yield made
+        await cdc_systems.start()
+        yield cdc_systems
     finally:
-        await made.stop()
+        await cdc_systems.stop()
 
 
 async def run_seeds(
-    on: MeshSystems, seeds: list[int], changes: int, tell: Callable[[str], None], *, kill: bool
+    cdc_systems: MeshSystems, seeds: list[int], changes: int, report: Callable[[str], None], *, kill: bool
 ) -> list[dict[str, int]]:
     """Run seeds at the same time; their processes are killed in the order that the first seed gives.
 
     Raises:
         HifiError: a system failed.
     """
-    made = random.Random(seeds[0])
-    os.environ[TARGET_URL] = on.target.url
-    runs = [_Seed(on, seed, changes, slow=kill) for seed in seeds]
-    for run in runs:
-        await asyncio.to_thread(run.change, BEFORE, 0, 0)
-    await on.publish(*(run.pipe for run in runs))
+    rng = random.Random(seeds[0])
+    os.environ[TARGET_URL] = cdc_systems.target.url
+    seed_runs = [_Seed(cdc_systems, seed, changes, slow=kill) for seed in seeds]
+    for seed_run in seed_runs:
+        await asyncio.to_thread(seed_run.change, BEFORE, 0, 0)
+    await cdc_systems.publish(*(seed_run.pipe for seed_run in seed_runs))
     if kill:
-        await _connected(on, runs)
-    for phase, (share, truncates, lost) in enumerate(PHASES, 1):
-        if lost:
-            await asyncio.gather(*(lose_slot(on, run.connector) for run in runs))
-        living = [asyncio.create_task(asyncio.to_thread(run.change, share, phase, truncates)) for run in runs]
+        await _connected(cdc_systems, seed_runs)
+    for phase, (share, truncates, loses_slot) in enumerate(PHASES, 1):
+        if loses_slot:
+            await asyncio.gather(*(lose_slot(cdc_systems, seed_run.connector) for seed_run in seed_runs))
+        live_tasks = [
+            asyncio.create_task(asyncio.to_thread(seed_run.change, share, phase, truncates))
+            for seed_run in seed_runs
+        ]
         if kill:
             snapshot = phase == 1 or PHASES[phase - 2][2]
-            await _kill_each(on, made, tell, _SNAPSHOT_BY if snapshot else ())
-        for live in living:
-            await live
-        if lost:
-            for run in runs:
-                await resume(run.connector)
+            await _kill_each(cdc_systems, rng, report, _SNAPSHOT_BY if snapshot else ())
+        for live_task in live_tasks:
+            await live_task
+        if loses_slot:
+            for seed_run in seed_runs:
+                await resume(seed_run.connector)
     if kill:
-        await _kill_each(on, made, tell)
-    return await _compare(on, runs, tell)
+        await _kill_each(cdc_systems, rng, report)
+    return await _compare(cdc_systems, seed_runs, report)
 
 
-async def _connected(on: MeshSystems, runs: list["_Seed"]) -> None:
+async def _connected(cdc_systems: MeshSystems, seed_runs: list["_Seed"]) -> None:
     """Return when each connector has begun: it has its slot."""
-    slots = [run.connector.config()["slot.name"] for run in runs]
+    slots = [seed_run.connector.config()["slot.name"] for seed_run in seed_runs]
     async with asyncio.timeout(_READY_S):
         while True:
-            with psycopg.connect(on.source.url) as connection:
-                present = connection.execute("SELECT slot_name FROM pg_replication_slots").fetchall()
-            if set(slots) <= {slot for (slot,) in present}:
+            with psycopg.connect(cdc_systems.source.url) as connection:
+                slot_rows = connection.execute("SELECT slot_name FROM pg_replication_slots").fetchall()
+            if set(slots) <= {slot for (slot,) in slot_rows}:
                 return
             await asyncio.sleep(0.2)
 
 
 async def _kill_each(
-    on: MeshSystems, made: random.Random, tell: Callable[[str], None], first: Collection[str] = ()
+    cdc_systems: MeshSystems,
+    rng: random.Random,
+    report: Callable[[str], None],
+    first: Collection[str] = (),
 ) -> None:
     """Kill each process in a random order, those named first of all."""
-    names = sorted(on.kills())
-    made.shuffle(names)
+    names = sorted(cdc_systems.kills())
+    rng.shuffle(names)
     names.sort(key=lambda name: name not in first)
     for name in names:
-        end = on.kills().get(name)
+        end = cdc_systems.kills().get(name)
         if end is None:
             continue  # it is being started
-        tell(f"   kill -9 {name}")
+        report(f"   kill -9 {name}")
         await end()
-        await asyncio.sleep(made.uniform(*_BETWEEN_S))
+        await asyncio.sleep(rng.uniform(*_BETWEEN_S))
 
 
-async def _compare(on: MeshSystems, runs: list["_Seed"], tell: Callable[[str], None]) -> list[dict[str, int]]:
+async def _compare(
+    cdc_systems: MeshSystems, seed_runs: list["_Seed"], report: Callable[[str], None]
+) -> list[dict[str, int]]:
     """Wait until source and destination are equal, or do not come nearer."""
     before, changed_s = [-1], time.monotonic()
     while True:
-        counts = [await run.differences(lambda _: None) for run in runs]
+        counts = [await seed_run.differences(lambda _: None) for seed_run in seed_runs]
         if counts != before:
-            tell(f"   rows that differ: {counts}")
+            report(f"   rows that differ: {counts}")
             before, changed_s = counts, time.monotonic()
         if not any(counts) or time.monotonic() - changed_s > _QUIET_S:
             break
         await asyncio.sleep(_LOOK_S)
     results = []
-    for run, count in zip(runs, before, strict=True):
+    for seed_run, count in zip(seed_runs, before, strict=True):
         if count:
-            await run.differences(tell)
-        results.append({"seed": run.seed, "changes": run.done, "differences": count, "refused": 0})
-        await publish(on.bootstrap, on.mesh.topics, [deletion_record(run.pipe.pipe)])
-        await delete_connector(on, run.connector)
+            await seed_run.differences(report)
+        results.append({"seed": seed_run.seed, "changes": seed_run.done, "differences": count, "refused": 0})
+        await publish(cdc_systems.bootstrap, cdc_systems.mesh.topics, [deletion_record(seed_run.pipe.pipe)])
+        await delete_connector(cdc_systems, seed_run.connector)
     return results
 
 
 class _Seed:
     """The tables of one seed."""
 
-    def __init__(self, on: MeshSystems, seed: int, changes: int, *, slow: bool) -> None:
-        self._on, self.seed, self._changes = on, seed, changes
-        self._made = random.Random(seed)
+    def __init__(self, cdc_systems: MeshSystems, seed: int, changes: int, *, slow: bool) -> None:
+        self._systems, self.seed, self._changes = cdc_systems, seed, changes
+        self._rng = random.Random(seed)
         name = f"s{seed}"
-        self.tables = make_tables(on, name, self._made, full=on.to == "iceberg")
-        if on.to == "iceberg":
+        self.tables = make_tables(
+            cdc_systems, name, self._rng, full=cdc_systems.destination_kind == "iceberg"
+        )
+        if cdc_systems.destination_kind == "iceberg":
             for table in self.tables:
                 table.columns = [*map(_told_apart, table.columns)]
-        self._to_postgres = on.pipe(name, self.tables)
-        self.pipe = on.routed(self._to_postgres, self.tables, slow=slow)
+        self._to_postgres = cdc_systems.pipe(name, self.tables)
+        self.pipe = cdc_systems.routed(self._to_postgres, self.tables, slow=slow)
         assert isinstance(self.pipe.source, DebeziumSource)
         self.connector = Connector("equivalence", name, self.pipe.source)
         self.done = 0
@@ -261,27 +271,27 @@ class _Seed:
         """Change the tables."""
         count = int(self._changes * share)
         self.done += change_at_random(
-            self._on.source.url,
+            self._systems.source.url,
             self.tables,
             count,
-            random.Random(self._made.random()),
+            random.Random(self._rng.random()),
             first=phase * self._changes * 10,
             truncates=truncates,
             seconds=_CHANGES_S * share if phase else 0,
         )
 
-    async def differences(self, tell: Callable[[str], None]) -> int:
+    async def differences(self, report: Callable[[str], None]) -> int:
         """How many rows differ."""
-        if self._on.to == "iceberg":
+        if self._systems.destination_kind == "iceberg":
             await self._copy_from_iceberg()
-        return await asyncio.to_thread(differences, self._on, self.tables, tell)
+        return await asyncio.to_thread(differences, self._systems, self.tables, report)
 
     async def _copy_from_iceberg(self) -> None:
         """Write the rows of Iceberg to the tables in PostgreSQL, where values are compared as what they mean."""
-        delivery = Delivery(self._to_postgres, self._made)
+        delivery = Delivery(self._to_postgres, self._rng)
         for table in self.tables:
-            rows = await asyncio.to_thread(_iceberg_rows, self._on.folder / "lake", table)
-            with psycopg.connect(self._on.target.url) as connection:
+            rows = await asyncio.to_thread(_iceberg_rows, self._systems.folder / "lake", table)
+            with psycopg.connect(self._systems.target.url) as connection:
                 connection.execute(f"TRUNCATE {table.name}, {table.name}_gone")
             events = [
                 OutboundEvent(
@@ -289,8 +299,8 @@ class _Seed:
                 )
                 for number, row in enumerate(rows)
             ]
-            for begin in range(0, len(events), 200):
-                await delivery.batch(f"public.{table.name}", events[begin : begin + 200])
+            for start in range(0, len(events), 200):
+                await delivery.batch(f"public.{table.name}", events[start : start + 200])
         await delivery.finish()
         assert not delivery.refused, delivery.refused[:3]
 
@@ -305,8 +315,8 @@ def _told_apart(column: Column) -> Column:
         return column
     ambiguous = ('"123"', '"null"')
 
-    def value(made: random.Random) -> str:
-        text = kind.value(made)
+    def value(rng: random.Random) -> str:
+        text = kind.value(rng)
         return '"abc"' if text in ambiguous else text.replace("1.10", "1.5").replace("1e3", "1000")
 
     return Column(column.name, kind._replace(value=value))
@@ -323,8 +333,8 @@ def _iceberg_rows(warehouse: Path, table: Table) -> list[dict[str, Any]]:
     columns = tuple(column.name for column in (*table.key, *table.columns))
     try:
         rows = catalog.load_table(f"equivalence.{table.name}").scan(selected_fields=columns)
-        written: list[dict[str, Any]] = rows.to_arrow().to_pylist()
-        return written
+        written_rows: list[dict[str, Any]] = rows.to_arrow().to_pylist()
+        return written_rows
     except (NoSuchTableError, OperationalError):  # lake creates the catalog, or holds its lock
         return []
 

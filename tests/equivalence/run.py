@@ -130,19 +130,19 @@ class Systems:
 @contextlib.asynccontextmanager
 async def systems(folder: Path) -> AsyncIterator[Systems]:
     """The systems while the block runs."""
-    made = Systems(folder)
+    cdc_systems = Systems(folder)
     try:
-        await made.start()
-        yield made
+        await cdc_systems.start()
+        yield cdc_systems
     finally:
-        await made.stop()
+        await cdc_systems.stop()
 
 
 class Delivery:
     """Writes events late, in any order and twice."""
 
-    def __init__(self, pipe: Pipe, made: random.Random) -> None:
-        self._made = made
+    def __init__(self, pipe: Pipe, rng: random.Random) -> None:
+        self._rng = rng
         self._writers: dict[str, DestinationWriter] = {}
         for declared in pipe.destinations:
             assert isinstance(declared, ConnectorDestination)
@@ -166,42 +166,44 @@ class Delivery:
             partition = zlib.crc32(event.key) % _PARTITIONS
             self._offsets[partition] += 1
             table = headers["ce_subject"].decode()
-            sent = OutboundEvent(
+            outbound_event = OutboundEvent(
                 event.data, "application/json", {}, event.key, _LOG, partition, self._offsets[partition], 0
             )
-            self._late.append((table, sent))
+            self._late.append((table, outbound_event))
 
-    async def write(self, *, all_of_them: bool = False) -> None:
+    async def write(self, *, is_last: bool = False) -> None:
         """Write most of what waits; what is late waits on, and is written in another order."""
         waiting, self._late = self._late, []
         now = list[tuple[str, OutboundEvent]]()
         for pair in waiting:
-            is_late = not all_of_them and self._made.random() < _LATE
+            is_late = not is_last and self._rng.random() < _LATE
             if not is_late:
                 now.append(pair)
-            if is_late or (not all_of_them and self._made.random() < _TWICE):
+            if is_late or (not is_last and self._rng.random() < _TWICE):
                 self._late.append(pair)
-        if self._made.random() < _LATE or all_of_them:
-            self._made.shuffle(now)
-        by_table: dict[str, list[OutboundEvent]] = {}
+        if self._rng.random() < _LATE or is_last:
+            self._rng.shuffle(now)
+        events_by_table: dict[str, list[OutboundEvent]] = {}
         for table, event in now:
-            by_table.setdefault(table, []).append(event)
-        for table, events in by_table.items():
-            begin = 0
-            while begin < len(events):
-                size = self._made.choice([1, 20, 100])
-                await self.batch(table, events[begin : begin + size])
-                begin += size
+            events_by_table.setdefault(table, []).append(event)
+        for table, events in events_by_table.items():
+            start = 0
+            while start < len(events):
+                size = self._rng.choice([1, 20, 100])
+                await self.batch(table, events[start : start + size])
+                start += size
 
     async def batch(self, table: str, batch: list[OutboundEvent]) -> None:
         """Write events at once, or each by itself."""
         try:
             await self._writers[table].write(batch)
-        except RejectedEvents as why:
-            self.refused += [f"{table}: {of.reason}: {of.detail}" for of in why.events.values()]
-            rest = [event for at, event in enumerate(batch) if at not in why.events]
-            if rest:
-                await self.batch(table, rest)
+        except RejectedEvents as rejection:
+            self.refused += [
+                f"{table}: {refusal.reason}: {refusal.detail}" for refusal in rejection.events.values()
+            ]
+            remaining = [event for index, event in enumerate(batch) if index not in rejection.events]
+            if remaining:
+                await self.batch(table, remaining)
         except Retryable:
             if len(batch) > 1:
                 for event in batch:
@@ -214,7 +216,7 @@ class Delivery:
         for _ in range(20):
             if not self._late:
                 break
-            await self.write(all_of_them=True)
+            await self.write(is_last=True)
 
     async def finish(self) -> None:
         """Write all that waits, and end."""
@@ -224,7 +226,9 @@ class Delivery:
             await writer.close()
 
 
-async def run_seed(on: Systems, seed: int, changes: int, tell: Callable[[str], None]) -> dict[str, int]:
+async def run_seed(
+    cdc_systems: Systems, seed: int, changes: int, report: Callable[[str], None]
+) -> dict[str, int]:
     """Run one seed: how many changes, rows, differences and refused events.
 
     Rows change before, in and after the snapshot, and while the slot is lost; a table is truncated now and then.
@@ -232,90 +236,92 @@ async def run_seed(on: Systems, seed: int, changes: int, tell: Callable[[str], N
     Raises:
         HifiError: a system failed.
     """
-    made = random.Random(seed)
+    rng = random.Random(seed)
     name = f"s{seed}"
-    tables = make_tables(on, name, made)
-    os.environ[TARGET_URL] = on.target.url
-    pipe = on.pipe(name, tables)
+    tables = make_tables(cdc_systems, name, rng)
+    os.environ[TARGET_URL] = cdc_systems.target.url
+    pipe = cdc_systems.pipe(name, tables)
     assert isinstance(pipe.source, DebeziumSource)
-    done = await asyncio.to_thread(change_at_random, on.source.url, tables, int(changes * BEFORE), made)
+    change_count = await asyncio.to_thread(
+        change_at_random, cdc_systems.source.url, tables, int(changes * BEFORE), rng
+    )
     connector = Connector("equivalence", name, pipe.source)
-    delivery = Delivery(pipe, made)
-    reading = Reading(on, pipe, delivery)
-    await reading.prepare()
+    delivery = Delivery(pipe, rng)
+    topic_reader = Reading(cdc_systems, pipe, delivery)
+    await topic_reader.prepare()
     await declare(connector)
-    await reading.start()
+    await topic_reader.start()
     try:
-        for phase, (share, truncates, lost) in enumerate(PHASES, 1):
-            if lost:
-                await lose_slot(on, connector)
-            live = asyncio.create_task(
+        for phase, (share, truncates, loses_slot) in enumerate(PHASES, 1):
+            if loses_slot:
+                await lose_slot(cdc_systems, connector)
+            live_task = asyncio.create_task(
                 asyncio.to_thread(
                     change_at_random,
-                    on.source.url,
+                    cdc_systems.source.url,
                     tables,
                     int(changes * share),
-                    random.Random(made.random()),
+                    random.Random(rng.random()),
                     first=phase * changes * 10,
                     truncates=truncates,
                 )
             )
-            await reading.read(live.done, _QUIET_S * 10)
-            done += await live
-            if lost:
+            await topic_reader.read(live_task.done, _QUIET_S * 10)
+            change_count += await live_task
+            if loses_slot:
                 await resume(connector)
         equal = False
-        while not equal and reading.quiet_s < _START_S:
-            await reading.read(lambda: False, 3.0)
+        while not equal and topic_reader.quiet_s < _START_S:
+            await topic_reader.read(lambda: False, 3.0)
             await delivery.write_all()
-            equal = not differences(on, tables, lambda _: None)
+            equal = not differences(cdc_systems, tables, lambda _: None)
     finally:
-        await reading.stop()
+        await topic_reader.stop()
     await delivery.finish()
-    result = {"seed": seed, "changes": done, "read": reading.count, "swept": reading.swept}
-    result["rows"] = sum(len(rows_of(on.source.url, table)) for table in tables)
-    result["differences"] = differences(on, tables, tell)
+    result = {"seed": seed, "changes": change_count, "read": topic_reader.count, "swept": topic_reader.swept}
+    result["rows"] = sum(len(rows_of(cdc_systems.source.url, table)) for table in tables)
+    result["differences"] = differences(cdc_systems, tables, report)
     result["refused"] = len(delivery.refused)
     for text, count in Counter(delivery.refused).most_common(5):
-        tell(f"   refused {count}: {text}")
-    await delete_connector(on, connector)
+        report(f"   refused {count}: {text}")
+    await delete_connector(cdc_systems, connector)
     return result
 
 
-def make_tables(on: Systems, name: str, made: random.Random, *, full: bool = False) -> list[Table]:
+def make_tables(cdc_systems: Systems, name: str, rng: random.Random, *, full: bool = False) -> list[Table]:
     """Create random tables at source and destination."""
-    tables = [Table(f"{name}t{at}", made, full=full) for at in range(_TABLES)]
-    for url, is_source in ((on.source.url, True), (on.target.url, False)):
+    tables = [Table(f"{name}t{number}", rng, full=full) for number in range(_TABLES)]
+    for url, is_source in ((cdc_systems.source.url, True), (cdc_systems.target.url, False)):
         with psycopg.connect(url) as connection:
             for table in tables:
                 connection.execute(table.create(source=is_source))
     return tables
 
 
-def differences(on: Systems, tables: list[Table], tell: Callable[[str], None]) -> int:
+def differences(cdc_systems: Systems, tables: list[Table], report: Callable[[str], None]) -> int:
     """How many rows differ between source and destination."""
     count = 0
     for table in tables:
-        source, target = rows_of(on.source.url, table), rows_of(on.target.url, table)
+        source, target = rows_of(cdc_systems.source.url, table), rows_of(cdc_systems.target.url, table)
         for key in source.keys() | target.keys():
             if source.get(key) != target.get(key):
                 count += 1
                 if count <= 5:
-                    tell(f"   {table.name} {key}: {_difference(table, source.get(key), target.get(key))}")
+                    report(f"   {table.name} {key}: {_difference(table, source.get(key), target.get(key))}")
     return count
 
 
 class Reading:
     """Reads the changes of a pipe as collect does, and gives them to a delivery."""
 
-    def __init__(self, on: Systems, pipe: Pipe, delivery: Delivery) -> None:
+    def __init__(self, cdc_systems: Systems, pipe: Pipe, delivery: Delivery) -> None:
         assert isinstance(pipe.source, DebeziumSource)
-        self._on, self._topic = on, pipe.source.topic
+        self._systems, self._topic = cdc_systems, pipe.source.topic
         self._delivery = delivery
         self._events = ChangeEvents(pipe.source, SourceContext("equivalence", pipe.pipe, 10_000_000))
         self._event = self._events.event_reader("cluster")
         self._consumer = AIOKafkaConsumer(
-            self._topic, bootstrap_servers=on.bootstrap, auto_offset_reset="earliest",
+            self._topic, bootstrap_servers=cdc_systems.bootstrap, auto_offset_reset="earliest",
             isolation_level="read_committed", enable_auto_commit=False, max_partition_fetch_bytes=8_000_000,
             metadata_max_age_ms=1_000,
         )  # fmt: skip
@@ -346,10 +352,10 @@ class Reading:
         """Since when nothing has come."""
         return time.monotonic() - self._last_s
 
-    async def read(self, enough: Callable[[], bool], quiet_s: float) -> None:
+    async def read(self, is_done: Callable[[], bool], quiet_s: float) -> None:
         """Read and write changes until there are enough, or none has come for a while."""
         begin_s = time.monotonic()
-        while not enough() and time.monotonic() - max(self._last_s, begin_s) < quiet_s:
+        while not is_done() and time.monotonic() - max(self._last_s, begin_s) < quiet_s:
             for records in (await self._consumer.getmany(timeout_ms=200, max_records=500)).values():
                 await self._give(records)
                 self._last_s = time.monotonic()
@@ -377,10 +383,10 @@ class Reading:
         self.count += len(events)
 
 
-async def lose_slot(on: Systems, connector: Connector) -> None:
+async def lose_slot(cdc_systems: Systems, connector: Connector) -> None:
     """Stop the connector and drop its slot, so that it misses changes."""
     await request(connector, "PUT", "/stop")
-    await _drop_slot(on, connector)
+    await _drop_slot(cdc_systems, connector)
 
 
 async def declare(connector: Connector) -> None:
@@ -412,17 +418,17 @@ async def request(connector: Connector, method: str, path: str = "") -> None:
         await asyncio.sleep(1)
 
 
-async def delete_connector(on: Systems, connector: Connector) -> None:
+async def delete_connector(cdc_systems: Systems, connector: Connector) -> None:
     """Delete a connector and its slot."""
     await request(connector, "DELETE")
-    await _drop_slot(on, connector)
+    await _drop_slot(cdc_systems, connector)
 
 
-async def _drop_slot(on: Systems, connector: Connector) -> None:
+async def _drop_slot(cdc_systems: Systems, connector: Connector) -> None:
     drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
     end_s = time.monotonic() + _START_S
     while True:
-        with psycopg.connect(on.source.url, autocommit=True) as connection:
+        with psycopg.connect(cdc_systems.source.url, autocommit=True) as connection:
             try:
                 connection.execute(drop, [connector.config()["slot.name"]])
             except psycopg.errors.ObjectInUse:

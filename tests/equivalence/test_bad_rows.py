@@ -44,25 +44,25 @@ def columns() -> list[Column]:
     return [Column(number, sql) for number, sql in enumerate([*(kind.sql for kind in kinds), *UNREADABLE])]
 
 
-def rows(of: list[Column], made: random.Random) -> list[tuple[int, str, str, bool]]:
+def rows(table_columns: list[Column], rng: random.Random) -> list[tuple[int, str, str, bool]]:
     """Id, column, value, and whether it can be stored; two rows of each type, in random order."""
     values = {kind.sql: kind.value for kind in KINDS}
     pairs: list[tuple[str, str, bool]] = []
-    for column in of:
-        bad = {**TOO_WIDE, **UNREADABLE}.get(column.sql)
-        pairs += [(column.name, bad or values[column.sql](made), bad is None) for _ in range(2)]
-    made.shuffle(pairs)
+    for column in table_columns:
+        bad_value = {**TOO_WIDE, **UNREADABLE}.get(column.sql)
+        pairs += [(column.name, bad_value or values[column.sql](rng), bad_value is None) for _ in range(2)]
+    rng.shuffle(pairs)
     return [(number, *pair) for number, pair in enumerate(pairs)]
 
 
 def pipe(worker: ConnectWorker, mesh: Mesh, database: PostgresServer, password: Path) -> Pipe:
-    place = {"host": "127.0.0.1", "port": database.port, "name": "postgres", "user": "postgres"}
+    database_settings = {"host": "127.0.0.1", "port": database.port, "name": "postgres", "user": "postgres"}
     source = {
         "kind": "debezium",
         "connect": worker.url,
         "bootstrap": mesh.bootstrap,
         "topic": "changes",
-        "database": place | {"password_file": str(password)},
+        "database": database_settings | {"password_file": str(password)},
         "tables": ["public.source"],
     }
     names = ["id", *(column.name for column in columns() if column.sql not in UNREADABLE)]
@@ -81,8 +81,8 @@ def pipe(worker: ConnectWorker, mesh: Mesh, database: PostgresServer, password: 
 async def test_a_row_that_cannot_be_stored_names_its_column_and_its_neighbours_wait_for_no_retry(
     tmp_path: Path,
 ) -> None:
-    of = columns()
-    made = rows(of, random.Random(7))
+    table_columns = columns()
+    source_rows = rows(table_columns, random.Random(7))
     database = await PostgresServer("PostgreSQL", tmp_path / "postgres.log", {"wal_level": "logical"}).start()
     plan = Plan(
         tmp_path / "data",
@@ -97,9 +97,11 @@ async def test_a_row_that_cannot_be_stored_names_its_column_and_its_neighbours_w
     try:
         async with await psycopg.AsyncConnection.connect(database.url, autocommit=True) as connection:
             await connection.execute(TYPES)
-            await connection.execute(_table("source", of, {}).encode())
+            await connection.execute(_table("source", table_columns, {}).encode())
             await connection.execute(
-                _table("target", [c for c in of if c.sql not in UNREADABLE], NARROW).encode()
+                _table(
+                    "target", [column for column in table_columns if column.sql not in UNREADABLE], NARROW
+                ).encode()
             )
             await mesh.start()
             worker = ConnectWorker(plan.data / "connect", mesh.bootstrap, free_port())
@@ -113,19 +115,19 @@ async def test_a_row_that_cannot_be_stored_names_its_column_and_its_neighbours_w
                 while not await _rows(connection, "SELECT 1 FROM pg_replication_slots WHERE active"):
                     await asyncio.sleep(0.5)
             async with connection.transaction():
-                for number, name, value, _ in made:
+                for number, name, value, _ in source_rows:
                     statement = f"INSERT INTO source (id, {name}) VALUES (%s, %s)".encode()
                     await connection.execute(statement, [number, value])
-            good = {number for number, _, _, storable in made if storable}
-            stored: set[int] = set()
+            storable_numbers = {number for number, _, _, storable in source_rows if storable}
+            stored_ids: set[int] = set()
             async with asyncio.timeout(START_S):
-                while not good <= stored:
+                while not storable_numbers <= stored_ids:
                     await asyncio.sleep(0.5)
-                    stored = {row["id"] for row in await _rows(connection, "SELECT id FROM target")}
-            assert stored == good
+                    stored_ids = {row["id"] for row in await _rows(connection, "SELECT id FROM target")}
+            assert stored_ids == storable_numbers
             compared = [
                 f"{column.name}::text"
-                for column in of
+                for column in table_columns
                 if column.sql not in {*UNREADABLE, *NARROW, "json"}  # the text of json may have other spaces
             ]
             names = ", ".join(compared)
@@ -134,27 +136,30 @@ async def test_a_row_that_cannot_be_stored_names_its_column_and_its_neighbours_w
                 f"(SELECT id, {names} FROM target) EXCEPT (SELECT id, {names} FROM source)",
             )
             assert different == []
-            dead: dict[str, tuple[str, str]] = {}
+            reasons_by_id: dict[str, tuple[str, str]] = {}
             async with asyncio.timeout(START_S):
-                while len(dead) < len(made) - len(good):
+                while len(reasons_by_id) < len(source_rows) - len(storable_numbers):
                     for record in await read_all(mesh.bootstrap, mesh.topics.dead_letter):
                         headers = fields(record.headers)
-                        dead[headers["ce_id"].decode()] = headers[REASON].decode(), headers[DETAIL].decode()
+                        reasons_by_id[headers["ce_id"].decode()] = (
+                            headers[REASON].decode(),
+                            headers[DETAIL].decode(),
+                        )
                     await asyncio.sleep(0.5)
-            assert len(dead) == len(made) - len(good)
-            for number, name, _, storable in made:
+            assert len(reasons_by_id) == len(source_rows) - len(storable_numbers)
+            for number, name, _, storable in source_rows:
                 if not storable:
-                    assert any(re.search(rf"\b{name}\b", detail) for _, detail in dead.values()), (
+                    assert any(re.search(rf"\b{name}\b", detail) for _, detail in reasons_by_id.values()), (
                         number,
                         name,
-                        dead,
+                        reasons_by_id,
                     )
             waited = [
                 record
                 for tier in mesh.topics.tiers
                 for record in await read_all(mesh.bootstrap, mesh.topics.retry_in(tier))
             ]
-            assert {fields(record.headers)["ce_id"].decode() for record in waited} <= dead.keys()
+            assert {fields(record.headers)["ce_id"].decode() for record in waited} <= reasons_by_id.keys()
     finally:
         await mesh.kill()
         if worker is not None:
@@ -162,12 +167,12 @@ async def test_a_row_that_cannot_be_stored_names_its_column_and_its_neighbours_w
         await database.remove()
 
 
-def _table(name: str, of: list[Column], narrow: dict[str, str]) -> str:
-    parts = [f"{column.name} {narrow.get(column.sql, column.sql)}" for column in of]
+def _table(name: str, table_columns: list[Column], narrow: dict[str, str]) -> str:
+    definitions = [f"{column.name} {narrow.get(column.sql, column.sql)}" for column in table_columns]
     if name == "target":
-        parts += ["hifi_log uuid", "hifi_partition integer", "hifi_offset bigint"]
-        parts += ["hifi_accepted timestamptz", "hifi_unchanged jsonb"]
-    return f"CREATE TABLE {name} (id integer PRIMARY KEY, {', '.join(parts)})"
+        definitions += ["hifi_log uuid", "hifi_partition integer", "hifi_offset bigint"]
+        definitions += ["hifi_accepted timestamptz", "hifi_unchanged jsonb"]
+    return f"CREATE TABLE {name} (id integer PRIMARY KEY, {', '.join(definitions)})"
 
 
 async def _rows(connection: psycopg.AsyncConnection[Any], query: str) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from hifi_debezium.type_table import TYPES
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 
-def changes_of(cdc: Systems, name: str, tables: list[str], **more: Any) -> DebeziumSource:
+def changes_of(cdc: Systems, name: str, tables: list[str], **settings: Any) -> DebeziumSource:
     return DebeziumSource.model_validate(
         {
             "kind": "debezium",
@@ -39,15 +39,15 @@ def changes_of(cdc: Systems, name: str, tables: list[str], **more: Any) -> Debez
                 "password_file": str(cdc.folder / "password"),
             },
             "tables": [f"public.{table}" for table in tables],
-            **more,
+            **settings,
         }
     )
 
 
 async def test_source_and_destination_are_equal_row_by_row(cdc: Systems) -> None:
-    told: list[str] = []
-    numbers = await run_seed(cdc, 1, 500, told.append)
-    assert (numbers["differences"], numbers["refused"]) == (0, 0), "\n".join(told)
+    report_lines: list[str] = []
+    numbers = await run_seed(cdc, 1, 500, report_lines.append)
+    assert (numbers["differences"], numbers["refused"]) == (0, 0), "\n".join(report_lines)
     assert numbers["changes"] >= 500
     assert numbers["rows"] > 20
     assert numbers["swept"] > 0
@@ -68,16 +68,16 @@ async def test_the_slot_moves_while_the_captured_tables_are_idle_and_others_are_
             while not connection.execute(position, [slot]).fetchall():
                 await asyncio.sleep(0.5)
         connection.execute("INSERT INTO busy (v) SELECT repeat('x', 1000) FROM generate_series(1, 5000)")
-        written = connection.execute("SELECT pg_current_wal_lsn()").fetchone()
-        assert written is not None
-        moved = "SELECT confirmed_flush_lsn > %s FROM pg_replication_slots WHERE slot_name = %s"
+        wal_position = connection.execute("SELECT pg_current_wal_lsn()").fetchone()
+        assert wal_position is not None
+        moved_query = "SELECT confirmed_flush_lsn > %s FROM pg_replication_slots WHERE slot_name = %s"
         async with asyncio.timeout(60):
-            while connection.execute(moved, [written[0], slot]).fetchone() != (True,):
+            while connection.execute(moved_query, [wal_position[0], slot]).fetchone() != (True,):
                 await asyncio.sleep(0.5)
-        held = await held_by_slot(source, slot, "p")
-        assert held.bytes > 0
+        held_log = await held_by_slot(source, slot, "p")
+        assert held_log.bytes > 0
         assert not await topic_names(cdc.kafka.bootstrap, f"{source.topic}.message")
-        assert f"for the slot {slot}, which is read" in held.excess
+        assert f"for the slot {slot}, which is read" in held_log.excess
         unknown = source.model_copy(
             update={"database": source.database.model_copy(update={"password_file": cdc.folder / "none"})}
         )
@@ -105,8 +105,8 @@ async def test_rows_of_a_snapshot_that_is_interrupted_before_the_first_one_come_
     pipe = pipe.model_copy(update={"source": source})
     connector = Connector("equivalence", "interrupted", source)
     collected = Collected()
-    reading = Reading(cdc, pipe, collected)  # type: ignore[arg-type]
-    await reading.prepare()
+    topic_reader = Reading(cdc, pipe, collected)  # type: ignore[arg-type]
+    await topic_reader.prepare()
     with psycopg.connect(cdc.source.url) as connection:
         connection.execute("CREATE TABLE interrupted (id integer PRIMARY KEY)")
         connection.execute("INSERT INTO interrupted SELECT generate_series(1, 5)")
@@ -121,8 +121,8 @@ async def test_rows_of_a_snapshot_that_is_interrupted_before_the_first_one_come_
                 await asyncio.sleep(0.1)
         connection.commit()
         connection.execute("LOCK TABLE interrupted IN ACCESS EXCLUSIVE MODE")  # its rows cannot be read
-        await reading.start()
-        await reading.read(lambda: reading.count > 0, 60)
+        await topic_reader.start()
+        await topic_reader.read(lambda: topic_reader.count > 0, 60)
         assert collected.events == []
         assert cdc.worker.process is not None
         before = cdc.worker.restarts
@@ -130,10 +130,12 @@ async def test_rows_of_a_snapshot_that_is_interrupted_before_the_first_one_come_
     async with asyncio.timeout(120):
         while cdc.worker.restarts == before:
             await asyncio.sleep(0.5)
-    await reading.read(lambda: len(collected.events) >= 5, 120)
-    await reading.stop()
-    read = [orjson.loads(event.data or b"") for event in collected.events]
-    assert [(row["id"], row["change"]["op"]) for row in read] == [(at, "snapshot") for at in range(1, 6)]
+    await topic_reader.read(lambda: len(collected.events) >= 5, 120)
+    await topic_reader.stop()
+    row_values = [orjson.loads(event.data or b"") for event in collected.events]
+    assert [(row["id"], row["change"]["op"]) for row in row_values] == [
+        (number, "snapshot") for number in range(1, 6)
+    ]
 
 
 def outcome_of(event: SourceEvent) -> tuple[str, Any]:
@@ -145,7 +147,7 @@ def outcome_of(event: SourceEvent) -> tuple[str, Any]:
 
 
 async def test_the_table_of_types_is_true(cdc: Systems) -> None:
-    names = [f"types{at}" for at in range(len(TYPES))]
+    names = [f"types{index}" for index in range(len(TYPES))]
     inserts = []
     with psycopg.connect(cdc.source.url) as connection:
         for name, row in zip(names, TYPES, strict=True):
@@ -160,19 +162,19 @@ async def test_the_table_of_types_is_true(cdc: Systems) -> None:
         isolation_level="read_committed",
     )  # fmt: skip
     await consumer.start()
-    read: list[tuple[str, Any]] = []
-    for turn in (1, 2):
-        if turn == 2:
+    read_values: list[tuple[str, Any]] = []
+    for round_number in (1, 2):
+        if round_number == 2:
             with psycopg.connect(cdc.source.url) as connection:
                 for row, insert in zip(TYPES, inserts, strict=True):
                     connection.execute(insert, [2, row.example])
-        while len(read) < turn * len(TYPES):
+        while len(read_values) < round_number * len(TYPES):
             event = reader(await consumer.getone())
             if not event.skipped:
-                read.append(outcome_of(event))
+                read_values.append(outcome_of(event))
     await consumer.stop()
-    for at, (outcome, value) in enumerate(read):
-        row = TYPES[at % len(TYPES)]
+    for index, (outcome, value) in enumerate(read_values):
+        row = TYPES[index % len(TYPES)]
         if row.outcome == "refused":
             assert outcome == "refused", row
             assert value.startswith("the column v "), row
@@ -180,4 +182,4 @@ async def test_the_table_of_types_is_true(cdc: Systems) -> None:
             expected = None if row.value == "null" else row.value
             if row.sql == "money" and outcome == "snapshot":
                 expected = "1234.5"
-            assert (outcome, value) == (("snapshot", "insert")[at // len(TYPES)], expected), row
+            assert (outcome, value) == (("snapshot", "insert")[index // len(TYPES)], expected), row

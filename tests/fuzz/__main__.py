@@ -71,20 +71,20 @@ def main() -> int:
         parser.error(f"there is no decoder {', '.join(sorted(unknown))}")
     if arguments.here:
         fuzz(arguments.names[0], arguments.seconds)
-    failed = []
+    failed_names = []
     for name in arguments.names:
         command = [sys.executable, "-m", "tests.fuzz", name, "--seconds", str(arguments.seconds), "--here"]
         print(f"{name}: {arguments.seconds} s", flush=True)
         # Compiled modules cannot be instrumented; the same sources run.
-        done = subprocess.run(command, check=False, cwd=ROOT, env=os.environ | {"HIFI_COMPILED": "0"})
-        if done.returncode:
-            failed.append(name)
+        completed = subprocess.run(command, check=False, cwd=ROOT, env=os.environ | {"HIFI_COMPILED": "0"})
+        if completed.returncode:
+            failed_names.append(name)
     print(
-        f"failed: {', '.join(failed)}; see {BUILD}"
-        if failed
+        f"failed: {', '.join(failed_names)}; see {BUILD}"
+        if failed_names
         else f"{len(arguments.names)} decoders, no defect"
     )
-    return int(bool(failed))
+    return int(bool(failed_names))
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ _SCHEMAS: Final = tuple(
 
 
 def _finished(steps: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine returns that gives up its turn but waits for nothing."""
+    """The result of a coroutine that gives up its turn but waits for nothing."""
     while True:
         try:
             steps.send(None)
@@ -87,14 +87,14 @@ def request(data: bytes) -> None:
         (name.lower(), value) for name, _, value in (line.partition(b":") for line in head.split(b"\n"))
     ]
     for source in _SOURCES:
-        for plain in (True, False):
+        for is_plain in (True, False):
             try:
                 events = _finished(
                     decode_request(
                         EventRequest(headers, body, _NOW_US, write_key=b"k"),
                         PipeFormats.of("p", source),
                         _LIMITS,
-                        allow_plain_json=plain,
+                        allow_plain_json=is_plain,
                     )
                 )
             except Problem as problem:
@@ -116,14 +116,20 @@ def record(data: bytes) -> None:
     """The headers of a record, `NAME=VALUE` a line each."""
     lines = (line.partition(b"=") for line in data.split(b"\n"))
     headers = [(name.decode("utf-8", "replace"), value) for name, _, value in lines]
-    for read in (identity, hop, split_receipt, source_position, lambda them: with_revision(them, 1, 2)):
+    for read_header in (
+        identity,
+        hop,
+        split_receipt,
+        source_position,
+        lambda them: with_revision(them, 1, 2),
+    ):
         try:
-            read(headers)
+            read_header(headers)
         except NotAnEvent as error:
             assert str(error)
         except (IndexError, ValueError):
             # It is for headers that another reader has accepted.
-            assert read.__name__ == "<lambda>"
+            assert read_header.__name__ == "<lambda>"
             try:
                 identity(headers)
             except NotAnEvent:
@@ -155,10 +161,10 @@ def avro_schema(data: bytes) -> None:
         assert str(error)
 
 
-def _rows(form: str, data: bytes) -> None:
+def _rows(file_format: str, data: bytes) -> None:
     encodings = {"csv": ("utf-8", "utf-16", "windows-1252"), "ndjson": ("utf-8", "utf-16")}
-    for encoding in encodings.get(form, ("utf-8",)):
-        batches = RowBatches(RowFormat(form, ",", encoding, _ROW_BYTES), io.BytesIO(data), "object", 0)
+    for encoding in encodings.get(file_format, ("utf-8",)):
+        batches = RowBatches(RowFormat(file_format, ",", encoding, _ROW_BYTES), io.BytesIO(data), "object", 0)
         count, last = 0, 0
         while not batches.complete:
             for row in batches.next(1000):
@@ -193,13 +199,13 @@ def avro_file(data: bytes) -> None:
 
 def pipe(data: bytes) -> None:
     """The text of a pipe, as people send it to manage."""
-    read, problems = read_pipe(data, {}, coloured=False)
-    assert read is not None or problems
+    declared_pipe, problems = read_pipe(data, {}, coloured=False)
+    assert declared_pipe is not None or problems
     for problem in problems:
         assert problem.message
         assert problem.line >= 1
-    if read is not None and not problems:
-        Pipe.model_validate_json(read.model_dump_json(by_alias=True))
+    if declared_pipe is not None and not problems:
+        Pipe.model_validate_json(declared_pipe.model_dump_json(by_alias=True))
 
 
 def principal(data: bytes) -> None:
@@ -210,10 +216,10 @@ def principal(data: bytes) -> None:
         principals.take(key, value, 0)
     except ValueError as error:
         assert str(error)
-    for known in principals.by_name.values():
-        orjson.dumps(known.json())
-        principals.of_hash(known.token_sha256, _NOW_US)
-        known.sees("p")
+    for stored_principal in principals.by_name.values():
+        orjson.dumps(stored_principal.json())
+        principals.of_hash(stored_principal.token_sha256, _NOW_US)
+        stored_principal.sees("p")
     try:
         Audit().take(key, value, 0)
     except ValueError as error:

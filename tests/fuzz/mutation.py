@@ -77,5 +77,5 @@ def _change(content: bytearray, seeds: Sequence[bytes], dice: random.Random) -> 
         case 4:
             content[start:end] = dice.randbytes(end - start)
         case _:
-            other = dice.choice(seeds)
-            content[start:] = other[dice.randint(0, len(other)) :]
+            other_seed = dice.choice(seeds)
+            content[start:] = other_seed[dice.randint(0, len(other_seed)) :]

@@ -45,14 +45,14 @@ def test_each_object_is_read_or_refused_as_documented(name: str) -> None:
         "import sys; from tests.fuzz.test_fuzz import seeds, test_each_input_is_read_or_refused_as_documented as test;"
         "test(sys.argv[1])"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code, name], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert done.returncode <= 0, done.stderr[-3000:]
+    assert completed.returncode <= 0, completed.stderr[-3000:]
 
 
 def test_a_defect_is_found() -> None:
-    changed = list(mutations(seeds("ndjson"), CHANGED))
-    assert any(max(data.count(b"["), data.count(b"{")) > 40 for data in changed), "nothing is nested deeply"
-    assert any(b"9" * 5000 in data for data in changed)
-    assert changed == list(mutations(seeds("ndjson"), CHANGED)), "a failure is not repeatable"
+    mutated = list(mutations(seeds("ndjson"), CHANGED))
+    assert any(max(data.count(b"["), data.count(b"{")) > 40 for data in mutated), "nothing is nested deeply"
+    assert any(b"9" * 5000 in data for data in mutated)
+    assert mutated == list(mutations(seeds("ndjson"), CHANGED)), "a failure is not repeatable"

@@ -40,8 +40,10 @@ def test_both_consoles_get_the_settings_of_sign_in_with_a_provider(compose: Any)
 def test_kafka_connect_shares_a_network_with_kafka_and_collect_only(compose: Any) -> None:
     services = compose["services"]
     assert services["connect"]["networks"] == ["connect"]
-    on_it = {name for name, service in services.items() if "connect" in service.get("networks", ())}
-    assert on_it == {"connect", "kafka", "collect"}
+    attached_services = {
+        name for name, service in services.items() if "connect" in service.get("networks", ())
+    }
+    assert attached_services == {"connect", "kafka", "collect"}
     assert "ports" not in services["connect"]
 
 

@@ -1,4 +1,4 @@
-"""Kafka Connect's REST API answers whoever has the password only; a worker that takes no requests is replaced."""
+"""Kafka Connect's REST API answers only clients with the password; a worker that takes no requests is replaced."""
 
 import asyncio
 import os
@@ -39,10 +39,10 @@ async def test_without_the_password_nothing_is_answered_or_made(
         await worker.start()
         monkeypatch.setenv("HIFI_CONNECT_CREDENTIALS_FILE", str(tmp_path / "connect" / CREDENTIALS))
         secret = authorization(worker.url)
-        wrong = {"Authorization": "Basic aGlmaTp3cm9uZw=="}
+        wrong_headers = {"Authorization": "Basic aGlmaTp3cm9uZw=="}
         async with aiohttp.ClientSession() as session:
             for method, path in REQUESTS:
-                for headers in ({}, wrong):
+                for headers in ({}, wrong_headers):
                     async with session.request(method, worker.url + path, json={}, headers=headers) as answer:
                         assert (method, path, answer.status) == (method, path, 401)
             async with session.get(worker.url + "/connectors", headers=secret) as answer:

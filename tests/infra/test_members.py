@@ -41,12 +41,12 @@ def test_a_python_too_old_is_told_what_to_do(python: str) -> None:
     program = next((program for program in programs if program and _runs(program)), None)
     if program is None:
         pytest.skip(f"no Python {python} is installed")
-    refused = subprocess.run(
+    completed = subprocess.run(
         [program, ROOT / "requirements/members.py"], check=False, capture_output=True, text=True
     )
-    assert refused.returncode == 1
-    assert f"hifi needs Python 3.11 or newer and this is {python}: run `make PYTHON=" in refused.stderr
-    assert "Traceback" not in refused.stderr
+    assert completed.returncode == 1
+    assert f"hifi needs Python 3.11 or newer and this is {python}: run `make PYTHON=" in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 def _runs(program: str | Path) -> bool:

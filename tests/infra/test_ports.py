@@ -23,11 +23,11 @@ def test_ports_lie_below_those_of_outgoing_connections() -> None:
 
 def test_what_was_given_already_is_not_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "LOWEST", ports.HIGHEST - 3)
-    taken: set[int] = set()
+    taken_ports: set[int] = set()
     for _ in range(4):
-        port = free_port(but=taken)
-        assert port not in taken
-        taken.add(port)
+        port = free_port(but=taken_ports)
+        assert port not in taken_ports
+        taken_ports.add(port)
 
 
 def test_a_machine_without_free_ports_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,17 +22,19 @@ def main() -> int:
     """Print progress and a table; 1 if a test passes with its patch, or cannot run."""
     parser = argparse.ArgumentParser(prog="make mutations")
     parser.add_argument("--only", default="", help="part of the names of patches")
-    given = parser.parse_args()
-    chosen = [mutation for mutation in mutations() if given.only in mutation.name]
+    options = parser.parse_args()
+    chosen_mutations = [mutation for mutation in mutations() if options.only in mutation.name]
     table = []
     with tempfile.TemporaryDirectory(prefix="hifi-mutations-") as folder:
         tree = Path(folder) / "tree"
         _copy(tree)
-        for number, mutation in enumerate(chosen, 1):
+        for number, mutation in enumerate(chosen_mutations, 1):
             began_s = time.monotonic()
             verdict = _verdict(tree, mutation)
             seconds = time.monotonic() - began_s
-            print(f"{number}/{len(chosen)} {mutation.name}: {verdict} ({seconds:.0f} s)", flush=True)
+            print(
+                f"{number}/{len(chosen_mutations)} {mutation.name}: {verdict} ({seconds:.0f} s)", flush=True
+            )
             table.append((mutation.name, verdict, mutation.test))
     width = max((len(name) for name, _, _ in table), default=0)
     for name, verdict, test in table:
@@ -42,13 +44,13 @@ def main() -> int:
 
 def _copy(tree: Path) -> None:
     """Copy the files of the working tree that git knows."""
-    listed = subprocess.run(
+    completed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         check=True,
         capture_output=True,
     )
-    for name in filter(None, listed.stdout.decode().split("\0")):
+    for name in filter(None, completed.stdout.decode().split("\0")):
         if (ROOT / name).is_file():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, tree / name)
@@ -83,12 +85,12 @@ def _run(tree: Path, test: str) -> int:
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "", "-p", "no:cacheprovider", test]
-    run = subprocess.run(
+    completed = subprocess.run(
         command, cwd=tree, env=environment, check=False, capture_output=True, timeout=TIMEOUT_S
     )
-    if run.returncode != TESTS_FAILED:
-        print(run.stdout.decode()[-2000:], run.stderr.decode()[-2000:])
-    return run.returncode
+    if completed.returncode != TESTS_FAILED:
+        print(completed.stdout.decode()[-2000:], completed.stderr.decode()[-2000:])
+    return completed.returncode
 
 
 if __name__ == "__main__":

@@ -48,14 +48,14 @@ def write_release_before(folder: Path) -> None:
     """
     # Without the setting, Git takes a candidate for newer than its release.
     tags = _git("-c", "versionsort.suffix=rc", "tag", "--list", "v*", "--sort=-v:refname").decode().split()
-    here = set(_git("tag", "--points-at", "HEAD").decode().split())
-    write_release(next((tag for tag in tags if tag not in here), FIRST_CANDIDATE), folder)
+    head_tags = set(_git("tag", "--points-at", "HEAD").decode().split())
+    write_release(next((tag for tag in tags if tag not in head_tags), FIRST_CANDIDATE), folder)
 
 
-def write_release(commit: str, folder: Path, tops: Sequence[str] = _TOPS) -> None:
+def write_release(commit: str, folder: Path, top_folders: Sequence[str] = _TOPS) -> None:
     """Write the packages of a commit; the test is skipped in a clone without it."""
     try:
-        folders = _git("ls-tree", "--name-only", commit, *tops).decode().split()
+        folders = _git("ls-tree", "--name-only", commit, *top_folders).decode().split()
     except subprocess.CalledProcessError:
         pytest.skip(f"this clone has no history up to {commit}")
     with tarfile.open(fileobj=io.BytesIO(_git("archive", commit, *folders))) as packed:
@@ -80,10 +80,10 @@ def write_release_after(folder: Path) -> None:
     producer.write_text(producer.read_text("utf-8") + _ADDED_FUNCTION, "utf-8")
 
 
-def _insert(file: Path, text: str, added: str) -> None:
+def _insert(file: Path, text: str, added_text: str) -> None:
     source = file.read_text("utf-8")
     assert source.count(text) == 1, (file, text)
-    file.write_text(source.replace(text, text + added), "utf-8")
+    file.write_text(source.replace(text, text + added_text), "utf-8")
 
 
 def _git(*args: str) -> bytes:

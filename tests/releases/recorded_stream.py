@@ -59,7 +59,7 @@ def pipe(url: str) -> Pipe:
 def recorded(file: Path = FILE) -> dict[str, list[_Partition]]:
     """Kind of topic to the records of each partition."""
     return {
-        kind: [[_decoded(*encoded) for encoded in partition] for partition in partitions]
+        kind: [[_decoded(*encoded_record) for encoded_record in partition] for partition in partitions]
         for kind, partitions in json.loads(file.read_text("utf-8")).items()
     }
 
@@ -112,8 +112,8 @@ async def _send(mesh: Mesh, first: int, end: int) -> None:
                     data[REFUSED] = True
                 event_headers = {"ce-id": f"{partition}-{number}", "ce-partitionkey": _key(partition)}
                 url = f"{mesh.plan.url}/v1/pipes/recorded/events"
-                async with session.post(url, json=data, headers=headers | event_headers) as answered:
-                    assert answered.status == 202, await answered.text()
+                async with session.post(url, json=data, headers=headers | event_headers) as answer:
+                    assert answer.status == 202, await answer.text()
 
 
 def _key(partition: int) -> str:
@@ -123,27 +123,30 @@ def _key(partition: int) -> str:
 
 
 async def _records(mesh: Mesh, kind: str, topic: str, count: int) -> list[Any]:
-    """The first records of each partition of a topic, waiting for so many."""
+    """Wait for the first `count` records of a topic; returns them by partition."""
     tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-    by_partition: list[list[Any]] = [[] for _ in tps]
+    partition_records: list[list[Any]] = [[] for _ in tps]
     async with AIOKafkaConsumer(bootstrap_servers=mesh.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign(tps)
         async with asyncio.timeout(_WITHIN_S):
-            while any(len(records) < count for records in by_partition):
+            while any(len(records) < count for records in partition_records):
                 for tp, records in (await consumer.getmany(timeout_ms=500)).items():
-                    by_partition[tp.partition] += [_encoded(record) for record in records]
-    return [records[:count] for records in by_partition]
+                    partition_records[tp.partition] += [_encoded(record) for record in records]
+    return [records[:count] for records in partition_records]
 
 
 def _encoded(record: Any) -> list[Any]:
     key, value = (
-        None if part is None else base64.b64encode(part).decode() for part in (record.key, record.value)
+        None if content is None else base64.b64encode(content).decode()
+        for content in (record.key, record.value)
     )
     return [key, value, [[name, text.decode("ascii")] for name, text in record.headers]]
 
 
 def _decoded(key: str | None, value: str | None, headers: list[list[str]]) -> Record:
-    key_bytes, value_bytes = (None if part is None else base64.b64decode(part) for part in (key, value))
+    key_bytes, value_bytes = (
+        None if encoded is None else base64.b64decode(encoded) for encoded in (key, value)
+    )
     return Record(key_bytes, value_bytes, [(name, text.encode("ascii")) for name, text in headers])
 
 

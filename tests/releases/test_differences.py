@@ -76,10 +76,10 @@ def candidate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, code: str, *arguments: str) -> str:
-    """What a program prints that imports the packages of a folder."""
+    """The output of a program that imports the packages of a folder."""
     environment = release_environment(str(folder), dict(os.environ)) | {"HIFI_COMPILED": "0"}
-    shared = (str(folder / name) for name in ("libs", "infra"))
-    environment["PYTHONPATH"] = os.pathsep.join([*shared, environment["PYTHONPATH"]])
+    shared_folders = (str(folder / name) for name in ("libs", "infra"))
+    environment["PYTHONPATH"] = os.pathsep.join([*shared_folders, environment["PYTHONPATH"]])
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
 
@@ -98,23 +98,23 @@ def test_this_release_adds_a_header_field_a_key_topics_and_settings_and_takes_no
     settings = set(release_text(FIRST_CANDIDATE, "cli/hifi_cli/upgrade/settings.txt").split())
     assert settings < known_settings()
     assert {"HIFI_CERTIFICATE_DAYS", "HIFI_OBSERVE_WATERMARK_INTERVAL_S"} <= known_settings() - settings
-    added = {
+    added_keys = {
         name
-        for service, parts in before["access"].items()
-        for old, new in zip(parts, now["access"][service], strict=True)
-        for name in set(new) - set(old)
+        for service, sections in before["access"].items()
+        for old_names, new_names in zip(sections, now["access"][service], strict=True)
+        for name in set(new_names) - set(old_names)
     }
     assert set(now["access"]) - set(before["access"]) == {"view"}
-    assert added <= added_topics
+    assert added_keys <= added_topics
 
 
 def test_each_release_reads_the_receipts_and_reports_that_the_other_writes(candidate: Path) -> None:
     """Without a mesh: the tests that mix instances take minutes."""
     expected = ["delivered", "200", "000000000000000a", [["p", 3, 0, 4]], {"202": 5}]
-    written = [run(folder, WRITE) for folder in (candidate, ROOT)]
-    assert written[0] != written[1]
+    written_texts = [run(folder, WRITE) for folder in (candidate, ROOT)]
+    assert written_texts[0] != written_texts[1]
     for folder in (candidate, ROOT):
-        for texts in written:
+        for texts in written_texts:
             assert json.loads(run(folder, READ, texts)) == expected
 
 
@@ -132,9 +132,9 @@ def test_the_check_lists_the_topics_that_this_release_adds_and_nothing_else(
 
     code, rows = checked(kafka, stream)
     assert code == 3
-    added = {f"{stream}.certificates", f"{stream}.watermarks", control.certificates}
+    added_topics = {f"{stream}.certificates", f"{stream}.watermarks", control.certificates}
     assert {(row["kind"], row["name"], row["now"], row["made_by"]) for row in rows} == {
-        ("topic", name, "", "setup") for name in added
+        ("topic", name, "", "setup") for name in added_topics
     }
     assert all(row["services"] for row in rows)
     assert asyncio.run(topic_names(kafka, stream)) == before, "nothing was created"
@@ -145,6 +145,6 @@ def test_the_check_lists_the_topics_that_this_release_adds_and_nothing_else(
 
 def checked(kafka: str, stream: str) -> tuple[int, list[dict[str, Any]]]:
     command = ["upgrade", "check", "--kafka", kafka, "--stream", stream, "--json"]
-    done = CliRunner().invoke(command_line(), command)
-    assert done.exit_code in (0, 3), done.output
-    return done.exit_code, json.loads(done.stdout)
+    result = CliRunner().invoke(command_line(), command)
+    assert result.exit_code in (0, 3), result.output
+    return result.exit_code, json.loads(result.stdout)

@@ -43,9 +43,9 @@ async def test_services_setup_and_commands_refuse_records_of_a_later_format(kafk
         await prepare(kafka, topics, 2, principal_topics(topics.stream))
     for command in (["upgrade", "check"], ["pipes"], ["apply", "examples/hello"]):
         arguments = [*command, "--kafka", kafka, "--stream", topics.stream]
-        done = await asyncio.to_thread(CliRunner().invoke, command_line(), arguments)
-        assert done.exit_code not in (0, 3), command
-        assert f"records of format {FORMAT + 1}" in " ".join(done.output.split()), done.output
+        result = await asyncio.to_thread(CliRunner().invoke, command_line(), arguments)
+        assert result.exit_code not in (0, 3), command
+        assert f"records of format {FORMAT + 1}" in " ".join(result.output.split()), result.output
     assert (await topic_names(kafka, topics.stream), await end(kafka, topics.pipes)) == before
 
     health = Health("test", "test-1")

@@ -1,4 +1,4 @@
-"""What the SBOM of an image lists, and which changes of its contents are seen."""
+"""Entries of the SBOM of an image, and the changes of its contents that are recognized."""
 
 import hashlib
 import io
@@ -66,5 +66,9 @@ def test_bytes_permissions_and_paths_are_compared_and_times_are_not() -> None:
 
 def test_the_sbom_names_the_image_and_its_version() -> None:
     labels = {"org.opencontainers.image.version": "0.1.0", "org.opencontainers.image.description": "Delivers"}
-    about = bill("hifi-egest", labels, [])["metadata"]["component"]
-    assert (about["name"], about["version"], about["description"]) == ("hifi-egest", "0.1.0", "Delivers")
+    component = bill("hifi-egest", labels, [])["metadata"]["component"]
+    assert (component["name"], component["version"], component["description"]) == (
+        "hifi-egest",
+        "0.1.0",
+        "Delivers",
+    )

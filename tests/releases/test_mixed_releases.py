@@ -73,9 +73,9 @@ async def test_two_neighbouring_releases_deliver_every_event_once_side_by_side(
             await asyncio.sleep(0.1)
         for name in ("normalize-1", "normalize-2", "egest-1", "egest-2"):
             assert await _assigned(mesh, name) == PARTITIONS / 2, name
-        told = {VERSION, "" if write is write_release_before else AFTER}
+        expected_releases = {VERSION, "" if write is write_release_before else AFTER}
         async with asyncio.timeout(WITHIN_S):
-            while (await _status(mesh))["ingest_releases"] != sorted(told):
+            while (await _status(mesh))["ingest_releases"] != sorted(expected_releases):
                 assert not running.done(), await running
                 await asyncio.sleep(0.2)
         await processes(mesh)["enrich-1"].kill()  # the one of the other release takes over
@@ -83,12 +83,12 @@ async def test_two_neighbouring_releases_deliver_every_event_once_side_by_side(
         async with asyncio.timeout(WITHIN_S):
             while (minutes := await _minutes(mesh))["delivered"] < numbers["delivered"]:
                 await asyncio.sleep(1)
-        assert await _receipt_releases(mesh, numbers["delivered"]) == told
+        assert await _receipt_releases(mesh, numbers["delivered"]) == expected_releases
         await demo.stop()
     finally:
         await demo.kill()
-    wrong = {name: numbers[name] for name in ("lost", "duplicates", "mismatched", "dead_lettered")}
-    assert not any(wrong.values()), numbers
+    wrong_counts = {name: numbers[name] for name in ("lost", "duplicates", "mismatched", "dead_lettered")}
+    assert not any(wrong_counts.values()), numbers
     assert numbers["delivered"] == numbers["accepted"]
     # A busy machine may make ingest refuse some; they are not lost.
     assert numbers["accepted"] + numbers["refused"] + numbers["unanswered"] == RATE * SECONDS
@@ -115,7 +115,7 @@ async def _minutes(mesh: Mesh) -> dict[str, int]:
 
 
 async def _status(mesh: Mesh) -> dict[str, Any]:
-    """What observe says of the stream; None: it does not answer."""
+    """The status of the stream from observe; None: no answer."""
     try:
         return await asyncio.to_thread(_observe(mesh).get, "/api/v1/status")
     except HifiError:

@@ -42,32 +42,32 @@ def test_observe_counts_every_record(name: str) -> None:
 
 
 def test_the_identity_is_the_same_on_every_topic_and_the_hop_leads_back_to_raw() -> None:
-    by_topic = recorded()
+    records_by_topic = recorded()
     for partition in range(PARTITIONS):
-        accepted = [identity(record.headers) for record in by_topic["raw"][partition]]
+        accepted = [identity(record.headers) for record in records_by_topic["raw"][partition]]
         assert [(identity.pipe, identity.revision) for identity in accepted] == [("recorded", 1)] * EVENTS
         assert [identity.minute for identity in accepted] == [
             identity.accepted_us // 60_000_000 for identity in accepted
         ]
         assert [identity.revision_offset for identity in accepted] == [1] * EVENTS
         for name in ("normalized", "enriched"):
-            records = by_topic[name][partition]
+            records = records_by_topic[name][partition]
             assert [identity(record.headers) for record in records] == accepted
             assert [hop(record.headers).raw for record in records] == list(range(EVENTS))
-        assert {hop(record.headers).to for record in by_topic["enriched"][partition]} == {b"crm"}
+        assert {hop(record.headers).to for record in records_by_topic["enriched"][partition]} == {b"crm"}
 
 
 def test_receipts_and_retries_have_their_fields() -> None:
-    by_topic = recorded()
+    records_by_topic = recorded()
     for partition in range(PARTITIONS):
-        outcomes = [facts(record) for record in by_topic["receipts"][partition]]
+        outcomes = [record_fields(record) for record in records_by_topic["receipts"][partition]]
         assert [outcome[OUTCOME] for outcome in outcomes] == [b"delivered", b"retry"]
         assert len(outcomes) == PROCESSED
-        (retry,) = by_topic["retry-in"][partition]
-        assert (facts(retry)[DESTINATION], facts(retry)[PASS]) == (b"crm", b"0")
-        assert int(facts(retry)[ATTEMPT]) > 1
+        (retry,) = records_by_topic["retry-in"][partition]
+        assert (record_fields(retry)[DESTINATION], record_fields(retry)[PASS]) == (b"crm", b"0")
+        assert int(record_fields(retry)[ATTEMPT]) > 1
 
 
-def facts(record: Record) -> dict[str, bytes]:
+def record_fields(record: Record) -> dict[str, bytes]:
     """Headers and fields of a record by name."""
     return fields(record.headers)

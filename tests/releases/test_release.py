@@ -39,8 +39,8 @@ def test_all_packages_have_one_version_and_require_it_of_each_other() -> None:
 def test_a_new_version_is_written_to_the_package_and_what_it_requires() -> None:
     text = '[build-system]\nrequires = ["hatchling"]\n\n[project]\nname = "hifi-egest"\nversion = "0.1.0"\n'
     text += 'dependencies = ["hifi-libs[sql]==0.1.0", "hifi-http", "aiohttp==3.13"]\n'
-    changed = with_version(text, "0.2.0rc1")
-    assert changed == (
+    changed_text = with_version(text, "0.2.0rc1")
+    assert changed_text == (
         '[build-system]\nrequires = ["hatchling"]\n\n[project]\nname = "hifi-egest"\nversion = "0.2.0rc1"\n'
         'dependencies = ["hifi-libs[sql]==0.2.0rc1", "hifi-http==0.2.0rc1", "aiohttp==3.13"]\n'
     )
@@ -48,9 +48,9 @@ def test_a_new_version_is_written_to_the_package_and_what_it_requires() -> None:
 
 def test_a_new_version_is_written_to_the_chart_and_its_images() -> None:
     text = "apiVersion: v2\nname: hifi\nversion: 0.1.0\nappVersion: 0.1.0\n"
-    changed = with_chart_version(text, "0.2.0rc1")
-    assert changed == "apiVersion: v2\nname: hifi\nversion: 0.2.0-rc1\nappVersion: 0.2.0rc1\n"
-    assert with_chart_version(changed, "0.1.0") == text
+    changed_text = with_chart_version(text, "0.2.0rc1")
+    assert changed_text == "apiVersion: v2\nname: hifi\nversion: 0.2.0-rc1\nappVersion: 0.2.0rc1\n"
+    assert with_chart_version(changed_text, "0.1.0") == text
 
 
 def test_constraints_have_the_locked_versions_and_those_of_the_wheels(tmp_path: Path) -> None:
@@ -135,12 +135,12 @@ def test_a_release_has_all_files_and_names_no_registry(dist: Path) -> None:
         text=True,
     ).stdout.split()
     assert pure == {f"{name.replace('-', '_')}-{version}-py3-none-any.whl" for name in folders}
-    [compiled] = (name for name in names if name.endswith(".whl") and name not in pure)
+    [compiled_wheel] = (name for name in names if name.endswith(".whl") and name not in pure)
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    assert re.fullmatch(rf"hifi-{version}-{python}-{python}-manylinux[\w.]+\.whl", compiled)
+    assert re.fullmatch(rf"hifi-{version}-{python}-{python}-manylinux[\w.]+\.whl", compiled_wheel)
     for name in ("constraints.txt", "requirements.txt"):
         assert "://" not in (dist / name).read_text("utf-8")
-    with ZipFile(dist / compiled) as wheel:
+    with ZipFile(dist / compiled_wheel) as wheel:
         assert f"hifi-{version}.dist-info/licenses/LICENSE" in wheel.namelist()
 
 
@@ -162,9 +162,9 @@ def test_the_bill_of_materials_lists_packages_and_jars(dist: Path) -> None:
 def test_the_installed_release_has_compiled_modules_in_use(installed: Path, tmp_path: Path) -> None:
     code = "import hifi.record.record as module; from hifi.runtime.compiled.import_hook import in_use; "
     code += "print(in_use(), module.__file__)"
-    used = _run(installed / "python", "-c", code, folder=tmp_path)
-    assert used.stdout.startswith("True "), used
-    assert "/hifi_compiled/" in used.stdout
+    completed = _run(installed / "python", "-c", code, folder=tmp_path)
+    assert completed.stdout.startswith("True "), completed
+    assert "/hifi_compiled/" in completed.stdout
     source = _run(installed / "python", "-c", code, folder=tmp_path, HIFI_COMPILED="0")
     assert source.stdout.startswith("False "), source
 
@@ -176,8 +176,8 @@ def test_the_installed_command_checks_a_pipe_in_a_folder_without_the_repository(
 ) -> None:
     assert _run(installed / "hifi", "--version", folder=tmp_path).stdout == f"hifi {current_version()}\n"
     shutil.copytree(ROOT / "examples/orders", tmp_path / "orders")
-    checked = _run(installed / "hifi", "check", "orders", folder=tmp_path)
-    assert checked.returncode == 0, checked
+    completed = _run(installed / "hifi", "check", "orders", folder=tmp_path)
+    assert completed.returncode == 0, completed
 
 
 @pytest.mark.more
@@ -195,15 +195,23 @@ def test_the_installed_demo_delivers_every_event_in_an_empty_folder(installed: P
 def test_pip_of_a_python_too_old_says_which_one_is_needed_and_installs_nothing(
     dist: Path, tmp_path: Path
 ) -> None:
-    """`pip` decides by the same rule for a Python that it is told and for its own."""
-    into = tmp_path / "packages"
-    old = ("--python-version", "3.10", "--only-binary", ":all:", "--no-deps", "--dest", str(into))
+    """`pip` decides by the same rule for a Python of its options and for its own."""
+    target_folder = tmp_path / "packages"
+    old_python = (
+        "--python-version",
+        "3.10",
+        "--only-binary",
+        ":all:",
+        "--no-deps",
+        "--dest",
+        str(target_folder),
+    )
     download = (sys.executable, "-m", "pip", "download", "--no-index", "--find-links", str(dist))
-    refused = subprocess.run([*download, *old, "hifi"], check=False, capture_output=True, text=True)
-    assert refused.returncode != 0
-    assert "'hifi' requires a different Python: 3.10.0 not in '>=3.11'" in refused.stderr, refused
-    assert "Traceback" not in refused.stderr
-    assert not list(into.glob("*"))
+    completed = subprocess.run([*download, *old_python, "hifi"], check=False, capture_output=True, text=True)
+    assert completed.returncode != 0
+    assert "'hifi' requires a different Python: 3.10.0 not in '>=3.11'" in completed.stderr, completed
+    assert "Traceback" not in completed.stderr
+    assert not list(target_folder.glob("*"))
 
 
 def test_make_with_a_python_too_old_says_which_one_to_give_it() -> None:
@@ -211,21 +219,21 @@ def test_make_with_a_python_too_old_says_which_one_to_give_it() -> None:
     # Python 3.8 has to be able to read it, up to where it ends.
     ast.parse(script.read_text("utf-8"), feature_version=(3, 8))
     code = f"import runpy, sys; sys.version_info = (3, 8, 0); runpy.run_path({str(script)!r})"
-    refused = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert refused.returncode == 1
+    completed = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert completed.returncode == 1
     assert (
-        refused.stderr
+        completed.stderr
         == "hifi needs Python 3.11 or newer and this is 3.8: run `make PYTHON=python3.12 ...`\n"
     )
-    assert refused.stdout == ""
+    assert completed.stdout == ""
 
 
 def _engine() -> str:
     """The address of a container engine with the images that the container below is made of."""
     script = [ROOT / "infra/docker/engine.sh"]
-    found = subprocess.run(script, check=False, stdout=subprocess.PIPE, text=True)
-    host = found.stdout.strip()
-    if found.returncode:
+    completed = subprocess.run(script, check=False, stdout=subprocess.PIPE, text=True)
+    host = completed.stdout.strip()
+    if completed.returncode:
         pytest.skip("no container engine is available here")
     inspect = ["docker", "image", "inspect", PYTHON_IMAGE, JAVA_IMAGE]
     if subprocess.run(
@@ -238,7 +246,7 @@ def _engine() -> str:
 @pytest.mark.more
 @pytest.mark.timeout(2400)
 def test_the_demo_runs_in_a_container_that_has_nothing_of_the_repository(dist: Path, tmp_path: Path) -> None:
-    """Where its Python is another than that of the compiled wheel, it runs the pure one."""
+    """With another Python than that of the compiled wheel it runs the pure wheel."""
     environment = os.environ | {"DOCKER_HOST": _engine()}
     (tmp_path / "Dockerfile").write_text(
         f"FROM {PYTHON_IMAGE}\nCOPY --from={JAVA_IMAGE} /opt/java/jre /opt/java/jre\nWORKDIR /empty\n"
@@ -257,7 +265,7 @@ def test_the_demo_runs_in_a_container_that_has_nothing_of_the_repository(dist: P
         [
             *("docker", "run", "--rm", "--network", "host", "--env", "JAVA_HOME=/opt/java/jre"),
             *(f"--volume={path}:{path}:ro" for path in index if path.exists()),
-            *(part for name in names for part in ("--env", name)),
+            *(argument for name in names for argument in ("--env", name)),
             *(f"--volume={dist}:/dist:ro", "--entrypoint", "/bin/sh", image, "-c"),
             f"{install} && hifi demo --rate 50 --for 20 --json",
         ],
@@ -279,7 +287,7 @@ def test_an_install_without_java_says_how_to_install_it(installed: Path, tmp_pat
         pytest.skip("hiding the system's Java needs root and unshare")
     hidden = f"mount -t tmpfs none /usr/lib/jvm && exec {installed / 'hifi'} demo --data {tmp_path / 'data'}"
     environment = {"PATH": f"{installed}:/bin", "HOME": os.environ["HOME"]}
-    refused = subprocess.run(
+    completed = subprocess.run(
         ["unshare", "--mount", "/bin/sh", "-c", hidden],
         cwd=tmp_path,
         env=environment,
@@ -287,25 +295,25 @@ def test_an_install_without_java_says_how_to_install_it(installed: Path, tmp_pat
         capture_output=True,
         text=True,
     )
-    assert refused.returncode == 1, refused
-    assert "Java 17 or newer with jdk.incubator.vector is needed" in refused.stderr
-    assert "Install it: " in refused.stderr
-    assert "Traceback" not in refused.stderr
+    assert completed.returncode == 1, completed
+    assert "Java 17 or newer with jdk.incubator.vector is needed" in completed.stderr
+    assert "Install it: " in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 def test_a_wheel_that_is_not_what_was_tested_is_named(tmp_path: Path) -> None:
-    source, installed = tmp_path / "source" / "hifi_x", tmp_path / "site-packages" / "hifi_x"
-    for folder in (source, installed):
+    source, installed_package = tmp_path / "source" / "hifi_x", tmp_path / "site-packages" / "hifi_x"
+    for folder in (source, installed_package):
         (folder / "inner").mkdir(parents=True)
         (folder / "__init__.py").write_text("same")
         (folder / "inner" / "changed.py").write_text(str(folder))
     (source / "page.html").touch()
-    (installed / "stale.py").touch()
-    (installed / "__pycache__").mkdir()
-    (installed / "__pycache__" / "stale.pyc").touch()
+    (installed_package / "stale.py").touch()
+    (installed_package / "__pycache__").mkdir()
+    (installed_package / "__pycache__" / "stale.pyc").touch()
     files = {name: source / name for name in ("__init__.py", "inner/changed.py", "page.html")}
     assert packages(source.parent) == [source]
-    assert package_differences("hifi_x", installed, files) == [
+    assert package_differences("hifi_x", installed_package, files) == [
         "hifi_x/page.html is missing",
         "hifi_x/inner/changed.py differs",
         "hifi_x/stale.py is in no source",

@@ -56,8 +56,8 @@ async def test_an_upgrade_under_load_and_back_loses_nothing_and_repeats_nothing(
         await demo.stop()
     finally:
         await demo.kill()
-    wrong = {name: numbers[name] for name in ("lost", "duplicates", "mismatched", "dead_lettered")}
-    assert not any(wrong.values()), numbers
+    wrong_counts = {name: numbers[name] for name in ("lost", "duplicates", "mismatched", "dead_lettered")}
+    assert not any(wrong_counts.values()), numbers
     assert numbers["delivered"] == numbers["accepted"] > 0
 
 

@@ -89,9 +89,9 @@ def fast_groups() -> dict[str, list[str]]:
 
 def groups() -> dict[str, list[str]]:
     """Group to its pytest arguments; the last group leaves out the folders of the others, so no new one is missed."""
-    taken = [folder for folders in FOLDERS.values() for folder in folders]
-    chosen = {group: list(folders) for group, folders in FOLDERS.items()}
-    return chosen | {"others": ["tests", *(f"--ignore={folder}" for folder in taken)]}
+    assigned_folders = [folder for folders in FOLDERS.values() for folder in folders]
+    folders_by_group = {group: list(folders) for group, folders in FOLDERS.items()}
+    return folders_by_group | {"others": ["tests", *(f"--ignore={folder}" for folder in assigned_folders)]}
 
 
 Runs: TypeAlias = dict[str, tuple[list[str], dict[str, str]]]
@@ -107,28 +107,28 @@ def start(group: str, arguments: list[str], environment: dict[str, str]) -> "sub
         )
 
 
-def side_by_side(runs: Runs) -> int:
+def side_by_side(group_runs: Runs) -> int:
     """Run all groups to their end, then a few failed tests again; returns the exit status."""
     LOGS.mkdir(parents=True, exist_ok=True)
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # so that `finally` ends the groups
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it otherwise
-    began = said = time.monotonic()
-    running = {name: start(name, arguments, env) for name, (arguments, env) in runs.items()}
-    ended: dict[str, int] = {}
+    began_s = reported_s = time.monotonic()
+    running = {name: start(name, arguments, env) for name, (arguments, env) in group_runs.items()}
+    statuses: dict[str, int] = {}
     try:
         while running:
             time.sleep(POLL_S)
             for group, process in list(running.items()):
                 if process.poll() is not None:
                     del running[group]
-                    ended[group] = process.returncode
-                    print(f"--- tests: {group}, after {time.monotonic() - began:.0f} s", flush=True)
+                    statuses[group] = process.returncode
+                    print(f"--- tests: {group}, after {time.monotonic() - began_s:.0f} s", flush=True)
                     print((LOGS / f"{group}.log").read_text("utf-8", "replace"), flush=True)
-            if running and time.monotonic() - said > PROGRESS_S:
-                said = time.monotonic()
-                print(f"still running after {said - began:.0f} s: {', '.join(running)}", flush=True)
+            if running and time.monotonic() - reported_s > PROGRESS_S:
+                reported_s = time.monotonic()
+                print(f"still running after {reported_s - began_s:.0f} s: {', '.join(running)}", flush=True)
     finally:
         for process in running.values():
             process.send_signal(signal.SIGINT)  # pytest then runs its teardown, which ends brokers and meshes
@@ -138,17 +138,17 @@ def side_by_side(runs: Runs) -> int:
             except subprocess.TimeoutExpired:  # the result of the others counts all the same
                 process.kill()
                 process.wait()
-    return run_twice.repeat({name: (ended[name], *run) for name, run in runs.items()})
+    return run_twice.repeat({name: (statuses[name], *group_run) for name, group_run in group_runs.items()})
 
 
 def main(arguments: list[str]) -> int:
     """Run all groups to their end."""
-    fast = "--fast" in arguments
-    chosen = fast_groups() if fast else groups()
-    runs: Runs = {name: ([*paths, *arguments], {}) for name, paths in chosen.items()}
-    if not fast:
-        runs["uncompiled"] = ([*UNCOMPILED, *arguments], {"HIFI_COMPILED": "0"})
-    return side_by_side(runs)
+    is_fast = "--fast" in arguments
+    folders_by_group = fast_groups() if is_fast else groups()
+    group_runs: Runs = {name: ([*paths, *arguments], {}) for name, paths in folders_by_group.items()}
+    if not is_fast:
+        group_runs["uncompiled"] = ([*UNCOMPILED, *arguments], {"HIFI_COMPILED": "0"})
+    return side_by_side(group_runs)
 
 
 if __name__ == "__main__":

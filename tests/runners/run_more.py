@@ -69,12 +69,12 @@ UNCOMPILED_GROUP: Final = "more-uncompiled"
 def commit() -> str:
     """The commit of the working tree; `+` when files differ from it."""
     name = subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
-    changed = subprocess.check_output(["git", "status", "--porcelain"], cwd=ROOT, text=True).strip()
-    return name + ("+" if changed else "")
+    changed_files = subprocess.check_output(["git", "status", "--porcelain"], cwd=ROOT, text=True).strip()
+    return name + ("+" if changed_files else "")
 
 
 def row(
-    at: datetime,
+    started_at: datetime,
     name: str,
     summaries: Sequence[str],
     seconds: float,
@@ -84,35 +84,37 @@ def row(
     """A row of the table.
 
     Args:
-        at: when it began.
+        started_at: when the run began.
         name: of the commit.
         summaries: the last lines of pytest's outputs.
-        seconds: that it took.
+        seconds: duration of the run.
         selected: files and folders; none: everything.
         before: what stands before the result.
     """
     counts: Counter[str] = Counter()
     for summary in summaries:
-        found = re.findall(r"(\d+) (passed|failed|error|skipped|xfailed|xpassed)", summary)
-        counts.update({outcome: int(number) for number, outcome in found} or {"group without a result": 1})
+        outcome_counts = re.findall(r"(\d+) (passed|failed|error|skipped|xfailed|xpassed)", summary)
+        counts.update(
+            {outcome: int(number) for number, outcome in outcome_counts} or {"group without a result": 1}
+        )
     result = before + ", ".join(f"{counts[outcome]} {outcome}" for outcome in sorted(counts))
     result += f" of {', '.join(selected)}" if selected else ""
-    return f"| {at:%Y-%m-%d %H:%M} | {name} | {result} | {seconds:.0f} |\n"
+    return f"| {started_at:%Y-%m-%d %H:%M} | {name} | {result} | {seconds:.0f} |\n"
 
 
 def age(text: str, now: datetime) -> str:
     """How old the newest run of everything is, for people."""
-    whole = [
+    whole_runs = [
         line.split(" | ")
         for line in text.splitlines()
         if line.startswith("| 2") and not re.search(" of | interrupted: ", line)
     ]
-    if not whole:
+    if not whole_runs:
         return "warning: make test-more has never run as a whole"
-    newest = datetime.strptime(whole[-1][0].removeprefix("| "), "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
+    newest = datetime.strptime(whole_runs[-1][0].removeprefix("| "), "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
     days = (now - newest).days
     warning = "warning: " if days >= LONGEST_DAYS else ""
-    return f"{warning}make test-more ran as a whole {days} day(s) ago: {whole[-1][2]}"
+    return f"{warning}make test-more ran as a whole {days} day(s) ago: {whole_runs[-1][2]}"
 
 
 def require_sources() -> None:
@@ -169,21 +171,21 @@ def main(arguments: list[str]) -> int:
     at, name, began = datetime.now(UTC), commit(), time.monotonic()
     if not arguments or any(argument.startswith(IN_CONTAINERS) for argument in arguments):
         build_images()
-    runs = groups(arguments)
-    containers = {group: runs.pop(group) for group in list(runs) if group == CONTAINERS_GROUP}
-    for group in (*runs, *containers):
+    group_runs = groups(arguments)
+    containers = {group: group_runs.pop(group) for group in list(group_runs) if group == CONTAINERS_GROUP}
+    for group in (*group_runs, *containers):
         (run_groups.LOGS / f"{group}.log").unlink(missing_ok=True)
     interrupted = ""
     try:
         status = 0
         if containers:  # whole meshes with several brokers leave no time for anything beside them
             status = run_groups.side_by_side(containers)
-        if runs:
-            status = run_groups.side_by_side(runs) or status
+        if group_runs:
+            status = run_groups.side_by_side(group_runs) or status
     except KeyboardInterrupt:
         status, interrupted = 128 + signal.SIGINT, "interrupted: "
     took_s = time.monotonic() - began
-    summaries = [last_line(group) for group in (*runs, *containers) if group != UNCOMPILED_GROUP]
+    summaries = [last_line(group) for group in (*group_runs, *containers) if group != UNCOMPILED_GROUP]
     rows = row(at, name, summaries, took_s, arguments, interrupted)
     if not arguments:
         rows += row(at, name, [last_line(UNCOMPILED_GROUP)], took_s, ["compiled modules as sources"])

@@ -44,26 +44,26 @@ def failed_tests(name: str) -> list[str]:
 
 
 def repeat(
-    runs: dict[str, tuple[int, list[str], dict[str, str]]],
+    group_runs: dict[str, tuple[int, list[str], dict[str, str]]],
 ) -> int:
     """Run the failed tests of first runs again, one run after the other.
 
     Args:
-        runs: name to exit status, pytest's arguments and additional environment variables of the first run.
+        group_runs: name to exit status, pytest's arguments and additional environment variables of the first run.
 
     Returns:
         Exit status: 0 if each failed test passed.
     """
-    bad = {name: run for name, run in runs.items() if run[0] != 0}
-    failed = [test for name in bad for test in failed_tests(name)]
-    if not bad:
+    failed_runs = {name: group_run for name, group_run in group_runs.items() if group_run[0] != 0}
+    failed_list = [test for name in failed_runs for test in failed_tests(name)]
+    if not failed_runs:
         return 0
-    broken = [status for status, _, _ in bad.values() if status != TESTS_FAILED]
-    if broken or not 0 < len(failed) <= MOST:
-        return broken[0] if broken else TESTS_FAILED
-    for name, (_, arguments, environment) in bad.items():
+    broken_statuses = [status for status, _, _ in failed_runs.values() if status != TESTS_FAILED]
+    if broken_statuses or not 0 < len(failed_list) <= MOST:
+        return broken_statuses[0] if broken_statuses else TESTS_FAILED
+    for name, (_, arguments, environment) in failed_runs.items():
         print(f"--- tests: {name}, the failed ones again", flush=True)
-        again = [
+        rerun_command = [
             str(PYTEST),
             "-o",
             f"cache_dir={CACHES / name}",
@@ -72,14 +72,17 @@ def repeat(
         ]
         report = CACHES / f"{name}-again.xml"
         status = subprocess.run(
-            [*again, f"--junitxml={report}", *arguments], cwd=ROOT, env=os.environ | environment, check=False
+            [*rerun_command, f"--junitxml={report}", *arguments],
+            cwd=ROOT,
+            env=os.environ | environment,
+            check=False,
         ).returncode
         if status != 0:
             return status
         if skipped := ET.parse(report).findall(".//skipped"):  # noqa: S314 - pytest wrote it
             print(f"{len(skipped)} of them were skipped this time, which is no pass", flush=True)
             return TESTS_FAILED
-    for test in failed:
+    for test in failed_list:
         print(f"passed only when it ran again, alone: {test}", flush=True)
     return 0
 

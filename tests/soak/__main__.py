@@ -113,7 +113,7 @@ def main(
 async def _soak(demo: Demo, disturb: Disruption | None) -> dict[str, Any]:
     memory: dict[str, list[int]] = defaultdict(list)
     restarts: list[str] = []
-    tasks = [asyncio.create_task(_sample(demo, memory)), asyncio.create_task(_tell(demo))]
+    tasks = [asyncio.create_task(_sample(demo, memory)), asyncio.create_task(_report_progress(demo))]
     if disturb:
         tasks.append(asyncio.create_task(disturb(demo, restarts)))
     try:
@@ -139,7 +139,7 @@ async def _sample(demo: Demo, memory: dict[str, list[int]]) -> None:
         await asyncio.sleep(SAMPLE_S)
 
 
-async def _tell(demo: Demo) -> None:
+async def _report_progress(demo: Demo) -> None:
     while True:
         progress = demo.load_test.progress
         console.print(
@@ -152,12 +152,12 @@ async def _restart(demo: Demo, restarts: list[str]) -> None:
     """Restart service by service, a round with SIGTERM and a round with SIGKILL; the next once all are ready."""
     while demo.load_test.progress.phase != "sending":
         await asyncio.sleep(1)
-    for turn in range(1_000):
+    for restart_number in range(1_000):
         await asyncio.sleep(RESTART_EVERY_S)
         if demo.load_test.progress.phase != "sending":
             return
-        instance = demo.mesh.instances[FLOW[turn % len(FLOW)]][0]
-        number = signal.SIGKILL if (turn // len(FLOW)) % 2 else signal.SIGTERM
+        instance = demo.mesh.instances[FLOW[restart_number % len(FLOW)]][0]
+        number = signal.SIGKILL if (restart_number // len(FLOW)) % 2 else signal.SIGTERM
         began_s, before = time.monotonic(), instance.restarts
         os.kill(instance.process.pid, number)
         while instance.restarts == before:
@@ -173,9 +173,9 @@ async def _restart(demo: Demo, restarts: list[str]) -> None:
 async def _roll(demo: Demo, restarts: list[str]) -> None:
     """Restart like an upgrade: SIGTERM to each instance in turn; then scale each asyncio service to 3, 1 and back."""
 
-    async def done(what: str, began_s: float) -> None:
+    async def note_ready(description: str, began_s: float) -> None:
         await demo.mesh.wait_ready(90)
-        restarts.append(f"{what}, all ready after {time.monotonic() - began_s:.1f} s")
+        restarts.append(f"{description}, all ready after {time.monotonic() - began_s:.1f} s")
         console.print(restarts[-1])
 
     while demo.load_test.progress.phase != "sending":
@@ -186,12 +186,12 @@ async def _roll(demo: Demo, restarts: list[str]) -> None:
             os.kill(instance.process.pid, signal.SIGTERM)
             while instance.restarts == before:
                 await asyncio.sleep(0.1)
-            await done(f"SIGTERM {instance.name}", began_s)
+            await note_ready(f"SIGTERM {instance.name}", began_s)
     for service in (name for name in FLOW if name != "enrich"):
         for count in (3, 1, demo.mesh.plan.instances(service)):
             began_s = time.monotonic()
             await demo.mesh.scale(service, count)
-            await done(f"{service} to {count}", began_s)
+            await note_ready(f"{service} to {count}", began_s)
     restarts.append(ROLLED)
 
 
@@ -202,35 +202,37 @@ def _closed_minutes(demo: Demo) -> list[dict[str, Any]]:
         max(sent_event.answered_ns for sent_event in read_send_log(demo.workspace.send_log).values())
         // 60_000_000_000
     )
-    rows, why = closed_minutes(demo.mesh.plan, "flights", last)
-    if why:
-        console.print(why)
+    rows, reason = closed_minutes(demo.mesh.plan, "flights", last)
+    if reason:
+        console.print(reason)
     return rows
 
 
 def _percentiles(demo: Demo, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """For each minute and percentile: milliseconds by the request logs and by observe."""
-    begun = {name: sent_event.sent_ns for name, sent_event in read_send_log(demo.workspace.send_log).items()}
+    sent_ns_by_id = {
+        name: sent_event.sent_ns for name, sent_event in read_send_log(demo.workspace.send_log).items()
+    }
     lags: dict[int, list[float]] = defaultdict(list)
-    seen = set()
+    seen_ids = set()
     for arrival in RequestLogReader(demo.workspace.request_log).read():
-        if arrival.path == "/departures" and arrival.id in begun and arrival.id not in seen:
-            seen.add(arrival.id)
-            sent_ns = begun[arrival.id]
+        if arrival.path == "/departures" and arrival.id in sent_ns_by_id and arrival.id not in seen_ids:
+            seen_ids.add(arrival.id)
+            sent_ns = sent_ns_by_id[arrival.id]
             lags[sent_ns // 60_000_000_000].append((arrival.answered_ns - sent_ns) / 1e6)
     for row in rows:
-        reported = row["lags"].get("end.event/departures")
-        if reported and lags[row["minute"]]:
+        reported_lags = row["lags"].get("end.event/departures")
+        if reported_lags and lags[row["minute"]]:
             booked = quantiles(lags[row["minute"]])
             for name in ("p50", "p95", "p99"):
-                ours, theirs = reported[name] / 1000, booked[name] or 0.0
-                counts = len(lags[row["minute"]]), reported["count"]
+                observed_ms, booked_ms = reported_lags[name] / 1000, booked[name] or 0.0
+                counts = len(lags[row["minute"]]), reported_lags["count"]
                 yield {
                     "minute": row["minute"],
                     "of": name,
                     "n": counts,
-                    "books_ms": theirs,
-                    "observe_ms": round(ours, 2),
+                    "books_ms": booked_ms,
+                    "observe_ms": round(observed_ms, 2),
                 }
 
 
@@ -241,7 +243,7 @@ def _compared(
     memory: Mapping[str, list[int]],
     restarts: list[str],
 ) -> dict[str, Any]:
-    reported = {
+    observed_figures = {
         name: sum(row[name] for row in rows)
         for name in ("in", "delivered", "duplicates", "lost", "dead", "waiting", "in_flight", "late")
     }
@@ -258,13 +260,13 @@ def _compared(
         # A request has no receipt when egest was killed before it received the answer.
         expected = {"in": numbers["accepted"], "lost": 0, "dead": 0, "waiting": 0, "in_flight": 0}
         failures += [
-            f"observe reports {name} {reported[name]:,} instead of {n:,}"
+            f"observe reports {name} {observed_figures[name]:,} instead of {n:,}"
             for name, n in expected.items()
-            if reported[name] != n
+            if observed_figures[name] != n
         ]
-        if reported["delivered"] != requests - numbers["duplicates"]:
+        if observed_figures["delivered"] != requests - numbers["duplicates"]:
             failures.append(
-                f"observe reports delivered {reported['delivered']:,}, "
+                f"observe reports delivered {observed_figures['delivered']:,}, "
                 f"the request logs {requests - numbers['duplicates']:,}"
             )
         failures += [
@@ -275,16 +277,16 @@ def _compared(
             and abs(percentile["books_ms"] - percentile["observe_ms"])
             > 2 * RELATIVE_ERROR * percentile["books_ms"] + CLOCKS_MS
         ]
-    used = numbers["cpu_seconds"]
-    mesh_s = sum(seconds for name, seconds in used.items() if name != "observe")
+    cpu_seconds = numbers["cpu_seconds"]
+    mesh_s = sum(seconds for name, seconds in cpu_seconds.items() if name != "observe")
     return {
         "failures": failures,
         "books": {name: numbers[name] for name in BOOKED},
         "requests": requests,
-        "observe": reported,
+        "observe": observed_figures,
         "states": [(row["minute"], row["state"], *row["causes"]) for row in rows],
-        "observe_cpu_share": round(used.get("observe", 0) / mesh_s, 3) if mesh_s else None,
-        "cpu_seconds": used,
+        "observe_cpu_share": round(cpu_seconds.get("observe", 0) / mesh_s, 3) if mesh_s else None,
+        "cpu_seconds": cpu_seconds,
         "percentiles": percentiles,
         "worst_difference_ms": max(
             (abs(percentile["books_ms"] - percentile["observe_ms"]) for percentile in percentiles),

@@ -1,1 +1,1 @@
-"""What several tests use: clients, servers, streams and meshes under test, in a folder for each part of the tree."""
+"""Helpers of several tests: clients, servers, streams and meshes under test, in a folder for each part of the tree."""

@@ -16,7 +16,7 @@ NAME = "bound.example"
 
 
 class BoundName:
-    """What `NAME` resolves to in this process.
+    """The addresses to which `NAME` resolves in this process.
 
     Attributes:
         addresses: of the next answers; the last stays.

@@ -21,7 +21,7 @@ LAUNCH: Final[dict[str, Any]] = {
 SHOTS: Final = os.environ.get("HIFI_TEST_SHOTS")
 """Folder for screenshots."""
 UNANSWERED: Final = "Failed to load resource|net::ERR_"
-"""What the browser logs about requests that are refused or get no answer."""
+"""Pattern of the browser's messages about requests that are refused or get no answer."""
 needs_browser: Final = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
 )
@@ -40,12 +40,15 @@ async def browser() -> AsyncIterator[Browser]:
 @contextlib.asynccontextmanager
 async def page_without_errors(ignored: str = "$^") -> AsyncIterator[Page]:
     """A page; in the end no script has failed, and the browser has logged no error that does not match `ignored`."""
-    failed: list[str] = []
-    logged: list[str] = []
+    page_errors: list[str] = []
+    console_errors: list[str] = []
     async with browser() as chromium:
         page = await chromium.new_page()
-        page.on("pageerror", lambda error: failed.append(str(error)))
-        page.on("console", lambda message: logged.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: page_errors.append(str(error)))
+        page.on(
+            "console",
+            lambda message: console_errors.append(message.text) if message.type == "error" else None,
+        )
         yield page
-    assert failed == []
-    assert [text for text in logged if not re.search(ignored, text)] == []
+    assert page_errors == []
+    assert [text for text in console_errors if not re.search(ignored, text)] == []

@@ -27,14 +27,14 @@ def closed_minutes(plan: Plan, pipe: str, last: int) -> tuple[list[dict[str, Any
     """
     url, headers = f"{plan.console}/api/v1", signed(plan)
     end_s = time.monotonic() + CLOSED_S
-    why = None
+    reason = None
     while ((status := _get(f"{url}/status", headers))["closed_minute"] or 0) < last:
         if time.monotonic() > end_s:
-            why = f"minute {last} is not closed within {CLOSED_S:.0f} s: {status}"
+            reason = f"minute {last} is not closed within {CLOSED_S:.0f} s: {status}"
             break
         time.sleep(1)
     time.sleep(_AMENDED_S)
-    return _get(f"{url}/pipes/{pipe}/minutes?last=240", headers)["minutes"], why
+    return _get(f"{url}/pipes/{pipe}/minutes?last=240", headers)["minutes"], reason
 
 
 def _get(url: str, headers: dict[str, str]) -> Any:

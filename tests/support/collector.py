@@ -49,15 +49,17 @@ def collector(port: int = 0) -> Iterator[Collector]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            received.answers.wait(20)
-            received.paths.add(self.path)
-            received.bodies.append(body)
+            trace_collector.answers.wait(20)
+            trace_collector.paths.add(self.path)
+            trace_collector.bodies.append(body)
             for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-                about = {
+                attributes = {
                     attribute.key: attribute.value.string_value for attribute in resource.resource.attributes
                 }
                 for scope in resource.scope_spans:
-                    received.spans += [ReceivedSpan(about["service.name"], span) for span in scope.spans]
+                    trace_collector.spans += [
+                        ReceivedSpan(attributes["service.name"], span) for span in scope.spans
+                    ]
             answer = ExportTraceServiceResponse().SerializeToString()
             self.send_response(200)
             self.send_header("content-type", "application/x-protobuf")
@@ -69,14 +71,14 @@ def collector(port: int = 0) -> Iterator[Collector]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    received = Collector(f"http://127.0.0.1:{server.server_port}")
-    received.answers.set()
+    trace_collector = Collector(f"http://127.0.0.1:{server.server_port}")
+    trace_collector.answers.set()
     serving = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     serving.start()
     try:
-        yield received
+        yield trace_collector
     finally:
-        received.answers.set()
+        trace_collector.answers.set()
         server.shutdown()
         serving.join(5)
         server.server_close()

@@ -12,11 +12,11 @@ async def until_readable(kafka: str, topic: str) -> None:
     """Wait until readers of committed records see all that is in partition 0 of a topic now."""
     partition = TopicPartition(topic, 0)
     async with AsyncExitStack() as stack:
-        everything, committed = [
+        uncommitted_consumer, committed_consumer = [
             await stack.enter_async_context(AIOKafkaConsumer(bootstrap_servers=kafka, isolation_level=level))
             for level in ("read_uncommitted", "read_committed")
         ]
-        end = (await everything.end_offsets([partition]))[partition]
+        end = (await uncommitted_consumer.end_offsets([partition]))[partition]
         async with asyncio.timeout(WITHIN_S):
-            while (await committed.end_offsets([partition]))[partition] < end:
+            while (await committed_consumer.end_offsets([partition]))[partition] < end:
                 await asyncio.sleep(0.02)

@@ -86,10 +86,12 @@ def wait_for(ids, destination, within_s):
     end = time.monotonic() + within_s
     while True:
         counts, bodies = arrivals(destination)
-        missing = set(ids) - set(counts)
-        if not missing:
+        missing_ids = set(ids) - set(counts)
+        if not missing_ids:
             return counts, bodies
-        assert time.monotonic() < end, f"{len(missing)} of {len(ids)} have not arrived: {sorted(missing)[:5]}"
+        assert time.monotonic() < end, (
+            f"{len(missing_ids)} of {len(ids)} have not arrived: {sorted(missing_ids)[:5]}"
+        )
         time.sleep(0.5)
 
 

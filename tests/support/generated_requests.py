@@ -79,8 +79,8 @@ class Requests:
 
     def _use_existing(self, case: Case[Any]) -> None:
         """Give every second request to an operation the values that exist."""
-        self._asked[case.operation.label] = asked = self._asked.get(case.operation.label, 0) + 1
-        if asked % 2:
+        self._asked[case.operation.label] = ask_count = self._asked.get(case.operation.label, 0) + 1
+        if ask_count % 2:
             parameters = case.path_parameters
             parameters.update(
                 {name: self.path_values[name] for name in parameters if name in self.path_values}

@@ -51,8 +51,8 @@ def distribution() -> Path:
     archive = user_cache_folder() / f"keycloak-{_VERSION}.zip"
     if not archive.exists():
         archive.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".part-", dir=archive.parent) as part:
-            maven = MavenContext(repo_cache=Path(part), remote_repos=repositories(), timeout=60)
+        with tempfile.TemporaryDirectory(prefix=".part-", dir=archive.parent) as part_folder:
+            maven = MavenContext(repo_cache=Path(part_folder), remote_repos=repositories(), timeout=60)
             project = maven.project("org.keycloak", "keycloak-quarkus-dist").at_version(_VERSION)
             try:
                 file = project.artifact(packaging="zip").resolve()
@@ -161,10 +161,10 @@ async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
 async def answer_of_keycloak(browser: aiohttp.ClientSession, url: str, person: str) -> str:
     """Sign in on Keycloak's page as a person does; returns the URL to which it sends the browser back."""
     async with browser.get(url) as page:
-        form = re.search(r'<form[^>]*action="([^"]+)"', await page.text())
-        assert form is not None, await page.text()
+        form_action = re.search(r'<form[^>]*action="([^"]+)"', await page.text())
+        assert form_action is not None, await page.text()
     fields = {"username": person, "password": PASSWORD}
-    target = urljoin(url, html.unescape(form[1]))
+    target = urljoin(url, html.unescape(form_action[1]))
     async with browser.post(target, data=fields, allow_redirects=False) as answer:
         assert answer.status == 302, await answer.text()
         return answer.headers["location"]

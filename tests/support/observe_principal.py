@@ -30,7 +30,7 @@ async def write(kafka: str, topics: PrincipalTopics, *principals: Principal) -> 
     producer = Producer(kafka, "test")
     await producer.start()
     try:
-        await producer.send_and_wait(topics.principals, 0, [written.record() for written in principals])
+        await producer.send_and_wait(topics.principals, 0, [principal.record() for principal in principals])
     finally:
         await producer.stop()
 

@@ -64,7 +64,7 @@ async def console(settings: Mapping[str, str], port: int = 0, url: str = "") -> 
     with patch.dict(os.environ, {f"HIFI_OIDC_{name}": value for name, value in settings.items()}):
         login = configured_login()
 
-    async def shown(_: Request, principal: Principal) -> Response:
+    async def show_principal(_: Request, principal: Principal) -> Response:
         return JSONResponse(principal.json())
 
     async def link(_: Request, principal: Principal) -> Response:
@@ -78,10 +78,10 @@ async def console(settings: Mapping[str, str], port: int = 0, url: str = "") -> 
     sign_in = SignIn(gate, pages, login, url)
     app = Starlette(
         routes=[
-            sign_in.page("/", "page", shown, NEEDS),
-            sign_in.page("/pipes/{pipe}", "pipe", shown, NEEDS),
-            sign_in.api("/pipes/{pipe}/change", "change", shown, NEEDS, "POST"),
-            sign_in.api("/change", "change", shown, NEEDS, "POST"),
+            sign_in.page("/", "page", show_principal, NEEDS),
+            sign_in.page("/pipes/{pipe}", "pipe", show_principal, NEEDS),
+            sign_in.api("/pipes/{pipe}/change", "change", show_principal, NEEDS, "POST"),
+            sign_in.api("/change", "change", show_principal, NEEDS, "POST"),
             sign_in.api("/link", "link", link, NEEDS, "POST"),
             *sign_in.routes(),
         ],

@@ -35,9 +35,9 @@ def require_described(document: Mapping[str, Any], method: str, path: str, statu
     else:
         raise AssertionError(f"{method} {path} is not in the document")
     responses = operations[method.lower()]["responses"]
-    described = responses.get(str(200 if status == 201 else status))
-    assert described is not None, f"{method} {template} has no status {status} in the document"
-    (content,) = described["content"].values()
+    response = responses.get(str(200 if status == 201 else status))
+    assert response is not None, f"{method} {template} has no status {status} in the document"
+    (content,) = response["content"].values()
     validator = jsonschema_rs.Draft202012Validator(
         {**content["schema"], "components": document["components"]}
     )

@@ -1,4 +1,4 @@
-"""hifi's own schema registry as a process, for the tests of whoever uses one."""
+"""hifi's own schema registry as a process, for the tests of its clients."""
 
 import asyncio
 import contextlib

@@ -25,9 +25,9 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
 def filled(disk: Path) -> Iterator[None]:
     """While the block runs there is no space left."""
     filler = disk / "filler"
-    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as written:
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as filler_file:
         while True:
-            written.write(bytes(4096))
+            filler_file.write(bytes(4096))
     try:
         yield
     finally:

@@ -36,10 +36,10 @@ class SteadyLoad:
 
     async def run(self) -> None:
         """Send until cancelled."""
-        number, began = 0, time.monotonic()
+        number, began_s = 0, time.monotonic()
         async with asyncio.TaskGroup() as posts:
             while True:
-                while number < (time.monotonic() - began) * self._events_per_s:
+                while number < (time.monotonic() - began_s) * self._events_per_s:
                     await self._free.acquire()
                     posts.create_task(self._post(number))
                     number += 1

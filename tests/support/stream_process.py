@@ -37,10 +37,10 @@ async def read_all(kafka: str, topic: str) -> list[ConsumerRecord]:
     try:
         partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         consumer.assign(partitions)
-        ends = await consumer.end_offsets(partitions)
+        end_offsets = await consumer.end_offsets(partitions)
         read_records: list[ConsumerRecord] = []
         for tp in partitions:
-            while await consumer.position(tp) < ends[tp]:
+            while await consumer.position(tp) < end_offsets[tp]:
                 for records in (await consumer.getmany(tp, timeout_ms=500)).values():
                     read_records += records
         return read_records

@@ -23,17 +23,19 @@ class TokenSigner:
     def __init__(self, keys: Path) -> None:
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         numbers = self._key.public_key().public_numbers()
-        named = {name: _encoded(getattr(numbers, name).to_bytes(256 if name == "n" else 3)) for name in "ne"}
+        key_fields = {
+            name: _encoded(getattr(numbers, name).to_bytes(256 if name == "n" else 3)) for name in "ne"
+        }
         keys.write_text(
-            json.dumps({"keys": [{"kty": "RSA", "alg": "RS256", "use": "sig", "kid": "1", **named}]})
+            json.dumps({"keys": [{"kty": "RSA", "alg": "RS256", "use": "sig", "kid": "1", **key_fields}]})
         )
         self._keys = keys.as_uri()
 
     def token(self, life_s: float) -> str:
         """A token that expires after these seconds."""
         now = int(time.time())
-        parts = ({"alg": "RS256", "kid": "1"}, {"sub": "somebody", "iat": now - 7200, "exp": now + life_s})
-        signed = ".".join(_encoded(json.dumps(part).encode()) for part in parts)
+        segments = ({"alg": "RS256", "kid": "1"}, {"sub": "somebody", "iat": now - 7200, "exp": now + life_s})
+        signed = ".".join(_encoded(json.dumps(segment).encode()) for segment in segments)
         signature = self._key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
         return f"{signed}.{_encoded(signature)}"
 
@@ -53,7 +55,7 @@ class TokenSigner:
 
     @property
     def jvm_flag(self) -> str:
-        """What the broker's JVM needs besides."""
+        """A flag that the broker's JVM needs."""
         return f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._keys}"
 
 

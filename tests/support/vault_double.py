@@ -48,17 +48,17 @@ class VaultDouble:
             return web.Response(status=self.answer[0], text=self.answer[1])
         if self.sealed:
             return _errors(503, "Vault is sealed")
-        allowed = self.tokens.get(request.headers.get("X-Vault-Token", ""))
-        if allowed is None:
+        allowed_paths = self.tokens.get(request.headers.get("X-Vault-Token", ""))
+        if allowed_paths is None:
             return _errors(403, "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n")
         if request.path == "/v1/auth/token/lookup-self":
             return _answer(200, {"id": "…", "ttl": 3600, "policies": ["default"]})
-        return self._read(request, allowed)
+        return self._read(request, allowed_paths)
 
     def _read(self, request: web.Request, allowed: set[str]) -> web.Response:
         prefix = f"/v1/{self.mount}/data/"
-        known = request.headers.get("X-Vault-Namespace", "") == self.namespace
-        if not known or not request.path.startswith(prefix):
+        is_known_namespace = request.headers.get("X-Vault-Namespace", "") == self.namespace
+        if not is_known_namespace or not request.path.startswith(prefix):
             return _errors(404, f'no handler for route "{request.path}". route entry not found.')
         path = request.path.removeprefix(prefix)
         if not any(path.startswith(below) for below in allowed):
@@ -66,21 +66,21 @@ class VaultDouble:
         versions = self._versions.get(path)
         if versions is None:
             return _errors(404)
-        deleted = versions[-1] is None
+        is_deleted = versions[-1] is None
         metadata = {
             "created_time": _CREATED,
             "custom_metadata": None,
-            "deletion_time": _CREATED if deleted else "",
+            "deletion_time": _CREATED if is_deleted else "",
             "destroyed": False,
             "version": len(versions),
         }
-        return _answer(404 if deleted else 200, {"data": versions[-1], "metadata": metadata})
+        return _answer(404 if is_deleted else 200, {"data": versions[-1], "metadata": metadata})
 
 
 def _answer(status: int, data: Any) -> web.Response:
-    about = {"request_id": "2f1a", "lease_id": "", "renewable": False, "lease_duration": 0}
-    rest = {"wrap_info": None, "warnings": None, "auth": None, "mount_type": "kv"}
-    return web.json_response({**about, "data": data, **rest}, status=status)
+    head_fields = {"request_id": "2f1a", "lease_id": "", "renewable": False, "lease_duration": 0}
+    tail_fields = {"wrap_info": None, "warnings": None, "auth": None, "mount_type": "kv"}
+    return web.json_response({**head_fields, "data": data, **tail_fields}, status=status)
 
 
 def _errors(status: int, *errors: str) -> web.Response:

@@ -27,13 +27,13 @@ async def in_topic(bootstrap: str, topic: str, decode: Callable[[bytes], Any] = 
         bootstrap_servers=bootstrap, isolation_level="read_committed", **options
     ) as consumer:
         await consumer._client._wait_on_metadata(topic)
-        places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
-        consumer.assign(places)
-        ends = await consumer.end_offsets(places)
+        tps = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
+        consumer.assign(tps)
+        end_offsets = await consumer.end_offsets(tps)
         rows: Rows = []
-        for place in places:
-            while await consumer.position(place) < ends[place]:
-                for records in (await consumer.getmany(place, timeout_ms=500)).values():
+        for tp in tps:
+            while await consumer.position(tp) < end_offsets[tp]:
+                for records in (await consumer.getmany(tp, timeout_ms=500)).values():
                     rows += [decode(record.value) for record in records]
         return rows
 

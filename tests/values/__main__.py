@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--values", type=int, default=2_000, help="of each pair, at least")
     parser.add_argument("--seed", type=int, default=random.randrange(10**9), help="the first seed")
     parser.add_argument("--only", default="", help="part of the names of pairs, such as `avro-parquet`")
-    given, wrong = parser.parse_args(), 0
+    options, status = parser.parse_args(), 0
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hifi-values-")))
         runner = stack.enter_context(asyncio.Runner())
@@ -42,20 +42,27 @@ def main() -> int:
         }
         pairs = [(source, destination) for source in reads for destination in writes]
         for source, destination in pairs:
-            if given.only not in f"{source}-{destination}":
+            if options.only not in f"{source}-{destination}":
                 continue
-            trip: Callable[[str, int, int, Read, Write], int] = round_trip
+            run_trip: Callable[[str, int, int, Read, Write], int] = round_trip
             if destination == ICEBERG:
-                trip = joined_round_trip  # a commit takes a second
-            began_s, failure, sent = time.monotonic(), "", 0
+                run_trip = joined_round_trip  # a commit takes a second
+            began_s, failure, value_count = time.monotonic(), "", 0
             try:
-                sent = trip(source, given.values, given.seed, reads[source], writes[destination])
+                value_count = run_trip(
+                    source, options.values, options.seed, reads[source], writes[destination]
+                )
             except Exception as error:  # noqa: BLE001 - each pair is tried
-                failure, wrong = "\n".join([repr(error)[:2000], *getattr(error, "__notes__", ())]), 1
+                failure, status = "\n".join([repr(error)[:2000], *getattr(error, "__notes__", ())]), 1
             seconds = round(time.monotonic() - began_s, 1)
-            line = {"pair": f"{source}-{destination}", "seed": given.seed, "values": sent, "seconds": seconds}
+            line = {
+                "pair": f"{source}-{destination}",
+                "seed": options.seed,
+                "values": value_count,
+                "seconds": seconds,
+            }
             print(orjson.dumps(line).decode(), failure, flush=True)
-    return wrong
+    return status
 
 
 sys.exit(main())

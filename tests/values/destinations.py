@@ -41,7 +41,7 @@ def to_topic(table: Table, data: list[bytes]) -> Rows:
     settings = KafkaDestinationSettings.model_validate(
         {"bootstrap": "k:1", "topic": "t", "format": "cloudevents-structured"}
     )
-    values = [destination_record(outbound(at, text), settings).value for at, text in enumerate(data)]
+    values = [destination_record(outbound(index, text), settings).value for index, text in enumerate(data)]
     return [_of_object(table, exact_json.loads(value)["data"]) for value in values]
 
 
@@ -52,14 +52,16 @@ def to_avro_topic(table: Table, data: list[bytes]) -> Rows:
     ).model_copy(update={"format": "avro"})
     schema = avro_schema(table)
     encode = Encoder(schema)
-    values = [destination_record(outbound(at, text), settings, encode).value for at, text in enumerate(data)]
+    values = [
+        destination_record(outbound(index, text), settings, encode).value for index, text in enumerate(data)
+    ]
     return [fastavro.schemaless_reader(io.BytesIO(value), schema.parsed, None) for value in values]  # type: ignore[misc]
 
 
 def to_ndjson(table: Table, data: list[bytes]) -> Rows:
     """Lines of an object, with a column for each value."""
     columns = {name: ObjectColumn(path=name, type="json") for name in table.columns}
-    rows = [row(outbound(at, text), columns) for at, text in enumerate(data)]
+    rows = [row(outbound(index, text), columns) for index, text in enumerate(data)]
     lines = Ndjson(compressed=False).encode(rows).splitlines()
     return [_of_object(table, exact_json.loads(line)) for line in lines]
 
@@ -67,9 +69,14 @@ def to_ndjson(table: Table, data: list[bytes]) -> Rows:
 def to_parquet(table: Table, data: list[bytes]) -> Rows:
     """A Parquet file; decimals and lists are JSON in it, bytes and times text."""
     columns = columns_of(table)
-    content = Parquet(columns).encode([row(outbound(at, text), columns) for at, text in enumerate(data)])
-    stored = parquet.read_table(io.BytesIO(content), columns=list(columns)).to_pylist()
-    return [{name: _of_column(value, table.columns[name]) for name, value in of.items()} for of in stored]
+    content = Parquet(columns).encode(
+        [row(outbound(index, text), columns) for index, text in enumerate(data)]
+    )
+    stored_rows = parquet.read_table(io.BytesIO(content), columns=list(columns)).to_pylist()
+    return [
+        {name: _of_column(value, table.columns[name]) for name, value in stored_row.items()}
+        for stored_row in stored_rows
+    ]
 
 
 def _of_object(table: Table, data: dict[str, Any]) -> dict[str, Value]:

@@ -67,20 +67,20 @@ def joined_round_trip(source: str, count: int, seed: int, read: Read, write: Wri
     def collect(table: Table) -> None:
         names = {name: f"{kind}{index}" for index, (name, kind) in enumerate(table.columns.items())}
         columns = {names[name]: kind for name, kind in table.columns.items()}
-        renamed = Table(columns, [{names[name]: row[name] for name in row} for row in table.rows])
-        data.extend(normalized(renamed, read(renamed)))
-        joined.columns.update(renamed.columns)
-        joined.rows.extend(renamed.rows)
+        renamed_table = Table(columns, [{names[name]: row[name] for name in row} for row in table.rows])
+        data.extend(normalized(renamed_table, read(renamed_table)))
+        joined.columns.update(renamed_table.columns)
+        joined.rows.extend(renamed_table.rows)
 
-    sent = _for_tables(source, count, seed, collect)
+    value_count = _for_tables(source, count, seed, collect)
     rows = [dict.fromkeys(joined.columns) | row for row in joined.rows]
     assert differences(Table(joined.columns, rows), write(joined, data))[:10] == []
-    return sent
+    return value_count
 
 
 def _for_tables(source: str, count: int, seed: int, use: Callable[[Table], None]) -> int:
     """Call a function with random tables of at least `count` values; the number of values."""
-    sent = 0
+    value_count = 0
 
     @settings(
         max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck),
@@ -88,24 +88,24 @@ def _for_tables(source: str, count: int, seed: int, use: Callable[[Table], None]
     )  # fmt: skip
     @given(tables())
     def check(table: Table) -> None:
-        nonlocal sent
+        nonlocal value_count
         if source == "csv":
             table = as_text(table)
-        sent += table.values
+        value_count += table.values
         use(table)
 
-    while sent < count:
+    while value_count < count:
         hypothesis.seed(seed)(check)()
         seed += 1
-    return sent
+    return value_count
 
 
-def differences(table: Table, stored: Rows) -> list[Any]:
+def differences(table: Table, stored_rows: Rows) -> list[Any]:
     """Kind, value that was sent and value that is stored, where they differ."""
-    assert len(stored) == len(table.rows)
+    assert len(stored_rows) == len(table.rows)
     return [
-        (table.columns[name], row[name], there.get(name))
-        for row, there in zip(table.rows, stored, strict=True)
+        (table.columns[name], row[name], stored_row.get(name))
+        for row, stored_row in zip(table.rows, stored_rows, strict=True)
         for name in table.columns
-        if not same(row[name], there.get(name))
+        if not same(row[name], stored_row.get(name))
     ]

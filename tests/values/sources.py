@@ -66,22 +66,25 @@ def json_lines(table: Table) -> list[bytes]:
     return lines
 
 
-def of_object(form: str, content: bytes) -> list[bytes]:
+def of_object(file_format: str, content: bytes) -> list[bytes]:
     """The data of the rows of an object, none of which may be refused."""
-    reading, read = RowBatches(RowFormat(form, ",", "utf-8", LIMIT), io.BytesIO(content), "x", 0), []
-    while not reading.complete:
-        for row in reading.next(100):
+    row_batches, row_data = (
+        RowBatches(RowFormat(file_format, ",", "utf-8", LIMIT), io.BytesIO(content), "x", 0),
+        [],
+    )
+    while not row_batches.complete:
+        for row in row_batches.next(100):
             assert not row.reason, row.detail
-            read.append(row.data or b"")
-    return read
+            row_data.append(row.data or b"")
+    return row_data
 
 
 def from_topic(table: Table) -> list[bytes]:
     """Records with JSON."""
     source = KafkaSource.model_validate({"kind": "kafka", "bootstrap": "k:1", "topic": "t"})
-    read, data = RecordReader(source, "c", LIMIT), []
+    read_record, data = RecordReader(source, "c", LIMIT), []
     for line in json_lines(table):
-        event = read(ConsumerRecord("t", 0, 0, 0, 0, None, line, None, 0, len(line), ()))
+        event = read_record(ConsumerRecord("t", 0, 0, 0, 0, None, line, None, 0, len(line), ()))
         assert REFUSED not in dict(event.headers)
         data.append(event.data or b"")
     return data

@@ -111,10 +111,10 @@ class Postgres:
         self._drop(name)
         return [dict(zip(table.columns, row, strict=True)) for row in rows]
 
-    def _create(self, table: Table, more: str) -> str:
+    def _create(self, table: Table, other_columns: str) -> str:
         name = f"t{uuid.uuid4().hex[:12]}"
         columns = ", ".join(f'"{column}" {COLUMNS[kind]}' for column, kind in table.columns.items())
-        self._connection.execute(f"CREATE UNLOGGED TABLE {name} ({more}, {columns})".encode())
+        self._connection.execute(f"CREATE UNLOGGED TABLE {name} ({other_columns}, {columns})".encode())
         return name
 
     def _drop(self, name: str) -> None:
@@ -157,12 +157,16 @@ class Iceberg:
             "value binary, headers array<struct<key string, value binary>>, accepted_us bigint, seq string,"
             " partition int, raw bigint"
         )
-        records: list[tuple[Any, ...]] = [(text, [], 0, f"s:{at}", 0, at) for at, text in enumerate(data)]
+        records: list[tuple[Any, ...]] = [
+            (text, [], 0, f"s:{index}", 0, index) for index, text in enumerate(data)
+        ]
         rows = with_rows(self._spark.createDataFrame(records, schema), declared, LOG)
         progress = TableProgress({0: PartitionProgress(len(data), len(data) - 1)})
         commits.append(files.write(rows.select(f"{ROW}.*"), len(data)), progress)
-        stored = commits.table.scan().to_arrow().sort_by("hifi_offset").to_pylist()
-        return [{name: _of_column(row[name], kind) for name, kind in table.columns.items()} for row in stored]
+        stored_rows = commits.table.scan().to_arrow().sort_by("hifi_offset").to_pylist()
+        return [
+            {name: _of_column(row[name], kind) for name, kind in table.columns.items()} for row in stored_rows
+        ]
 
 
 def _of_column(value: Any, kind: str) -> Any:

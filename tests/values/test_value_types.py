@@ -49,13 +49,13 @@ def examples(rows: tuple[ValueType, ...]) -> Any:
     return pytest.mark.parametrize("row_", rows, ids=[f"{row.types}:{row.data}" for row in rows])
 
 
-def rows_of(form: str, content: bytes) -> list[bytes | None]:
+def rows_of(file_format: str, content: bytes) -> list[bytes | None]:
     """The data of the rows of an object; None: refused."""
-    reading = RowBatches(RowFormat(form, ",", "utf-8", LIMIT), io.BytesIO(content), "x", 0)
-    read: list[bytes | None] = []
-    while not reading.complete:
-        read += [None if object_row.reason else object_row.data for object_row in reading.next(100)]
-    return read
+    row_batches = RowBatches(RowFormat(file_format, ",", "utf-8", LIMIT), io.BytesIO(content), "x", 0)
+    row_data: list[bytes | None] = []
+    while not row_batches.complete:
+        row_data += [None if object_row.reason else object_row.data for object_row in row_batches.next(100)]
+    return row_data
 
 
 def event(data: bytes) -> OutboundEvent:
@@ -80,21 +80,21 @@ def test_no_cell_is_silent_and_each_has_an_example() -> None:
 @examples(value_types.JSON)
 def test_json(row_: ValueType) -> None:
     source = KafkaSource.model_validate({"kind": "kafka", "bootstrap": "k:1", "topic": "t"})
-    read = RecordReader(source, "c", LIMIT)
+    read_record = RecordReader(source, "c", LIMIT)
     for text, expected in row_.reads:
         data = f'{{"v":{text}}}'.encode()
-        event_of_record = read(record(data))
-        of_topic = None if REFUSED in dict(event_of_record.headers) else event_of_record.data
-        assert of_topic == (None if expected is None else data)
-        assert rows_of("ndjson", data + b"\n") == [of_topic]
-        assert of_request(data) == of_topic
+        event_of_record = read_record(record(data))
+        topic_data = None if REFUSED in dict(event_of_record.headers) else event_of_record.data
+        assert topic_data == (None if expected is None else data)
+        assert rows_of("ndjson", data + b"\n") == [topic_data]
+        assert of_request(data) == topic_data
     for text, expected in row_.writes:
         try:
-            written = row(event(f'{{"v":{text}}}'.encode()), {"v": ObjectColumn(path="v", type="json")})
+            object_row = row(event(f'{{"v":{text}}}'.encode()), {"v": ObjectColumn(path="v", type="json")})
         except Rejected:
             assert expected is None
             continue
-        line = Ndjson(compressed=False).encode([written])
+        line = Ndjson(compressed=False).encode([object_row])
         assert exact_json.loads(line)["v"] == exact_json.loads(expected)
         assert line.endswith(f'"v":{expected}}}\n'.encode()) or "\\u" in expected
 
@@ -144,9 +144,9 @@ def test_avro(row_: ValueType) -> None:
             with pytest.raises(Rejected, match="/v does not fit"):
                 Encoder(schema)(data)
             continue
-        encoded = Encoder(schema)(data)
-        decoded: Any = fastavro.schemaless_reader(io.BytesIO(encoded), schema.parsed, None)
-        assert same(decoded["v"], value)
+        encoded_value = Encoder(schema)(data)
+        decoded_value: Any = fastavro.schemaless_reader(io.BytesIO(encoded_value), schema.parsed, None)
+        assert same(decoded_value["v"], value)
 
 
 def avro(declared: Any) -> Any:
@@ -183,5 +183,5 @@ def test_parquet(row_: ValueType) -> None:
                 row(outbound, columns)
             continue
         content = Parquet(columns).encode([row(outbound, columns)])
-        (stored,) = parquet.read_table(io.BytesIO(content)).column("v").to_pylist()
-        assert same(stored, value)
+        (stored_value,) = parquet.read_table(io.BytesIO(content)).column("v").to_pylist()
+        assert same(stored_value, value)

@@ -66,9 +66,9 @@ class ColourChanges:
             await self.run.until_stable()
             await asyncio.sleep(self.measured_s)
             for name in names:
-                with self.run.steps.step(name) as seen:
+                with self.run.steps.step(name) as observations:
                     await self.run.until_stable()
-                    window = ChangeWindow(name, time.time_ns(), seen=seen)
+                    window = ChangeWindow(name, time.time_ns(), seen=observations)
                     self.windows.append(window)
                     await (self._shift_and_back() if name == SHIFT else self._change(window))
                     await asyncio.sleep(self.measured_s)
@@ -86,9 +86,11 @@ class ColourChanges:
         window.parts["wake"] = time.time_ns()
         await self.run.operations.wake(idle, window.name, READY_S, change.setup)
         window.parts["settle"] = time.time_ns()
-        seen = await change.seen(self.run.stream.plan.folder(idle))
-        require(bool(seen), f"{idle} does not run on {change.setup}")
-        window.seen.append(f"{idle}: {seen}, ready after {(time.time_ns() - window.began_ns) / _NS:.0f} s")
+        observation = await change.seen(self.run.stream.plan.folder(idle))
+        require(bool(observation), f"{idle} does not run on {change.setup}")
+        window.seen.append(
+            f"{idle}: {observation}, ready after {(time.time_ns() - window.began_ns) / _NS:.0f} s"
+        )
         await self.run.until_stable()
         window.parts["shift"] = time.time_ns()
         await self._shift_to(idle)
@@ -140,11 +142,11 @@ def main(
         folder = Path(temporary)
         log_to(folder / "runner.log")
         changes = colour_changes(folder)
-        chosen = names or [SHIFT, *changes]
-        if unknown := set(chosen) - {SHIFT, *changes}:
+        chosen_changes = names or [SHIFT, *changes]
+        if unknown := set(chosen_changes) - {SHIFT, *changes}:
             raise typer.BadParameter(f"{', '.join(unknown)}: expected {SHIFT}, {', '.join(changes)}")
         write_release(folder)
-        line = {"rate": rate, **asyncio.run(_run(folder, changes, chosen, rate, measured, ratio))}
+        line = {"rate": rate, **asyncio.run(_run(folder, changes, chosen_changes, rate, measured, ratio))}
     if report is not None:
         with report.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
@@ -163,20 +165,28 @@ async def _run(
     data = folder / "data"
     data.mkdir()
     load = LoadProcesses(Workspace.at(data))
-    run = ColouredLoad(load, rate, "auto", TourSteps(console.print), {"HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)})
-    colour_changes = ColourChanges(run, changes, measured_s)
+    coloured_load = ColouredLoad(
+        load, rate, "auto", TourSteps(console.print), {"HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)}
+    )
+    colour_changes = ColourChanges(coloured_load, changes, measured_s)
     try:
-        await run.prepare(MOST_S)
+        await coloured_load.prepare(MOST_S)
         with contextlib.suppress(StepFailed):
             await colour_changes.make(names)
-        comparison = await run.compared()
+        comparison = await coloured_load.compared()
         outcome_of_run = outcome(
-            run.steps.ended, colour_changes.windows, run.sent(), comparison, run.expected, measured_s, ratio
+            coloured_load.steps.ended,
+            colour_changes.windows,
+            coloured_load.sent(),
+            comparison,
+            coloured_load.expected,
+            measured_s,
+            ratio,
         )
-        await run.stop()
+        await coloured_load.stop()
         return outcome_of_run
     finally:
-        await run.kill()
+        await coloured_load.kill()
 
 
 if __name__ == "__main__":

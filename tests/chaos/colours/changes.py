@@ -66,8 +66,8 @@ def colour_changes(folder: Path) -> dict[str, ColourChange]:
     async def enrich(data: Path) -> str:
         """The file that only the release's own code makes."""
         del data
-        mark = release / "services" / "enrich" / "hifi_enrich" / _MARK
-        return f"enrich was imported from {release}" if mark.exists() else ""
+        mark_file = release / "services" / "enrich" / "hifi_enrich" / _MARK
+        return f"enrich was imported from {release}" if mark_file.exists() else ""
 
     return {
         "kafka": ColourChange(SetupChange(kafka_version=version), broker),

@@ -95,17 +95,17 @@ def outcome(
 
 def _broken(change: Mapping[str, Any], highest_ratio: float) -> list[str]:
     """The promises that a change broke, for people."""
-    seen, broken_promises = change["observe"], []
-    wrong = [name for name in ("lost", "duplicates", "down", "incomplete") if seen[name]]
-    if wrong or not seen["in"] or seen["in"] != seen["accepted_by_sender"]:
-        broken_promises.append(f"{change['change']}: observe says {seen}")
+    counts, broken_promises = change["observe"], []
+    wrong_counts = [name for name in ("lost", "duplicates", "down", "incomplete") if counts[name]]
+    if wrong_counts or not counts["in"] or counts["in"] != counts["accepted_by_sender"]:
+        broken_promises.append(f"{change['change']}: observe says {counts}")
     if not 0 < change["p95_ratio"] <= highest_ratio:
         broken_promises.append(f"{change['change']}: the p95 lag is {change['p95_ratio']} times that before")
     return broken_promises
 
 
 def _observed(window: ChangeWindow, accepted: Mapping[str, SentEvent]) -> dict[str, int]:
-    """What observe says of the minutes of a change, beside what the sender says of them."""
+    """Counts of observe for the minutes of a change, beside those of the sender."""
     rows = window.observed
     minutes = {row["minute"] for row in rows}
     sums = {name: sum(row[name] for row in rows) for name in ("in", "lost", "duplicates")}
@@ -122,14 +122,14 @@ def _observed(window: ChangeWindow, accepted: Mapping[str, SentEvent]) -> dict[s
 
 def _parts(window: ChangeWindow, lags: Collection[tuple[int, int]]) -> dict[str, dict[str, float]]:
     """How long each part of a change took, and the p95 lag in it."""
-    ends = [*window.parts.values(), window.ended_ns]
+    ends_ns = [*window.parts.values(), window.ended_ns]
     return {
-        name: {"seconds": round(max(0, end - began) / _NS, 1), "p95_ms": _p95_ms(lags, began, end)}
-        for (name, began), end in zip(window.parts.items(), ends[1:], strict=True)
+        name: {"seconds": round(max(0, end - begin_ns) / _NS, 1), "p95_ms": _p95_ms(lags, begin_ns, end)}
+        for (name, begin_ns), end in zip(window.parts.items(), ends_ns[1:], strict=True)
     }
 
 
 def _p95_ms(lags: Iterable[tuple[int, int]], start_ns: int, end_ns: int) -> float:
     """The p95 lag of the events that were accepted in a span, milliseconds; 0 without any."""
-    lags_ns = [lag for at, lag in lags if start_ns <= at < end_ns]
+    lags_ns = [lag for at_ns, lag in lags if start_ns <= at_ns < end_ns]
     return round(quantiles(lags_ns, n=20)[-1] / 1e6, 1) if len(lags_ns) > 1 else 0.0

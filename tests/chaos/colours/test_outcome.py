@@ -57,10 +57,10 @@ def test_what_breaks_a_promise_is_named(changed: dict[str, Any], failure: str) -
 
 def test_each_part_of_a_change_has_its_own_p95() -> None:
     comparison = Comparison()
-    for name, at in TIMES.items():
-        comparison.arrived["/x", name] = at + (3 * S if 130 * S <= at < 140 * S else S)
-    parts = {"sleep": BEGAN, "wake": 130 * S, "shift": 140 * S}
-    window = ChangeWindow("spark", BEGAN, ENDED, parts=parts)
+    for name, at_ns in TIMES.items():
+        comparison.arrived["/x", name] = at_ns + (3 * S if 130 * S <= at_ns < 140 * S else S)
+    part_begins_ns = {"sleep": BEGAN, "wake": 130 * S, "shift": 140 * S}
+    window = ChangeWindow("spark", BEGAN, ENDED, parts=part_begins_ns)
     measured_parts = outcome([], [window], SENT, comparison, EXPECTED, 60, 1.2)["changes"][0]["parts"]
     assert measured_parts == {
         "sleep": {"seconds": 10.0, "p95_ms": 1000.0},

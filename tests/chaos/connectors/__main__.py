@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 
 import typer
 from tests.chaos.chaos_run import SETTLE_S, TIERS, console
-from tests.chaos.connectors.comparison import Difference, compare_events, compare_rows, without
+from tests.chaos.connectors.comparison import Difference, compare_events, compare_rows, without_repeated
 from tests.chaos.connectors.destinations import KEEPS_KEYS, Destinations, name_of
 from tests.chaos.connectors.faults import FAULTS, NEEDS, ConnectorContext, inject
 from tests.chaos.connectors.plan import (
@@ -83,7 +83,7 @@ def main(
     """Run a mesh with pipes between all kinds, inject faults, and compare what stands at the destinations."""
     seed = random.randrange(1_000_000) if seed is None else seed
     if renew:
-        sources, destinations = _without(sources, READ_ANEW), _without(destinations, REFUSED_ANEW)
+        sources, destinations = _names_without(sources, READ_ANEW), _names_without(destinations, REFUSED_ANEW)
     random_source = random.Random(seed)
     pipes = layout(
         _names(sources, SOURCES), _names(destinations, DESTINATIONS), each, random.Random(f"pipes {seed}")
@@ -104,7 +104,7 @@ def main(
     sys.exit(1 if outcome["failures"] else 0)
 
 
-def _without(text: str, names: Sequence[str]) -> str:
+def _names_without(text: str, names: Sequence[str]) -> str:
     return ",".join(name for name in text.split(",") if name not in names)
 
 
@@ -113,10 +113,10 @@ async def _command(*arguments: str) -> None:
     assert await process.wait() == 0, f"hifi {arguments[0]} failed"
 
 
-def _names(text: str, of: Sequence[str]) -> list[str]:
+def _names(text: str, choices: Sequence[str]) -> list[str]:
     names = text.split(",")
-    if unknown := sorted(set(names) - set(of)):
-        raise typer.BadParameter(f"{unknown}; expected some of {', '.join(of)}")
+    if unknown := sorted(set(names) - set(choices)):
+        raise typer.BadParameter(f"{unknown}; expected some of {', '.join(choices)}")
     return names
 
 
@@ -132,31 +132,41 @@ async def _run(
     renew: bool,
 ) -> dict[str, Any]:
     avro = "kafka" in pipes or any("kafka" in names for names in pipes.values())
-    async with systems(folder, avro=avro, connect="debezium" in pipes) as around:
-        run = ConnectorRun(around, pipes, rate)
-        faults = FaultContext(run.new_mesh(_PARTITIONS), FaultTools(), around.http.url, random_source, outage)
-        context = ConnectorContext(faults, around, outage, run.tables())
+    async with systems(folder, avro=avro, connect="debezium" in pipes) as connector_systems:
+        connector_run = ConnectorRun(connector_systems, pipes, rate)
+        faults = FaultContext(
+            connector_run.new_mesh(_PARTITIONS),
+            FaultTools(),
+            connector_systems.http.url,
+            random_source,
+            outage,
+        )
+        context = ConnectorContext(faults, connector_systems, outage, connector_run.tables())
         try:
-            await run.mesh.start()
-            await run.prepare()
-            await run.mesh.wait_ready(_START_S)
-            outcome = await run.compare(await run.under_load(queue, context, seconds), len(queue))
+            await connector_run.mesh.start()
+            await connector_run.prepare()
+            await connector_run.mesh.wait_ready(_START_S)
+            outcome = await connector_run.compare(
+                await connector_run.under_load(queue, context, seconds), len(queue)
+            )
             if renew:
-                await run.renew()
-                outcome["renewed"] = renewed = await run.compare(await run.under_load((), context, 0), 0)
+                await connector_run.renew()
+                outcome["renewed"] = renewed = await connector_run.compare(
+                    await connector_run.under_load((), context, 0), 0
+                )
                 outcome["failures"] += [f"renewed: {failure}" for failure in renewed.pop("failures")]
             return outcome
         finally:
-            await run.mesh.kill()
+            await connector_run.mesh.kill()
 
 
 class ConnectorRun:
     """A mesh with pipes, and its load."""
 
-    def __init__(self, around: Systems, pipes: Layout, rate: float) -> None:
-        self.sources = Sources(around, rate)
-        self.destinations = Destinations(around)
-        self._systems = around
+    def __init__(self, connector_systems: Systems, pipes: Layout, rate: float) -> None:
+        self.sources = Sources(connector_systems, rate)
+        self.destinations = Destinations(connector_systems)
+        self._systems = connector_systems
         self._pipes = pipes
         self._injected: list[str] = []
         self._meshes: list[Mesh] = []
@@ -196,10 +206,10 @@ class ConnectorRun:
 
     async def renew(self) -> None:
         """Restore a backup into a new stream with twice as many partitions; the old one, which is empty, is gone."""
-        file, old = self._systems.folder / "backup.ndjson", self.mesh
-        await _command("backup", str(file), "--data", str(old.plan.data))
-        await old.kill()
-        self._earlier = Counter({source: len(sent) for source, sent in self.sources.sent.items()})
+        file, old_mesh = self._systems.folder / "backup.ndjson", self.mesh
+        await _command("backup", str(file), "--data", str(old_mesh.plan.data))
+        await old_mesh.kill()
+        self._earlier = Counter({source: len(events) for source, events in self.sources.sent.items()})
         self._systems.http.arrivals.clear()
         self._injected.clear()
         await self.new_mesh(2 * _PARTITIONS).start()
@@ -265,7 +275,7 @@ class ConnectorRun:
     async def compare(self, windows: Sequence[FaultWindow], planned: int) -> dict[str, Any]:
         """Wait for all deliveries, and compare destinations, topics and minutes."""
         start_s = time.monotonic()
-        facts = await read_topic_facts(self.mesh.bootstrap, self.mesh.topics)
+        topic_facts = await read_topic_facts(self.mesh.bootstrap, self.mesh.topics)
         differences: dict[str, Difference] = {}
         failures: list[str] = []
         for source, kinds in self._pipes.items():
@@ -277,10 +287,12 @@ class ConnectorRun:
                     failures.append(str(error))
         drained_s = round(time.monotonic() - start_s, 1)
         await asyncio.sleep(3)  # what would be there twice
-        facts = await read_topic_facts(self.mesh.bootstrap, self.mesh.topics)
+        topic_facts = await read_topic_facts(self.mesh.bootstrap, self.mesh.topics)
         repeats = ChaosResult()
-        count_repeats(repeats, "http", self._systems.http.arrivals, windows, facts.receipts, facts.ambiguous)
-        arrived_twice = {
+        count_repeats(
+            repeats, "http", self._systems.http.arrivals, windows, topic_facts.receipts, topic_facts.ambiguous
+        )
+        explained_ids = {
             line["data_id"] for line in self._systems.http.arrivals if line["mode"] == "reset-after"
         } | self._explained(repeats)
         if repeats.twice > repeats.twice_explained:
@@ -289,17 +301,21 @@ class ConnectorRun:
             for kind in kinds:
                 difference = await self._difference(source, kind)
                 if kind == "http":
-                    difference = without(difference, arrived_twice)
+                    difference = without_repeated(difference, explained_ids)
                 differences[f"{source} to {kind}"] = difference
                 failures += difference.failures(f"{source} to {kind}")
-        if facts.dead:
-            failures.append(f"{len(facts.dead)} dead letters, such as {sorted(facts.dead)[:5]}")
-        observed = await self._observed(failures, sum(len(some.lost) for some in differences.values()))
+        if topic_facts.dead:
+            failures.append(f"{len(topic_facts.dead)} dead letters, such as {sorted(topic_facts.dead)[:5]}")
+        observed = await self._observed(
+            failures, sum(len(difference.lost) for difference in differences.values())
+        )
         all_kinds = kinds_of(self._pipes)
         return {
-            "sent": {source: len(sent) for source, sent in self.sources.sent.items()},
-            "differences": {where: difference.as_json() for where, difference in differences.items()},
-            "ambiguous": sum(facts.ambiguous.values()),
+            "sent": {source: len(events) for source, events in self.sources.sent.items()},
+            "differences": {
+                destination: difference.as_json() for destination, difference in differences.items()
+            },
+            "ambiguous": sum(topic_facts.ambiguous.values()),
             "http_twice": repeats.twice,
             "observe": observed,
             "drained_s": drained_s,
@@ -314,12 +330,12 @@ class ConnectorRun:
         }
 
     def _explained(self, repeats: ChaosResult) -> set[str]:
-        without_reason = {name.partition(":")[2] for name in repeats.twice_ids}
+        unexplained_ids = {name.partition(":")[2] for name in repeats.twice_ids}
         counts = Counter(line["id"] for line in self._systems.http.arrivals if line["clean"])
         return {
             line["data_id"]
             for line in self._systems.http.arrivals
-            if counts[line["id"]] > 1 and line["id"] not in without_reason
+            if counts[line["id"]] > 1 and line["id"] not in unexplained_ids
         }
 
     async def _difference(self, source: str, kind: str) -> Difference:
@@ -331,30 +347,32 @@ class ConnectorRun:
         difference = await self._difference(source, kind)
         return not difference.lost and not (kind in KEEPS_KEYS and difference.different)
 
-    async def _observed(self, failures: list[str], lost: int) -> dict[str, dict[str, int]]:
+    async def _observed(self, failures: list[str], lost_count: int) -> dict[str, dict[str, int]]:
         """Compare the minutes with what was sent: no loss that is not there, and none missed."""
         assert self.mesh.plan.console
         last = int(time.time() // 60)
-        reported: dict[str, dict[str, int]] = {}
+        reported_counts: dict[str, dict[str, int]] = {}
         for source, kinds in self._pipes.items():
-            minutes, why = await asyncio.to_thread(closed_minutes, self.mesh.plan, name_of(source), last)
-            if why:
-                failures.append(f"observe: {why}")
+            minutes, reason = await asyncio.to_thread(closed_minutes, self.mesh.plan, name_of(source), last)
+            if reason:
+                failures.append(f"observe: {reason}")
             sums = {name: sum(row[name] for row in minutes) for name in ("in", "duplicates", "dead", "lost")}
             delivered: Counter[str] = Counter()
             for row in minutes:
-                for part in row["destinations"]:
-                    delivered[part["destination"]] += part["delivered"]
-            sent = len(self.sources.sent[source]) - self._earlier[source]
+                for destination_row in row["destinations"]:
+                    delivered[destination_row["destination"]] += destination_row["delivered"]
+            sent_count = len(self.sources.sent[source]) - self._earlier[source]
             failures += [
-                f"observe reports {delivered[kind]} of {sent} events of {source} as delivered to {kind}"
+                f"observe reports {delivered[kind]} of {sent_count} events of {source} as delivered to {kind}"
                 for kind in kinds
-                if delivered[kind] != sent
+                if delivered[kind] != sent_count
             ]
-            reported[source] = sums | delivered
-        if (all_lost := sum(sums["lost"] for sums in reported.values())) != lost:
-            failures.append(f"observe reports {all_lost} lost deliveries, the destinations lack {lost}")
-        return reported
+            reported_counts[source] = sums | delivered
+        if (reported_lost := sum(sums["lost"] for sums in reported_counts.values())) != lost_count:
+            failures.append(
+                f"observe reports {reported_lost} lost deliveries, the destinations lack {lost_count}"
+            )
+        return reported_counts
 
 
 if __name__ == "__main__":

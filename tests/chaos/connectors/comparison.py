@@ -29,13 +29,21 @@ class Difference:
     def as_json(self) -> dict[str, Any]:
         """Counts, and the first ids of each."""
         ids = {name: getattr(self, name) for name in ("lost", "twice", "different", "unknown")}
-        shown = {f"{name}_ids": some[:20] for name, some in ids.items() if some}
-        return {"expected": self.expected, **{name: len(some) for name, some in ids.items()}, **shown}
+        examples = {f"{name}_ids": event_ids[:20] for name, event_ids in ids.items() if event_ids}
+        return {
+            "expected": self.expected,
+            **{name: len(event_ids) for name, event_ids in ids.items()},
+            **examples,
+        }
 
-    def failures(self, where: str) -> list[str]:
+    def failures(self, destination: str) -> list[str]:
         """A line for each kind of difference."""
         ids = {name: getattr(self, name) for name in ("lost", "twice", "different", "unknown")}
-        return [f"{where}: {len(some)} {name}, such as {some[:5]}" for name, some in ids.items() if some]
+        return [
+            f"{destination}: {len(event_ids)} {name}, such as {event_ids[:5]}"
+            for name, event_ids in ids.items()
+            if event_ids
+        ]
 
 
 def compare_events(sent: Sequence[Event], rows: Sequence[Mapping[str, Any]]) -> Difference:
@@ -69,14 +77,14 @@ def compare_rows(sent: Sequence[Event], rows: Sequence[Mapping[str, Any]]) -> Di
     )
 
 
-def without(difference: Difference, repeated: Collection[str]) -> Difference:
+def without_repeated(difference: Difference, repeated: Collection[str]) -> Difference:
     """The difference without events that may stand there twice."""
     difference.twice = [name for name in difference.twice if name not in repeated]
     return difference
 
 
-def _is(row: Mapping[str, Any], sent: Event | None) -> bool:
+def _is(row: Mapping[str, Any], sent_event: Event | None) -> bool:
     try:
-        return sent is None or event_of(row) == sent
+        return sent_event is None or event_of(row) == sent_event
     except (KeyError, ArithmeticError):
         return False

@@ -29,9 +29,9 @@ class Destinations:
 
     def declared(self, kind: str, source: str) -> dict[str, Any]:
         """A destination as a pipe declares it."""
-        systems, to = self._systems, f"{source}_{kind}"
-        table: dict[str, Any] = {"columns": {name: name for name in FIELDS}, "table": to}
-        lake = {"columns": _LAKE_COLUMNS, "table": f"chaos.{to.replace('-', '_')}"}
+        systems, target_name = self._systems, f"{source}_{kind}"
+        table: dict[str, Any] = {"columns": {name: name for name in FIELDS}, "table": target_name}
+        lake = {"columns": _LAKE_COLUMNS, "table": f"chaos.{target_name.replace('-', '_')}"}
         lake |= {"warehouse": str(systems.folder / "lake")}
         if kind == "http":
             return {
@@ -53,8 +53,8 @@ class Destinations:
             columns: dict[str, Any] = {name: {"path": name} for name in FIELDS}
             columns["n"]["type"] = "long"
             settings = {"s3": systems.bucket(f"out/{source}"), "columns": columns}
-            form = "parquet" if source in {"http", "debezium"} else "ndjson"
-            return self._connector(kind, "objects", settings | {"format": form})
+            file_format = "parquet" if source in {"http", "debezium"} else "ndjson"
+            return self._connector(kind, "objects", settings | {"format": file_format})
         upsert = {"mode": "upsert", "key": ["key"]} if kind == "lake-upsert" else {}
         return {"name": kind, "kind": "iceberg", "settings": lake | upsert}
 
@@ -71,32 +71,33 @@ class Destinations:
 
     async def prepare(self, kind: str, source: str) -> None:
         """Create its table or topic."""
-        to = f"{source}_{kind}"
+        target_name = f"{source}_{kind}"
         if kind == "kafka":
             await self._systems.create_topics(f"out-{source}")
         elif kind == "append":
             unique = "UNIQUE (hifi_log, hifi_partition, hifi_offset)"
             await self._systems.execute(
-                self._systems.target.url, f"CREATE TABLE {to} ({COLUMNS}, {_POSITION}, {unique})"
+                self._systems.target.url, f"CREATE TABLE {target_name} ({COLUMNS}, {_POSITION}, {unique})"
             )
         elif kind == "upsert":
-            more = "hifi_accepted timestamptz, hifi_unchanged jsonb, PRIMARY KEY (key)"
+            upsert_columns = "hifi_accepted timestamptz, hifi_unchanged jsonb, PRIMARY KEY (key)"
             await self._systems.execute(
-                self._systems.target.url, f"CREATE TABLE {to} ({COLUMNS}, {_POSITION}, {more})"
+                self._systems.target.url,
+                f"CREATE TABLE {target_name} ({COLUMNS}, {_POSITION}, {upsert_columns})",
             )
 
     async def rows(self, kind: str, source: str) -> Rows:
-        """What stands there: rows with the fields of an event."""
-        systems, to = self._systems, f"{source}_{kind}"
+        """The rows at a destination, with the fields of an event."""
+        systems, target_name = self._systems, f"{source}_{kind}"
         if kind == "http":
             return list(systems.http.rows.get(source, []))
         if kind == "kafka":
             return await in_topic(systems.kafka.bootstrap, f"out-{source}", decode=_decoded)
         if kind in {"append", "upsert"}:
-            return await in_table(systems.target.url, f"SELECT {', '.join(FIELDS)} FROM {to}")
+            return await in_table(systems.target.url, f"SELECT {', '.join(FIELDS)} FROM {target_name}")
         if kind == "objects":
             return await in_folder(systems.folder / "s3" / BUCKET / "out" / source)
-        return await in_lake(systems.folder / "lake", f"chaos.{to.replace('-', '_')}", FIELDS)
+        return await in_lake(systems.folder / "lake", f"chaos.{target_name.replace('-', '_')}", FIELDS)
 
 
 def _decoded(value: bytes) -> Any:

@@ -11,7 +11,7 @@ _TEXTS: Final = ("", "plain", "äß€😀", 'quote " and \\', "line\nbreak\ttab
 
 
 class Event(NamedTuple):
-    """What was sent, or stands at a destination. `amount` has more digits than a double."""
+    """An event as it was sent, or as it stands at a destination. `amount` has more digits than a double."""
 
     id: str
     key: str
@@ -26,9 +26,9 @@ def event(source: str, n: int) -> Event:
     return Event(f"{source}-{n}", f"k{n % KEYS}", n, amount, f"{_TEXTS[n % len(_TEXTS)]}{n}")
 
 
-def as_data(sent: Event) -> dict[str, Any]:
+def as_data(sent_event: Event) -> dict[str, Any]:
     """The data of an event as JSON values; the amount as text."""
-    return sent._asdict() | {"amount": str(sent.amount)}
+    return sent_event._asdict() | {"amount": str(sent_event.amount)}
 
 
 def event_of(row: Mapping[str, Any]) -> Event:
@@ -43,7 +43,7 @@ def event_of(row: Mapping[str, Any]) -> Event:
 def newest(events: Iterable[Event]) -> dict[str, Event]:
     """Key to its last event."""
     last: dict[str, Event] = {}
-    for sent in events:
-        if sent.key not in last or last[sent.key].n < sent.n:
-            last[sent.key] = sent
+    for event in events:
+        if event.key not in last or last[event.key].n < event.n:
+            last[event.key] = event
     return last

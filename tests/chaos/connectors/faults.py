@@ -180,18 +180,18 @@ async def grow_topics(context: ConnectorContext) -> str:
     admin = AIOKafkaAdminClient(bootstrap_servers=context.systems.kafka.bootstrap)
     await admin.start()
     try:
-        described = await admin.describe_topics(context.systems.topics)
-        counts = {topic["topic"]: len(topic["partitions"]) for topic in described}
-        more = {
+        descriptions = await admin.describe_topics(context.systems.topics)
+        counts = {topic["topic"]: len(topic["partitions"]) for topic in descriptions}
+        new_partitions = {
             name: NewPartitions(count + PARTITIONS)
             for name, count in counts.items()
             if count < MOST_PARTITIONS
         }
-        if more:
-            await admin.create_partitions(more)
+        if new_partitions:
+            await admin.create_partitions(new_partitions)
     finally:
         await admin.close()
-    return f"{len(more)} topics"
+    return f"{len(new_partitions)} topics"
 
 
 async def _kill_database(context: ConnectorContext, server: PostgresServer) -> str:

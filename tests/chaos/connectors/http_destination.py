@@ -41,11 +41,11 @@ class HttpDestination:
     async def _take(self, request: web.Request) -> web.StreamResponse:
         mode, pipe = self.mode, request.match_info["pipe"]
         data = json.loads(await request.read(), parse_float=Decimal)
-        clean = mode in {"ok", "slow", "reset-after"}
+        is_clean = mode in {"ok", "slow", "reset-after"}
         line = {"to": "http", "id": request.headers["ce-id"], "data_id": data["id"], "mode": mode}
         ambiguous = mode == "reset-after"
-        self.arrivals.append(line | {"at_s": time.time(), "clean": clean, "ambiguous": ambiguous})
-        if clean:
+        self.arrivals.append(line | {"at_s": time.time(), "clean": is_clean, "ambiguous": ambiguous})
+        if is_clean:
             self.rows.setdefault(pipe, []).append(data)
         if mode == "error":
             return web.Response(status=503)

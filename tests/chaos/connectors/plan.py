@@ -12,15 +12,15 @@ Layout: TypeAlias = dict[str, tuple[str, ...]]
 
 
 def layout(
-    sources: Sequence[str], destinations: Sequence[str], each: int, random_source: random.Random
+    sources: Sequence[str], destinations: Sequence[str], count: int, random_source: random.Random
 ) -> Layout:
     """Pipes, one for each source, in which each destination is used about as often as any other."""
-    uses: Counter[str] = Counter()
+    use_counts: Counter[str] = Counter()
     pipes: Layout = {}
     for source in random_source.sample(sources, len(sources)):
         shuffled = random_source.sample(destinations, len(destinations))
-        chosen = sorted(shuffled, key=lambda name: uses[name])[:each]
-        uses.update(chosen)
+        chosen = sorted(shuffled, key=lambda name: use_counts[name])[:count]
+        use_counts.update(chosen)
         pipes[source] = tuple(name for name in destinations if name in chosen)
     return {source: pipes[source] for source in sources}
 
@@ -32,19 +32,28 @@ def fault_order(faults: Sequence[str], times: int, random_source: random.Random)
 
 def kinds_of(pipes: Mapping[str, Sequence[str]]) -> list[str]:
     """The kinds of a run, as `from SOURCE` and `to DESTINATION`."""
-    used = {name for names in pipes.values() for name in names}
-    return [f"from {source}" for source in pipes] + [f"to {name}" for name in DESTINATIONS if name in used]
+    used_kinds = {name for names in pipes.values() for name in names}
+    return [f"from {source}" for source in pipes] + [
+        f"to {name}" for name in DESTINATIONS if name in used_kinds
+    ]
 
 
-def possible(faults: Sequence[str], needs: Mapping[str, Collection[str]], kinds: Sequence[str]) -> list[str]:
+def possible(
+    faults: Sequence[str], needed_kinds: Mapping[str, Collection[str]], kinds: Sequence[str]
+) -> list[str]:
     """The faults that meet a kind of the run."""
-    return [name for name in faults if not needs.get(name) or not set(kinds).isdisjoint(needs[name])]
+    return [
+        name for name in faults if not needed_kinds.get(name) or not set(kinds).isdisjoint(needed_kinds[name])
+    ]
 
 
 def pairs(
-    injected: Sequence[str], needs: Mapping[str, Collection[str]], kinds: Sequence[str]
+    injected: Sequence[str], needed_kinds: Mapping[str, Collection[str]], kinds: Sequence[str]
 ) -> Counter[tuple[str, str]]:
     """(Kind, fault) to how often the fault met the kind: all kinds of a run have events at any time."""
     return Counter(
-        (kind, fault) for fault in injected for kind in kinds if fault not in needs or kind in needs[fault]
+        (kind, fault)
+        for fault in injected
+        for kind in kinds
+        if fault not in needed_kinds or kind in needed_kinds[fault]
     )

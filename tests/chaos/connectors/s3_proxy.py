@@ -59,9 +59,9 @@ class S3Proxy:
             return web.Response(status=500, text="<Error><Code>InternalError</Code></Error>")
         if mode == "reset-after" and request.transport is not None:
             request.transport.abort()
-        kept = {
+        answer_headers = {
             name: value
             for name, value in answer.headers.items()
             if name not in {"Transfer-Encoding", "Connection"}
         }
-        return web.Response(status=answer.status, body=content, headers=kept)
+        return web.Response(status=answer.status, body=content, headers=answer_headers)

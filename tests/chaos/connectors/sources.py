@@ -94,13 +94,13 @@ class Sources:
             declared = declared | {"registry": systems.registry.declared}
         return declared
 
-    async def _each(self, name: str, write: Callable[[Event], Awaitable[None]]) -> None:
-        sent = self.sent.setdefault(name, [])
-        for n in itertools.count(len(sent)):
+    async def _write_events(self, name: str, write: Callable[[Event], Awaitable[None]]) -> None:
+        sent_events = self.sent.setdefault(name, [])
+        for n in itertools.count(len(sent_events)):
             if self.ended:
                 return
             await write(sent_event := event(name, n))
-            sent.append(sent_event)
+            sent_events.append(sent_event)
             await asyncio.sleep(1 / self._rate)
 
     async def _write_http(self) -> None:
@@ -108,8 +108,8 @@ class Sources:
         headers = {"Authorization": "Bearer chaos-key", "Content-Type": "application/json"}
         async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
 
-            async def write(made: Event) -> None:
-                body = json.dumps(as_data(made))
+            async def write(event: Event) -> None:
+                body = json.dumps(as_data(event))
                 while True:
                     try:
                         async with session.post(self.url, data=body) as answer:
@@ -120,7 +120,7 @@ class Sources:
                         pass
                     await asyncio.sleep(_REPEAT_S)
 
-            await self._each("http", write)
+            await self._write_events("http", write)
 
     async def _write_kafka(self) -> None:
         systems = self._systems
@@ -135,17 +135,17 @@ class Sources:
         )
         async with producer:
 
-            async def write(made: Event) -> None:
+            async def write(event: Event) -> None:
                 value = io.BytesIO(b"\0" + number.to_bytes(4, "big"))
                 value.seek(0, io.SEEK_END)
-                fastavro.schemaless_writer(value, SCHEMA, as_data(made))
+                fastavro.schemaless_writer(value, SCHEMA, as_data(event))
                 # Keys stay in their partitions when the topic grows, so that their order is kept.
-                partition = made.n % KEYS % PARTITIONS
+                partition = event.n % KEYS % PARTITIONS
                 await producer.send_and_wait(
-                    "in-kafka", value.getvalue(), made.key.encode(), partition=partition
+                    "in-kafka", value.getvalue(), event.key.encode(), partition=partition
                 )
 
-            await self._each("kafka", write)
+            await self._write_events("kafka", write)
 
     async def _write_debezium(self) -> None:
         await self._write_rows(
@@ -165,19 +165,19 @@ class Sources:
         url = f"{self._systems.source.url}?connect_timeout=10"
         connection: psycopg.AsyncConnection[Any] | None = None
 
-        async def write(made: Event) -> None:
+        async def write(event: Event) -> None:
             nonlocal connection
             while True:
                 try:
                     if connection is None or connection.closed:
                         connection = await psycopg.AsyncConnection.connect(url, autocommit=True)
-                    await connection.execute(statement.encode(), made._asdict())
+                    await connection.execute(statement.encode(), event._asdict())
                 except psycopg.OperationalError:
                     await asyncio.sleep(_REPEAT_S)
                 else:
                     return
 
-        await self._each(name, write)
+        await self._write_events(name, write)
         if connection is not None:
             await connection.close()
 
@@ -193,9 +193,9 @@ class Sources:
             },
             client_options={"allow_http": True, "timeout": "10s"},
         )
-        sent = self.sent.setdefault("objects", [])
+        sent_events = self.sent.setdefault("objects", [])
         numbers = itertools.count()
-        for turn in itertools.count():
+        for object_number in itertools.count():
             if self.ended:
                 return
             rows = [
@@ -204,12 +204,12 @@ class Sources:
             content = b"".join(json.dumps(as_data(row)).encode() + b"\n" for row in rows)
             while True:
                 try:  # an object that is written again would be a new version
-                    await obstore.put_async(store, f"{turn:06}.ndjson", content, mode="create")
+                    await obstore.put_async(store, f"{object_number:06}.ndjson", content, mode="create")
                 except AlreadyExistsError:
                     break
                 except (BaseError, OSError):
                     await asyncio.sleep(_REPEAT_S)
                 else:
                     break
-            sent += rows
+            sent_events += rows
             await asyncio.sleep(OBJECT_S)

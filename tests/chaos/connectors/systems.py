@@ -133,17 +133,17 @@ class Systems:
 
     async def fail_over(self) -> None:
         """Kill the server of the destination database once a synchronous standby has all of it, which takes over."""
-        old, standby = self.target, Standby(self.target, self.folder / "target.log", {"fsync": "off"})
-        assert old.process is not None
+        old_server, standby = self.target, Standby(self.target, self.folder / "target.log", {"fsync": "off"})
+        assert old_server.process is not None
         await standby.start()
         await self.execute(
-            old.url, "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"
+            old_server.url, "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"
         )
-        await until(partial(_has_standby, old.url), _WITHIN_S, "the standby is synchronous")
-        await old.process.kill()
+        await until(partial(_has_standby, old_server.url), _WITHIN_S, "the standby is synchronous")
+        await old_server.process.kill()
         await self.execute(standby.url, "SELECT pg_promote()")
         self.target, self._forward.target = standby, standby.port
-        await old.remove()
+        await old_server.remove()
 
     async def create_topics(self, *names: str) -> None:
         """Create topics for events on the Kafka of sources and destinations."""
@@ -213,7 +213,7 @@ async def _listens(port: int) -> bool:
     return False
 
 
-async def until(holds: Callable[[], Awaitable[bool]], within_s: float, what: str) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], within_s: float, description: str) -> None:
     """Poll until something holds.
 
     Raises:
@@ -221,10 +221,10 @@ async def until(holds: Callable[[], Awaitable[bool]], within_s: float, what: str
     """
     try:
         async with asyncio.timeout(within_s):
-            while not await holds():
+            while not await condition():
                 await asyncio.sleep(0.5)
     except TimeoutError:
-        raise TimeoutError(f"{what}: not within {within_s:.0f} s") from None
+        raise TimeoutError(f"{description}: not within {within_s:.0f} s") from None
 
 
 @contextlib.asynccontextmanager

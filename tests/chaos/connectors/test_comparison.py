@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.chaos.connectors.comparison import Difference, compare_events, compare_rows, without
+from tests.chaos.connectors.comparison import Difference, compare_events, compare_rows, without_repeated
 from tests.chaos.connectors.events import KEYS, as_data, event, newest
 from tests.chaos.connectors.faults import FAULTS, NEEDS
 from tests.chaos.connectors.plan import (
@@ -24,11 +24,11 @@ ROWS = [as_data(sent) for sent in SENT]
 NEWEST = [as_data(sent) for sent in newest(SENT).values()]
 
 
-def changed(rows: list[dict[str, Any]], at: int, **fields: Any) -> list[dict[str, Any]]:
-    return [row | (fields if number == at else {}) for number, row in enumerate(rows)]
+def changed(rows: list[dict[str, Any]], index: int, **fields: Any) -> list[dict[str, Any]]:
+    return [row | (fields if number == index else {}) for number, row in enumerate(rows)]
 
 
-def found(difference: Difference) -> dict[str, list[str]]:
+def defects(difference: Difference) -> dict[str, list[str]]:
     return {
         name: ids for name in ("lost", "twice", "different", "unknown") if (ids := getattr(difference, name))
     }
@@ -36,48 +36,53 @@ def found(difference: Difference) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_each_defect_of_a_destination_with_every_event_is_named(seed: int) -> None:
-    at = random.Random(seed).randrange(len(ROWS))
-    name = ROWS[at]["id"]
-    assert found(compare_events(SENT, random.Random(seed).sample(ROWS, len(ROWS)))) == {}
-    assert found(compare_events(SENT, ROWS[:at] + ROWS[at + 1 :])) == {"lost": [name]}
-    assert found(compare_events(SENT, [*ROWS, ROWS[at]])) == {"twice": [name]}
-    assert found(compare_events(SENT, [*ROWS, ROWS[at] | {"id": "kafka-9999"}])) == {
+    index = random.Random(seed).randrange(len(ROWS))
+    name = ROWS[index]["id"]
+    assert defects(compare_events(SENT, random.Random(seed).sample(ROWS, len(ROWS)))) == {}
+    assert defects(compare_events(SENT, ROWS[:index] + ROWS[index + 1 :])) == {"lost": [name]}
+    assert defects(compare_events(SENT, [*ROWS, ROWS[index]])) == {"twice": [name]}
+    assert defects(compare_events(SENT, [*ROWS, ROWS[index] | {"id": "kafka-9999"}])) == {
         "unknown": ["kafka-9999"]
     }
-    for fields in ({"amount": str(float(ROWS[at]["amount"]) + 1)}, {"text": None}, {"n": -1}, {"key": "k99"}):
-        assert found(compare_events(SENT, changed(ROWS, at, **fields))) == {"different": [name]}
+    for fields in (
+        {"amount": str(float(ROWS[index]["amount"]) + 1)},
+        {"text": None},
+        {"n": -1},
+        {"key": "k99"},
+    ):
+        assert defects(compare_events(SENT, changed(ROWS, index, **fields))) == {"different": [name]}
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_each_defect_of_a_destination_with_the_newest_event_of_a_key_is_named(seed: int) -> None:
-    at = random.Random(seed).randrange(len(NEWEST))
-    row = NEWEST[at]
-    older = next(sent for sent in SENT if sent.key == row["key"])
-    assert found(compare_rows(SENT, NEWEST)) == {}
-    assert found(compare_rows(SENT, NEWEST[:at] + NEWEST[at + 1 :])) == {"lost": [row["id"]]}
-    assert found(compare_rows(SENT, [*NEWEST, row])) == {"twice": [row["key"]]}
-    assert found(compare_rows(SENT, changed(NEWEST, at, **as_data(older)))) == {"different": [row["id"]]}
-    assert found(compare_rows(SENT, changed(NEWEST, at, text="other"))) == {"different": [row["id"]]}
+    index = random.Random(seed).randrange(len(NEWEST))
+    row = NEWEST[index]
+    older = next(event for event in SENT if event.key == row["key"])
+    assert defects(compare_rows(SENT, NEWEST)) == {}
+    assert defects(compare_rows(SENT, NEWEST[:index] + NEWEST[index + 1 :])) == {"lost": [row["id"]]}
+    assert defects(compare_rows(SENT, [*NEWEST, row])) == {"twice": [row["key"]]}
+    assert defects(compare_rows(SENT, changed(NEWEST, index, **as_data(older)))) == {"different": [row["id"]]}
+    assert defects(compare_rows(SENT, changed(NEWEST, index, text="other"))) == {"different": [row["id"]]}
 
 
 def test_only_repetitions_with_a_reason_are_left_out() -> None:
     difference = compare_events(SENT, [*ROWS, ROWS[0], ROWS[1]])
-    assert without(difference, {ROWS[0]["id"]}).twice == [ROWS[1]["id"]]
+    assert without_repeated(difference, {ROWS[0]["id"]}).twice == [ROWS[1]["id"]]
 
 
 @pytest.mark.parametrize("change", [lambda row: row.pop("amount"), lambda row: row.update(amount="x")])
 def test_a_row_that_is_no_event_is_different(change: Callable[[dict[str, Any]], Any]) -> None:
     rows = [dict(row) for row in ROWS]
     change(rows[3])
-    assert found(compare_events(SENT, rows)) == {"different": [ROWS[3]["id"]]}
+    assert defects(compare_events(SENT, rows)) == {"different": [ROWS[3]["id"]]}
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_each_pair_of_kind_and_fault_is_met_twice_where_each_fault_comes_twice(seed: int) -> None:
     pipes = layout(SOURCES, DESTINATIONS, 3, random.Random(seed))
-    uses = Counter(name for names in pipes.values() for name in names)
-    assert uses.keys() == set(DESTINATIONS)
-    assert min(uses.values()) >= 2
+    use_counts = Counter(name for names in pipes.values() for name in names)
+    assert use_counts.keys() == set(DESTINATIONS)
+    assert min(use_counts.values()) >= 2
     assert all(len(set(names)) == 3 for names in pipes.values())
     kinds = kinds_of(pipes)
     assert len(kinds) == len(SOURCES) + len(DESTINATIONS)

@@ -36,7 +36,7 @@ def declaration(replaces, offset):
 
 
 @pytest.fixture
-def whole():
+def full_state():
     return state(
         state_record("pipes", body_record(PIPE, 2)),
         state_record("pipes", pipe_record(PIPE, 1, following=NextRevision(revision=2, share=1000))),
@@ -45,13 +45,13 @@ def whole():
     )
 
 
-def test_a_file_contains_what_was_read(whole):
-    assert backup_file.decode(backup_file.encode(whole), "file") == whole
-    check(whole)
+def test_a_file_contains_what_was_read(full_state):
+    assert backup_file.decode(backup_file.encode(full_state), "file") == full_state
+    check(full_state)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda content: content[: content.rindex(b"\n", 0, -1) + 1], "incomplete"),
         (lambda content: content.replace(b"127.0.0.1", b"127.0.0.2"), "changed or damaged"),
@@ -61,13 +61,13 @@ def test_a_file_contains_what_was_read(whole):
         (lambda _: b'{"pipe": "flights"}\n', "not a backup"),
     ],
 )
-def test_a_file_that_was_cut_or_changed_is_refused(whole, change, said):
-    with pytest.raises(Misconfigured, match=said):
-        backup_file.decode(change(backup_file.encode(whole)), "file")
+def test_a_file_that_was_cut_or_changed_is_refused(full_state, change, message):
+    with pytest.raises(Misconfigured, match=message):
+        backup_file.decode(change(backup_file.encode(full_state)), "file")
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "message"),
     [
         (
             state_record("pipes", pipe_record(PIPE, 1, following=NextRevision(revision=2, share=1))),
@@ -80,8 +80,8 @@ def test_a_file_that_was_cut_or_changed_is_refused(whole, change, said):
         (StateRecord("write-keys", 0, 3, "3f2a", {"id": "3f2a"}), "not the record of a write key"),
     ],
 )
-def test_a_record_that_cannot_be_restored_is_named(record, said):
-    with pytest.raises(Misconfigured, match=said):
+def test_a_record_that_cannot_be_restored_is_named(record, message):
+    with pytest.raises(Misconfigured, match=message):
         check(state(record))
 
 
@@ -108,17 +108,17 @@ def test_references_follow_the_records_that_they_name():
     renumbered = numbers.referring(entry)
     assert renumbered is not None
     assert (renumbered.value["before"], renumbered.value["after"]) == (50, 51)
-    created = state_record(
+    creation = state_record(
         "audit", AuditEntry("ann", "create", "principal/bob", 1, None, {"name": "bob"}).record()
     )
-    assert numbers.referring(created) == created
+    assert numbers.referring(creation) == creation
 
     def asked(number):
         return state_record("requests", Request("pipe/flights", number, RequestKind.PAUSE, "ann", 1).record())
 
-    about = numbers.referring(asked(9))
-    assert about is not None
-    assert about.value["number"] == 51
+    referring_record = numbers.referring(asked(9))
+    assert referring_record is not None
+    assert referring_record.value["number"] == 51
     assert numbers.referring(asked(3)) is None
 
 
@@ -127,6 +127,6 @@ def test_a_stream_without_a_control_plane_has_principals_and_audit_in_its_backup
         "principals": "s-control.principals",
         "audit": "s-control.audit",
     }
-    with_control_plane = control_topics(ControlTopics("s-control"))
-    assert with_control_plane.items() >= control_topics(principal_topics("s")).items()
-    assert len(with_control_plane) == 8
+    plane_topics = control_topics(ControlTopics("s-control"))
+    assert plane_topics.items() >= control_topics(principal_topics("s")).items()
+    assert len(plane_topics) == 8

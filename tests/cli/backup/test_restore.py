@@ -33,7 +33,7 @@ def pipe(name: str, *destinations: dict[str, Any]) -> Pipe:
     )
 
 
-def _kept(topic: str, record: Record, offset: int = 0) -> StateRecord:
+def _state_record(topic: str, record: Record, offset: int = 0) -> StateRecord:
     assert record.key is not None
     assert record.value is not None
     return StateRecord(topic, 0, offset, record.key.decode(), orjson.loads(record.value))
@@ -60,7 +60,7 @@ async def until_published(kafka: str, topics: Topics, pipes: set[str]) -> None:
 async def test_destinations_that_know_events_by_their_offset_alone_are_refused_by_default(
     kafka: str, topics: Topics
 ) -> None:
-    state = _state(_kept("pipes", pipe_record(pipe("a", WEB, ROWS), 1)))
+    state = _state(_state_record("pipes", pipe_record(pipe("a", WEB, ROWS), 1)))
     with pytest.raises(
         Misconfigured, match=r"(?s)nothing was restored.*a/rows: with `mode: upsert`.*--fresh"
     ):
@@ -71,14 +71,14 @@ async def test_destinations_that_know_events_by_their_offset_alone_are_refused_b
 
 
 async def test_destinations_that_know_the_log_need_no_declaration(kafka: str, topics: Topics) -> None:
-    state = _state(_kept("pipes", pipe_record(pipe("a", WEB, APPENDED), 1)))
+    state = _state(_state_record("pipes", pipe_record(pipe("a", WEB, APPENDED), 1)))
     await restore(state, kafka, topics, None, ENTRY, force=False, fresh_destinations=False)
     await until_published(kafka, topics, {"a"})
 
 
 async def test_a_colour_is_refused_in_any_case(kafka: str, topics: Topics) -> None:
     await publish(kafka, topics, [stream_record(1, coloured=True)])
-    state = _state(_kept("pipes", pipe_record(pipe("a", ROWS), 1)))
+    state = _state(_state_record("pipes", pipe_record(pipe("a", ROWS), 1)))
     with pytest.raises(Misconfigured, match="the stream has two colours"):
         await restore(state, kafka, topics, None, ENTRY, force=True, fresh_destinations=True)
     assert (await read_registry(kafka, topics)).pipes == {}
@@ -86,9 +86,9 @@ async def test_a_colour_is_refused_in_any_case(kafka: str, topics: Topics) -> No
 
 def test_pipes_of_rollouts_and_declarations_count() -> None:
     state = _state(
-        _kept("pipes", body_record(pipe("a", ROWS), 2)),
-        _kept("pipes", pipe_record(pipe("a", WEB), 1, following=NextRevision(revision=2, share=1))),
-        _kept("declared", Declaration("b", pipe("b", ROWS), "ann", 1).record()),
+        _state_record("pipes", body_record(pipe("a", ROWS), 2)),
+        _state_record("pipes", pipe_record(pipe("a", WEB), 1, following=NextRevision(revision=2, share=1))),
+        _state_record("declared", Declaration("b", pipe("b", ROWS), "ann", 1).record()),
     )
     destinations = {(restored.pipe, restored.destinations[0].name) for restored in pipes_of(state)}
     assert destinations == {("a", "web"), ("a", "rows"), ("b", "rows")}

@@ -13,9 +13,9 @@ TOPICS = Topics("orders")
 
 
 def _output(arguments: str) -> str:
-    done = CliRunner().invoke(command_line(), arguments.split())
-    assert done.exit_code == 0, done.output
-    return done.output
+    result = CliRunner().invoke(command_line(), arguments.split())
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
 def test_kafka_acls_are_one_valid_command_a_resource() -> None:
@@ -30,8 +30,8 @@ def test_kafka_acls_are_one_valid_command_a_resource() -> None:
     }
     expected = {
         (f"User:orders.{role}", acl.name, acl.operation)
-        for role, needs in access(TOPICS).items()
-        for acl in needs.acls()
+        for role, service_access in access(TOPICS).items()
+        for acl in service_access.acls()
     }
     assert entries == expected
 
@@ -39,9 +39,9 @@ def test_kafka_acls_are_one_valid_command_a_resource() -> None:
 def test_strimzi_users_have_the_same_entries() -> None:
     users = list(YAML(typ="safe").load_all(_output("acl show --stream orders --format strimzi")))
     assert [user["metadata"]["name"] for user in users] == [f"orders.{role}" for role in access(TOPICS)]
-    for user, needs in zip(users, access(TOPICS).values(), strict=True):
+    for user, service_access in zip(users, access(TOPICS).values(), strict=True):
         acls = user["spec"]["authorization"]["acls"]
-        assert sum(len(acl["operations"]) for acl in acls) == len(needs.acls())
+        assert sum(len(acl["operations"]) for acl in acls) == len(service_access.acls())
 
 
 def test_principals_of_certificates_can_be_chosen() -> None:
@@ -50,8 +50,8 @@ def test_principals_of_certificates_can_be_chosen() -> None:
 
 
 def test_a_template_that_gives_two_services_one_principal_is_refused() -> None:
-    done = CliRunner().invoke(command_line(), ["acl", "show", "--principal", "User:hifi"])
-    assert done.exit_code != 0
+    result = CliRunner().invoke(command_line(), ["acl", "show", "--principal", "User:hifi"])
+    assert result.exit_code != 0
 
 
 def test_topics_are_printed_with_their_settings() -> None:

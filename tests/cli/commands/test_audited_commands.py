@@ -49,7 +49,7 @@ READS = {
     "usage": "",
     "report": "",
     "report verify": "",
-    "report key": "it writes a file of whoever runs it",
+    "report key": "it writes a file of the user who runs it",
     "sources": "",
     "check": "",
     "diff": "",
@@ -68,7 +68,7 @@ READS = {
     "principal list": "",
     "keys list": "",
     "pipes": "",
-    "backup": "it writes a file of whoever runs it",
+    "backup": "it writes a file of the user who runs it",
     "console": "the link is of the principal that asks, and can do what its token can",
     "send": "events are counted by ingest, under their write key",
     "demo": "a mesh of its own, which ends with it",
@@ -130,8 +130,8 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
 
 def test_each_command_has_a_row() -> None:
     assert sorted(commands(get_command(command_line()))) == sorted([*READS, *CHANGES, *ELSEWHERE])
-    for place in ELSEWHERE.values():
-        file, _, name = place.partition("::")
+    for test_id in ELSEWHERE.values():
+        file, _, name = test_id.partition("::")
         assert name in (ROOT / file).read_text()
 
 
@@ -161,19 +161,21 @@ class AuditedStream:
         """Run a command; returns its new entries in the audit, without those before it."""
         control = {"HIFI_CONTROL": self.control.control} if isinstance(self.control, ControlTopics) else {}
         options = ["--kafka", self.kafka, "--stream", self.topics.stream]
-        done = CliRunner().invoke(
+        result = CliRunner().invoke(
             command_line(), [*command.split(), *map(str, arguments), *options], env=control
         )
-        assert done.exit_code == status, done.output
+        assert result.exit_code == status, result.output
         self.ran.add(command)
         asyncio.run(until_readable(self.kafka, self.control.audit))
         entries = asyncio.run(audit_entries(self.kafka, self.control))
-        new = [entry for entry in entries if entry.id not in self.seen]
-        self.seen |= {entry.id for entry in new}
-        assert new, f"`hifi {command}` leaves no entry in the audit"
-        assert {entry.principal for entry in new} == {PERSON}
-        assert {entry.outcome for entry in new} == {AuditOutcome.DONE if not status else AuditOutcome.REFUSED}
-        return new
+        new_entries = [entry for entry in entries if entry.id not in self.seen]
+        self.seen |= {entry.id for entry in new_entries}
+        assert new_entries, f"`hifi {command}` leaves no entry in the audit"
+        assert {entry.principal for entry in new_entries} == {PERSON}
+        assert {entry.outcome for entry in new_entries} == {
+            AuditOutcome.DONE if not status else AuditOutcome.REFUSED
+        }
+        return new_entries
 
     def write(self, topic: str, record: Record) -> None:
         async def write() -> None:
@@ -185,8 +187,8 @@ class AuditedStream:
         asyncio.run(write())
 
 
-def told(entries: list[AuditEntry]) -> tuple[str, str, Any, Any]:
-    """What the only entry says."""
+def entry_fields(entries: list[AuditEntry]) -> tuple[str, str, Any, Any]:
+    """The fields of the only entry."""
     [entry] = entries
     return entry.what, entry.subject, entry.before, entry.after
 
@@ -197,22 +199,23 @@ def test_each_change_is_in_the_audit_with_before_and_after(
     monkeypatch.setenv("COLUMNS", "200")
     stream = AuditedStream(kafka, tmp_path, control=False)
     quick = ("--quick",)
-    applied = told(stream.run("apply", stream.declare("d"), *quick))
-    assert applied == ("apply", "pipe/p", None, 1)
+    apply_entry = entry_fields(stream.run("apply", stream.declare("d"), *quick))
+    assert apply_entry == ("apply", "pipe/p", None, 1)
 
     for share, rollout in ((10, "abort"), (20, "promote")):
         destination = f"d{share}"
         stream.run("apply", stream.declare(destination), *quick, "--share", share)
-        changed = told(stream.run("rollout share", "p", 50))
+        share_entry = entry_fields(stream.run("rollout share", "p", 50))
         following = 2 if rollout == "abort" else 3
         rolling = f"revision 1, 50 % revision {following}"
-        assert changed[1:] == ("pipe/p", f"revision 1, {share} % revision {following}", rolling)
-        ended = told(stream.run(f"rollout {rollout}", "p"))
+        assert share_entry[1:] == ("pipe/p", f"revision 1, {share} % revision {following}", rolling)
+        end_entry = entry_fields(stream.run(f"rollout {rollout}", "p"))
         current = 1 if rollout == "abort" else following
-        assert ended[1:] == ("pipe/p", rolling, f"revision {current}")
+        assert end_entry[1:] == ("pipe/p", rolling, f"revision {current}")
 
     states = [
-        told(stream.run(f"destinations {verb}", "p", "d20"))[1:] for verb in ("park", "expire", "resume")
+        entry_fields(stream.run(f"destinations {verb}", "p", "d20"))[1:]
+        for verb in ("park", "expire", "resume")
     ]
     subject = "destination/p/d20"
     assert states == [
@@ -220,76 +223,84 @@ def test_each_change_is_in_the_audit_with_before_and_after(
         (subject, "parked", "expiring"),
         (subject, "expiring", "active"),
     ]
-    pauses = [told(stream.run(f"pipes {verb}", "p"))[1:] for verb in ("pause", "resume")]
+    pauses = [entry_fields(stream.run(f"pipes {verb}", "p"))[1:] for verb in ("pause", "resume")]
     assert pauses == [("pipe/p", "active", "paused"), ("pipe/p", "paused", "active")]
 
     stream.write(stream.topics.dead_letter, dead_letter())
-    assert told(stream.run("dead show", "0:0", "--value")) == (
+    assert entry_fields(stream.run("dead show", "0:0", "--value")) == (
         "read event data",
         "pipe/p",
         None,
         {"dead_letters": ["0:0"]},
     )
     count = "select count(*) from dead_letter"
-    assert told(stream.run("query", count)) == (
+    assert entry_fields(stream.run("query", count)) == (
         "read event data",
         f"stream/{stream.topics.stream}",
         None,
         {"query": count},
     )
-    assert told(stream.run("dead replay", "--all"))[:2] == ("replay dead letters", "pipe/all")
+    assert entry_fields(stream.run("dead replay", "--all"))[:2] == ("replay dead letters", "pipe/all")
 
-    created = told(stream.run("principal create", "ann", "--role", "viewer", "--token-file", tmp_path / "t"))
-    assert created[:3] == ("create", "principal/ann", None)
-    assert created[3]["role"] == "viewer"
-    replaced = told(stream.run("principal create", "ann", "--role", "admin", "--token-file", tmp_path / "u"))
-    assert (replaced[2]["role"], replaced[3]["role"]) == ("viewer", "admin")
-    revoked = told(stream.run("principal revoke", "ann"))
-    assert (revoked[:2], revoked[2]["role"]) == (("revoke", "principal/ann"), "admin")
+    create_entry = entry_fields(
+        stream.run("principal create", "ann", "--role", "viewer", "--token-file", tmp_path / "t")
+    )
+    assert create_entry[:3] == ("create", "principal/ann", None)
+    assert create_entry[3]["role"] == "viewer"
+    replace_entry = entry_fields(
+        stream.run("principal create", "ann", "--role", "admin", "--token-file", tmp_path / "u")
+    )
+    assert (replace_entry[2]["role"], replace_entry[3]["role"]) == ("viewer", "admin")
+    revoke_entry = entry_fields(stream.run("principal revoke", "ann"))
+    assert (revoke_entry[:2], revoke_entry[2]["role"]) == (("revoke", "principal/ann"), "admin")
 
     person = "principal/oidc:bob"
-    assert told(stream.run("principal revoke", "oidc:bob"))[:2] == ("revoke", person)
-    assert told(stream.run("principal restore", "oidc:bob"))[1] == person
+    assert entry_fields(stream.run("principal revoke", "oidc:bob"))[:2] == ("revoke", person)
+    assert entry_fields(stream.run("principal restore", "oidc:bob"))[1] == person
 
-    issued = told(stream.run("keys issue", "p", "--key-file", tmp_path / "key"))
-    assert (issued[0], issued[2], issued[3]["pipe"]) == ("issue the write key", None, "p")
-    key = issued[1].removeprefix("write-key/")
+    issue_entry = entry_fields(stream.run("keys issue", "p", "--key-file", tmp_path / "key"))
+    assert (issue_entry[0], issue_entry[2], issue_entry[3]["pipe"]) == ("issue the write key", None, "p")
+    key = issue_entry[1].removeprefix("write-key/")
     rotated = {
         entry.subject: (entry.what, entry.before, entry.after)
         for entry in stream.run("keys rotate", key, "--key-file", tmp_path / "next")
     }
-    what, before, after = rotated.pop(issued[1])
-    assert (what, before["expires_us"]) == ("rotate the write key", None)
+    action, before, after = rotated.pop(issue_entry[1])
+    assert (action, before["expires_us"]) == ("rotate the write key", None)
     assert after["expires_us"] is not None
     [(subject, (_, before, after))] = rotated.items()
     assert (before, after["pipe"]) == (None, "p")
-    ended = told(stream.run("keys revoke", subject.removeprefix("write-key/")))
-    assert (ended[:2], ended[2]["pipe"], ended[3]) == (("revoke the write key", subject), "p", None)
+    end_entry = entry_fields(stream.run("keys revoke", subject.removeprefix("write-key/")))
+    assert (end_entry[:2], end_entry[2]["pipe"], end_entry[3]) == (
+        ("revoke the write key", subject),
+        "p",
+        None,
+    )
 
     controlled = AuditedStream(kafka, tmp_path, control=True)
-    declared = told(controlled.run("apply", controlled.declare("d"), *quick))
+    declared = entry_fields(controlled.run("apply", controlled.declare("d"), *quick))
     assert declared[:3] == ("declare by file", "pipe/p", None)
     for kind in ("pause", "resume", "force", "abort"):
-        asked = told(controlled.run(f"rollout {kind}", "p"))
-        assert asked[:2] == (f"{kind} the rollout", "pipe/p")
-        assert asked[2] == asked[3] == declared[3], "the number of the declaration"
-    assert told(controlled.run("deploy start", "normalize", "installed"))[1:] == (
+        request_entry = entry_fields(controlled.run(f"rollout {kind}", "p"))
+        assert request_entry[:2] == (f"{kind} the rollout", "pipe/p")
+        assert request_entry[2] == request_entry[3] == declared[3], "the number of the declaration"
+    assert entry_fields(controlled.run("deploy start", "normalize", "installed"))[1:] == (
         "service/normalize",
         None,
         "installed",
     )
     for kind in ("pause", "resume", "force", "abort"):
-        asked = told(controlled.run(f"deploy {kind}", "normalize"))
-        assert asked[:2] == (f"{kind} the deployment", "service/normalize")
-        assert asked[3] == f"asked to {kind}"
+        request_entry = entry_fields(controlled.run(f"deploy {kind}", "normalize"))
+        assert request_entry[:2] == (f"{kind} the deployment", "service/normalize")
+        assert request_entry[3] == f"asked to {kind}"
 
     backup = tmp_path / "backup.ndjson"
     options = ["--kafka", kafka, "--stream", stream.topics.stream]
     assert CliRunner().invoke(command_line(), ["backup", str(backup), *options]).exit_code == 0
-    new = AuditedStream(kafka, tmp_path, control=False)
-    restored = new.run("restore", backup)[-1]
-    assert (restored.what, restored.subject) == ("restore", f"stream/{new.topics.stream}")
-    assert stream.ran | controlled.ran | new.ran == CHANGES
+    restored_stream = AuditedStream(kafka, tmp_path, control=False)
+    restored = restored_stream.run("restore", backup)[-1]
+    assert (restored.what, restored.subject) == ("restore", f"stream/{restored_stream.topics.stream}")
+    assert stream.ran | controlled.ran | restored_stream.ran == CHANGES
 
 
 def test_a_refused_change_is_in_the_audit_and_the_command_lists_all(
@@ -301,10 +312,10 @@ def test_a_refused_change_is_in_the_audit_and_the_command_lists_all(
     [entry] = stream.run("pipes pause", "p", status=1)
     assert (entry.before, entry.after, entry.reason) == ("active", None, "Kafka is away")
     options = ["--kafka", kafka, "--stream", stream.topics.stream]
-    listed = json.loads(CliRunner().invoke(command_line(), ["audit", "--json", *options]).stdout)
+    printed_entries = json.loads(CliRunner().invoke(command_line(), ["audit", "--json", *options]).stdout)
     entries = asyncio.run(audit_entries(kafka, stream.control))
-    assert len(listed) == 2
-    assert listed == [json.loads(json.dumps(entry.json())) for entry in entries]
+    assert len(printed_entries) == 2
+    assert printed_entries == [json.loads(json.dumps(entry.json())) for entry in entries]
 
 
 def test_created_access_entries_are_in_the_audit(
@@ -313,8 +324,8 @@ def test_created_access_entries_are_in_the_audit(
     """The Kafka of this test has no authorizer."""
     monkeypatch.setattr(acl, "create_acls", AsyncMock(return_value=3))
     stream = AuditedStream(kafka, tmp_path, control=False)
-    created = told(stream.run("acl apply"))
-    assert created == (
+    acl_entry = entry_fields(stream.run("acl apply"))
+    assert acl_entry == (
         "create access control entries",
         f"acls/{stream.topics.stream}",
         None,

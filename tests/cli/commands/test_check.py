@@ -33,10 +33,10 @@ destinations:
 
 @pytest.fixture
 def pipes(tmp_path):
-    def make(text=GOOD, **more):
+    def make(text=GOOD, **other_files):
         (tmp_path / "orders.yaml").write_text(dedent(text).lstrip())
         (tmp_path / "countries.csv").write_text("code,name\nFR,France\n")
-        for name, content in more.items():
+        for name, content in other_files.items():
             (tmp_path / name.replace("__", ".")).write_text(content)
         return str(tmp_path)
 
@@ -53,7 +53,7 @@ def test_valid_pipes_are_reported_as_valid(pipes):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "where", "why"),
+    ("old", "new", "line", "key_path", "message"),
     [
         ("derive:", "derived:", 11, "enrich.derived", "unknown key"),
         ("http://127.0.0.1:9/\n    transform", "nowhere\n    transform", 15, "destinations[0].url", "URL"),
@@ -90,7 +90,7 @@ def test_valid_pipes_are_reported_as_valid(pipes):
         ),
     ],
 )
-def test_a_problem_is_reported_with_its_file_and_line(pipes, old, new, line, where, why):
+def test_a_problem_is_reported_with_its_file_and_line(pipes, old, new, line, key_path, message):
     assert old in GOOD
     folder = pipes(GOOD.replace(old, new, 1))
     code, output = check("--quick", folder)
@@ -98,9 +98,9 @@ def test_a_problem_is_reported_with_its_file_and_line(pipes, old, new, line, whe
     line_of_problem = next(
         printed
         for printed in output.splitlines()
-        if printed.startswith(f"{folder}/orders.yaml:{line}: {where}: ")
+        if printed.startswith(f"{folder}/orders.yaml:{line}: {key_path}: ")
     )
-    assert why in line_of_problem
+    assert message in line_of_problem
 
 
 def test_a_function_beside_the_pipe_is_found(pipes):
@@ -117,7 +117,7 @@ def test_functions_of_pipes_published_earlier_are_found(tmp_path):
     now, before = tmp_path / "now", tmp_path / "before"
     assert _python_path(None, tmp_path) == []
     assert _python_path(now, tmp_path) == [now]
-    said = RunningMesh(
+    running_mesh = RunningMesh(
         pid=1,
         created=1.0,
         stream="s",
@@ -127,7 +127,7 @@ def test_functions_of_pipes_published_earlier_are_found(tmp_path):
         trigger="micro-batch",
         python_path=[before, now],
     )
-    write(tmp_path, said)
+    write(tmp_path, running_mesh)
     assert _python_path(None, tmp_path) == [before, now]
     assert _python_path(now, tmp_path) == [now, before]
 
@@ -161,8 +161,8 @@ def test_a_folder_without_pipes_is_refused(tmp_path):
 
 def test_the_quotas_of_all_pipes_are_compared_with_the_rating_of_the_mesh(pipes):
     folder = pipes(GOOD.replace("keys: [{env: KEY}]", "keys: [{env: KEY}]\n  quota: {events: 81/s}"))
-    fits = CliRunner().invoke(command_line(), ["check", "--quick", "--rating", "102", str(folder)])
-    assert fits.exit_code == 0, fits.output
+    result = CliRunner().invoke(command_line(), ["check", "--quick", "--rating", "102", str(folder)])
+    assert result.exit_code == 0, result.output
     too_much = CliRunner().invoke(
         command_line(), ["check", "--quick", str(folder)], env={"HIFI_RATING": "100"}
     )

@@ -37,7 +37,7 @@ def test_every_flight_arrives_exactly_as_declared(start_hifi, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("moment", "then_s"),
+    ("step_text", "then_s"),
     [
         ("", 0.5),
         ("starting Kafka", 2.0),
@@ -48,11 +48,11 @@ def test_every_flight_arrives_exactly_as_declared(start_hifi, tmp_path):
         pytest.param("waiting until every service is ready", 3.0, marks=pytest.mark.more),
     ],
 )
-def test_ctrl_c_at_any_time_leaves_no_process_and_no_folder(start_hifi, moment, then_s):
+def test_ctrl_c_at_any_time_leaves_no_process_and_no_folder(start_hifi, step_text, then_s):
     before = demos()
     command = start_hifi("demo", "--rate", 100, "--for", 60)
-    if moment:
-        command.wait_for(f"{moment}\n", 300)
+    if step_text:
+        command.wait_for(f"{step_text}\n", 300)
     time.sleep(then_s)
     command.signal(signal.SIGINT)
     assert command.wait(30) == 130

@@ -22,8 +22,8 @@ def test_a_destination_is_parked_and_resumed_by_name(kafka: str) -> None:
     )
 
     async def create() -> None:
-        for missing in (topics, principal_topics(topics.stream)):
-            await create_topics(kafka, missing, partitions=1, replication=1, timeout_s=60)
+        for topic_set in (topics, principal_topics(topics.stream)):
+            await create_topics(kafka, topic_set, partitions=1, replication=1, timeout_s=60)
         await publish(kafka, topics, [stream_record(1), pipe_record(pipe)])
 
     def run(*words: str) -> tuple[int, str]:
@@ -33,9 +33,9 @@ def test_a_destination_is_parked_and_resumed_by_name(kafka: str) -> None:
 
     asyncio.run(create())
     assert run("park", "orders", "billing", "--reason", "maintenance")[0] == 0
-    (listed,) = orjson.loads(run("list", "--json")[1])
-    assert (listed["state"], listed["by"], listed["reason"]) == ("parked", "operator", "maintenance")
+    (row,) = orjson.loads(run("list", "--json")[1])
+    assert (row["state"], row["by"], row["reason"]) == ("parked", "operator", "maintenance")
     assert run("resume", "orders", "billing")[0] == 0
-    (listed,) = orjson.loads(run("list", "--json")[1])
-    assert listed["state"] == "active"
+    (row,) = orjson.loads(run("list", "--json")[1])
+    assert row["state"] == "active"
     assert run("park", "orders", "biling")[0] != 0

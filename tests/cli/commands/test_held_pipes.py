@@ -47,23 +47,23 @@ async def test_apply_does_not_replace_a_pipe_that_cannot_be_read_but_can_delete_
             check=False,
         )
 
-    refused = await hifi("apply", folder, "--quick")
-    assert refused.returncode != 0
-    words = " ".join(refused.stderr.split())
+    refused_run = await hifi("apply", folder, "--quick")
+    assert refused_run.returncode != 0
+    words = " ".join(refused_run.stderr.split())
     assert "the pipe flights is held: the record at offset 1 of the topic" in words
     assert "Nothing was changed. A later release may have written it" in words
     assert "or delete the pipe" in words
-    listed = json.loads((await hifi("pipes", "--json")).stdout)
-    assert [(pipe["pipe"]["pipe"], "held" in pipe) for pipe in listed] == [
+    pipe_rows = json.loads((await hifi("pipes", "--json")).stdout)
+    assert [(pipe["pipe"]["pipe"], "held" in pipe) for pipe in pipe_rows] == [
         ("orders", False),
         ("flights", True),
     ]
     assert "flights is held" in " ".join((await hifi("pipes")).stdout.split())
 
     (folder / "flights.yaml").unlink()
-    deleted = await hifi("apply", folder, "--quick", "--json", "--delete-missing")
-    assert json.loads(deleted.stdout)["flights"]["change"] == "deleted", deleted.stderr
+    delete_run = await hifi("apply", folder, "--quick", "--json", "--delete-missing")
+    assert json.loads(delete_run.stdout)["flights"]["change"] == "deleted", delete_run.stderr
     (folder / "flights.yaml").write_text(json.dumps(BODY))
-    applied = await hifi("apply", folder, "--quick", "--json")
-    assert json.loads(applied.stdout)["flights"] == {"change": "new", "revision": 1}, applied.stderr
+    apply_run = await hifi("apply", folder, "--quick", "--json")
+    assert json.loads(apply_run.stdout)["flights"] == {"change": "new", "revision": 1}, apply_run.stderr
     assert (await read_registry(kafka, topics)).held == {}

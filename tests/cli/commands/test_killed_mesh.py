@@ -45,21 +45,23 @@ def test_everything_acknowledged_is_delivered(start_hifi, external_destination, 
     counts, _ = external_sender.arrivals(external_destination)
     under_way = set(sender.acknowledged[:before]) - set(counts)
 
-    again = start_hifi(*arguments)
-    again.wait_for("Send events to", 300)
+    restarted = start_hifi(*arguments)
+    restarted.wait_for("Send events to", 300)
     time.sleep(3)
     sender.stop()
     assert len(sender.acknowledged) > before, "it takes events again"
     counts, bodies = external_sender.wait_for(sender.acknowledged, external_destination, 120)
-    twice = {name: count for name, count in counts.items() if count > 1}
+    repeated_counts = {name: count for name, count in counts.items() if count > 1}
     record_property("under_way_at_the_kill", len(under_way))
-    record_property("duplicates", sum(twice.values()) - len(twice))
+    record_property("duplicates", sum(repeated_counts.values()) - len(repeated_counts))
     print(
-        f"{before} acknowledged before the kill, {len(under_way)} of them under way; {len(twice)} came twice"
+        f"{before} acknowledged before the kill, {len(under_way)} of them under way; {len(repeated_counts)} came twice"
     )
-    assert sum(twice.values()) - len(twice) <= before, "a replay repeats no more than there was"
+    assert sum(repeated_counts.values()) - len(repeated_counts) <= before, (
+        "a replay repeats no more than there was"
+    )
     declared = {"n": 1, "é": "ü", "number": "1", "even": False}
     assert json.loads(bodies["e-1"][1]) == declared
-    again.signal(signal.SIGINT)
-    assert again.wait() == 0
-    again.wait_gone()
+    restarted.signal(signal.SIGINT)
+    assert restarted.wait() == 0
+    restarted.wait_gone()

@@ -43,12 +43,12 @@ def ports():
 @pytest.fixture(scope="module")
 def traces():
     """The OpenTelemetry collector that the mesh tells."""
-    with collector() as here:
-        yield here
+    with collector() as trace_collector:
+        yield trace_collector
 
 
 @pytest.fixture(scope="module")
-def up(start_hifi, tmp_path_factory, external_destination, traces):
+def running_mesh(start_hifi, tmp_path_factory, external_destination, traces):
     """A running mesh on a secured Kafka, each service with a user of its own: its folder, its port, its command."""
     pipes, data = tmp_path_factory.mktemp("pipes"), tmp_path_factory.mktemp("data") / "mesh"
     (pipes / "count.yaml").write_text(PIPE.format(url=external_destination.url))
@@ -65,16 +65,18 @@ def up(start_hifi, tmp_path_factory, external_destination, traces):
     return command
 
 
-def test_up_prints_the_address_of_ingest_an_example_and_the_durability(up):
-    output = up.text()
-    assert f"Send events to http://127.0.0.1:{up.port}" in output
+def test_up_prints_the_address_of_ingest_an_example_and_the_durability(running_mesh):
+    output = running_mesh.text()
+    assert f"Send events to http://127.0.0.1:{running_mesh.port}" in output
     assert "/v1/pipes/count/events" in output
     assert "survive the crash of any process" in output
     assert "not the loss of the disk" in output
 
 
-def test_an_external_destination_receives_each_event_exactly_once_and_unchanged(up, external_destination):
-    sender = external_sender.ExternalSender(up.port, "hello", rate=100, prefix="once")
+def test_an_external_destination_receives_each_event_exactly_once_and_unchanged(
+    running_mesh, external_destination
+):
+    sender = external_sender.ExternalSender(running_mesh.port, "hello", rate=100, prefix="once")
     sender.start()
     while len(sender.acknowledged) < 200:
         assert sender.is_alive()
@@ -89,24 +91,26 @@ def test_an_external_destination_receives_each_event_exactly_once_and_unchanged(
         assert body == json.dumps({"n": int(name.split("-")[1]), "é": "ü"}).encode(), "byte for byte"
 
 
-def test_a_trace_goes_from_the_sender_through_every_hop_to_the_destination(up, external_destination, traces):
+def test_a_trace_goes_from_the_sender_through_every_hop_to_the_destination(
+    running_mesh, external_destination, traces
+):
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-    connection = http.client.HTTPConnection("127.0.0.1", up.port, timeout=10)
-    headers = external_sender.ExternalSender(up.port, "hello", rate=1).headers("traced")
+    connection = http.client.HTTPConnection("127.0.0.1", running_mesh.port, timeout=10)
+    headers = external_sender.ExternalSender(running_mesh.port, "hello", rate=1).headers("traced")
     connection.request("POST", "/v1/events", b"{}", headers | {"traceparent": f"00-{trace}-{parent}-01"})
     assert connection.getresponse().status == 202
     connection.close()
     external_sender.wait_for(["traced"], external_destination, 30)
     assert external_sender.headers(external_destination, "traced")["traceparent"].split("-")[1] == trace
 
-    def ours():
+    def trace_spans():
         return {span.raw.name: span for span in traces.spans if span.raw.trace_id.hex() == trace}
 
     end = time.monotonic() + 60
-    while "count" not in ours():  # the span of the whole way comes last
-        assert time.monotonic() < end, sorted(ours())
+    while "count" not in trace_spans():  # the span of the whole way comes last
+        assert time.monotonic() < end, sorted(trace_spans())
         time.sleep(0.1)
-    spans = ours()
+    spans = trace_spans()
     assert spans["count"].raw.parent_span_id.hex() == parent
     hops = [
         "ingest",
@@ -136,9 +140,9 @@ def test_a_trace_goes_from_the_sender_through_every_hop_to_the_destination(up, e
         (("-", "--types", "--batch", "2"), b"id,name\n1,a\n2,b\n3,c\n"),
     ],
 )
-def test_send_takes_lines_arrays_and_csv(up, hifi, arguments, content):
+def test_send_takes_lines_arrays_and_csv(running_mesh, hifi, arguments, content):
     code, output, errors = hifi(
-        "send", "count", *arguments, "--data", up.data, "--json", stdin=content, HIFI_KEY="hello"
+        "send", "count", *arguments, "--data", running_mesh.data, "--json", stdin=content, HIFI_KEY="hello"
     )
     assert code == 0, errors
     assert json.loads(output) == {
@@ -146,10 +150,10 @@ def test_send_takes_lines_arrays_and_csv(up, hifi, arguments, content):
     }  # fmt: skip
 
 
-def test_send_reports_bad_lines_and_sends_the_others(up, hifi, tmp_path):
+def test_send_reports_bad_lines_and_sends_the_others(running_mesh, hifi, tmp_path):
     file = tmp_path / "events.ndjson"
     file.write_text('{"a":1}\nnope\n{"a":' + "[" * 100 + "]" * 100 + '}\n{"a":2}\n')
-    code, output, _ = hifi("send", "count", file, "--data", up.data, "--key", "hello")
+    code, output, _ = hifi("send", "count", file, "--data", running_mesh.data, "--key", "hello")
     assert code == 1
     assert "2 event(s) accepted, 2 refused" in output
     assert f"{file}:2: not JSON" in output
@@ -157,7 +161,7 @@ def test_send_reports_bad_lines_and_sends_the_others(up, hifi, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "why"),
+    ("arguments", "message"),
     [
         (("count", "-", "--key", "wrong"), "ingest answers 401"),
         (("nothing", "-", "--key", "hello"), "there is no pipe 'nothing'; published pipes: count"),
@@ -165,20 +169,20 @@ def test_send_reports_bad_lines_and_sends_the_others(up, hifi, tmp_path):
         (("count", "-"), "give --key, or set HIFI_KEY"),
     ],
 )
-def test_send_reports_an_error_in_one_message(up, hifi, arguments, why):
-    code, _, errors = hifi("send", *arguments, "--data", up.data, stdin=b'{"a":1}')
+def test_send_reports_an_error_in_one_message(running_mesh, hifi, arguments, message):
+    code, _, errors = hifi("send", *arguments, "--data", running_mesh.data, stdin=b'{"a":1}')
     assert code == 1
-    assert why in errors
+    assert message in errors
     assert "Traceback" not in errors
 
 
-def test_top_minutes_and_lost_show_the_events(up, hifi, external_destination):
-    assert f"Open the console at http://127.0.0.1:{up.console}/sign-in#" in up.text()
-    assert "count" in hifi("top", "--once", "--data", up.data)[1]
-    assert [pipe["pipe"] for pipe in json.loads(hifi("top", "--json", "--data", up.data)[1])["pipes"]] == [
-        "count"
-    ]
-    sender = external_sender.ExternalSender(up.port, "hello", rate=50, prefix="seen")
+def test_top_minutes_and_lost_show_the_events(running_mesh, hifi, external_destination):
+    assert f"Open the console at http://127.0.0.1:{running_mesh.console}/sign-in#" in running_mesh.text()
+    assert "count" in hifi("top", "--once", "--data", running_mesh.data)[1]
+    assert [
+        pipe["pipe"] for pipe in json.loads(hifi("top", "--json", "--data", running_mesh.data)[1])["pipes"]
+    ] == ["count"]
+    sender = external_sender.ExternalSender(running_mesh.port, "hello", rate=50, prefix="seen")
     sender.start()
     while len(sender.acknowledged) < 50:
         assert sender.is_alive()
@@ -190,49 +194,49 @@ def test_top_minutes_and_lost_show_the_events(up, hifi, external_destination):
     while sum(minute["delivered"] for minute in minutes) < 50:  # a minute closes 2 s after its end
         assert time.monotonic() < end, minutes
         time.sleep(1)
-        code, output, errors = hifi("minutes", "count", "--json", "--data", up.data)
+        code, output, errors = hifi("minutes", "count", "--json", "--data", running_mesh.data)
         assert code == 0, errors
         minutes = json.loads(output)
     assert {minute["lost"] for minute in minutes} == {0}
-    assert "delivered" in hifi("minutes", "count", "--data", up.data)[1]
-    code, output, _ = hifi("lost", "count", minutes[-1]["minute"], "--data", up.data)
+    assert "delivered" in hifi("minutes", "count", "--data", running_mesh.data)[1]
+    code, output, _ = hifi("lost", "count", minutes[-1]["minute"], "--data", running_mesh.data)
     assert (code, "lost nothing" in output) == (0, True)
 
 
-def test_commands_send_the_token_of_the_data_folder_or_of_the_environment(up, hifi, tmp_path):
-    url, (token_file,) = f"http://127.0.0.1:{up.console}", up.data.glob("*.token")
+def test_commands_send_the_token_of_the_data_folder_or_of_the_environment(running_mesh, hifi, tmp_path):
+    url, (token_file,) = f"http://127.0.0.1:{running_mesh.console}", running_mesh.data.glob("*.token")
     assert token_file.stat().st_mode & 0o777 == 0o600
     code, _, errors = hifi("top", "--json", "--url", url, "--data", tmp_path)
     assert (code, "set HIFI_TOKEN" in errors) == (1, True)
-    assert hifi("top", "--json", "--url", url, "--data", up.data)[0] == 0
+    assert hifi("top", "--json", "--url", url, "--data", running_mesh.data)[0] == 0
     token = token_file.read_text().strip()
     assert hifi("top", "--json", "--url", url, "--data", tmp_path, HIFI_TOKEN=token)[0] == 0
     assert hifi("top", "--json", "--url", url, "--data", tmp_path, HIFI_TOKEN_FILE=token_file)[0] == 0
-    assert hifi("top", "--json", "--data", up.data, HIFI_TOKEN="wrong")[0] == 1
+    assert hifi("top", "--json", "--data", running_mesh.data, HIFI_TOKEN="wrong")[0] == 1
 
 
 @needs_browser
-def test_the_console_shows_the_figures_of_the_api(up, hifi):
-    minutes = json.loads(hifi("minutes", "count", "--json", "--data", up.data)[1])
+def test_the_console_shows_the_figures_of_the_api(running_mesh, hifi):
+    minutes = json.loads(hifi("minutes", "count", "--json", "--data", running_mesh.data)[1])
     assert sum(minute["delivered"] for minute in minutes) >= 50
     with sync_playwright() as driver:
         browser = driver.chromium.launch(**LAUNCH)
         page = browser.new_page()
-        page.goto(f"http://127.0.0.1:{up.console}/pipes/count")
+        page.goto(f"http://127.0.0.1:{running_mesh.console}/pipes/count")
         assert "/sign-in?next=" in page.url
-        page.goto(hifi("console", "--data", up.data)[1].strip())
-        page.wait_for_url(f"http://127.0.0.1:{up.console}/")
-        page.goto(f"http://127.0.0.1:{up.console}/pipes/count")
+        page.goto(hifi("console", "--data", running_mesh.data)[1].strip())
+        page.wait_for_url(f"http://127.0.0.1:{running_mesh.console}/")
+        page.goto(f"http://127.0.0.1:{running_mesh.console}/pipes/count")
         page.wait_for_selector("#events .main-svg")
         rows = page.get_by_role("region", name="Loss by minute").locator("tbody tr:not(.provisional)")
-        shown = {
+        cells_by_minute = {
             int((row.locator("th a").get_attribute("href") or "").rpartition("/")[2]): row.locator(
                 "td"
             ).all_inner_texts()
             for row in rows.all()
         }
         for minute in minutes:
-            cells = shown[minute["minute"]]
+            cells = cells_by_minute[minute["minute"]]
             assert cells[0].startswith(minute["state"])
             assert cells[1:3] == [str(minute["in"]), str(minute["delivered"])]
         audit = Axe().run(page)
@@ -240,23 +244,25 @@ def test_the_console_shows_the_figures_of_the_api(up, hifi):
         browser.close()
 
 
-def test_send_waits_for_an_ingest_that_comes_back(up, hifi):
+def test_send_waits_for_an_ingest_that_comes_back(running_mesh, hifi):
     [ingest] = [
         instance
-        for instance in json.loads((up.data / "mesh.json").read_text())["instances"]
+        for instance in json.loads((running_mesh.data / "mesh.json").read_text())["instances"]
         if instance["service"] == "ingest"
     ]
     psutil.Process(ingest["pid"]).kill()
-    code, output, errors = hifi("send", "count", "-", "--data", up.data, "--key", "hello", stdin=b'{"a":1}')
+    code, output, errors = hifi(
+        "send", "count", "-", "--data", running_mesh.data, "--key", "hello", stdin=b'{"a":1}'
+    )
     assert code == 0, errors
     assert "1 event(s) accepted" in output
-    assert "ingest-1 ended with SIGKILL" in up.text()
+    assert "ingest-1 ended with SIGKILL" in running_mesh.text()
 
 
-def test_status_shows_services_backlog_and_pipes(up, hifi):
+def test_status_shows_services_backlog_and_pipes(running_mesh, hifi):
     end = time.monotonic() + 60
     while True:
-        code, output, _ = hifi("status", "--data", up.data, "--json")
+        code, output, _ = hifi("status", "--data", running_mesh.data, "--json")
         status = json.loads(output)
         if code == 0 and not sum(status["backlog"].values()):
             break
@@ -269,20 +275,20 @@ def test_status_shows_services_backlog_and_pipes(up, hifi):
         "retrier",
         "observe",
     ]
-    assert status["console"] == f"http://127.0.0.1:{up.console}"
+    assert status["console"] == f"http://127.0.0.1:{running_mesh.console}"
     assert set(status["backlog"]) == {"normalize", "enrich", "egest", "retrier"}
     assert [pipe["pipe"] for pipe in status["pipes"]] == ["count"]
     assert (status["stream"], status["trigger"], status["brokers"]) == ("hifi", "auto", 1)
     assert re.fullmatch("[0-9a-f]{32}", status["stream_log"])
-    code, output, _ = hifi("status", "--data", up.data)
+    code, output, _ = hifi("status", "--data", running_mesh.data)
     assert code == 0
     assert "egest-1" in output
 
 
 @pytest.mark.more
-def test_status_of_an_external_kafka_needs_no_data_folder(up, hifi, tmp_path):
-    kafka = json.loads((up.data / "mesh.json").read_text())["kafka"]
-    operator = cluster_credentials(up.data / "kafka").security("hifi.operator").environment
+def test_status_of_an_external_kafka_needs_no_data_folder(running_mesh, hifi, tmp_path):
+    kafka = json.loads((running_mesh.data / "mesh.json").read_text())["kafka"]
+    operator = cluster_credentials(running_mesh.data / "kafka").security("hifi.operator").environment
     code, output, _ = hifi("status", "--kafka", kafka, "--data", tmp_path, "--json", **operator)
     assert code == 0
     assert json.loads(output)["pipes"][0]["pipe"] == "count"
@@ -291,18 +297,20 @@ def test_status_of_an_external_kafka_needs_no_data_folder(up, hifi, tmp_path):
     assert "the stream nothing cannot be read" in errors
 
 
-def test_apply_changes_a_running_mesh_and_refuses_invalid_pipes(up, hifi, external_destination, tmp_path):
+def test_apply_changes_a_running_mesh_and_refuses_invalid_pipes(
+    running_mesh, hifi, external_destination, tmp_path
+):
     text = PIPE.format(url=external_destination.url)
     (tmp_path / "count.yaml").write_text(text.replace("/count", "/moved"))
     (tmp_path / "other.yaml").write_text(text.replace("pipe: count", "pipe: other").replace("2cf24", "3cf24"))
-    code, output, errors = hifi("apply", tmp_path, "--data", up.data, "--json")
+    code, output, errors = hifi("apply", tmp_path, "--data", running_mesh.data, "--json")
     assert code == 0, errors
     outcome = json.loads(output)
     assert {name: change["change"] for name, change in outcome.items()} == {
         "count": "changed",
         "other": "new",
     }
-    sender = external_sender.ExternalSender(up.port, "hello", rate=20, prefix="moved")
+    sender = external_sender.ExternalSender(running_mesh.port, "hello", rate=20, prefix="moved")
     sender.start()
     time.sleep(2)
     sender.stop()
@@ -310,15 +318,17 @@ def test_apply_changes_a_running_mesh_and_refuses_invalid_pipes(up, hifi, extern
     assert bodies[sender.acknowledged[-1]][0] == "/moved"
 
     (tmp_path / "other.yaml").write_text(text.replace("pipe: count", "pipe: other").replace("url:", "urls:"))
-    code, output, _ = hifi("apply", tmp_path, "--data", up.data)
+    code, output, _ = hifi("apply", tmp_path, "--data", running_mesh.data)
     assert code == 1
     assert "other.yaml:7: destinations[0].urls: unknown key" in output
-    code, output, _ = hifi("apply", up.pipes, "--data", up.data, "--delete-missing", "--json")
+    code, output, _ = hifi(
+        "apply", running_mesh.pipes, "--data", running_mesh.data, "--delete-missing", "--json"
+    )
     assert {name: change["change"] for name, change in json.loads(output).items()} == {
         "count": "changed",
         "other": "deleted",
     }
-    code, output, _ = hifi("pipes", "--data", up.data, "--json")
+    code, output, _ = hifi("pipes", "--data", running_mesh.data, "--json")
     assert [published["pipe"]["pipe"] for published in json.loads(output)] == ["count"]
 
 
@@ -338,49 +348,56 @@ destinations:
 """
 
 
-def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, external_destination, tmp_path):
+def test_dead_letters_are_listed_shown_and_replayed_once(running_mesh, hifi, external_destination, tmp_path):
     key = "strict"
     file = tmp_path / "strict.yaml"
     pipe = {"url": external_destination.url, "digest": hashlib.sha256(key.encode()).hexdigest()}
     file.write_text(STRICT.format(kind="integer", required="[m]", **pipe))
-    assert hifi("apply", tmp_path, "--quick", "--data", up.data)[0] == 0
+    assert hifi("apply", tmp_path, "--quick", "--data", running_mesh.data)[0] == 0
     events = b'{"id":"good","n":1,"m":1}\n{"id":"bad","n":"one","m":1}\n{"id":"poor","n":1}\n'
-    assert hifi("send", "strict", "-", "--data", up.data, "--key", key, stdin=events)[0] == 0
+    assert hifi("send", "strict", "-", "--data", running_mesh.data, "--key", key, stdin=events)[0] == 0
     external_sender.wait_for(["good"], external_destination, 30)
-    letters = sorted(dead_letters(up, hifi, "--pipe", "strict", least=2), key=lambda letter: letter["event"])
+    letters = sorted(
+        dead_letters(running_mesh, hifi, "--pipe", "strict", min_count=2), key=lambda letter: letter["event"]
+    )
     assert [
         (letter["event"], letter["service"], letter["reason"], letter["pointer"], letter["replayed"])
         for letter in letters
     ] == [("bad", "normalize", "schema", "/n", False), ("poor", "enrich", "required-null", "", False)]
-    assert dead_letters(up, hifi, "--pipe", "strict", "--until", "1h") == []
+    assert dead_letters(running_mesh, hifi, "--pipe", "strict", "--until", "1h") == []
     name = letters[0]["id"]
-    code, output, _ = hifi("dead", "show", name, "--data", up.data)
+    code, output, _ = hifi("dead", "show", name, "--data", running_mesh.data)
     assert code == 0
     assert "/n" in output
     assert "one" not in output.split("hifi_detail")[0].split("ce_id")[0], "no data unless it is asked for"
-    assert '{"id":"bad","n":"one","m":1}' in hifi("dead", "show", name, "--data", up.data, "--value")[1]
+    assert (
+        '{"id":"bad","n":"one","m":1}'
+        in hifi("dead", "show", name, "--data", running_mesh.data, "--value")[1]
+    )
 
-    assert hifi("dead", "replay", "--data", up.data)[0] == 1, "it needs a selection"
+    assert hifi("dead", "replay", "--data", running_mesh.data)[0] == 1, "it needs a selection"
     file.write_text(STRICT.format(kind="string", required="[]", **pipe))
-    assert hifi("apply", tmp_path, "--quick", "--data", up.data)[0] == 0
-    code, output, _ = hifi("dead", "replay", "--pipe", "strict", "--data", up.data)
+    assert hifi("apply", tmp_path, "--quick", "--data", running_mesh.data)[0] == 0
+    code, output, _ = hifi("dead", "replay", "--pipe", "strict", "--data", running_mesh.data)
     assert (code, output) == (0, "2 dead letter(s) replayed\n")
     counts, _ = external_sender.wait_for(["bad", "poor"], external_destination, 30)
-    code, output, _ = hifi("dead", "replay", name, "--data", up.data)
+    code, output, _ = hifi("dead", "replay", name, "--data", running_mesh.data)
     assert (code, output) == (0, "0 dead letter(s) replayed; 1 had been replayed before\n")
-    assert [letter["replayed"] for letter in dead_letters(up, hifi, "--pipe", "strict", least=2)] == [
+    assert [
+        letter["replayed"] for letter in dead_letters(running_mesh, hifi, "--pipe", "strict", min_count=2)
+    ] == [
         True,
         True,
     ]
-    assert hifi("dead", "show", "0:99999", "--data", up.data)[0] == 1
+    assert hifi("dead", "show", "0:99999", "--data", running_mesh.data)[0] == 1
     counts, _ = external_sender.arrivals(external_destination)
     assert (counts["bad"], counts["poor"]) == (1, 1)
-    entries = audit(up, hifi, "pipe/strict")
+    entries = audit(running_mesh, hifi, "pipe/strict")
     assert {entry["principal"] for entry in entries} == {f"{getpass.getuser()}@{socket.gethostname()}"}
     first, second = (entry for entry in entries if entry["what"] == "apply")
     assert (first["before"], first["after"] is None, second["before"]) == (None, False, first["after"])
-    (read,) = (entry for entry in entries if entry["what"] == "read event data")
-    assert read["after"] == {"dead_letters": [name]}
+    (read_entry,) = (entry for entry in entries if entry["what"] == "read event data")
+    assert read_entry["after"] == {"dead_letters": [name]}
     (replayed,) = (entry for entry in entries if entry["what"] == "replay dead letters")
     assert (replayed["outcome"], replayed["after"]) == ("done", {"replayed": 2})
 
@@ -391,26 +408,26 @@ def audit(up, hifi, subject):
     return [entry for entry in json.loads(output) if entry["subject"] == subject]
 
 
-def test_the_audit_names_who_parked_a_destination_or_paused_a_pipe_with_before_and_after(up, hifi):
+def test_the_audit_names_who_parked_a_destination_or_paused_a_pipe_with_before_and_after(running_mesh, hifi):
     destination = next(
         revision["pipe"]["destinations"][0]["name"]
-        for revision in json.loads(hifi("pipes", "--json", "--data", up.data)[1])
+        for revision in json.loads(hifi("pipes", "--json", "--data", running_mesh.data)[1])
         if revision["pipe"]["pipe"] == "count"
     )
-    assert hifi("destinations", "park", "count", "nothing", "--data", up.data)[0] == 1
+    assert hifi("destinations", "park", "count", "nothing", "--data", running_mesh.data)[0] == 1
     for verb in ("park", "resume"):
-        assert hifi("destinations", verb, "count", destination, "--data", up.data)[0] == 0
+        assert hifi("destinations", verb, "count", destination, "--data", running_mesh.data)[0] == 0
     for verb in ("pause", "resume"):
-        assert hifi("pipes", verb, "count", "--data", up.data)[0] == 0
+        assert hifi("pipes", verb, "count", "--data", running_mesh.data)[0] == 0
     person = f"{getpass.getuser()}@{socket.gethostname()}"
     changes = [
         (entry["principal"], entry["before"], entry["after"], entry["outcome"])
-        for entry in audit(up, hifi, f"destination/count/{destination}")
+        for entry in audit(running_mesh, hifi, f"destination/count/{destination}")
     ]
     assert changes == [(person, "active", "parked", "done"), (person, "parked", "active", "done")]
     pauses = [
         (entry["principal"], entry["before"], entry["after"])
-        for entry in audit(up, hifi, "pipe/count")
+        for entry in audit(running_mesh, hifi, "pipe/count")
         if entry["what"].endswith("the pipe")
     ]
     assert pauses == [(person, "active", "paused"), (person, "paused", "active")]
@@ -457,27 +474,32 @@ destinations:
 """
 
 
-def test_a_replay_asks_the_condition_as_it_is_now_and_refuses_what_is_not_declared(up, hifi, tmp_path):
+def test_a_replay_asks_the_condition_as_it_is_now_and_refuses_what_is_not_declared(
+    running_mesh, hifi, tmp_path
+):
     file, server = tmp_path / "books.yaml", Books()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     digest = hashlib.sha256(b"books").hexdigest()
 
     def declare(when, name="books"):
         file.write_text(BOOKS.format(digest=digest, name=name, port=server.server_port, when=when))
-        code, output, errors = hifi("apply", tmp_path, "--quick", "--data", up.data)
+        code, output, errors = hifi("apply", tmp_path, "--quick", "--data", running_mesh.data)
         assert code == 0, output + errors
 
     def send(*events):
         lines = "\n".join(json.dumps(event) for event in events).encode()
-        assert hifi("send", "books", "-", "--data", up.data, "--key", "books", stdin=lines)[0] == 0
+        assert hifi("send", "books", "-", "--data", running_mesh.data, "--key", "books", stdin=lines)[0] == 0
 
     declare("n < 100")
     send({"id": "a", "n": 1}, {"id": "b", "n": 50})
-    letters = dead_letters(up, hifi, "--pipe", "books", least=2)
+    letters = dead_letters(running_mesh, hifi, "--pipe", "books", min_count=2)
     assert {(letter["service"], letter["reason"]) for letter in letters} == {("egest", "status-400")}
     server.status = 200
     declare("n > 10")
-    assert hifi("dead", "replay", "--pipe", "books", "--data", up.data)[1] == "2 dead letter(s) replayed\n"
+    assert (
+        hifi("dead", "replay", "--pipe", "books", "--data", running_mesh.data)[1]
+        == "2 dead letter(s) replayed\n"
+    )
     send({"id": "c", "n": 70})
     end = time.monotonic() + 60
     while len(server.accepted) < 2:
@@ -490,63 +512,63 @@ def test_a_replay_asks_the_condition_as_it_is_now_and_refuses_what_is_not_declar
 
     server.status = 400
     send({"id": "d", "n": 60})
-    letters = dead_letters(up, hifi, "--pipe", "books", least=3)
+    letters = dead_letters(running_mesh, hifi, "--pipe", "books", min_count=3)
     declare("n > 10", name="library")
     for _ in range(2):
-        code, output, errors = hifi("dead", "replay", "--pipe", "books", "--data", up.data)
+        code, output, errors = hifi("dead", "replay", "--pipe", "books", "--data", running_mesh.data)
         assert (code, output) == (
             1,
             "0 dead letter(s) replayed; 2 had been replayed before; 1 cannot be replayed\n",
         )
         assert "the destination books, which the pipe books does not declare any more" in errors
-    assert len(dead_letters(up, hifi, "--pipe", "books", least=3)) == len(letters) == 3
+    assert len(dead_letters(running_mesh, hifi, "--pipe", "books", min_count=3)) == len(letters) == 3
     server.shutdown()
 
 
-def dead_letters(up, hifi, *arguments, least=1):
-    """Those that are listed, once there are so many or ten seconds are over."""
+def dead_letters(up, hifi, *arguments, min_count=1):
+    """The listed letters, once there are `min_count` of them or ten seconds are over."""
     end = time.monotonic() + 10
     while True:
         code, output, errors = hifi("dead", "list", "--json", "--data", up.data, *arguments)
         assert code == 0, errors
         letters = json.loads(output)
-        if len(letters) >= least or time.monotonic() > end:
+        if len(letters) >= min_count or time.monotonic() > end:
             return letters
 
 
 @pytest.mark.more
-def test_a_second_mesh_on_the_folder_and_a_taken_port_are_refused(up, start_hifi, tmp_path):
-    twice = start_hifi("up", "--data", up.data)
-    assert twice.wait(30) == 1
-    assert "a mesh already runs on" in twice.text()
-    assert "hifi down --data" in twice.text()
-    taken = start_hifi("up", "--data", tmp_path / "other", "--port", up.port)
-    assert taken.wait(30) == 1
-    assert f"port {up.port} of 127.0.0.1 is in use" in taken.text()
-    taken.wait_gone()
+def test_a_second_mesh_on_the_folder_and_a_taken_port_are_refused(running_mesh, start_hifi, tmp_path):
+    second_mesh = start_hifi("up", "--data", running_mesh.data)
+    assert second_mesh.wait(30) == 1
+    assert "a mesh already runs on" in second_mesh.text()
+    assert "hifi down --data" in second_mesh.text()
+    mesh_on_taken_port = start_hifi("up", "--data", tmp_path / "other", "--port", running_mesh.port)
+    assert mesh_on_taken_port.wait(30) == 1
+    assert f"port {running_mesh.port} of 127.0.0.1 is in use" in mesh_on_taken_port.text()
+    mesh_on_taken_port.wait_gone()
 
 
-def test_down_stops_the_mesh_gracefully_and_leaves_no_process(up, hifi):
-    code, output, _ = hifi("down", "--data", up.data)
+def test_down_stops_the_mesh_gracefully_and_leaves_no_process(running_mesh, hifi):
+    code, output, _ = hifi("down", "--data", running_mesh.data)
     assert (code, output) == (0, "The mesh has stopped.\n")
-    assert up.wait(10) == 0
-    up.wait_gone()
-    assert is_free(up.port)
-    assert hifi("down", "--data", up.data)[1].startswith("No mesh is running on")
-    code, _, errors = hifi("status", "--data", up.data)
+    assert running_mesh.wait(10) == 0
+    running_mesh.wait_gone()
+    assert is_free(running_mesh.port)
+    assert hifi("down", "--data", running_mesh.data)[1].startswith("No mesh is running on")
+    code, _, errors = hifi("status", "--data", running_mesh.data)
     assert code == 1
     assert "start one with `hifi up`" in errors
 
 
-@pytest.mark.parametrize(("arguments", "why"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     (("--scale", "nothing=2"), "no service is called 'nothing'"),
     (("--kafka", "127.0.0.1:1", "--brokers", "3"), "give one of them"),
     (("--pipes", "missing"), "is not a folder"),
 ])  # fmt: skip
-def test_up_reports_an_error_in_one_message(hifi, tmp_path, arguments, why):
+def test_up_reports_an_error_in_one_message(hifi, tmp_path, arguments, message):
     code, output, errors = hifi("up", "--data", tmp_path / "data", *arguments)
     assert code == 1
-    assert why in output + errors
+    assert message in output + errors
     assert "Traceback" not in output + errors
 
 

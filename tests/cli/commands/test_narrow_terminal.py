@@ -1,4 +1,4 @@
-"""What `hifi minutes`, `top`, `status` and `dead list` print in 80 columns, without a terminal."""
+"""Output of `hifi minutes`, `top`, `status` and `dead list` in 80 columns, without a terminal."""
 
 import io
 import json
@@ -68,11 +68,11 @@ def observe():
         server.shutdown()
 
 
-def assert_whole(text, *parts):
+def assert_whole(text, *phrases):
     """Every number and every word of a heading is there, nothing is cut, and every line fits."""
     words = set(re.split(r"\s+", text))
     assert "…" not in text, text
-    assert all(word in words for part in parts for word in part.split()), text
+    assert all(word in words for phrase in phrases for word in phrase.split()), text
     assert max(map(len, text.splitlines())) <= 80, text
 
 
@@ -127,16 +127,16 @@ def test_dead_letters_are_readable():
     text = on_paper(lambda console: print_table(dead_letter_table([letter]), console))
     assert_whole(text, "id time pipe event refused by reason replayed", "12:1234567 yes")
     assert re.search(r"\d\d-\d\d \d\d:\d\d:\d\d", text), text
-    wide = on_paper(lambda console: print_table(dead_letter_table([letter], wide=True), console), 200)
-    assert "the destination answered 404" in wide
+    wide_text = on_paper(lambda console: print_table(dead_letter_table([letter], wide=True), console), 200)
+    assert "the destination answered 404" in wide_text
 
 
 def test_an_id_of_any_length_takes_a_line_or_two():
     headers = [("ce_id", b"x" * 10_000), ("hifi_pipe", b"orders"), ("hifi_service", b"normalize")]
     letter = DeadLetter(12, 7, 1_783_728_060_123, None, b"", headers, False)
-    for wide in (False, True):
+    for is_wide in (False, True):
         text = on_paper(
-            lambda console, wide=wide: print_table(dead_letter_table([letter], wide=wide), console)
+            lambda console, is_wide=is_wide: print_table(dead_letter_table([letter], wide=is_wide), console)
         )
         assert len(text.splitlines()) <= 10, text
     body = {
@@ -153,7 +153,7 @@ def test_status_is_readable():
         "state": "starting", "waiting": ["the pipe registry is not loaded yet"], "rate_per_s": 12_345.6,
         "log": "/srv/hifi/logs/normalize-12.log",
     }  # fmt: skip
-    facts = {
+    status = {
         "stream": "hifi", "kafka": "127.0.0.1:9092", "url": "http://127.0.0.1:8080", "trigger": "real-time",
         "stream_log": "0a" * 16,
         "console": "http://127.0.0.1:8090", "problem": None, "instances": [instance],
@@ -169,7 +169,7 @@ def test_status_is_readable():
         "certificates": ["the certificate of /a.pem (server of ingest) expires"],
         "pipes": [{"pipe": "orders", "revision": 17, "destinations": ["warehouse"], "description": "Orders " * 20}],
     }  # fmt: skip
-    text = on_paper(lambda console: print_status(facts, console))
+    text = on_paper(lambda console: print_status(status, console))
     assert_whole(
         text, "instance state rate ev/s waiting for records in running batch pipe revision destinations description",
         "normalize-12 starting 12,346 1,234,567 12 4,348 17 9,876,543 12,346 23,457 34,568",
@@ -182,7 +182,7 @@ def test_status_is_readable():
     assert f"Log {'0a' * 16}" in text
     assert "Warning: the certificate of /a.pem (server of ingest) expires" in text
     assert "4194304" not in text
-    assert "4194304" in on_paper(lambda console: print_status(facts, console, wide=True))
+    assert "4194304" in on_paper(lambda console: print_status(status, console, wide=True))
 
 
 def on_paper(write, width=80):

@@ -13,7 +13,7 @@ from hifi_cli.app import command_line
 ID = {"id": {"type": "integer"}}
 
 
-def pipe(properties: dict[str, Any], avro: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+def pipe(properties: dict[str, Any], avro: dict[str, Any] | None = None, **other_keys: Any) -> dict[str, Any]:
     registry = {"url": "http://127.0.0.1:1"}
     settings = {"bootstrap": "127.0.0.1:1", "topic": "out", "format": "avro"}
     return {
@@ -27,7 +27,7 @@ def pipe(properties: dict[str, Any], avro: dict[str, Any] | None = None, **more:
                 "settings": {**settings, "avro": {"registry": registry, **(avro or {})}},
             }
         ],
-        **more,
+        **other_keys,
     }
 
 
@@ -52,16 +52,16 @@ def published(folder: Path, declared: dict[str, Any]) -> dict[str, Any]:
 
 
 def fields(avro: dict[str, Any]) -> list[str]:
-    return [listed["name"] for listed in avro["schema"]["fields"]]
+    return [field["name"] for field in avro["schema"]["fields"]]
 
 
 def test_the_derived_schema_is_shown_and_published_and_follows_the_json_schema(tmp_path: Path) -> None:
     first = published(tmp_path, pipe(ID))
-    status, shown = run("schema", "avro", str(tmp_path / "orders.yaml"))
-    assert (status, json.loads(shown)) == (0, first["schema"])
+    status, output = run("schema", "avro", str(tmp_path / "orders.yaml"))
+    assert (status, json.loads(output)) == (0, first["schema"])
     assert (fields(first), first["derived"]) == (["id"], True)
-    again = pipe({**ID, "note": {"type": "string"}}, {"schema": first["schema"], "derived": True})
-    assert fields(published(tmp_path, again)) == ["id", "note"]
+    changed_pipe = pipe({**ID, "note": {"type": "string"}}, {"schema": first["schema"], "derived": True})
+    assert fields(published(tmp_path, changed_pipe)) == ["id", "note"]
 
 
 def test_a_declared_schema_that_agrees_stays_as_it_is(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ ORDER = {"type": "record", "name": "O", "fields": [{"name": "id", "type": "strin
 
 
 @pytest.mark.parametrize(
-    ("declared", "said"),
+    ("declared", "message"),
     [
         (pipe(ID, {"schema": ORDER}), "/id: the JSON Schema allows an integer, which does not fit string"),
         (pipe(ID, {"schema": {"type": "record"}}), "avro.schema: the record None has no list of fields"),
@@ -86,23 +86,23 @@ ORDER = {"type": "record", "name": "O", "fields": [{"name": "id", "type": "strin
     ],
 )
 def test_check_says_what_does_not_agree_with_its_line(
-    tmp_path: Path, declared: dict[str, Any], said: str
+    tmp_path: Path, declared: dict[str, Any], message: str
 ) -> None:
     file = write(tmp_path, declared)
     status, output = run("check", "--quick", str(tmp_path))
     assert status == 1
-    assert said in output
+    assert message in output
     assert f"{file}:" in output
     assert "destinations[0]" in output
 
 
 def test_a_schema_is_not_compared_where_the_data_changes_in_between(tmp_path: Path) -> None:
-    changed = pipe(
+    changed_pipe = pipe(
         ID,
         {"schema": ORDER},
         normalize={"schema": {"type": "object", "properties": ID}, "mask": {"id": "redact"}},
     )
-    assert published(tmp_path, changed)["schema"] == ORDER
+    assert published(tmp_path, changed_pipe)["schema"] == ORDER
 
 
 def test_a_pipe_without_json_schema_has_no_avro_schema_to_show(tmp_path: Path) -> None:

@@ -18,14 +18,14 @@ def field(**changes: object) -> dict[str, object]:
     } | changes
 
 
-def shown(drift: dict[str, object]) -> str:
+def table_text(drift: dict[str, object]) -> str:
     with console.capture() as captured:
         print_table(skew_table(drift), console)
     return " ".join(captured.get().split())
 
 
 def test_shares_and_events_of_each_bucket_are_shown() -> None:
-    text = shown(field())
+    text = table_text(field())
     assert "score: drifted (distance 0.31, a drift from 0.1)" in text
     assert "last 30 min" in text
     assert "[a] b 80.0 % 25.0 % 80 1,200" in text
@@ -33,6 +33,6 @@ def test_shares_and_events_of_each_bucket_are_shown() -> None:
 
 def test_too_few_events_are_said_with_the_number_that_is_needed() -> None:
     bucket = {"label": "x", "window": 0, "window_share": None, "reference": 0, "reference_share": None}
-    text = shown(field(state="too few events", distance=None, buckets=[bucket]))
+    text = table_text(field(state="too few events", distance=None, buckets=[bucket]))
     assert "too few events (200 needed in each half of the window, 1,000 before it)" in text
     assert "x - - 0 0" in text

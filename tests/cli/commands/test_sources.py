@@ -8,7 +8,7 @@ from hifi_cli.display.tables import print_table
 from hifi_cli.display.units import duration
 
 
-def shown(**changes: object) -> str:
+def table_text(**changes: object) -> str:
     row = {
         "pipe": "orders", "backfill": True, "done": 1_500_000, "remaining": 8_500_000, "read_per_s": 2000.0,
         "arriving_per_s": 50.0, "limit_per_s": 2000.0, "late": "", "left_s": 4359,
@@ -19,18 +19,18 @@ def shown(**changes: object) -> str:
 
 
 def test_a_backfill_has_figures_with_units_and_an_expected_end() -> None:
-    text = shown()
-    for part in ("orders", "backfill", "1,500,000", "8,500,000", "2,000", "events", "ev/s", "in 73 min"):
-        assert part in text
+    text = table_text()
+    for phrase in ("orders", "backfill", "1,500,000", "8,500,000", "2,000", "events", "ev/s", "in 73 min"):
+        assert phrase in text
     assert "held back" not in text
 
 
 def test_what_holds_a_backfill_back_is_named_and_an_end_that_is_not_in_sight_is_said() -> None:
-    assert "held back by enrich" in shown(late="enrich")
-    text = shown(left_s=None)
+    assert "held back by enrich" in table_text(late="enrich")
+    text = table_text(left_s=None)
     assert "not in sight" in text
-    assert "live" in shown(backfill=False)
-    assert "in 73 min" not in shown(backfill=False)
+    assert "live" in table_text(backfill=False)
+    assert "in 73 min" not in table_text(backfill=False)
 
 
 @pytest.mark.parametrize(

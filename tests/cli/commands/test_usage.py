@@ -27,27 +27,27 @@ def test_the_colours_are_added_up_and_a_day_is_as_certain_as_the_less_certain_on
         row("2026-11-01", "orders", (5, 50, 5), "open", b=3, c=2),
         row("2026-11-01", "flights", (1, 1, 0)),
     ]
-    merged = [
+    expected = [
         row("2026-11-01", "flights", (1, 1, 0)),
         row("2026-11-01", "orders", (8, 80, 9), "open", a=2, b=4, c=2),
         row("2026-11-02", "orders", (1, 9, 1)),
     ]
-    assert added_up([blue, green]) == merged
-    assert added_up([green, blue]) == merged
+    assert added_up([blue, green]) == expected
+    assert added_up([green, blue]) == expected
     assert added_up([blue]) == blue
 
 
 def test_the_table_shows_what_no_key_has_unless_the_day_is_open() -> None:
-    def shown(state: str, **keys: int) -> list[list[str]]:
+    def table_rows(state: str, **keys: int) -> list[list[str]]:
         console = Console(width=200)
         with console.capture() as capture:
             console.print(usage_table([row("2026-11-01", "orders", (5000, 50_000, 6), state, **keys)]))
         return [line.split() for line in capture.get().splitlines()[2:]]
 
-    assert shown("final", a=4998) == [
+    assert table_rows("final", a=4998) == [
         ["2026-11-01", "orders", "all", "5,000", "50,000", "6", "final"],
         ["a", "4,998", "49,980", "-"],
         ["without", "a", "key", "2", "20", "-"],
     ]
-    assert len(shown("open", a=4998)) == len(shown("closed", a=5000)) == 2
-    assert len(shown("final")) == 1, "a source has no keys"
+    assert len(table_rows("open", a=4998)) == len(table_rows("closed", a=5000)) == 2
+    assert len(table_rows("final")) == 1, "a source has no keys"

@@ -20,7 +20,7 @@ NOON = datetime(2026, 11, 27, 12, tzinfo=UTC)
 
 
 def row(
-    destination: str = "crm", settled_until: str | None = "2026-11-27T12:00:00.000000Z", **more: Any
+    destination: str = "crm", settled_until: str | None = "2026-11-27T12:00:00.000000Z", **overrides: Any
 ) -> dict[str, Any]:
     numbers = {"in_flight": 0, "waiting": 0, "parked": 0, "services": {}}
     return {
@@ -37,7 +37,7 @@ def row(
         "late_1m": 0,
         "verdict": "current",
         "because": [],
-    } | more
+    } | overrides
 
 
 def test_all_destinations_must_be_settled_unless_one_is_named() -> None:
@@ -66,34 +66,36 @@ def test_what_was_settled_stays_settled_although_observe_says_nothing_new() -> N
 def test_event_times_are_settled_once_what_was_acknowledged_before_the_wait_is() -> None:
     early, none = "2026-11-27T11:59:58.100000Z", "an unknown time"
     open_json = {"services": {"egest": 3}, "waiting": 2, "parked": 0}
-    late = {"last_1m": 1, "by_s": 7.5, "open": 1, "newest": [{"event": "e:1", "by_s": 7.5}]}
+    late_counts = {"last_1m": 1, "by_s": 7.5, "open": 1, "newest": [{"event": "e:1", "by_s": 7.5}]}
 
     def missing(**more: Any) -> list[str]:
         return missing_of([row(**more)], "orders", None, NOON, wait_start=NOON)
 
     assert missing() == []
-    for more, until, reason in (
+    for overrides, settled_until, reason in (
         ({"event_until": early, "open": open_json}, early, WHERE),
         ({"event_until": early}, early, "nothing is open; no event with that time or a later one was read"),
         ({"event_as_of": early}, row()["event_until"], "nothing is open; observe has not read so far yet"),
-        ({"event_late": late}, row()["event_until"], "1 late ones are open"),
+        ({"event_late": late_counts}, row()["event_until"], "1 late ones are open"),
         ({"event_until": None, "event_as_of": None, "event_because": ["why"]}, none, "why"),
         ({"event_until": None, "verdict": "unknown", "because": ["silent"]}, none, "silent"),
     ):
-        assert missing(**more) == [f"orders to crm: events until {until}, not {NOON_TEXT}: {reason}"]
+        assert missing(**overrides) == [
+            f"orders to crm: events until {settled_until}, not {NOON_TEXT}: {reason}"
+        ]
 
 
 def test_a_chain_is_settled_once_the_pipes_before_it_are_too() -> None:
     chain = {"settled_until": NOON_TEXT, "via": ["flights/legs"], "held_by": None, "because": []}
     assert missing_of([row(chain=chain)], "orders", None, NOON, chain=True) == []
     early, name = "2026-11-27T11:59:58.100000Z", "orders to crm: chain settled until"
-    for more, until, reason in (
+    for overrides, settled_until, reason in (
         ({"settled_until": early, "held_by": "topic legs"}, early, "held by topic legs"),
         ({"settled_until": None, "because": ["why"]}, "an unknown time", "why"),
         ({"settled_until": early}, early, "nothing holds it; observe has not read so far yet"),
     ):
-        lines = missing_of([row(chain=chain | more)], "orders", None, NOON, chain=True)
-        assert lines == [f"{name} {until}, not {NOON_TEXT}: {reason}"]
+        lines = missing_of([row(chain=chain | overrides)], "orders", None, NOON, chain=True)
+        assert lines == [f"{name} {settled_until}, not {NOON_TEXT}: {reason}"]
     with pytest.raises(Misconfigured, match="orders reads no Kafka topic that another pipe writes"):
         missing_of([row()], "orders", None, NOON, chain=True)
 
@@ -137,9 +139,13 @@ def test_an_unknown_destination_is_refused() -> None:
 def test_its_exit_status(
     monkeypatch: pytest.MonkeyPatch, answers: list[list[dict[str, Any]]], status: int
 ) -> None:
-    left = list(answers)
+    remaining_answers = list(answers)
     monkeypatch.setattr(wait, "observe_api", lambda *_: None)
-    monkeypatch.setattr(wait, "watermarks_of", lambda *_: left.pop(0) if len(left) > 1 else left[0])
+    monkeypatch.setattr(
+        wait,
+        "watermarks_of",
+        lambda *_: remaining_answers.pop(0) if len(remaining_answers) > 1 else remaining_answers[0],
+    )
     monkeypatch.setattr(wait, "_POLL_S", 0.01)
     arguments = ["wait", "orders", "--until", "2026-11-27T12:00Z", "--within", "50ms"]
     answer = CliRunner().invoke(command_line("wait"), arguments)

@@ -14,8 +14,8 @@ import pytest
 def test_the_demo_of_change_data_capture(options: tuple[str, ...], tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     command = [sys.executable, "-m", "hifi_cli", "demo", "--cdc", "--report", str(report), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1400)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1400)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     numbers = orjson.loads(report.read_bytes())
     assert numbers["changes"] >= 1000
     assert not any(numbers[name] for name in ("different", "lost", "duplicates", "unexpected"))
@@ -25,6 +25,8 @@ def test_the_demo_of_change_data_capture(options: tuple[str, ...], tmp_path: Pat
 
 def test_the_demos_are_not_mixed(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hifi_cli", "demo", "--cdc", "--control"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
-    assert done.returncode == 1
-    assert "different demos" in done.stderr
+    completed = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120
+    )
+    assert completed.returncode == 1
+    assert "different demos" in completed.stderr

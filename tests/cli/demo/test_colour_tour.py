@@ -16,7 +16,7 @@ OK = [TourStep("one", True, 1.0, "seen")]
 
 
 def arrived(names=EXPECTED, after_s=1, repeated=()):
-    """What the destination has logged."""
+    """The comparison of what the destination has logged."""
     comparison = Comparison()
     for name in [*names, *repeated]:
         comparison.add(Arrival("/x", name, (2 + after_s) * S, {"id": name}, True), EXPECTED[name])
@@ -47,10 +47,12 @@ def test_duplicates_are_good_only_as_far_as_they_are_declared():
 
 def test_a_minute_is_down_when_it_is_late_or_too_many_requests_failed():
     assert numbers(comparison=arrived(after_s=11))["down_minutes"] == 1
-    few = {name: SentEvent(S, S, 2 * S, 502 if name in ("e1", "e2") else 202) for name in SENT}
-    many = {name: SentEvent(S, S, 2 * S, 502 if name in ("e1", "e2", "e3") else 202) for name in SENT}
-    assert numbers(sent=few)["down_minutes"] == 0
-    assert numbers(sent=many)["down_minutes"] == 1
+    few_refusals = {name: SentEvent(S, S, 2 * S, 502 if name in ("e1", "e2") else 202) for name in SENT}
+    many_refusals = {
+        name: SentEvent(S, S, 2 * S, 502 if name in ("e1", "e2", "e3") else 202) for name in SENT
+    }
+    assert numbers(sent=few_refusals)["down_minutes"] == 0
+    assert numbers(sent=many_refusals)["down_minutes"] == 1
 
 
 @pytest.mark.more

@@ -15,10 +15,10 @@ EXPECTED = {"a": {"/x": {"id": "a"}}, "b": {"/x": {"id": "b"}, "/y": {"id": "b"}
 SENT = {name: SentEvent(1, 2, 3, 202) for name in EXPECTED} | {"refused": SentEvent(1, 2, 3, 429)}
 
 
-def arrived(*places):
-    """What the destination has logged."""
+def arrived(*arrivals):
+    """The comparison of what the destination has logged."""
     comparison = Comparison()
-    for path, name in places:
+    for path, name in arrivals:
         comparison.add(Arrival(path, name, 9, {"id": name}, True), EXPECTED[name])
     return comparison
 
@@ -29,8 +29,8 @@ def tour(*outcomes):
     steps = TourSteps(lines.append)
     for number, ok in enumerate(outcomes):
         try:
-            with steps.step(f"step {number}") as seen:
-                seen.append("what was seen")
+            with steps.step(f"step {number}") as observations:
+                observations.append("what was seen")
                 require(ok, "something else")
         except StepFailed:
             pass
@@ -53,7 +53,7 @@ def test_a_tour_is_good_when_every_step_is_and_every_event_arrived_once():
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "places", "dead", "wrong"),
+    ("outcomes", "arrivals", "dead", "wrong_counts"),
     [
         ((True, False), ALL, set(), {}),
         ((True,), ALL[:2], set(), {"lost": 1}),
@@ -63,10 +63,10 @@ def test_a_tour_is_good_when_every_step_is_and_every_event_arrived_once():
     ],
     ids=["a step failed", "lost", "repeated", "dead letter", "nothing arrived"],
 )
-def test_a_tour_is_not_good_when_anything_is_wrong(outcomes, places, dead, wrong):
-    numbers = report(tour(*outcomes)[0], SENT, arrived(*places), EXPECTED, dead)
+def test_a_tour_is_not_good_when_anything_is_wrong(outcomes, arrivals, dead, wrong_counts):
+    numbers = report(tour(*outcomes)[0], SENT, arrived(*arrivals), EXPECTED, dead)
     assert not is_good(numbers)
-    assert {name: numbers[name] for name in wrong} == wrong
+    assert {name: numbers[name] for name in wrong_counts} == wrong_counts
 
 
 def test_a_failed_step_tells_what_was_seen_instead():
@@ -82,11 +82,11 @@ def test_a_failed_step_tells_what_was_seen_instead():
 
 
 async def test_what_does_not_become_true_ends_the_step():
-    steps, read = TourSteps(lambda _: None), iter(range(1_000_000))
+    steps, reads = TourSteps(lambda _: None), iter(range(1_000_000))
 
     async def count():
         """One more each time."""
-        return next(read)
+        return next(reads)
 
     assert await steps.until(count, lambda number: number == 2, str) == 2
     with pytest.raises(StepFailed, match="not within 0 s; last seen: 3"):

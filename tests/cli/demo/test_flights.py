@@ -32,12 +32,12 @@ def test_the_flights_that_are_sent_are_spread_over_the_year(rows):
 
 
 def test_each_flight_goes_where_the_pipe_says(rows, expected):
-    places = Counter(frozenset(expected.deliveries(name, row)) for name, row in rows.items())
-    assert set(places) == {
+    destination_counts = Counter(frozenset(expected.deliveries(name, row)) for name, row in rows.items())
+    assert set(destination_counts) == {
         frozenset({DEPARTURES}), frozenset({DEPARTURES, ALERTS}), frozenset({CANCELLATIONS, ALERTS})
     }  # fmt: skip
     cancelled = sum(row["dep_time"] == flights.MISSING for row in rows.values())
-    assert places[frozenset({CANCELLATIONS, ALERTS})] == cancelled > 0
+    assert destination_counts[frozenset({CANCELLATIONS, ALERTS})] == cancelled > 0
 
 
 def test_one_flight_as_it_must_arrive(expected):

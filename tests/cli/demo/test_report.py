@@ -29,11 +29,11 @@ def make(count=4, **changes):
     lags = TopicLags(
         {"raw": [2.0] * count}, {name: (request.sent_ns + MS_NS) // 1000 for name, request in sent.items()}
     )
-    run: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "sent": sent, "expected": expected, "comparison": comparison, "topic_lags": lags, "rate": 1, "seconds": 5.0,
         "trigger": "micro-batch", "start_seconds": 9.0, "cpu_seconds": {"ingest": 1.234}, "rss_bytes": {"ingest": 5},
     }  # fmt: skip
-    return DemoRun(**(run | changes))
+    return DemoRun(**(fields | changes))
 
 
 def test_a_run_without_problems():
@@ -65,27 +65,27 @@ def test_the_tables_fit_80_columns():
 
 
 def test_an_event_that_misses_one_of_its_destinations_is_lost():
-    run = make()
-    run.expected["e2"][ALERTS] = {"id": "e2"}
-    numbers = report(run)
+    demo_run = make()
+    demo_run.expected["e2"][ALERTS] = {"id": "e2"}
+    numbers = report(demo_run)
     assert (numbers["delivered"], numbers["lost"]) == (3, 1)
     assert not is_good(numbers)
 
 
 def test_a_dead_letter_is_not_lost_and_not_good():
-    run = make()
-    del run.comparison.arrived[DEPARTURES, "e1"]
-    run.topic_lags.dead.add("e1")
-    numbers = report(run)
+    demo_run = make()
+    del demo_run.comparison.arrived[DEPARTURES, "e1"]
+    demo_run.topic_lags.dead.add("e1")
+    numbers = report(demo_run)
     assert (numbers["delivered"], numbers["lost"], numbers["dead_lettered"]) == (3, 0, 1)
     assert not is_good(numbers)
 
 
 def test_an_event_that_was_not_accepted_is_not_lost():
-    run = make()
-    run.sent["e3"] = SentEvent(0, 0, 0, 503)
-    run.sent["e4"] = SentEvent(0, 0, 0, 0)
-    numbers = report(run)
+    demo_run = make()
+    demo_run.sent["e3"] = SentEvent(0, 0, 0, 503)
+    demo_run.sent["e4"] = SentEvent(0, 0, 0, 0)
+    numbers = report(demo_run)
     assert (numbers["accepted"], numbers["delivered"], numbers["refused"], numbers["unanswered"]) == (
         2,
         2,
@@ -96,18 +96,18 @@ def test_an_event_that_was_not_accepted_is_not_lost():
 
 
 @pytest.mark.parametrize(
-    ("arrival", "counted"),
+    ("arrival", "counter"),
     [
         (Arrival(DEPARTURES, "e1", 0, {"id": "e1"}, True), "duplicates"),
         (Arrival(ALERTS, "e1", 0, {"id": "e1"}, True), "mismatched"),
         (Arrival(DEPARTURES, "other", 0, {}, True), "unknown"),
     ],
 )
-def test_every_unexpected_delivery_is_counted(arrival, counted):
-    run = make()
-    run.comparison.add(arrival, run.expected.get(arrival.id))
-    assert getattr(run.comparison, counted) == 1
-    assert not is_good(report(run))
+def test_every_unexpected_delivery_is_counted(arrival, counter):
+    demo_run = make()
+    demo_run.comparison.add(arrival, demo_run.expected.get(arrival.id))
+    assert getattr(demo_run.comparison, counter) == 1
+    assert not is_good(report(demo_run))
 
 
 def test_a_wrong_value_is_reported():

@@ -34,21 +34,23 @@ async def post(port, path, body, headers=""):
 async def test_every_event_is_logged_once_by_sender_and_destination(workspace):
     rows = workspace.write_events(300)
     # The destination takes the place of ingest.
-    to_destination = Workspace(
+    destination_workspace = Workspace(
         workspace.data, workspace.destination_port, workspace.destination_port, write_key=workspace.write_key
     )
-    sender = to_destination.sender(600)
+    sender = destination_workspace.sender(600)
     await sender.start()
     assert await sender.wait() == 0
     assert await workspace.counts() == 300
-    written = read_send_log(workspace.send_log)
-    assert written.keys() == rows.keys()
-    assert {request.status for request in written.values()} == {204}
-    arrived = collections.Counter(arrival.id for arrival in RequestLogReader(workspace.request_log).read())
-    assert arrived == dict.fromkeys(rows, 1)
-    dues = sorted(request.due_ns for request in written.values())
+    sent_requests = read_send_log(workspace.send_log)
+    assert sent_requests.keys() == rows.keys()
+    assert {request.status for request in sent_requests.values()} == {204}
+    arrival_counts = collections.Counter(
+        arrival.id for arrival in RequestLogReader(workspace.request_log).read()
+    )
+    assert arrival_counts == dict.fromkeys(rows, 1)
+    dues = sorted(request.due_ns for request in sent_requests.values())
     assert (dues[-1] - dues[0]) / 1e9 == pytest.approx(299 / 600, abs=0.001), "each event has its moment"
-    assert all(request.due_ns <= request.sent_ns <= request.answered_ns for request in written.values())
+    assert all(request.due_ns <= request.sent_ns <= request.answered_ns for request in sent_requests.values())
 
 
 async def test_events_without_an_answer_are_logged_too(tmp_path):
@@ -90,12 +92,12 @@ async def test_the_request_log_keeps_bodies_and_attributes_unchanged(workspace):
 
 async def test_a_half_written_line_is_read_once_it_is_complete(tmp_path):
     file = tmp_path / "requests.log"
-    whole = b'{"path":"/cancellations","first_ns":1,"answered_ns":2,"headers":{},"bytes":10}\n{"id":"c"}\n'
+    content = b'{"path":"/cancellations","first_ns":1,"answered_ns":2,"headers":{},"bytes":10}\n{"id":"c"}\n'
     reader = RequestLogReader(file)
-    for cut in (5, len(whole) - 5, len(whole) - 1):
-        file.write_bytes(whole[:cut])
+    for cut_bytes in (5, len(content) - 5, len(content) - 1):
+        file.write_bytes(content[:cut_bytes])
         assert list(reader.read()) == []
-    file.write_bytes(whole)
+    file.write_bytes(content)
     assert [arrival.id for arrival in reader.read()] == ["c"]
 
 

@@ -37,13 +37,13 @@ async def test_a_rotation_under_load_loses_nothing(tmp_path: Path) -> None:
     finally:
         await demo.kill()
     # While its only broker restarts, for 20 s on slow cores, ingest refuses events; what it accepted counts.
-    wrong = {name: numbers[name] for name in ("lost", "duplicates", "mismatched", "dead_lettered")}
-    assert not any(wrong.values()), numbers
+    wrong_counts = {name: numbers[name] for name in ("lost", "duplicates", "mismatched", "dead_lettered")}
+    assert not any(wrong_counts.values()), numbers
     assert numbers["delivered"] == numbers["accepted"]
     last = max(read_send_log(workspace.send_log).values(), key=lambda event: event.sent_ns)
     assert last.accepted, "ingest accepts again with the new passwords, before the load ends"
-    again = {instance.name for instance in mesh.all() if instance.restarts != restarts[instance.name]}
-    assert again == {"enrich-1"}, "no other service had to be restarted"
+    restarted = {instance.name for instance in mesh.all() if instance.restarts != restarts[instance.name]}
+    assert restarted == {"enrich-1"}, "no other service had to be restarted"
 
 
 async def _rotate(mesh: Mesh) -> None:

@@ -43,7 +43,7 @@ def test_numbers_and_headings_are_whole():
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
     words = text.split()
-    for whole in (
+    for phrase in (
         "instance",
         "state",
         "rate",
@@ -55,4 +55,4 @@ def test_numbers_and_headings_are_whole():
         "12,345",
         "12",
     ):
-        assert whole in words, text
+        assert phrase in words, text

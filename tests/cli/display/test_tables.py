@@ -26,7 +26,7 @@ def rows():
 def test_numbers_and_headings_are_whole_and_lines_fit(rows):
     text = printed(rows)
     assert all(
-        whole in text for whole in ("3:1042", "accepted", "events", "1,234,567", "12,345.6 s", "reason")
+        phrase in text for phrase in ("3:1042", "accepted", "events", "1,234,567", "12,345.6 s", "reason")
     )
     assert max(map(len, text.splitlines())) <= TERMINAL
     assert "…" not in text

@@ -1,4 +1,4 @@
-"""What senders chose cannot control the terminal: control characters are printed as escapes."""
+"""Texts of senders cannot control the terminal: control characters are printed as escapes."""
 
 import ast
 import io
@@ -45,11 +45,11 @@ def test_each_control_character_is_an_escape_and_the_rest_stays() -> None:
 def test_tables_and_messages_hold_no_control_character_of_a_text(attack: str) -> None:
     for terminal in (False, True):
         output = io.StringIO()
-        printed = VisibleConsole(file=output, force_terminal=terminal, color_system=None, width=200)
+        visible_console = VisibleConsole(file=output, force_terminal=terminal, color_system=None, width=200)
         rows = table("=id", "text", title=f"of {escape(attack)}")
         rows.add_row(escape(attack), escape(f"x{attack}"))
-        print_table(rows, printed)
-        printed.print(escape(attack), attack, highlight=False, markup=False)
+        print_table(rows, visible_console)
+        visible_console.print(escape(attack), attack, highlight=False, markup=False)
         assert is_harmless(output.getvalue())
 
 

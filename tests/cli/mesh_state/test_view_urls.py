@@ -1,4 +1,4 @@
-"""Where `hifi view` finds the views of a mesh, and of each colour."""
+"""URLs of the views of a mesh, and of each colour, for `hifi view`."""
 
 import os
 from pathlib import Path

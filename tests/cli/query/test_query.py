@@ -58,9 +58,9 @@ def options(kafka: str) -> list[str]:
 
 
 def run(options: list[str], *arguments: str, status: int = 0) -> str:
-    done = CliRunner().invoke(command_line(), ["query", *arguments, *options])
-    assert done.exit_code == status, done.output
-    return done.stdout if not status else done.output
+    result = CliRunner().invoke(command_line(), ["query", *arguments, *options])
+    assert result.exit_code == status, result.output
+    return result.stdout if not status else result.output
 
 
 def test_records_have_their_fields_and_data(options: list[str]) -> None:
@@ -90,17 +90,19 @@ def test_records_have_their_fields_and_data(options: list[str]) -> None:
 
 
 def test_a_table_for_people_says_that_there_are_more_rows(options: list[str]) -> None:
-    shown = run(options, "select key, count(*) events from enriched group by key order by key", "--rows", "2")
-    assert [line.split() for line in shown.splitlines()][:3] == [
+    output = run(
+        options, "select key, count(*) events from enriched group by key order by key", "--rows", "2"
+    )
+    assert [line.split() for line in output.splitlines()][:3] == [
         ["key", "events"],
         ["k0", "10"],
         ["k1", "10"],
     ]
-    assert "k2" not in shown
+    assert "k2" not in output
     assert "no rows" in run(options, "select * from receipts")
     assert "no rows" in run(options, "select * from retry_in join dead_letter using (event)")
-    twice = run(options, "select key, key from enriched", "--json", status=1)
-    assert "two columns have one name" in " ".join(twice.split())
+    refusal = run(options, "select key, key from enriched", "--json", status=1)
+    assert "two columns have one name" in " ".join(refusal.split())
 
 
 def test_too_many_records_or_none_of_the_time_are_told(options: list[str]) -> None:
@@ -108,5 +110,7 @@ def test_too_many_records_or_none_of_the_time_are_told(options: list[str]) -> No
     assert f"{EVENTS} records are more than 10" in " ".join(text.split())
     assert "no rows" in run(options, "select 1 from enriched", "--since", "2999-01-01T00:00:00Z")
     assert "is not a point in time" in run(options, "select 1 from enriched", "--since", "soon", status=1)
-    absent = ["--kafka", options[1], "--stream", "absent"]
-    assert "has no topic absent.receipts" in " ".join(run(absent, "select 1 from receipts", status=1).split())
+    absent_stream = ["--kafka", options[1], "--stream", "absent"]
+    assert "has no topic absent.receipts" in " ".join(
+        run(absent_stream, "select 1 from receipts", status=1).split()
+    )

@@ -24,7 +24,7 @@ def database() -> Iterator[sqlite3.Connection]:
 
 
 @pytest.mark.parametrize(
-    ("sql", "read"),
+    ("sql", "expected_tables"),
     [
         ("select 1 from raw", ["raw"]),
         ("SELECT count(*) FROM Receipts", ["receipts"]),
@@ -34,12 +34,12 @@ def database() -> Iterator[sqlite3.Connection]:
         ("select pipe from raw where event not in (select event from receipts)", ["raw", "receipts"]),
     ],
 )
-def test_tables_are_those_that_the_query_reads(sql: str, read: list[str]) -> None:
-    assert tables_read(sql, TABLES) == read
+def test_tables_are_those_that_the_query_reads(sql: str, expected_tables: list[str]) -> None:
+    assert tables_read(sql, TABLES) == expected_tables
 
 
 @pytest.mark.parametrize(
-    ("sql", "why"),
+    ("sql", "message"),
     [
         ("select absent from raw", "no such column: absent"),
         ("select * from orders", "no such table: orders; there are the tables raw, enriched, receipts"),
@@ -58,8 +58,8 @@ def test_tables_are_those_that_the_query_reads(sql: str, read: list[str]) -> Non
         ("explain select 1 from raw", "syntax error"),
     ],
 )
-def test_what_is_no_query_is_refused_with_its_reason(sql: str, why: str) -> None:
-    with pytest.raises(Misconfigured, match=why):
+def test_what_is_no_query_is_refused_with_its_reason(sql: str, message: str) -> None:
+    with pytest.raises(Misconfigured, match=message):
         tables_read(sql, TABLES)
 
 
@@ -73,7 +73,7 @@ def test_the_first_rows_come_with_their_columns_and_whether_there_are_more(
 
 
 @pytest.mark.parametrize(
-    ("sql", "why"),
+    ("sql", "message"),
     [
         (
             "with recursive n(i) as (select 1 union all select i from n) select count(*) from n",
@@ -85,15 +85,17 @@ def test_the_first_rows_come_with_their_columns_and_whether_there_are_more(
         ("select abs(-9223372036854775808) from receipts", "integer overflow"),
     ],
 )
-def test_a_query_that_fails_or_does_not_end_says_so(database: sqlite3.Connection, sql: str, why: str) -> None:
-    with pytest.raises(Misconfigured, match=why):
+def test_a_query_that_fails_or_does_not_end_says_so(
+    database: sqlite3.Connection, sql: str, message: str
+) -> None:
+    with pytest.raises(Misconfigured, match=message):
         select(database, sql, rows=10, within_s=0.2)
 
 
 def test_each_table_has_the_topics_of_its_stream() -> None:
     topics = Topics("s")
     existing = [topic.name for topic in topics.all()] + ["s.retry-in.7s", "other.retry-in.5s"]
-    of_tables = [name for table in ALL_TABLES for name in topics_of(table, topics, existing)]
-    assert set(of_tables) <= set(existing)
-    assert len(of_tables) == len(ALL_TABLES) + len(topics.tiers)
-    assert "s.retry-in.7s" in of_tables
+    table_topics = [name for table in ALL_TABLES for name in topics_of(table, topics, existing)]
+    assert set(table_topics) <= set(existing)
+    assert len(table_topics) == len(ALL_TABLES) + len(topics.tiers)
+    assert "s.retry-in.7s" in table_topics

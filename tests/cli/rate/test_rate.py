@@ -39,27 +39,27 @@ USED = ResourceUse(
 
 
 def climb(limit, first=100.0, factor=2.0):
-    """What is tried, each rate once in the list, by a mesh that holds `limit`."""
+    """The rates that a search tries, each once, with a mesh that sustains `limit`."""
     search = RateSearch(first, factor)
-    tried: list[int] = []
+    tried_rates: list[int] = []
     while (rate := search.next()) is not None:
-        if not tried or tried[-1] != round(rate):
-            tried.append(round(rate))
+        if not tried_rates or tried_rates[-1] != round(rate):
+            tried_rates.append(round(rate))
         search.record(rate, sustained=rate <= limit)
-    return tried, search
+    return tried_rates, search
 
 
 @pytest.mark.parametrize("limit", [100, 130, 777, 12_345])
 def test_the_search_comes_close_to_the_limit_from_below(limit):
-    tried, search = climb(limit)
+    tried_rates, search = climb(limit)
     assert search.sustained <= limit < search.failed <= search.sustained * 1.12
-    assert tried[0] == 100
-    assert len(tried) < 15
+    assert tried_rates[0] == 100
+    assert len(tried_rates) < 15
 
 
 def test_a_search_that_begins_too_high_goes_down():
-    tried, search = climb(30)
-    assert tried[:3] == [100, 50, 25]
+    tried_rates, search = climb(30)
+    assert tried_rates[:3] == [100, 50, 25]
     assert search.sustained <= 30 < search.failed <= search.sustained * 1.12
     assert climb(1)[1].sustained is None
 
@@ -74,17 +74,17 @@ def test_a_rate_fails_after_two_failures_in_a_row():
 
 
 def test_a_rate_that_failed_during_warm_up_is_tried_again_at_the_end():
-    search, limit, tried = RateSearch(100, 2), 150, []
+    search, limit, tried_rates = RateSearch(100, 2), 150, []
     while (rate := search.next()) is not None:
-        tried.append(round(rate))
+        tried_rates.append(round(rate))
         search.record(rate, sustained=rate <= limit)
-        limit = 300 if len(tried) == 5 else limit
-    assert tried[:3] == [100, 200, 200]
-    assert tried.count(200) == 3, "it holds the third time, and what is above is looked at"
+        limit = 300 if len(tried_rates) == 5 else limit
+    assert tried_rates[:3] == [100, 200, 200]
+    assert tried_rates.count(200) == 3, "it holds the third time, and what is above is looked at"
     assert search.sustained is not None
     assert search.failed is not None
     assert search.sustained <= 300 < search.failed <= search.sustained * 1.12
-    assert tried[-1] == round(search.failed), "the last try was of what failed, and it failed again"
+    assert tried_rates[-1] == round(search.failed), "the last try was of what failed, and it failed again"
 
 
 def test_the_number_of_tries_is_bounded():
@@ -116,7 +116,7 @@ def test_a_step_without_problems_is_sustained():
 
 
 @pytest.mark.parametrize(
-    ("step", "why"),
+    ("step", "reason"),
     [
         (make(missing={"e7"}), "1 events were lost"),
         (make(lag_ms=1001), "p95 is above 1,000 ms"),
@@ -126,8 +126,8 @@ def test_a_step_without_problems_is_sustained():
         (make(count=0), "p95 is above"),
     ],
 )
-def test_why_a_rate_is_not_sustained(step, why):
-    assert (failure_reason(step, 1000) or "").startswith(why)
+def test_why_a_rate_is_not_sustained(step, reason):
+    assert (failure_reason(step, 1000) or "").startswith(reason)
 
 
 def test_a_growing_backlog_fails_before_the_lag_does():
@@ -223,8 +223,8 @@ def test_padding_consists_of_other_flights_and_is_expected_unchanged(tmp_path):
     assert sizes[0] < 600
     assert 40_000 < sizes[-1] <= 66_000
     assert 2000 < sizes[200] < 8000, "spread evenly over the logarithm"
-    notes = [note for event in events for note in event.get(NOTES, ())]
-    assert len(set(notes)) > 390, "not one repeated pad"
+    pads = [pad for event in events for pad in event.get(NOTES, ())]
+    assert len(set(pads)) > 390, "not one repeated pad"
     for event in events:
         for path, data in expected[event["id"]].items():
             assert path == ALERTS or data.get(NOTES) == event.get(NOTES)
@@ -245,9 +245,9 @@ async def test_the_events_of_batches_are_logged_one_by_one(tmp_path):
     await sender.start()
     assert await sender.wait() == 0
     assert await workspace.counts() == 3, "requests"
-    written = read_send_log(workspace.send_log)
-    assert written.keys() == rows.keys()
-    assert {request.status for request in written.values()} == {204}
+    sent_requests = read_send_log(workspace.send_log)
+    assert sent_requests.keys() == rows.keys()
+    assert {request.status for request in sent_requests.values()} == {204}
     arrivals = list(RequestLogReader(workspace.request_log).read())
     assert sorted(arrival.id for arrival in arrivals) == sorted(rows)
     assert all(arrival.well_formed and arrival.data["id"] == arrival.id for arrival in arrivals)

@@ -32,7 +32,7 @@ def test_the_files_of_the_chart_are_generated_from_the_current_code():
 def test_each_value_of_the_chart_has_a_schema_and_a_line_in_the_reference():
     values = YAML(typ="safe").load((CHART / "values.yaml").read_text())
     schema = orjson.loads((CHART / "values.schema.json").read_bytes())
-    described = {name for listed in commented_values() for name in listed.values}
+    documented_paths = {name for commented in commented_values() for name in commented.values}
 
     def check(path: list[str], value: Any) -> None:
         declared = schema_at(schema, path)
@@ -40,12 +40,12 @@ def test_each_value_of_the_chart_has_a_schema_and_a_line_in_the_reference():
         if isinstance(value, dict) and "properties" in declared and path[-1] != "resources":
             assert declared["additionalProperties"] is False, path
             assert set(value) <= set(declared["properties"]), path
-            for name, inner in value.items():
-                check([*path, name], inner)
+            for name, inner_value in value.items():
+                check([*path, name], inner_value)
         else:
             if path[0] == "services":
                 path = ["services", "NAME", *path[2:]]
-            assert ".".join(path) in described, path
+            assert ".".join(path) in documented_paths, path
 
     for name, value in values.items():
         check([name], value)

@@ -15,25 +15,25 @@ def reader(events, max_events=500):
 
 @pytest.mark.parametrize("size", [10, 500_000, READ_AHEAD_BYTES * 2])
 async def test_memory_is_bounded_by_bytes_whatever_the_size_of_an_event(size):
-    read = 0
+    read_count = 0
 
     def endless():
-        nonlocal read
-        while read < 200_000:
-            read += 1
-            yield FileEvent(read, b"x" * size)
+        nonlocal read_count
+        while read_count < 200_000:
+            read_count += 1
+            yield FileEvent(read_count, b"x" * size)
 
     batches = reader(endless())
     batches.start()
-    sent = 0
+    sent_count = 0
     for _ in range(3):
         previous = -1
-        while read != previous:  # until the reader waits
-            previous = read
+        while read_count != previous:  # until the reader waits
+            previous = read_count
             await asyncio.sleep(0.05)
-        assert (read - sent) * size <= READ_AHEAD_BYTES + 3 * size
+        assert (read_count - sent_count) * size <= READ_AHEAD_BYTES + 3 * size
         batch = await batches.batch()
-        sent += len(batch.items)
+        sent_count += len(batch.items)
 
 
 async def test_the_events_before_an_error_are_returned_before_it_is_told():

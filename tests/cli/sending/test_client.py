@@ -1,4 +1,4 @@
-"""When sending is stopped, the events whose request had no answer are named."""
+"""Events whose request had no answer are named when sending is stopped."""
 
 import asyncio
 import contextlib
@@ -18,13 +18,13 @@ from hifi_cli.sending.event_files import FileEvent
 
 @pytest.mark.parametrize(("concurrency", "in_flight"), [(1, [(5, 8)]), (2, [(5, 8), (9, 12)])])
 async def test_events_in_flight_at_an_interrupt_are_named(concurrency, in_flight):
-    answered, hanging = 0, asyncio.Semaphore(0)
+    answer_count, hanging = 0, asyncio.Semaphore(0)
 
     async def ingest(request):
-        nonlocal answered
+        nonlocal answer_count
         body = await request.read()
         if b'{"n":1}' in body:
-            answered += 1
+            answer_count += 1
             return web.json_response({"accepted": 4, "ids": []}, status=202)
         hanging.release()
         await asyncio.sleep(3600)
@@ -50,7 +50,7 @@ async def test_events_in_flight_at_an_interrupt_are_named(concurrency, in_flight
         sending.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await sending
-    assert (answered, client.counts.accepted) == (1, 4)
+    assert (answer_count, client.counts.accepted) == (1, 4)
     assert client.in_flight == in_flight
     await runner.cleanup()
 
@@ -66,5 +66,5 @@ def test_an_event_that_is_repeated_keeps_its_id_and_key_whatever_is_in_them(name
             (header.lower().encode(), value.encode("ascii"))
             for header, value in client._as_cloudevent(event, name).items()
         ]
-        decoded = cloudevents.binary(headers, event.data, DecodeLimits(1000, 10, 10))
-        assert (decoded.id, decoded.key) == (name.encode(), partition_key.encode())
+        decoded_event = cloudevents.binary(headers, event.data, DecodeLimits(1000, 10, 10))
+        assert (decoded_event.id, decoded_event.key) == (name.encode(), partition_key.encode())

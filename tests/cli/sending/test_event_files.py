@@ -25,13 +25,13 @@ def read(content, name="-", file_format=FileFormat.AUTO, **options):
     return list(read_events(source, name, file_format, **options))
 
 
-def told(events):
+def numbered_data(events):
     return [(event.number, event.data if isinstance(event, FileEvent) else str(event)) for event in events]
 
 
 def test_json_lines_are_kept_byte_for_byte_with_their_line_numbers():
     content = b'{"a": 1.50}\n\n  {"b":"\xc3\xa9"}  \r\n'
-    assert told(read(content, "x.ndjson")) == [(1, b'{"a": 1.50}'), (3, b'{"b":"\xc3\xa9"}')]
+    assert numbered_data(read(content, "x.ndjson")) == [(1, b'{"a": 1.50}'), (3, b'{"b":"\xc3\xa9"}')]
 
 
 def test_bad_lines_are_reported_and_the_others_are_sent():
@@ -53,11 +53,11 @@ def test_bad_lines_are_reported_and_the_others_are_sent():
     ],
 )
 def test_a_json_file_is_an_array_an_object_or_lines(content, expected):
-    assert told(read(content, "x.json")) == expected
+    assert numbered_data(read(content, "x.json")) == expected
 
 
 @pytest.mark.parametrize(
-    ("content", "sent", "problem"),
+    ("content", "expected", "problem"),
     [
         (b'[{"a":1},{"a":tru},{"a":2}]', [1, "1:", 3], None),
         (b'[{"a":1},,{"a":"\\u12"},{"a":"]}"}]', [1, "1:", "1:", 4], None),
@@ -68,7 +68,7 @@ def test_a_json_file_is_an_array_an_object_or_lines(content, expected):
         (b'[{"a":1}] {"a":2}', [1], "the array has ended, but more follows at byte 10"),
     ],
 )
-def test_a_bad_item_costs_itself_and_where_none_begins_what_was_before_is_sent(content, sent, problem):
+def test_a_bad_item_costs_itself_and_where_none_begins_what_was_before_is_sent(content, expected, problem):
     source: Any = io.BufferedReader(io.BytesIO(content))
     events: list[FileEvent | UnreadableEvent] = []
     if problem is None:
@@ -78,12 +78,12 @@ def test_a_bad_item_costs_itself_and_where_none_begins_what_was_before_is_sent(c
             Misconfigured, match=f"x.json is not JSON: {problem}; the events before it are sent"
         ):
             events.extend(read_events(source, "x.json", FileFormat.AUTO))
-    refused = [event for event in events if isinstance(event, UnreadableEvent)]
+    unreadable_events = [event for event in events if isinstance(event, UnreadableEvent)]
     assert [event.number for event in events if isinstance(event, FileEvent)] == [
-        number for number in sent if isinstance(number, int)
+        number for number in expected if isinstance(number, int)
     ]
-    assert len(refused) == sum(isinstance(number, str) for number in sent)
-    assert all("the item at byte" in str(event) for event in refused)
+    assert len(unreadable_events) == sum(isinstance(number, str) for number in expected)
+    assert all("the item at byte" in str(event) for event in unreadable_events)
 
 
 _LARGE_ARRAY = """
@@ -120,25 +120,27 @@ def test_an_array_of_200_megabytes_takes_memory_for_an_item_only():
 @given(st.lists(st.dictionaries(st.text(max_size=5), JSON, max_size=3), max_size=8), st.integers(1, 40))
 def test_an_array_gives_the_events_that_its_items_as_lines_give(events, chunk_bytes):
     texts = [json.dumps(event, ensure_ascii=bool(chunk_bytes % 2)) for event in events]
-    as_array = f" [ {' , '.join(texts)} ] ".encode("utf-8", "surrogatepass")
-    as_lines = "\n".join(texts).encode("utf-8", "surrogatepass")
+    array_text = f" [ {' , '.join(texts)} ] ".encode("utf-8", "surrogatepass")
+    lines_text = "\n".join(texts).encode("utf-8", "surrogatepass")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_array, "_CHUNK_BYTES", chunk_bytes)
-        of_array = [event for event in read(as_array, "x.json") if isinstance(event, FileEvent)]
-    of_lines = [event for event in read(as_lines, "x.ndjson") if isinstance(event, FileEvent)]
-    assert [json.loads(event.data) for event in of_array] == [json.loads(event.data) for event in of_lines]
-    assert [event.number for event in of_array] == [event.number for event in of_lines]
+        array_events = [event for event in read(array_text, "x.json") if isinstance(event, FileEvent)]
+    line_events = [event for event in read(lines_text, "x.ndjson") if isinstance(event, FileEvent)]
+    assert [json.loads(event.data) for event in array_events] == [
+        json.loads(event.data) for event in line_events
+    ]
+    assert [event.number for event in array_events] == [event.number for event in line_events]
 
 
 def test_items_of_an_array_keep_digits_and_repeated_names_in_their_order():
     text = b'{"n":1.10,"big":18446744073709551616,"e":1e400,"a":1,"a":2}'
-    assert told(read(b"[" + text + b",\n" + text + b"]", "x.json")) == [(1, text), (2, text)]
+    assert numbered_data(read(b"[" + text + b",\n" + text + b"]", "x.json")) == [(1, text), (2, text)]
 
 
 def test_the_format_of_standard_input_is_detected_by_its_first_character():
-    assert told(read(b' [{"a":1}]')) == [(1, b'{"a":1}')]
-    assert told(read(b'{"a":1}\n')) == [(1, b'{"a":1}')]
-    assert told(read(b"a,b\n1,2\n")) == [(2, b'{"a":"1","b":"2"}')]
+    assert numbered_data(read(b' [{"a":1}]')) == [(1, b'{"a":1}')]
+    assert numbered_data(read(b'{"a":1}\n')) == [(1, b'{"a":1}')]
+    assert numbered_data(read(b"a,b\n1,2\n")) == [(2, b'{"a":"1","b":"2"}')]
 
 
 def test_csv_values_are_text_unless_types_are_wanted():
@@ -153,9 +155,9 @@ def test_csv_values_are_text_unless_types_are_wanted():
 
 def test_csv_rows_of_another_length_are_reported_with_their_line():
     events = read(b'a,b\n"x\ny",2\n1\n3,4\n', "x.csv")
-    assert told(events)[0] == (3, b'{"a":"x\\ny","b":"2"}')
-    assert told(events)[1] == (4, "1 values, but the header has 2 columns")
-    assert told(events)[2] == (5, b'{"a":"3","b":"4"}')
+    assert numbered_data(events)[0] == (3, b'{"a":"x\\ny","b":"2"}')
+    assert numbered_data(events)[1] == (4, "1 values, but the header has 2 columns")
+    assert numbered_data(events)[2] == (5, b'{"a":"3","b":"4"}')
 
 
 @pytest.mark.parametrize("content", [b"", b"a,a\n1,2\n", b'a,b\n"1,2\n'])
@@ -187,7 +189,7 @@ def test_numbers_keep_their_digits_in_every_format(content):
     for name in ("x.json", "-"):
         if name == "-" and "\n" in content and not content.startswith("["):
             continue  # an object over several lines is one only in a file named .json
-        assert told(read(content.encode(), name)) == [(1, DIGITS.encode())]
+        assert numbered_data(read(content.encode(), name)) == [(1, DIGITS.encode())]
 
 
 @given(
@@ -205,9 +207,9 @@ def test_numbers_keep_their_digits_in_every_format(content):
 )
 def test_events_of_an_array_are_what_the_file_says(events, indent):
     content = json.dumps(events, indent=indent, default=Number, ensure_ascii=False)
-    sent = read(content.encode("utf-8", "surrogatepass"), "x.json")
-    assert [exactly(event.data) for event in sent] == exactly(content)
-    assert all(b"\n" not in event.data for event in sent)
+    read_events = read(content.encode("utf-8", "surrogatepass"), "x.json")
+    assert [exactly(event.data) for event in read_events] == exactly(content)
+    assert all(b"\n" not in event.data for event in read_events)
 
 
 class Number(float):
@@ -260,15 +262,15 @@ def test_large_cells_are_sent_and_a_bad_row_costs_no_other():
 
 
 def test_a_stray_quotation_mark_costs_its_line_and_no_other():
-    stray = "not valid CSV: a quotation mark does not end where the value does"
-    assert told(read(b'a,b\n1,"x\n2,y\n3,"z\n4,w\n', "x.csv")) == [
-        (2, stray),
+    stray_problem = "not valid CSV: a quotation mark does not end where the value does"
+    assert numbered_data(read(b'a,b\n1,"x\n2,y\n3,"z\n4,w\n', "x.csv")) == [
+        (2, stray_problem),
         (3, b'{"a":"2","b":"y"}'),
-        (4, stray),
+        (4, stray_problem),
         (5, b'{"a":"4","b":"w"}'),
     ]
-    assert told(read(b'a,b\n"1,2\n3,4\n5",6,7\n8,9\n', "x.csv")) == [
-        (2, stray),
+    assert numbered_data(read(b'a,b\n"1,2\n3,4\n5",6,7\n8,9\n', "x.csv")) == [
+        (2, stray_problem),
         (3, b'{"a":"3","b":"4"}'),
         (4, "3 values, but the header has 2 columns"),
         (5, b'{"a":"8","b":"9"}'),
@@ -300,5 +302,5 @@ def test_of_an_endless_cell_or_line_only_so_much_is_read(monkeypatch):
     with pytest.raises(Misconfigured, match=r"line .*1000 bytes"):
         next(events)
     lines = read(b'{"a":1}\n{"b":"' + b"x" * 5000 + b'"}\n{"c":1}\n', "x.ndjson")
-    assert told(lines)[::2] == [(1, b'{"a":1}'), (3, b'{"c":1}')]
+    assert numbered_data(lines)[::2] == [(1, b'{"a":1}'), (3, b'{"c":1}')]
     assert "more than 1000 bytes" in str(lines[1])

@@ -12,7 +12,7 @@ def batch(count=4):
     return RequestBatch("run-1", events, 40)
 
 
-def listed(*outcomes):
+def outcome_body(*outcomes):
     events = [
         {"index": index, "id": f"id-{index}", "outcome": outcome} for index, outcome in enumerate(outcomes)
     ]
@@ -20,16 +20,16 @@ def listed(*outcomes):
 
 
 def test_accepted_is_done():
-    meant = decide(batch(), 202, {}, b"{}")
-    assert (meant.accepted, meant.retry, meant.refused, meant.unknown) == (4, [], [], [])
+    decision = decide(batch(), 202, {}, b"{}")
+    assert (decision.accepted, decision.retry, decision.refused, decision.unknown) == (4, [], [], [])
 
 
 @pytest.mark.parametrize("status", [429, 503, 408])
 def test_a_request_with_no_accepted_event_is_repeated_with_its_key(status):
     request = batch()
-    meant = decide(request, status, {"retry-after": "3"}, b'{"detail": "later"}')
-    assert meant.retry == [request]
-    assert meant.wait_s == 3
+    decision = decide(request, status, {"retry-after": "3"}, b'{"detail": "later"}')
+    assert decision.retry == [request]
+    assert decision.wait_s == 3
 
 
 def test_retry_after_is_bounded_and_defaults_to_a_second():
@@ -39,18 +39,18 @@ def test_retry_after_is_bounded_and_defaults_to_a_second():
 
 
 def test_of_a_partly_accepted_request_only_the_rest_is_repeated():
-    meant = decide(batch(), 503, {}, listed("accepted", "refused", "unknown", "refused"))
-    assert meant.accepted == 1
-    assert [[event.number for event in batch.items] for batch in meant.retry] == [[2, 4]]
-    assert meant.retry[0].key != "run-1", (
+    decision = decide(batch(), 503, {}, outcome_body("accepted", "refused", "unknown", "refused"))
+    assert decision.accepted == 1
+    assert [[event.number for event in batch.items] for batch in decision.retry] == [[2, 4]]
+    assert decision.retry[0].key != "run-1", (
         "other places in the request would give other ids under the same key"
     )
-    assert [(event.number, name) for event, name in meant.unknown] == [(3, "id-2")]
+    assert [(event.number, name) for event, name in decision.unknown] == [(3, "id-2")]
 
 
 def test_a_request_with_unknown_outcome_is_repeated_unchanged_so_that_its_ids_stay_the_same():
     request = batch(2)
-    assert decide(request, 503, {}, listed("unknown", "refused")).retry == [request]
+    assert decide(request, 503, {}, outcome_body("unknown", "refused")).retry == [request]
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
@@ -58,17 +58,17 @@ def test_refused_events_are_left_out_and_the_others_sent_again(status):
     problem = orjson.dumps(
         {"events": [{"index": 1, "detail": "no object"}, {"index": 3, "detail": "too large"}]}
     )
-    meant = decide(batch(), status, {}, problem)
-    assert meant.refused == [(2, "no object"), (4, "too large")]
-    assert [[event.number for event in batch.items] for batch in meant.retry] == [[1, 3]]
+    decision = decide(batch(), status, {}, problem)
+    assert decision.refused == [(2, "no object"), (4, "too large")]
+    assert [[event.number for event in batch.items] for batch in decision.retry] == [[1, 3]]
 
 
 def test_a_request_that_is_too_large_is_halved_down_to_the_single_event():
-    meant = decide(batch(3), 413, {}, b'{"detail": "the body exceeds"}')
-    assert [[event.number for event in half.items] for half in meant.retry] == [[1], [2, 3]]
-    alone = decide(batch(1), 413, {}, b'{"detail": "the body exceeds"}')
-    assert alone.refused == [(1, "the body exceeds")]
-    assert alone.retry == []
+    decision = decide(batch(3), 413, {}, b'{"detail": "the body exceeds"}')
+    assert [[event.number for event in half_batch.items] for half_batch in decision.retry] == [[1], [2, 3]]
+    single = decide(batch(1), 413, {}, b'{"detail": "the body exceeds"}')
+    assert single.refused == [(1, "the body exceeds")]
+    assert single.retry == []
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 415, 500, 302])

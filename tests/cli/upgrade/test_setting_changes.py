@@ -18,11 +18,11 @@ def test_the_names_are_generated_from_the_current_code() -> None:
 
 
 def test_removed_and_misspelt_variables_are_named_and_others_left_alone() -> None:
-    places = {
+    variables = {
         "a": ["HIFI_KAFKA", "HIFI_OBSERVE_KEEP_H", "PATH", "KEY_OF_A_PIPE", "HIFI_PROVISION_RAMP_S"],
         "b": ["HIFI_OBSERVE_KEPT_H"],
     }
-    changes = setting_changes(places, known_settings())
+    changes = setting_changes(variables, known_settings())
     assert [(change.name, change.now) for change in changes] == [
         ("HIFI_PROVISION_RAMP_S", "set in the a"),
         ("HIFI_OBSERVE_KEPT_H", "set in the b"),
@@ -44,7 +44,9 @@ def test_compose_files_have_lists_and_mappings(tmp_path: Path) -> None:
         "  lake: {environment: [HIFI_C=2, HIFI_D]}\n"
         "  kafka: {image: x}\n"
     )
-    names = {place.partition(" of ")[0]: sorted(rows) for place, rows in compose_variables(file).items()}
+    names = {
+        location.partition(" of ")[0]: sorted(rows) for location, rows in compose_variables(file).items()
+    }
     assert names == {
         "service egest": ["HIFI_A", "HIFI_B"],
         "service lake": ["HIFI_C", "HIFI_D"],

@@ -28,17 +28,19 @@ def as_declared() -> dict[str, TopicFacts]:
 
 def test_a_stream_as_declared_needs_nothing() -> None:
     assert topic_changes(DECLARED, 4, as_declared(), ACCESS) == []
-    without_configs = {name: replace(facts, configs={}) for name, facts in as_declared().items()}
+    without_configs = {name: replace(topic_facts, configs={}) for name, topic_facts in as_declared().items()}
     assert topic_changes(DECLARED, 4, without_configs, ACCESS) == []
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_exactly_the_missing_topics_are_created_and_each_names_its_services(seed: int) -> None:
-    draw = random.Random(seed)
-    missing = {topic.name for topic in draw.sample(DECLARED, draw.randrange(1, 6))}
-    existing = {name: facts for name, facts in as_declared().items() if name not in missing}
+    rng = random.Random(seed)
+    missing_topics = {topic.name for topic in rng.sample(DECLARED, rng.randrange(1, 6))}
+    existing = {
+        name: topic_facts for name, topic_facts in as_declared().items() if name not in missing_topics
+    }
     changes = topic_changes(DECLARED, 4, existing, ACCESS)
-    assert {change.name for change in changes} == missing
+    assert {change.name for change in changes} == missing_topics
     for change in changes:
         assert (change.kind, change.made_by, change.now) == ("topic", "setup", "")
         assert change.services
@@ -74,8 +76,8 @@ def test_settings_that_keep_less_or_otherwise_than_declared_are_named(
     key: str, now: str, differs: bool
 ) -> None:
     existing = as_declared()
-    facts = existing["s.raw"]
-    existing["s.raw"] = replace(facts, configs=dict(facts.configs) | {key: now})
+    topic_facts = existing["s.raw"]
+    existing["s.raw"] = replace(topic_facts, configs=dict(topic_facts.configs) | {key: now})
     changes = topic_changes(DECLARED, 4, existing, ACCESS)
     assert [(change.kind, change.name, change.now) for change in changes] == (
         [("topic setting", "s.raw", f"{key}={now}")] if differs else []

@@ -20,12 +20,12 @@ from hifi_cli.commands import upgrade
 from hifi_infra.kafka.stream_setup import prepare
 
 
-def checked(kafka: str, stream: str, *more: str) -> tuple[int, list[dict[str, Any]]]:
-    done = CliRunner().invoke(
-        command_line(), ["upgrade", "check", "--kafka", kafka, "--stream", stream, "--json", *more]
+def checked(kafka: str, stream: str, *options: str) -> tuple[int, list[dict[str, Any]]]:
+    result = CliRunner().invoke(
+        command_line(), ["upgrade", "check", "--kafka", kafka, "--stream", stream, "--json", *options]
     )
-    assert done.exit_code in (0, 3), done.output
-    return done.exit_code, json.loads(done.stdout)
+    assert result.exit_code in (0, 3), result.output
+    return result.exit_code, json.loads(result.stdout)
 
 
 async def changed(kafka: str, stream: str) -> None:
@@ -57,21 +57,21 @@ def test_a_missing_topic_and_a_setting_that_differs_are_named_with_services_and_
     before = asyncio.run(topic_names(kafka, stream))
     code, rows = checked(kafka, stream)
     assert code == 3
-    [missing] = [row for row in rows if row["kind"] == "topic"]
-    assert (missing["name"], missing["wanted"], missing["made_by"]) == (
+    [missing_topic] = [row for row in rows if row["kind"] == "topic"]
+    assert (missing_topic["name"], missing_topic["wanted"], missing_topic["made_by"]) == (
         topics.parked,
         "2 partitions",
         "setup",
     )
-    assert missing["services"] == ["egest", "retrier"]
+    assert missing_topic["services"] == ["egest", "retrier"]
     [retention] = [row for row in rows if row["now"] == "retention.ms=60000"]
     assert (retention["name"], retention["made_by"]) == (topics.raw, "you")
     assert f"--entity-name {topics.raw} --add-config retention.ms=604800000" in retention["what_to_do"]
     assert len(rows) == 2
     assert asyncio.run(topic_names(kafka, stream)) == before, "nothing was created"
-    shown = CliRunner().invoke(command_line(), ["upgrade", "check", "--kafka", kafka, "--stream", stream])
-    assert shown.exit_code == 3
-    assert "retrier" in shown.output
+    result = CliRunner().invoke(command_line(), ["upgrade", "check", "--kafka", kafka, "--stream", stream])
+    assert result.exit_code == 3
+    assert "retrier" in result.output
 
     asyncio.run(prepare(kafka, topics, 2, principal_topics(stream)))
     _, rows = checked(kafka, stream)

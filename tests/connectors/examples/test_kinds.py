@@ -28,8 +28,8 @@ destinations:
 
 def problems(folder: Path, destination: str) -> list[tuple[int, str, str]]:
     (folder / "orders.yaml").write_text(PIPE + destination)
-    reported = check_folder(folder, "micro-batch", sql=False)[1]
-    return [(problem.line, problem.where, problem.message) for problem in reported]
+    found_problems = check_folder(folder, "micro-batch", sql=False)[1]
+    return [(problem.line, problem.where, problem.message) for problem in found_problems]
 
 
 @pytest.fixture
@@ -40,8 +40,10 @@ def folder(tmp_path: Path) -> Path:
 
 def test_settings_of_a_kind_are_checked_at_their_line(sqlite_kind: Path, folder: Path) -> None:
     assert problems(folder, f"    {SETTINGS}\n") == []
-    reported = problems(folder, "    settings:\n      database: x.db\n      table: a b\n      colour: red\n")
-    assert [(line, where) for line, where, _ in reported] == [
+    found_problems = problems(
+        folder, "    settings:\n      database: x.db\n      table: a b\n      colour: red\n"
+    )
+    assert [(line, key_path) for line, key_path, _ in found_problems] == [
         (9, "destinations[0].settings.table"),
         (10, "destinations[0].settings.colour"),
     ]
@@ -51,8 +53,8 @@ def test_settings_of_a_kind_are_checked_at_their_line(sqlite_kind: Path, folder:
 
 
 def test_keys_of_http_are_unknown_to_other_kinds(sqlite_kind: Path, folder: Path) -> None:
-    [(line, where, _)] = problems(folder, f"    {SETTINGS}\n    url: http://there\n")
-    assert (line, where) == (8, "destinations[0].url")
+    [(line, key_path, _)] = problems(folder, f"    {SETTINGS}\n    url: http://there\n")
+    assert (line, key_path) == (8, "destinations[0].url")
 
 
 def test_a_wrong_transform_is_found(sqlite_kind: Path, folder: Path) -> None:
@@ -70,8 +72,10 @@ def test_a_kind_that_is_not_installed_is_an_error_that_says_what_is(folder: Path
 
 
 def test_variables_of_hifi_are_refused_as_secrets_in_settings(sqlite_kind: Path, folder: Path) -> None:
-    reported = problems(folder, "    settings: {database: x, table: orders, password: {env: HIFI_KAFKA}}\n")
-    assert any("HIFI_KAFKA is not allowed as a secret" in message for _, _, message in reported)
+    found_problems = problems(
+        folder, "    settings: {database: x, table: orders, password: {env: HIFI_KAFKA}}\n"
+    )
+    assert any("HIFI_KAFKA is not allowed as a secret" in message for _, _, message in found_problems)
 
 
 def test_a_kind_of_sources_that_is_not_installed_is_an_error_that_says_what_is(folder: Path) -> None:
@@ -107,9 +111,9 @@ def test_a_source_whose_kind_is_not_installed_is_published_as_it_is_declared() -
     source = {"kind": "tape", "drive": 1, "backfill": {"rate": "5/s"}}
     destinations = [{"name": "d", "url": "http://127.0.0.1:9/"}]
     pipe = Pipe.model_validate({"pipe": "orders", "source": source, "destinations": destinations})
-    again = Pipe.model_validate_json(pipe.model_dump_json(exclude_defaults=True, by_alias=True))
-    assert again == pipe
-    assert again.model_dump(exclude_defaults=True)["source"]["drive"] == 1
+    read_back = Pipe.model_validate_json(pipe.model_dump_json(exclude_defaults=True, by_alias=True))
+    assert read_back == pipe
+    assert read_back.model_dump(exclude_defaults=True)["source"]["drive"] == 1
 
 
 async def test_while_a_kind_is_not_installed_deliveries_go_to_the_retrier(stream: EgestStream) -> None:
@@ -126,8 +130,8 @@ async def test_while_a_kind_is_not_installed_deliveries_go_to_the_retrier(stream
 async def test_in_a_colour_deliveries_to_a_kind_that_would_lose_events_wait(
     stream: EgestStream, sqlite_kind: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    silent = replace(installed.installed_kind("sqlite"), several_logs=False)
-    monkeypatch.setattr(several_logs, "installed_kind", lambda _name: silent)
+    incapable_kind = replace(installed.installed_kind("sqlite"), several_logs=False)
+    monkeypatch.setattr(several_logs, "installed_kind", lambda _name: incapable_kind)
     database = tmp_path / "rows.db"
     settings = {"database": str(database), "table": "orders"}
     declared = pipe_to("flights", {"name": "d", "kind": "sqlite", "settings": settings})

@@ -79,11 +79,11 @@ def declared(database: Path) -> dict[str, Any]:
 
 def source(database: Path, max_bytes: int = 1000) -> PolledSource:
     kind = installed_source_kind("sqlite")
-    opened = kind.open(
+    polled_source = kind.open(
         kind.declaration.model_validate(declared(database)), SourceContext("s", "orders", max_bytes)
     )
-    assert isinstance(opened, PolledSource)
-    return opened
+    assert isinstance(polled_source, PolledSource)
+    return polled_source
 
 
 def read_again(events: list[SourceEvent]) -> list[tuple[int, Any]]:
@@ -115,9 +115,13 @@ async def test_after_a_crash_the_same_rows_are_written_again_with_their_position
     turn = RecordedTurn(crashed.kept)
     await source(database).read(turn)
     [(partition, events, accepted_us)] = crashed.written
-    (again, new) = turn.written
-    assert (again[0], read_again(again[1]), again[2]) == (partition, read_again(events), accepted_us)
-    assert read_again(new[1]) == [(4, {"id": 4, "name": "d"})]
+    (repeated_write, new_write) = turn.written
+    assert (repeated_write[0], read_again(repeated_write[1]), repeated_write[2]) == (
+        partition,
+        read_again(events),
+        accepted_us,
+    )
+    assert read_again(new_write[1]) == [(4, {"id": 4, "name": "d"})]
 
 
 async def test_a_row_that_is_too_large_is_refused(database: Path) -> None:
@@ -152,10 +156,10 @@ def test_the_page_links_the_examples_and_shows_a_method_of_each_as_it_is(name: s
     root = Path(__file__).parents[3]
     example = (root / f"examples/connectors/sqlite/{name}.py").read_text("utf-8")
     page = (root / "docs/connectors.md").read_text("utf-8")
-    shown = page.partition(f"<!-- generated: {name.replace('_', '-')} -->\n\n```python\n")[2].partition(
+    excerpt = page.partition(f"<!-- generated: {name.replace('_', '-')} -->\n\n```python\n")[2].partition(
         "```"
     )[0]
-    assert len(shown.splitlines()) >= 10
-    assert textwrap.indent(shown, "    ") in example
+    assert len(excerpt.splitlines()) >= 10
+    assert textwrap.indent(excerpt, "    ") in example
     assert f"](../examples/connectors/sqlite/{name}.py)" in page
     assert len(example.splitlines()) < 100

@@ -41,8 +41,8 @@ def check(declared: Pipe) -> None:
 
 def test_the_kind_decides_which_service_reads_a_delivery() -> None:
     assert reader(pipe({}).destinations[0]) == "lake"
-    other = pipe({}).destinations[0].model_copy(update={"kind": "postgres"})
-    assert reader(other) == "egest"
+    postgres_destination = pipe({}).destinations[0].model_copy(update={"kind": "postgres"})
+    assert reader(postgres_destination) == "egest"
 
 
 def test_columns_are_the_fields_whose_types_the_pipe_declares() -> None:
@@ -88,9 +88,9 @@ def test_contradicting_settings_are_refused(settings: dict[str, Any], message: s
 
 def test_a_transform_is_refused() -> None:
     declared = pipe({}, fields={"a": "int"})
-    changed = declared.destinations[0].model_copy(update={"transform": "a"})
+    changed_destination = declared.destinations[0].model_copy(update={"transform": "a"})
     with pytest.raises(Misconfigured, match="has no `transform`"):
-        check(declared.model_copy(update={"destinations": [changed]}))
+        check(declared.model_copy(update={"destinations": [changed_destination]}))
 
 
 @pytest.mark.parametrize(
@@ -140,12 +140,12 @@ def test_columns_that_differ_in_case_only_are_refused(
 @pytest.mark.parametrize("before", SqlType)
 @pytest.mark.parametrize("after", SqlType)
 def test_a_type_changes_only_as_iceberg_promotes_it(before: SqlType, after: SqlType) -> None:
-    old, new = pipe({"columns": {"a": before}}), pipe({"columns": {"a": after}})
+    old_pipe, new_pipe = pipe({"columns": {"a": before}}), pipe({"columns": {"a": after}})
     if before == after or (before, after) == (SqlType.INT, SqlType.BIGINT):
-        require_possible_changes(new, {"p": old})
+        require_possible_changes(new_pipe, {"p": old_pipe})
     else:
         with pytest.raises(Misconfigured, match=r"destination lake: the column a of shop\.orders"):
-            require_possible_changes(new, {"p": old})
+            require_possible_changes(new_pipe, {"p": old_pipe})
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def test_a_type_changes_only_as_iceberg_promotes_it(before: SqlType, after: SqlT
 def test_a_change_that_the_table_cannot_follow_is_not_published(
     settings: dict[str, Any], message: str
 ) -> None:
-    old = pipe({"columns": {"a": "int"}})
+    old_pipe = pipe({"columns": {"a": "int"}})
     with pytest.raises(Misconfigured, match=message):
-        require_possible_changes(pipe(settings), {"p": old})
-    require_possible_changes(pipe(settings | {"table": "shop.other"}), {"p": old})
+        require_possible_changes(pipe(settings), {"p": old_pipe})
+    require_possible_changes(pipe(settings | {"table": "shop.other"}), {"p": old_pipe})
     require_possible_changes(pipe(settings), {})

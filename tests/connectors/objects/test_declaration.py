@@ -35,14 +35,14 @@ def pipe(source: dict[str, Any]) -> Pipe:
 def test_a_wrong_key_is_named(source: dict[str, Any], path: list[str], message: str) -> None:
     with pytest.raises(ValidationError) as raised:
         pipe(source)
-    ((where, text),) = validation_problems(raised.value)
-    assert where == ["source", *path]
+    ((key_path, text),) = validation_problems(raised.value)
+    assert key_path == ["source", *path]
     assert message in text
 
 
 def test_secrets_of_a_bucket_are_subject_to_the_limits() -> None:
-    refused = list(refusals(pipe({"kind": "objects", "s3": BUCKET, "format": "csv"}), pipe_limits()))
-    assert [path for path, _ in refused] == [("source", "s3", "access_key")]
+    found_refusals = list(refusals(pipe({"kind": "objects", "s3": BUCKET, "format": "csv"}), pipe_limits()))
+    assert [path for path, _ in found_refusals] == [("source", "s3", "access_key")]
 
 
 def test_folders_are_subject_to_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

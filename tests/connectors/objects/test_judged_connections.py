@@ -40,10 +40,10 @@ async def test_each_connection_to_a_bucket_is_judged(
             await request_of(settings)
         assert len(server.requests) == 1, "through the proxy, and not through that of the environment"
         await judge_endpoint(settings, "shop")
-        name.addresses, asked = ["127.0.0.2"], name.asked
+        name.addresses, ask_count = ["127.0.0.2"], name.asked
         with pytest.raises((exceptions.BaseError, Retryable)):
             await request_of(settings)
-        assert name.asked > asked
+        assert name.asked > ask_count
         with pytest.raises(Retryable, match=r"127\.0\.0\.2\):\d+ is a loopback address"):
             await judge_endpoint(settings, "shop")
         assert len(server.requests) == 1

@@ -34,8 +34,8 @@ def pipe(source: dict[str, Any]) -> Pipe:
 def test_a_wrong_key_is_named(source: dict[str, Any], path: list[str], message: str) -> None:
     with pytest.raises(ValidationError) as raised:
         pipe(source)
-    ((where, text),) = validation_problems(raised.value)
-    assert where == ["source", *path]
+    ((key_path, text),) = validation_problems(raised.value)
+    assert key_path == ["source", *path]
     assert message in text
 
 

@@ -91,6 +91,6 @@ def test_bounds_are_read_and_nonsense_is_told() -> None:
     assert read_autoscale(["normalize=1-3", "egest=2-2"])["egest"] == Policy(
         min_instances=2, max_instances=2, has_lanes=True
     )
-    for wrong in ("enrich=1-2", "normalize=3", "normalize=3-1", "normalize=0-2", "normalize=1-999"):
-        with pytest.raises(Misconfigured, match=wrong):
-            read_autoscale([wrong])
+    for bounds in ("enrich=1-2", "normalize=3", "normalize=3-1", "normalize=0-2", "normalize=1-999"):
+        with pytest.raises(Misconfigured, match=bounds):
+            read_autoscale([bounds])

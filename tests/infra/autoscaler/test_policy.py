@@ -1,4 +1,4 @@
-"""When a service grows, shrinks and keeps its number of instances."""
+"""Loads at which a service grows, shrinks and keeps its number of instances."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -55,9 +55,9 @@ def test_a_change_of_size_begins_a_new_wait() -> None:
 
 def test_missing_metrics_change_nothing() -> None:
     idle = steady(4, 0.01, 0, 55)
-    lost = decide(POLICY, [*idle, Sample(60, 4, None, None)])
-    assert lost.instances == 4
-    assert "missing" in lost.reason
+    decision = decide(POLICY, [*idle, Sample(60, 4, None, None)])
+    assert decision.instances == 4
+    assert "missing" in decision.reason
 
 
 def test_one_missing_metric_may_grow_a_service_by_the_other_but_never_shrinks_it() -> None:
@@ -92,8 +92,8 @@ def test_a_steady_load_settles_and_never_swings(load: float, start: int) -> None
         count = decide(POLICY, history).instances
         sizes.append(count)
     assert len(set(sizes[-50:])) == 1
-    up = [a < b for a, b in pairwise(sizes) if a != b]
-    assert len(set(up)) <= 1, "it grew and shrank at the same load"
+    growths = [a < b for a, b in pairwise(sizes) if a != b]
+    assert len(set(growths)) <= 1, "it grew and shrank at the same load"
     assert sizes[-1] == POLICY.max_instances or load / sizes[-1] <= POLICY.cpu_high + 1e-6
 
 
@@ -126,13 +126,13 @@ def test_full_lanes_grow_a_service_whose_cpu_stays_low_because_it_waits() -> Non
     """The load doubles again and again; destinations answer slowly, so CPU reaches a plateau far below its bound."""
     plateau = [min(0.3, 0.1 * load) for load in (1, 2, 4, 8)]
     occupancy = [min(1.0, 0.25 * load) for load in (1, 2, 4, 8)]
-    by_cpu = [decide(POLICY, steady(2, cpu, 0, 10)).instances for cpu in plateau]
-    by_lanes = [
-        decide(EGEST, waiting(2, cpu, full, 10)).instances
-        for cpu, full in zip(plateau, occupancy, strict=True)
+    counts_by_cpu = [decide(POLICY, steady(2, cpu, 0, 10)).instances for cpu in plateau]
+    counts_by_lanes = [
+        decide(EGEST, waiting(2, cpu, lane_share, 10)).instances
+        for cpu, lane_share in zip(plateau, occupancy, strict=True)
     ]
-    assert by_cpu == [2, 2, 2, 2]
-    assert by_lanes == [2, 2, 3, 3]
+    assert counts_by_cpu == [2, 2, 2, 2]
+    assert counts_by_lanes == [2, 2, 3, 3]
 
 
 def test_a_service_with_full_lanes_keeps_its_instances() -> None:

@@ -41,16 +41,16 @@ async def colours(kafka: str, tmp_path: Path) -> AsyncIterator[ColoursUnderTest]
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    me = os.getpid()
+    own_pid = os.getpid()
     with contextlib.ExitStack() as stack:
         for name, folder in under_test.folders.items():
             stack.enter_context(running.lock(folder))
             instance = RunningInstance(
-                service="ingest", number=1, pid=me, created=1, port=port, log=folder / "log"
+                service="ingest", number=1, pid=own_pid, created=1, port=port, log=folder / "log"
             )
             mesh = RunningMesh(
-                pid=me,
-                created=running.created(me),
+                pid=own_pid,
+                created=running.created(own_pid),
                 stream=under_test.stream,
                 kafka="",
                 brokers=1,

@@ -19,7 +19,7 @@ BEFORE = {"blue": "active 100 %", "green": "idle 0 %"}
 
 
 async def entries(colours: ColoursUnderTest) -> list[tuple[Any, ...]]:
-    """What the audit says, without times."""
+    """The entries of the audit, without times."""
     audit = await audit_entries(colours.kafka, principal_topics(colours.stream))
     return [
         (entry.principal, entry.what, entry.subject, entry.before, entry.after, entry.outcome)
@@ -31,7 +31,7 @@ async def run(
     colours: ColoursUnderTest, monkeypatch: pytest.MonkeyPatch, command: Any, *arguments: Any, **options: Any
 ) -> None:
     """Run a command of `hifi colour` on the colours, in a thread with an event loop of its own."""
-    monkeypatch.setattr(colour, "_operations", lambda *_, **__: colours.operations(by=author()))
+    monkeypatch.setattr(colour, "_operations", lambda *_, **__: colours.operations(actor=author()))
     await asyncio.to_thread(command, *arguments, **options)
 
 
@@ -41,12 +41,12 @@ async def test_a_shift_and_a_split_are_in_the_audit(
     await colours.judge(blue=Condition.STABLE, green=Condition.STABLE)
     await run(colours, monkeypatch, colour.shift, "green")
     await run(colours, monkeypatch, colour.split)
-    shifted = {"blue": "idle 0 %", "green": "active 100 %"}
+    shifted_shares = {"blue": "idle 0 %", "green": "active 100 %"}
     split = {"blue": "active 50 %", "green": "active 50 %"}
-    done = AuditOutcome.DONE
+    done_outcome = AuditOutcome.DONE
     assert await entries(colours) == [
-        (author(), "shift requests", "colours", BEFORE, shifted, done),
-        (author(), "split requests", "colours", shifted, split, done),
+        (author(), "shift requests", "colours", BEFORE, shifted_shares, done_outcome),
+        (author(), "split requests", "colours", shifted_shares, split, done_outcome),
     ]
 
 
@@ -64,7 +64,7 @@ async def test_a_refused_step_is_in_the_audit(
 async def test_a_colour_that_drains_falls_asleep_or_wakes_is_in_the_audit(
     colours: ColoursUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the steps do is tested in test_operations.py."""
+    """The effects of the steps are tested in test_operations.py."""
     state = {"drain": ColourState.DRAINING, "sleep": ColourState.ASLEEP, "wake": ColourState.IDLE}
 
     def step(verb: str) -> Any:

@@ -63,7 +63,7 @@ def splitter_of(colours: ColoursUnderTest, rates: list[float]) -> BurstSplitter:
         return next(counts)
 
     clock: Callable[[], float] = lambda: next(times)  # noqa: E731
-    return BurstSplitter(POLICY, BY, lambda by: colours.operations(by=by), count, clock=clock)
+    return BurstSplitter(POLICY, BY, lambda actor: colours.operations(actor=actor), count, clock=clock)
 
 
 async def rounds(splitter: BurstSplitter, colours: ColoursUnderTest, count: int) -> None:

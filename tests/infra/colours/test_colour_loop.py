@@ -39,11 +39,11 @@ async def test_a_colour_that_wakes_gives_way_and_one_that_has_died_does_not(
     await colours.write()
     log = ColourLog(colours.kafka, ControlTopics(f"{colours.stream}-control").colours, "test")
     await log.start()
-    both = {"blue": NotedColour(), "green": NotedColour()}
-    green = both["green"]
-    loop = ColourLoop(log, both, [], lambda by: colours.operations(by=by), "test")
+    runners = {"blue": NotedColour(), "green": NotedColour()}
+    green = runners["green"]
+    loop = ColourLoop(log, runners, [], lambda actor: colours.operations(actor=actor), "test")
     await loop.bring_about()
-    assert [runner.beside for runner in both.values()] == [[False], [False]]
+    assert [runner.beside for runner in runners.values()] == [[False], [False]]
 
     await colours.write(green=ColourState.ASLEEP)
     await log.catch_up()

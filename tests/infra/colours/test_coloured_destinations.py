@@ -135,9 +135,11 @@ async def test_over_shifts_each_event_is_at_each_kind_of_destination_once_and_th
             updates = Updates(stream.fronts[0].url)
             sending = asyncio.create_task(updates.send())
             operations = operations_of(stream)
-            for colour, other in (("green", "blue"), ("blue", "green"), ("green", "blue")):
+            for colour, other_colour in (("green", "blue"), ("blue", "green"), ("green", "blue")):
                 await asyncio.sleep(SECONDS)
-                await operations.shift({colour: WHOLE_SHARE, other: 0}, "test", kind=ActionKind.RECOVER)
+                await operations.shift(
+                    {colour: WHOLE_SHARE, other_colour: 0}, "test", kind=ActionKind.RECOVER
+                )
             await asyncio.sleep(SECONDS)
             updates.ended = True
             await sending
@@ -148,13 +150,13 @@ async def test_over_shifts_each_event_is_at_each_kind_of_destination_once_and_th
                 return all(counts and not any(counts.values()) for counts in waiting)
 
             await until(delivered, WITHIN_S)
-            for name, read in readers.items():
+            for name, read_rows in readers.items():
 
-                async def complete(read: Callable[[], Awaitable[Rows]] = read) -> bool:
-                    return len(await read()) >= updates.pairs().total()
+                async def complete(read_rows: Callable[[], Awaitable[Rows]] = read_rows) -> bool:
+                    return len(await read_rows()) >= updates.pairs().total()
 
                 await until(complete, WITHIN_S)
-                assert pairs(await read()) == updates.pairs(), name
+                assert pairs(await read_rows()) == updates.pairs(), name
             assert await newest() == updates.last()
             logs = await in_table(server.url, "SELECT hifi_log, count(*) FROM appended GROUP BY 1")
             assert len(logs) == 2, "both colours wrote"

@@ -87,13 +87,13 @@ async def test_each_row_arrives_once_over_a_shift_and_at_most_a_batch_is_repeate
             rows.add()
             await until(rows.arrived(arrivals))
             await until(delivered)
-        repeated = [name for name, count in arrivals.counts.items() if count > 1]
-        print(f"{len(repeated)} of {len(arrivals.counts)} rows arrived more than once")
-        again = sum(arrivals.counts[name] - 1 for name in repeated)
-        thrice = [name for name in repeated if arrivals.counts[name] > 2]
-        print(f"{again} arrivals too many, {len(thrice)} rows more than twice")
+        repeated_names = [name for name, count in arrivals.counts.items() if count > 1]
+        print(f"{len(repeated_names)} of {len(arrivals.counts)} rows arrived more than once")
+        repeat_count = sum(arrivals.counts[name] - 1 for name in repeated_names)
+        tripled_names = [name for name in repeated_names if arrivals.counts[name] > 2]
+        print(f"{repeat_count} arrivals too many, {len(tripled_names)} rows more than twice")
         # Once for each copy of a batch that both colours read, and once more if it was under way when its colour was
         # killed: how many those are depends on the machine, their bound does not.
         assert max(arrivals.counts.values()) <= 3
-        assert len(thrice) <= 2 * min(MOST_EVENTS, UNDER_WAY)
-        assert again <= 2 * (MOST_EVENTS + UNDER_WAY)
+        assert len(tripled_names) <= 2 * min(MOST_EVENTS, UNDER_WAY)
+        assert repeat_count <= 2 * (MOST_EVENTS + UNDER_WAY)

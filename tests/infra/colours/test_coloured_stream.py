@@ -95,13 +95,13 @@ async def test_a_burst_is_split_and_joined_and_a_front_that_dies_is_replaced_wit
         first, second = stream.fronts
         await first.kill()
 
-        async def back() -> bool:
+        async def shares_are_in_force() -> bool:
             """Whether both fronts divide the requests as the record says."""
             with contextlib.suppress(Retryable):
                 return all([await front.shares() == stream.colours.shares for front in (first, second)])
             return False
 
-        await until(back)
+        await until(shares_are_in_force)
 
         load.per_s = 5
         await until(lambda: stream.colours.shares == {"blue": WHOLE_SHARE, "green": 0})

@@ -1,4 +1,4 @@
-"""The record that whoever runs the colours writes at a start."""
+"""The record that the runner of the colours writes at a start."""
 
 from hifi.delivery.colours import Colour, Colours, ColourSetup, ColourState, FrontAddress
 from hifi_infra.colours.colours_at_start import colours_at_start
@@ -13,7 +13,7 @@ def colour(kafka: str = "") -> Colour:
 def test_at_the_first_start_the_first_colour_has_every_request() -> None:
     record = colours_at_start(None, {"blue": colour(), "green": colour()}, FRONTS, 7, "me")
     assert record.shares == {"blue": 10_000, "green": 0}
-    assert [state_of.state for state_of in record.colours.values()] == [ColourState.ACTIVE, ColourState.IDLE]
+    assert [colour.state for colour in record.colours.values()] == [ColourState.ACTIVE, ColourState.IDLE]
     assert (record.fronts, record.at_ms, record.by) == (FRONTS, 7, "me")
 
 
@@ -28,15 +28,15 @@ def test_later_shares_states_and_setups_stay_and_addresses_are_new() -> None:
         1,
         "before",
     )
-    written = colours_at_start(
+    written_colours = colours_at_start(
         before, {"blue": colour(), "green": colour("new:9092")}, FRONTS, 7, "me"
     ).colours
-    assert (written["blue"].state, written["blue"].setup, written["blue"].kafka) == (
+    assert (written_colours["blue"].state, written_colours["blue"].setup, written_colours["blue"].kafka) == (
         ColourState.ASLEEP,
         setup,
         "old:9092",
     )
-    green = written["green"]
+    green = written_colours["green"]
     assert (green.share, green.kafka, green.ingest, green.woken_ms) == (
         10_000,
         "new:9092",

@@ -90,16 +90,18 @@ class FrontUnderTest:
 
     async def send(self, **headers: str) -> str:
         """The colour that answered, or the status of an error."""
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        async with self.client.post(f"{self.front.url}/v1/events", data=b"{}", headers=sent) as answer:
+        sent_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.client.post(
+            f"{self.front.url}/v1/events", data=b"{}", headers=sent_headers
+        ) as answer:
             return await answer.text() if answer.status == 200 else str(answer.status)
 
     async def keys(self, count: int = 2000, header: str = "hifi_key") -> dict[int, str]:
         return {key: await self.send(**{header: f"key-{key}"}) for key in range(count)}
 
-    async def until(self, holds: Callable[[], bool]) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(WITHIN_S):
-            while not holds():
+            while not condition():
                 await asyncio.sleep(0.01)
 
     async def until_checked(self, colour: str) -> None:
@@ -149,9 +151,9 @@ def write_pair(folder: Path, name: str = "localhost") -> ServerCertificate:
     """Files with a certificate for this machine and its key, replaced as a renewal does it; read by the front."""
     key, certificate = make_certificate(*AUTHORITY, name)
     for file, text in (("key.pem", key), ("chain.pem", certificate + "\n\n"), ("ca.pem", AUTHORITY[1])):
-        part = folder / f"{file}.part"
-        part.write_text(text)
-        part.replace(folder / file)
+        part_file = folder / f"{file}.part"
+        part_file.write_text(text)
+        part_file.replace(folder / file)
     return ServerCertificate(folder / "chain.pem", folder / "key.pem", Health("front", "here"))
 
 
@@ -165,9 +167,9 @@ async def handshake(front: FrontUnderTest, context: ssl.SSLContext) -> dict[str,
     async with asyncio.timeout(WITHIN_S):
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     tls = writer.get_extra_info("ssl_object")
-    shown = {"subject": dict(tls.getpeercert()["subject"][0])["commonName"], "version": tls.version()}
+    tls_session = {"subject": dict(tls.getpeercert()["subject"][0])["commonName"], "version": tls.version()}
     writer.close()
-    return shown
+    return tls_session
 
 
 async def test_requests_over_tls_reach_their_colour_and_browsers_stay_with_https(tmp_path: Path) -> None:
@@ -198,25 +200,28 @@ async def test_versions_of_tls_below_1_2_are_refused_and_so_is_plain_http(tmp_pa
             context = trusting(certificate.chain)
             context.maximum_version = newest
             assert (await handshake(front, context))["version"] == newest.name.replace("_", ".")
-        old = trusting(certificate.chain)
-        old.set_ciphers("DEFAULT@SECLEVEL=0")
+        old_context = trusting(certificate.chain)
+        old_context.set_ciphers("DEFAULT@SECLEVEL=0")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+            old_context.minimum_version, old_context.maximum_version = (
+                ssl.TLSVersion.TLSv1,
+                ssl.TLSVersion.TLSv1_1,
+            )
         with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
-            await handshake(front, old)
-        plain = front.front.url.replace("https://", "http://")
+            await handshake(front, old_context)
+        plain_url = front.front.url.replace("https://", "http://")
         with pytest.raises(aiohttp.ClientError):
-            await front.client.post(plain, data=b"{}")
+            await front.client.post(plain_url, data=b"{}")
         assert front.ingests["blue"].head == b""
 
 
 def first_bytes(context: ssl.SSLContext) -> bytes:
-    """What a client sends first in a handshake."""
-    sent = ssl.MemoryBIO()
+    """The first bytes of a client in a handshake."""
+    outgoing = ssl.MemoryBIO()
     with pytest.raises(ssl.SSLWantReadError):
-        context.wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost").do_handshake()
-    return sent.read()
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
 
 
 async def test_handshakes_under_way_are_bounded_by_address_and_other_senders_are_served(
@@ -224,7 +229,7 @@ async def test_handshakes_under_way_are_bounded_by_address_and_other_senders_are
 ) -> None:
     certificate = write_pair(tmp_path)
     async with running_front(tmp_path / "front", certificate) as front, contextlib.AsyncExitStack() as stack:
-        port, more = int(front.front.url.rpartition(":")[2]), 20
+        port, excess = int(front.front.url.rpartition(":")[2]), 20
         trusted = trusting(certificate.chain)
 
         async def connect(
@@ -245,19 +250,19 @@ async def test_handshakes_under_way_are_bounded_by_address_and_other_senders_are
             return await until_end(reader)
 
         beginning = first_bytes(trusted)[:100]
-        unfinished = [
+        handshakes = [
             asyncio.create_task(read_to_end(beginning if number % 2 else b""))
-            for number in range(MOST_HANDSHAKES + more)
+            for number in range(MOST_HANDSHAKES + excess)
         ]
-        await front.until(lambda: sum(task.done() for task in unfinished) == more)
+        await front.until(lambda: sum(task.done() for task in handshakes) == excess)
         with pytest.raises((ssl.SSLError, OSError)):
             await connect("127.0.0.2", trusted)
-        for _ in range(MOST_HANDSHAKES + more):
+        for _ in range(MOST_HANDSHAKES + excess):
             await connect("127.0.0.3", trusted)  # each completes, so it does not count
             assert await front.send() == "blue"
-        assert sum(task.done() for task in unfinished) == more
+        assert sum(task.done() for task in handshakes) == excess
         await stack.aclose()
-        await asyncio.gather(*unfinished)
+        await asyncio.gather(*handshakes)
         async with asyncio.timeout(WITHIN_S):
             while True:
                 with contextlib.suppress(ssl.SSLError, OSError):
@@ -277,8 +282,8 @@ async def test_a_handshake_that_does_not_end_in_time_is_cut_off(
 ) -> None:
     """With shorter times than the front has, of which older versions of HAProxy use the first and newer the second."""
 
-    def shorter(*args: object, **named: object) -> str:
-        text = configuration(*args, **named)  # type: ignore[arg-type]
+    def shorter(*args: object, **options: object) -> str:
+        text = configuration(*args, **options)  # type: ignore[arg-type]
         for line in ("timeout client 75s", "timeout client-hs 10s"):
             assert line in text
             text = text.replace(line, f"{line.rpartition(' ')[0]} 500ms")
@@ -338,10 +343,10 @@ async def test_a_renewed_certificate_of_the_front_is_used_without_ending_a_conne
 async def test_a_front_that_runs_without_tls_says_that_it_must_be_restarted(tmp_path: Path) -> None:
     async with running_front(tmp_path / "front"):
         addresses = {name: ["127.0.0.1:1"] for name in NAMES}
-        place = HAProxyFolder(tmp_path / "front", addresses, write_pair(tmp_path))
+        haproxy_folder = HAProxyFolder(tmp_path / "front", addresses, write_pair(tmp_path))
         with pytest.raises(Misconfigured, match="restart it if it runs without TLS"):
-            await place.renew_certificate()
-        await place.renew_certificate()  # told once
+            await haproxy_folder.renew_certificate()
+        await haproxy_folder.renew_certificate()  # told once
 
 
 async def test_a_colour_without_a_share_gets_no_request(under_test: FrontUnderTest) -> None:
@@ -401,15 +406,15 @@ async def test_while_no_colour_is_ready_in_time_each_gets_its_requests_all_the_s
         while await up_servers(tmp_path):
             await asyncio.sleep(0.05)
     await under_test.front.divide({"blue": 5_000, "green": 5_000})
-    shared = await under_test.keys(100)
-    assert set(shared.values()) == {"blue", "green"}
+    colours_by_key = await under_test.keys(100)
+    assert set(colours_by_key.values()) == {"blue", "green"}
     under_test.ingests["blue"].may_be_ready.set()
     async with asyncio.timeout(WITHIN_S):
         while set((await under_test.keys(100)).values()) != {"blue"}:
             await asyncio.sleep(0.05)
     under_test.ingests["green"].may_be_ready.set()
     async with asyncio.timeout(WITHIN_S):
-        while await under_test.keys(100) != shared:
+        while await under_test.keys(100) != colours_by_key:
             await asyncio.sleep(0.05)
 
 
@@ -436,10 +441,10 @@ async def test_a_request_that_a_colour_has_received_is_not_sent_again(under_test
 
 async def test_no_request_is_dropped_while_the_shares_change(under_test: FrontUnderTest) -> None:
     answers: Counter[str] = Counter()
-    done = asyncio.Event()
+    finished = asyncio.Event()
 
     async def send_all_the_time() -> None:
-        while not done.is_set():
+        while not finished.is_set():
             answers[await under_test.send()] += 1
 
     senders = [asyncio.create_task(send_all_the_time()) for _ in range(8)]
@@ -447,7 +452,7 @@ async def test_no_request_is_dropped_while_the_shares_change(under_test: FrontUn
         before = answers.total()
         await under_test.front.divide({"blue": share, "green": 10_000 - share})
         await under_test.until(lambda before=before: answers.total() > before + 100)  # type: ignore[misc]
-    done.set()
+    finished.set()
     await asyncio.gather(*senders)
     assert set(answers) == {"blue", "green"}
 
@@ -490,14 +495,14 @@ async def test_a_second_front_sends_each_key_to_the_same_colour_and_works_when_t
 ) -> None:
     shares = {"blue": 5000, "green": 5000}
     await under_test.front.divide(shares)
-    by_first = await under_test.keys(300)
+    colours_by_key = await under_test.keys(300)
     ingest = {name: [f"127.0.0.1:{ingest_double.port}"] for name, ingest_double in under_test.ingests.items()}
     second = HAProxy(tmp_path / "second", free_port(), ingest)
     await second.start(shares)
     try:
         await under_test.front.kill()
-        assert await FrontUnderTest(second, under_test.ingests, under_test.client).keys(300) == by_first
-        assert {"blue", "green"} == set(by_first.values())
+        assert await FrontUnderTest(second, under_test.ingests, under_test.client).keys(300) == colours_by_key
+        assert {"blue", "green"} == set(colours_by_key.values())
     finally:
         await second.kill()
 
@@ -509,8 +514,8 @@ def test_haproxy_accepts_the_configuration_for_containers(tmp_path: Path, *, tls
     HAProxyFolder(tmp_path, ingest, certificate).prepare(
         "0.0.0.0:8080", {"blue": 10_000, "green": 0}, "127.0.0.11:53"
     )
-    checked = subprocess.run(
+    completed = subprocess.run(
         [find_haproxy(), "-c", "-f", "haproxy.cfg"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert checked.returncode == 0, checked.stderr
+    assert completed.returncode == 0, completed.stderr
     assert "server-template blue-1- 8 blue-ingest:8080" in (tmp_path / "haproxy.cfg").read_text()

@@ -15,7 +15,7 @@ from hifi_infra.mesh.running import RunningMesh
 NEWEST = list(kafka_versions())[-1]
 
 
-def described(folder: Path, partitions: int) -> None:
+def write_running_mesh(folder: Path, partitions: int) -> None:
     folder.mkdir()
     (folder / "record").write_text("a record")
     mesh = RunningMesh(
@@ -59,12 +59,12 @@ def test_what_no_colour_can_run_on_is_refused(tmp_path: Path) -> None:
 def test_another_number_of_partitions_sets_the_old_stream_aside_and_keeps_it_whole(tmp_path: Path) -> None:
     folder = tmp_path / "green"
     assert set_aside(folder, 8) is None
-    described(folder, 4)
+    write_running_mesh(folder, 4)
     assert set_aside(folder, 4) is None
     assert set_aside(folder, 8) == tmp_path / "green-4-partitions"
     assert (tmp_path / "green-4-partitions" / "record").read_text() == "a record"
     assert not folder.exists()
-    described(folder, 4)
+    write_running_mesh(folder, 4)
     assert set_aside(folder, 8) == tmp_path / "green-4-partitions-2"
 
 
@@ -72,8 +72,8 @@ async def test_the_processes_of_a_colour_get_its_release_and_its_settings(tmp_pa
     release = tmp_path / "release"
     (release / "services" / "enrich").mkdir(parents=True)
     arguments = tmp_path / "told"
-    written = "os.environ.get('PYTHONPATH', '') + ' ' + os.environ['HIFI_A']"
-    script = f"import os; open({str(arguments)!r}, 'w').write({written})"
+    expression = "os.environ.get('PYTHONPATH', '') + ' ' + os.environ['HIFI_A']"
+    script = f"import os; open({str(arguments)!r}, 'w').write({expression})"
     mesh = ColourMesh(
         ColourAddress("green", tmp_path, 1, 2, 3),
         lambda _, setup: ["python3", "-c", script, str(setup.partitions)],

@@ -33,21 +33,21 @@ TO_GREEN = {"blue": 0, "green": 10_000}
 async def test_a_shift_is_recorded_as_a_step_and_changes_the_shares(colours: ColoursUnderTest) -> None:
     await colours.judge(blue=Condition.STABLE, green=Condition.STABLE)
     await colours.operations().shift(TO_GREEN, "because")
-    recorded = await colours.operations().colours()
-    assert (recorded.shares, recorded.by) == (TO_GREEN, "me")
+    recorded_colours = await colours.operations().colours()
+    assert (recorded_colours.shares, recorded_colours.by) == (TO_GREEN, "me")
     assert await colours.states() == {"blue": ColourState.IDLE, "green": ColourState.ACTIVE}
     (action,) = await colours.actions()
     assert (action.kind, action.state, action.reason) == (ActionKind.SHIFT, ActionState.DONE, "because")
 
 
 async def test_a_shift_for_maintenance_waits_until_both_colours_are_stable(colours: ColoursUnderTest) -> None:
-    for blue, green, why in (
+    for blue, green, message in (
         (Condition.STABLE, Condition.UNSTABLE, "green: .*unstable.*a reason"),
         (Condition.UNSTABLE, Condition.STABLE, "blue: .*unstable"),
         (Condition.UNKNOWN, Condition.STABLE, "blue: the health is unknown"),
     ):
         await colours.judge(blue=blue, green=green)
-        with pytest.raises(StepRefused, match=why):
+        with pytest.raises(StepRefused, match=message):
             await colours.operations().shift(TO_GREEN, "because")
     assert (await colours.operations().colours()).by == "test"
     assert await colours.actions() == []
@@ -110,9 +110,12 @@ async def test_a_colour_gets_another_setup_only_when_it_wakes_and_the_step_says_
     assert await colours.actions() == []
     await colours.write(green=ColourState.ASLEEP)
     assert await colours.operations().wake("green", "because", 60, change) is None
-    recorded = (await colours.operations().colours()).colours
-    assert recorded["green"].setup == ColourSetup(settings={"HIFI_ENRICH_DRIVER_MEMORY": "2g"})
-    assert (recorded["green"].state, recorded["blue"].setup) == (ColourState.IDLE, ColourSetup())
+    recorded_colours = (await colours.operations().colours()).colours
+    assert recorded_colours["green"].setup == ColourSetup(settings={"HIFI_ENRICH_DRIVER_MEMORY": "2g"})
+    assert (recorded_colours["green"].state, recorded_colours["blue"].setup) == (
+        ColourState.IDLE,
+        ColourSetup(),
+    )
     assert [action.step for action in await colours.actions()] == [
         "green wakes with HIFI_ENRICH_DRIVER_MEMORY=2g"
     ]
@@ -141,15 +144,15 @@ async def test_no_colour_wakes_beside_a_pipe_that_would_lose_its_events(colours:
 async def test_a_colour_that_wakes_has_the_write_keys_of_the_other_one(
     colours: ColoursUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept, changed, revoked, new = (
+    kept_key, changed_key, revoked_key, new_key = (
         issued_key(f"{number}" * 40, "orders", origins=(), expires_us=None, author="t", at_us=1)
         for number in range(4)
     )
     keys = {
-        "blue:1": [kept, changed.expiring(5), new],
-        "green:1": [kept, changed, revoked],
+        "blue:1": [kept_key, changed_key.expiring(5), new_key],
+        "green:1": [kept_key, changed_key, revoked_key],
     }
-    topics = {bootstrap: [key.record() for key in issued] for bootstrap, issued in keys.items()}
+    topics = {bootstrap: [key.record() for key in issued_keys] for bootstrap, issued_keys in keys.items()}
     topic = Topics(colours.stream).write_keys
 
     async def read(bootstrap: str, _: str, takes: Mapping[str, Take]) -> None:
@@ -159,9 +162,9 @@ async def test_a_colour_that_wakes_has_the_write_keys_of_the_other_one(
         for offset, record in enumerate(topics[bootstrap]):
             takes[topic](record.key, record.value, offset)
 
-    async def write(bootstrap: str, _: str, *writes: tuple[str, Sequence[Record]]) -> None:
-        [(written, records)] = writes
-        assert (bootstrap, written) == ("green:1", topic)
+    async def write(bootstrap: str, _: str, *topic_records: tuple[str, Sequence[Record]]) -> None:
+        [(written_topic, records)] = topic_records
+        assert (bootstrap, written_topic) == ("green:1", topic)
         topics[bootstrap] += records
 
     async def kafka(_: ColourFolders, name: str) -> str:
@@ -192,7 +195,7 @@ async def test_what_waits_in_a_colour_whose_kafka_is_away_is_not_taken_for_nothi
 
 @pytest.mark.more
 async def test_without_the_control_planes_kafka_nothing_changes(colours: ColoursUnderTest) -> None:
-    away = colours.operations(kafka=f"127.0.0.1:{free_port()}")
+    cut_off_operations = colours.operations(kafka=f"127.0.0.1:{free_port()}")
     with pytest.raises(Misconfigured, match="the front keeps its shares"):
-        await away.shift(TO_GREEN, "because", kind=ActionKind.RECOVER)
+        await cut_off_operations.shift(TO_GREEN, "because", kind=ActionKind.RECOVER)
     assert (await colours.operations().colours()).by == "test"

@@ -1,4 +1,4 @@
-"""What outlives both colours is enough to read a source: its progress, and the election of who reads it."""
+"""The state that outlives both colours is enough to read a source: its progress, and the election of its reader."""
 
 import asyncio
 import uuid
@@ -24,14 +24,14 @@ async def test_a_reader_is_elected_and_keeps_its_progress_where_only_the_topics_
     settings = CollectSettings(kafka=kafka, stream=stream)
     election = LeaderElection(settings, "group", settings.topics.collect_leader)
     election.start()
-    first, next_one = (SourceEntries(settings, "orders", "sql/a") for _ in range(2))
+    first, successor = (SourceEntries(settings, "orders", "sql/a") for _ in range(2))
     try:
         await asyncio.wait_for(election.leading.wait(), 60)
         await first.take_over()
         await first.keep({"rows": {"n": 1}})
-        await next_one.take_over()
-        assert next_one.entries == {"rows": {"n": 1}}
+        await successor.take_over()
+        assert successor.entries == {"rows": {"n": 1}}
     finally:
         await election.stop()
         await first.stop()
-        await next_one.stop()
+        await successor.stop()

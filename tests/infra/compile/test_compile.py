@@ -71,8 +71,8 @@ def test_an_image_compiles_only_what_its_service_imports() -> None:
     modules = planned(CONFIG, "hifi_ingest").modules
     assert "hifi.record.cloudevents.decode" in modules
     assert "hifi.pipe.normalize.masking" in modules  # for `source.mask`
-    others = ("hifi_egest", "hifi_observe", "hifi.pipe.normalize.program")
-    assert not [name for name in modules if name.startswith(others)]
+    other_modules = ("hifi_egest", "hifi_observe", "hifi.pipe.normalize.program")
+    assert not [name for name in modules if name.startswith(other_modules)]
     assert set(modules) < set(planned(CONFIG).modules)
 
 
@@ -98,13 +98,13 @@ def test_a_part_of_a_build_has_its_modules_their_library_and_the_checksums_of_th
     tmp_path: Path,
 ) -> None:
     roots = packages(tmp_path, total="import shop.rates\n", rates="RATE = 1\n", tax="TAX = 1\n")
-    whole, target = tmp_path / "whole", tmp_path / "image/compiled"
+    whole_build, target = tmp_path / "whole", tmp_path / "image/compiled"
     names = (f"{GROUP}__mypyc", "shop.total", "shop.tax")
     for name in names:
-        (whole / name).parent.mkdir(exist_ok=True)
-        (whole / name).write_text(name)
-    (whole / import_hook.MODULES).write_text("".join(f"{name} {name}\n" for name in names))
-    copy_part(whole, target, plan_build(["shop.total"], roots))
+        (whole_build / name).parent.mkdir(exist_ok=True)
+        (whole_build / name).write_text(name)
+    (whole_build / import_hook.MODULES).write_text("".join(f"{name} {name}\n" for name in names))
+    copy_part(whole_build, target, plan_build(["shop.total"], roots))
     files = {path.name for path in target.iterdir()}
     assert files == {names[0], "shop.total", import_hook.MODULES, import_hook.SOURCES}
     assert (target / import_hook.MODULES).read_text() == "".join(f"{name} {name}\n" for name in names[:2])

@@ -1,4 +1,4 @@
-"""What commands see of colours in containers, over real HTTP."""
+"""Colours in containers as commands read them, over real HTTP."""
 
 import pytest
 

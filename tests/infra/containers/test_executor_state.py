@@ -1,4 +1,4 @@
-"""What an executor knows after its own restart."""
+"""The state of an executor after its own restart."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from hifi_infra.containers.executor_state import ExecutorState, StateFile
 
 
 def test_token_and_releases_survive_a_restart(tmp_path: Path) -> None:
-    kept = StateFile(tmp_path)
-    assert kept.state == ExecutorState(-1, {})
-    kept.keep_token(7)
-    kept.keep_release("egest", "1.3")
-    kept.keep_token(9)
+    state_file = StateFile(tmp_path)
+    assert state_file.state == ExecutorState(-1, {})
+    state_file.keep_token(7)
+    state_file.keep_release("egest", "1.3")
+    state_file.keep_token(9)
     assert StateFile(tmp_path).state == ExecutorState(9, {"egest": "1.3"})
 
 

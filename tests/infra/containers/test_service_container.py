@@ -56,7 +56,7 @@ INSPECTED: dict[str, Any] = {
 }
 
 
-def made(number: int = 2):
+def created_body(number: int = 2):
     return creation(read(INSPECTED), IMAGE, number, "registry:5000/hifi-egest:1.3", "sha256:new", "1.3")
 
 
@@ -74,7 +74,7 @@ def test_a_container_is_read_with_what_the_executor_tells() -> None:
 
 
 def test_a_new_container_keeps_settings_secrets_and_limits_and_is_one_of_compose() -> None:
-    body = made()
+    body = created_body()
     assert body["Image"] == "registry:5000/hifi-egest:1.3"
     assert body["StopTimeout"] == 55
     assert body["HostConfig"]["Binds"] == ["/secrets/key:/run/secrets/key:ro"]
@@ -92,7 +92,7 @@ def test_a_new_container_keeps_settings_secrets_and_limits_and_is_one_of_compose
 
 
 def test_what_came_from_the_old_image_comes_from_the_new_one() -> None:
-    body = made()
+    body = created_body()
     assert body["Env"] == ["HIFI_STREAM=shop"]
     assert body["Healthcheck"] == {"Interval": 3}
     assert not {"Entrypoint", "User", "Hostname"} & body.keys()
@@ -106,17 +106,17 @@ def test_what_compose_set_over_the_image_is_kept() -> None:
 
 
 def test_only_the_number_that_publishes_a_port_publishes_it() -> None:
-    assert made(2)["HostConfig"]["PortBindings"] == {}
-    assert made(1)["HostConfig"]["PortBindings"] == {"9000/tcp": [{"HostPort": "80"}]}
+    assert created_body(2)["HostConfig"]["PortBindings"] == {}
+    assert created_body(1)["HostConfig"]["PortBindings"] == {"9000/tcp": [{"HostPort": "80"}]}
 
 
 @pytest.mark.parametrize(
-    ("image", "parts"),
+    ("image", "name_and_tag"),
     [
         ("hifi-egest:1.3", ("hifi-egest", "1.3")),
         ("hifi-egest", ("hifi-egest", "latest")),
         ("registry:5000/hifi-egest", ("registry:5000/hifi-egest", "latest")),
     ],
 )
-def test_repository_and_tag(image: str, parts: tuple[str, str]) -> None:
-    assert split_image(image) == parts
+def test_repository_and_tag(image: str, name_and_tag: tuple[str, str]) -> None:
+    assert split_image(image) == name_and_tag

@@ -29,8 +29,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """An API server with KEDA's and Gateway API's resources, and a namespace with the restricted profile."""
     with api_server(tmp_path_factory.mktemp("kubernetes")) as server:
         for name, path in CRDS.items():
-            applied = server.kubectl("apply", "--server-side", "-f", str(module(name) / path))
-            assert applied.returncode == 0, applied.stdout
+            completed = server.kubectl("apply", "--server-side", "-f", str(module(name) / path))
+            assert completed.returncode == 0, completed.stdout
         server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         server.kubectl("create", "namespace", "shop")
         profile = "pod-security.kubernetes.io"
@@ -51,9 +51,11 @@ def run_helm(helm: list[str], cluster: ApiServer, *arguments: str) -> subprocess
 def test_each_resource_is_taken_without_a_warning(helm: list[str], cluster: ApiServer, values: Path) -> None:
     resources = render(helm, "--values", str(values), apis=(KEDA, GATEWAY)).resources
     documents = "".join(f"---\n{_text(resource)}" for resource in resources)
-    taken = cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", input_text=documents)
-    assert taken.returncode == 0, taken.stdout
-    assert {line.rpartition(" created ")[2] for line in taken.stdout.splitlines()} == {"(server dry run)"}
+    completed = cluster.kubectl(
+        "apply", "--dry-run=server", "--validate=strict", "-f", "-", input_text=documents
+    )
+    assert completed.returncode == 0, completed.stdout
+    assert {line.rpartition(" created ")[2] for line in completed.stdout.splitlines()} == {"(server dry run)"}
 
 
 @pytest.mark.parametrize("values", VALUES, ids=lambda file: file.stem)
@@ -68,26 +70,26 @@ def test_each_pod_is_admitted_under_the_restricted_profile(
                 {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
             ]
             spec["volumes"] = list({volume["name"]: volume for volume in spec["volumes"]}.values())
-        bare = {
+        bare_pod = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": name, "namespace": "shop"},
             "spec": spec,
         }
-        taken = cluster.kubectl("create", "--dry-run=server", "-f", "-", input_text=_text(bare))
-        assert taken.returncode == 0, taken.stdout
-        privileged = {**bare, "spec": {**spec, "hostNetwork": True}}
-        refused = cluster.kubectl("create", "--dry-run=server", "-f", "-", input_text=_text(privileged))
-        assert "violates PodSecurity" in refused.stdout
+        completed = cluster.kubectl("create", "--dry-run=server", "-f", "-", input_text=_text(bare_pod))
+        assert completed.returncode == 0, completed.stdout
+        privileged = {**bare_pod, "spec": {**spec, "hostNetwork": True}}
+        refused_run = cluster.kubectl("create", "--dry-run=server", "-f", "-", input_text=_text(privileged))
+        assert "violates PodSecurity" in refused_run.stdout
 
 
 def test_a_release_is_installed_upgraded_and_removed(helm: list[str], cluster: ApiServer) -> None:
-    installed = run_helm(helm, cluster, "install", "try", str(CHART), "--values", TRY)
-    assert installed.returncode == 0, installed.stderr
-    assert "This chart is experimental" in installed.stdout
+    install_run = run_helm(helm, cluster, "install", "try", str(CHART), "--values", TRY)
+    assert install_run.returncode == 0, install_run.stderr
+    assert "This chart is experimental" in install_run.stdout
     [job] = _names(cluster, "jobs")
-    more = ("--set", "services.egest.replicas=2", "--set-string", "pipes.revision=2")
-    upgraded = run_helm(helm, cluster, "upgrade", "try", str(CHART), "--values", TRY, *more)
+    options = ("--set", "services.egest.replicas=2", "--set-string", "pipes.revision=2")
+    upgraded = run_helm(helm, cluster, "upgrade", "try", str(CHART), "--values", TRY, *options)
     assert upgraded.returncode == 0, upgraded.stderr
     [next_job] = _names(cluster, "jobs")
     assert next_job != job
@@ -111,24 +113,26 @@ def test_a_second_release_of_a_stream_on_one_kafka_is_refused(helm: list[str], c
     assert run_helm(helm, cluster, "install", "first", str(CHART), *kafka).returncode == 0
     try:
         assert run_helm(helm, cluster, "upgrade", "first", str(CHART), *kafka).returncode == 0
-        refused = run_helm(helm, cluster, "install", "second", str(CHART), *kafka)
-        assert refused.returncode != 0
-        assert 'the release first has the stream "hifi" on this Kafka already' in refused.stderr
-        other = run_helm(helm, cluster, "install", "second", str(CHART), *kafka, "--set", "stream.name=other")
-        assert other.returncode == 0, other.stderr
+        refused_run = run_helm(helm, cluster, "install", "second", str(CHART), *kafka)
+        assert refused_run.returncode != 0
+        assert 'the release first has the stream "hifi" on this Kafka already' in refused_run.stderr
+        other_stream = run_helm(
+            helm, cluster, "install", "second", str(CHART), *kafka, "--set", "stream.name=other"
+        )
+        assert other_stream.returncode == 0, other_stream.stderr
     finally:
         run_helm(helm, cluster, "uninstall", "first")
         run_helm(helm, cluster, "uninstall", "second")
 
 
 def test_what_the_cluster_lacks_is_left_out_and_named(helm: list[str], cluster: ApiServer) -> None:
-    everything = Path(__file__).with_name("values") / "everything.yaml"
-    installed = run_helm(helm, cluster, "install", "all", str(CHART), "--values", str(everything))
+    values_file = Path(__file__).with_name("values") / "everything.yaml"
+    install_run = run_helm(helm, cluster, "install", "all", str(CHART), "--values", str(values_file))
     try:
-        assert installed.returncode == 0, installed.stderr
-        assert "This cluster has no Prometheus Operator" in installed.stdout
-        assert "has no KEDA" not in installed.stdout
-        assert "has no Gateway API" not in installed.stdout
+        assert install_run.returncode == 0, install_run.stderr
+        assert "This cluster has no Prometheus Operator" in install_run.stdout
+        assert "has no KEDA" not in install_run.stdout
+        assert "has no Gateway API" not in install_run.stdout
         assert _names(cluster, "scaledobjects") == ["all-hifi-egest", "all-hifi-normalize"]
         assert _names(cluster, "httproutes") == ["all-hifi-ingest"]
     finally:
@@ -136,9 +140,9 @@ def test_what_the_cluster_lacks_is_left_out_and_named(helm: list[str], cluster: 
 
 
 def _names(cluster: ApiServer, kinds: str) -> list[str]:
-    listed = cluster.kubectl("-n", "shop", "get", kinds, "-o", "jsonpath={.items[*].metadata.name}")
-    assert listed.returncode == 0, listed.stdout
-    return sorted(listed.stdout.split())
+    completed = cluster.kubectl("-n", "shop", "get", kinds, "-o", "jsonpath={.items[*].metadata.name}")
+    assert completed.returncode == 0, completed.stdout
+    return sorted(completed.stdout.split())
 
 
 def _text(resource: Any) -> str:

@@ -1,4 +1,4 @@
-"""What the Helm chart renders, for several sets of values. Nothing runs in a cluster."""
+"""Resources that the Helm chart renders, for several sets of values. Nothing runs in a cluster."""
 
 import json
 import re
@@ -64,12 +64,12 @@ def renderings(helm: list[str]) -> dict[str, Rendered]:
 
 @pytest.fixture(params=VALUES)
 def rendered(request: pytest.FixtureRequest, renderings: dict[str, Rendered]) -> Rendered:
-    """What one set of values makes."""
+    """The resources of one set of values."""
     return renderings[request.param]
 
 
 @pytest.fixture(scope="session")
-def everything(renderings: dict[str, Rendered]) -> Rendered:
+def full_chart(renderings: dict[str, Rendered]) -> Rendered:
     """All parts of the chart."""
     return renderings["everything"]
 
@@ -83,14 +83,16 @@ def compose() -> Any:
 @pytest.fixture(scope="session")
 def validators() -> dict[str, Any]:
     """`VERSION KIND` to the validator of such resources."""
-    kubernetes, others = (
+    kubernetes, other_schemas = (
         json.loads((SCHEMAS / f"{name}.json").read_bytes()) for name in ("kubernetes", "others")
     )
-    made = {
+    core_validators = {
         kind: jsonschema_rs.validator_for({"$ref": reference, "definitions": kubernetes["definitions"]})
         for kind, reference in kubernetes["kinds"].items()
     }
-    return made | {kind: jsonschema_rs.validator_for(schema) for kind, schema in others["kinds"].items()}
+    return core_validators | {
+        kind: jsonschema_rs.validator_for(schema) for kind, schema in other_schemas["kinds"].items()
+    }
 
 
 def test_each_resource_is_valid_for_the_api_server(rendered: Rendered, validators: dict[str, Any]) -> None:
@@ -105,9 +107,9 @@ def test_each_resource_is_valid_for_the_api_server(rendered: Rendered, validator
 
 
 def test_the_schemas_refuse_an_unknown_key_and_a_wrong_type(
-    everything: Rendered, validators: dict[str, Any]
+    full_chart: Rendered, validators: dict[str, Any]
 ) -> None:
-    deployment = everything.of("Deployment")["egest"]
+    deployment = full_chart.of("Deployment")["egest"]
     validator = validators["apps/v1 Deployment"]
     assert not validator.is_valid({**deployment, "spec": {**deployment["spec"], "replica": 1}})
     assert not validator.is_valid({**deployment, "spec": {**deployment["spec"], "replicas": "many"}})
@@ -132,9 +134,9 @@ def test_each_pod_meets_the_restricted_profile(rendered: Rendered) -> None:
         assert kinds <= {"configMap", "emptyDir", "projected", "secret", "persistentVolumeClaim"}, name
         assert all("sizeLimit" in volume["emptyDir"] for volume in spec["volumes"] if "emptyDir" in volume)
         volumes = [volume["name"] for volume in spec["volumes"]]
-        claimed = ["data"] if name == "kafka" and "data" not in volumes else []
+        claimed_volumes = ["data"] if name == "kafka" and "data" not in volumes else []
         mounts = container["volumeMounts"]
-        assert sorted(mount["name"] for mount in mounts) == sorted(volumes + claimed)
+        assert sorted(mount["name"] for mount in mounts) == sorted(volumes + claimed_volumes)
         paths = [mount["mountPath"] for mount in mounts]
         assert len(set(paths)) == len(paths)
         for folder in ("/tmp", *(["/dev/shm"] if name in {"enrich", "lake", "manage"} else [])):
@@ -207,18 +209,18 @@ def test_no_secret_is_rendered_and_no_role_but_the_executors(
 
 
 def test_the_executor_may_change_scaled_deployments_and_no_others(renderings: Mapping[str, Rendered]) -> None:
-    rendered = renderings["executor"]
-    deployments = rendered.of("Deployment")
+    chart = renderings["executor"]
+    deployments = chart.of("Deployment")
     scaled = {name for name, deployment in deployments.items() if "replicas" not in deployment["spec"]}
     assert scaled == set(AUTOSCALED)
-    *reads_only, change = rendered.of("Role")["executor"]["rules"]
+    *reads_only, change = chart.of("Role")["executor"]["rules"]
     assert all(rule["verbs"] == ["list"] for rule in reads_only)
     assert change["verbs"] == ["patch"]
     assert {name.removeprefix("try-hifi-") for name in change["resourceNames"]} == scaled
-    assert rendered.variables("scale")["HIFI_SCALE_BOUNDS"] == "egest=2-4,normalize=2-4,retrier=1-4"
-    assert rendered.of("HorizontalPodAutoscaler") == {}
+    assert chart.variables("scale")["HIFI_SCALE_BOUNDS"] == "egest=2-4,normalize=2-4,retrier=1-4"
+    assert chart.of("HorizontalPodAutoscaler") == {}
     component = "app.kubernetes.io/component"
-    policies = rendered.of("NetworkPolicy")
+    policies = chart.of("NetworkPolicy")
     for name, port in (("executor", "actors"), ("egest", "health")):
         [rule] = policies[name]["spec"]["ingress"]
         [peer] = rule["from"]
@@ -226,9 +228,9 @@ def test_the_executor_may_change_scaled_deployments_and_no_others(renderings: Ma
 
 
 def test_the_chart_has_the_services_of_compose(
-    everything: Rendered, renderings: Mapping[str, Rendered], compose: Any
+    full_chart: Rendered, renderings: Mapping[str, Rendered], compose: Any
 ) -> None:
-    components = {name for name, _ in everything.pods()} - {"test"}
+    components = {name for name, _ in full_chart.pods()} - {"test"}
     components |= {name for name, _ in renderings["executor"].pods()} - {"test"}
     assert components == set(compose["services"]) - set(NOT_IN_THE_CHART)
     declared = YAML(typ="safe").load((CHART / "values.yaml").read_text())["services"]
@@ -239,8 +241,8 @@ def test_the_chart_has_the_services_of_compose(
 def test_memory_and_drains_are_those_of_compose(
     renderings: Mapping[str, Rendered], compose: Any, name_of_values: str
 ) -> None:
-    rendered = renderings[name_of_values]
-    for name, deployment in rendered.of("Deployment").items():
+    chart = renderings[name_of_values]
+    for name, deployment in chart.of("Deployment").items():
         service = compose["services"][name]
         spec = deployment["spec"]["template"]["spec"]
         [container] = spec["containers"]
@@ -253,7 +255,7 @@ def test_memory_and_drains_are_those_of_compose(
                 name
             )
             if name not in {"connect", "executor"}:
-                drain = rendered.variables(name)["HIFI_DRAIN_S"]
+                drain = chart.variables(name)["HIFI_DRAIN_S"]
                 assert float(drain) == settings_of(name).model_fields["drain_s"].default
 
 
@@ -291,8 +293,8 @@ def test_each_variable_is_a_setting_of_its_service_with_a_value_that_it_takes(
                 patch.setenv(variable, value)
             if name != "connect":
                 model: type[BaseSettings] = SetupSettings if name == "setup" else settings_of(name)
-                loaded: Any = model()
-                assert loaded.stream == variables["HIFI_STREAM"]
+                settings: Any = model()
+                assert settings.stream == variables["HIFI_STREAM"]
                 EgressSettings()
             KafkaSecuritySettings()
 
@@ -325,9 +327,9 @@ def test_the_limits_on_pipes_are_those_of_compose(rendered: Rendered, compose: A
     ],
 )
 def test_pipes_reach_nothing_of_the_mesh_but_what_their_kind_needs(
-    everything: Rendered, kind: EgressKind, host: str, port: int, allowed: bool
+    full_chart: Rendered, kind: EgressKind, host: str, port: int, allowed: bool
 ) -> None:
-    judge = Egress(tuple(read_allowed(everything.variables("egest")["HIFI_EGRESS_ALLOW"])))
+    judge = Egress(tuple(read_allowed(full_chart.variables("egest")["HIFI_EGRESS_ALLOW"])))
     assert (judge.refusal(kind, host, "10.96.0.7", port) is None) == allowed
 
 
@@ -375,7 +377,7 @@ def test_users_and_secrets_of_strimzi(renderings: Mapping[str, Rendered]) -> Non
 
 
 def test_the_rules_of_scaling_are_those_of_the_autoscaler(
-    everything: Rendered, renderings: Mapping[str, Rendered]
+    full_chart: Rendered, renderings: Mapping[str, Rendered]
 ) -> None:
     policy = Policy()
     autoscalers = renderings["external"].of("HorizontalPodAutoscaler")
@@ -393,9 +395,9 @@ def test_the_rules_of_scaling_are_those_of_the_autoscaler(
         ]
         assert "replicas" not in renderings["external"].of("Deployment")[name]["spec"]
     topics = Topics("hifi")
-    objects = everything.of("ScaledObject")
+    objects = full_chart.of("ScaledObject")
     assert set(objects) == {"normalize", "egest"}
-    assert set(everything.of("HorizontalPodAutoscaler")) == {"ingest", "retrier"}
+    assert set(full_chart.of("HorizontalPodAutoscaler")) == {"ingest", "retrier"}
     for name, scaled in objects.items():
         cpu, *lags = scaled["spec"]["triggers"]
         assert cpu["type"] == "cpu"
@@ -408,14 +410,14 @@ def test_the_rules_of_scaling_are_those_of_the_autoscaler(
         assert scaled["spec"]["fallback"]["behavior"] == "currentReplicas"
 
 
-def test_only_services_that_connect_for_pipes_or_people_reach_outside(everything: Rendered) -> None:
-    outside = {
+def test_only_services_that_connect_for_pipes_or_people_reach_outside(full_chart: Rendered) -> None:
+    outside_services = {
         name
-        for name, policy in everything.of("NetworkPolicy").items()
+        for name, policy in full_chart.of("NetworkPolicy").items()
         if any("ipBlock" in peer for rule in policy["spec"]["egress"] for peer in rule.get("to", ()))
     }
-    assert outside == {"collect", "enrich", "egest", "lake", "observe", "manage", "connect"}
-    for name, policy in everything.of("NetworkPolicy").items():
+    assert outside_services == {"collect", "enrich", "egest", "lake", "observe", "manage", "connect"}
+    for name, policy in full_chart.of("NetworkPolicy").items():
         for rule in policy["spec"]["egress"]:
             assert rule.get("to"), name  # nobody may reach everything
             for peer in rule["to"]:
@@ -423,7 +425,7 @@ def test_only_services_that_connect_for_pipes_or_people_reach_outside(everything
                     assert {"10.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"} <= set(peer["ipBlock"]["except"])
 
 
-def test_who_may_connect_to_each_part(everything: Rendered, renderings: Mapping[str, Rendered]) -> None:
+def test_who_may_connect_to_each_part(full_chart: Rendered, renderings: Mapping[str, Rendered]) -> None:
     component = "app.kubernetes.io/component"
 
     def peers(rules: Sequence[Resource]) -> dict[int | str, set[str]]:
@@ -435,7 +437,7 @@ def test_who_may_connect_to_each_part(everything: Rendered, renderings: Mapping[
             for rule in rules
         }
 
-    policies = everything.of("NetworkPolicy")
+    policies = full_chart.of("NetworkPolicy")
     assert peers(policies["ingest"]["spec"]["ingress"]) == {"events": {"all"}}
     assert peers(policies["connect"]["spec"]["ingress"]) == {"rest": {"collect"}}
     assert peers(policies["destination"]["spec"]["ingress"]) == {"events": {"egest"}}
@@ -443,27 +445,27 @@ def test_who_may_connect_to_each_part(everything: Rendered, renderings: Mapping[
     assert peers(renderings["external"].of("NetworkPolicy")["retrier"]["spec"]["ingress"]) == {
         "health": {"all"}
     }
-    for name, service in everything.of("Service").items():
-        workloads = everything.of("Deployment") | everything.of("StatefulSet")
+    for name, service in full_chart.of("Service").items():
+        workloads = full_chart.of("Deployment") | full_chart.of("StatefulSet")
         [container] = workloads[name]["spec"]["template"]["spec"]["containers"]
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         for port in service["spec"]["ports"]:
             assert ports[port["targetPort"]] == port["port"]
 
 
-def test_ports_are_those_of_the_images(everything: Rendered, compose: Any) -> None:
+def test_ports_are_those_of_the_images(full_chart: Rendered, compose: Any) -> None:
     dockerfile = (ROOT / "infra/docker/service.Dockerfile").read_text()
     for name, variable in {"ingest": "INGEST", "observe": "OBSERVE", "manage": "MANAGE"}.items():
-        [served] = re.findall(rf"HIFI_{variable}_PORT=(\d+)", dockerfile)
-        [port] = everything.of("Service")[name]["spec"]["ports"]
-        assert port["port"] == int(served)
+        [served_port] = re.findall(rf"HIFI_{variable}_PORT=(\d+)", dockerfile)
+        [port] = full_chart.of("Service")[name]["spec"]["ports"]
+        assert port["port"] == int(served_port)
     for name in set(SERVICES) - {"scale"}:
-        [container] = everything.of("Deployment")[name]["spec"]["template"]["spec"]["containers"]
+        [container] = full_chart.of("Deployment")[name]["spec"]["template"]["spec"]["containers"]
         assert {"name": "health", "containerPort": 9000} in container["ports"]
 
 
 def test_the_route_shares_requests_between_colours(
-    renderings: Mapping[str, Rendered], everything: Rendered
+    renderings: Mapping[str, Rendered], full_chart: Rendered
 ) -> None:
     [rule] = renderings["blue"].of("HTTPRoute")["ingest"]["spec"]["rules"]
     assert rule["backendRefs"] == [
@@ -471,22 +473,22 @@ def test_the_route_shares_requests_between_colours(
         {"name": "green-hifi-ingest", "port": 8080, "weight": 10},
     ]
     assert renderings["blue"].variables("setup")["HIFI_COLOUR"] == "blue"
-    [rule] = everything.of("HTTPRoute")["ingest"]["spec"]["rules"]
+    [rule] = full_chart.of("HTTPRoute")["ingest"]["spec"]["rules"]
     assert [backend["name"] for backend in rule["backendRefs"]] == ["try-hifi-ingest"]
 
 
-def test_monitoring_has_each_alarm_and_the_dashboard(everything: Rendered) -> None:
-    [group] = everything.of("PrometheusRule")["alarms"]["spec"]["groups"]
-    absent, still, *alarms = group["rules"]
-    assert (absent["alert"], still["alert"]) == ("HifiObserveAbsent", "HifiViewStandsStill")
-    assert "hifi_view_stands_still{" in still["expr"]
+def test_monitoring_has_each_alarm_and_the_dashboard(full_chart: Rendered) -> None:
+    [group] = full_chart.of("PrometheusRule")["alarms"]["spec"]["groups"]
+    absent_alarm, still_alarm, *alarms = group["rules"]
+    assert (absent_alarm["alert"], still_alarm["alert"]) == ("HifiObserveAbsent", "HifiViewStandsStill")
+    assert "hifi_view_stands_still{" in still_alarm["expr"]
     assert [re.findall(r'kind="([^"]+)"', alarm["expr"]) for alarm in alarms] == [[kind] for kind in KINDS]
     assert [alarm["annotations"]["runbook_url"] for alarm in alarms] == [
         f"https://docs.example/runbooks#{kind}" for kind in KINDS
     ]
-    dashboard = everything.of("ConfigMap")["dashboard"]["data"]["hifi.json"]
+    dashboard = full_chart.of("ConfigMap")["dashboard"]["data"]["hifi.json"]
     assert json.loads(dashboard) == json.loads((ROOT / "docs/grafana/hifi.json").read_text())
-    [endpoint] = everything.of("PodMonitor")["metrics"]["spec"]["podMetricsEndpoints"]
+    [endpoint] = full_chart.of("PodMonitor")["metrics"]["spec"]["podMetricsEndpoints"]
     assert (endpoint["port"], endpoint["path"]) == ("health", "/metrics")
 
 
@@ -495,16 +497,16 @@ def test_setup_gets_another_name_when_its_pipes_change(
 ) -> None:
     values = ("--values", str(VALUES["external"]))
     [before] = renderings["external"].of("Job")
-    [same] = render(helm, *values).of("Job")
+    [same_job] = render(helm, *values).of("Job")
     [after] = render(helm, *values, "--set-string", "pipes.revision=8").of("Job")
-    assert before == same != after
+    assert before == same_job != after
 
 
 def test_a_cluster_without_other_projects_gets_a_chart_that_works_without_them(helm: list[str]) -> None:
-    plain = render(helm, "--values", str(VALUES["everything"]))
-    kinds = {resource["kind"] for resource in plain.resources}
+    plain_chart = render(helm, "--values", str(VALUES["everything"]))
+    kinds = {resource["kind"] for resource in plain_chart.resources}
     assert not kinds & {"ScaledObject", "PodMonitor", "PrometheusRule", "HTTPRoute"}
-    assert set(plain.of("HorizontalPodAutoscaler")) == {"ingest", *AUTOSCALED}
+    assert set(plain_chart.of("HorizontalPodAutoscaler")) == {"ingest", *AUTOSCALED}
 
 
 def test_the_version_is_that_of_the_packages() -> None:

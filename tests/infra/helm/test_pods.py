@@ -90,9 +90,9 @@ def release(cluster: Node, tag: str) -> Release:
     }
     literals = [f"--from-literal={key}={value}" for key, value in secret.items()]
     cluster.ask("-n", NAMESPACE, "create", "secret", "generic", "hifi-try", *literals)
-    installed = Release(cluster, find_helm(), tag)
-    installed.deploy()
-    return installed
+    installed_release = Release(cluster, find_helm(), tag)
+    installed_release.deploy()
+    return installed_release
 
 
 @pytest.fixture(scope="module")
@@ -130,24 +130,23 @@ def flights(release: Release) -> Release:
     )
     file = release.node.folder / "flights.json"
     file.write_text(json.dumps(values))
-    with_flights = replace(release, base=file)
-    with_flights.deploy()
-    return with_flights
+    flights_release = replace(release, base=file)
+    flights_release.deploy()
+    return flights_release
 
 
-def delivered(release: Release, sent: Flights, tmp_path: Path) -> None:
+def delivered(release: Release, sent_flights: Flights, tmp_path: Path) -> None:
     """Check that all deliveries of some events arrive, with the right values."""
     log = tmp_path / "requests.log"
 
     def all_arrived() -> bool:
         release.copy_request_log(log)
-        return not sent.compare(log).lost
+        return not sent_flights.compare(log).lost
 
     until(all_arrived, "every delivery has arrived", WITHIN_S)
-    arrivals = sent.compare(log)
-    print(
-        f"{len(sent.expected)} events, {sum(sent.by_path.values())} deliveries, {arrivals.repeated} repeated"
-    )
+    arrivals = sent_flights.compare(log)
+    deliveries = sum(sent_flights.by_path.values())
+    print(f"{len(sent_flights.expected)} events, {deliveries} deliveries, {arrivals.repeated} repeated")
     assert arrivals.wrong == []
 
 
@@ -166,8 +165,8 @@ def test_a_release_becomes_ready_and_helm_test_sees_an_event_arrive(release: Rel
 
 
 def test_nothing_is_lost_while_pods_are_killed_and_evicted(flights: Release, tmp_path: Path) -> None:
-    sent = Flights.write(tmp_path / "events.ndjson", 30_000)
-    sending = flights.send(sent, RATE)
+    sent_flights = Flights.write(tmp_path / "events.ndjson", 30_000)
+    sending = flights.send(sent_flights, RATE)
     until(lambda: sum(flights.counts().values()) > 1_000, "the first events arrive")
     for component in ("normalize", "egest", "ingest"):
         flights.evict(flights.pod(component))
@@ -178,19 +177,19 @@ def test_nothing_is_lost_while_pods_are_killed_and_evicted(flights: Release, tmp
     result = sending.result()
     print(result)
     assert result["accepted"] == 30_000
-    delivered(flights, sent, tmp_path)
+    delivered(flights, sent_flights, tmp_path)
 
 
 def test_an_upgrade_a_roll_back_and_a_failed_upgrade_lose_nothing(flights: Release, tmp_path: Path) -> None:
-    sent = Flights.write(tmp_path / "events.ndjson", 6_000, first=30_000)
-    sending = flights.send(sent, 50)
+    sent_flights = Flights.write(tmp_path / "events.ndjson", 6_000, first=30_000)
+    sending = flights.send(sent_flights, 50)
     before = {component: flights.pod(component) for component in CHANGED}
-    notes = [
+    options = [
         word
         for component in CHANGED
         for word in ("--set-string", f"services.{component}.podAnnotations.upgrade=2")
     ]
-    flights.deploy(*notes)
+    flights.deploy(*options)
     assert [component for component in CHANGED if flights.pod(component) == before[component]] == []
     [job] = flights.get("jobs")["items"]
     assert job["status"]["succeeded"] == 1
@@ -198,19 +197,21 @@ def test_an_upgrade_a_roll_back_and_a_failed_upgrade_lose_nothing(flights: Relea
     assert rolled_back.returncode == 0, f"{rolled_back.stdout}\n{flights.state()}"
     [egest] = flights.pods("egest")
     assert "upgrade" not in egest["metadata"].get("annotations", {})
-    broken = (*flights.values(), "--set", "services.egest.secrets={missing}")
-    failed = flights.run_helm("upgrade", RELEASE, str(CHART), *broken, "--atomic", "--timeout=60s")
-    assert failed.returncode != 0
-    assert "has been rolled back" in failed.stdout
+    broken_values = (*flights.values(), "--set", "services.egest.secrets={missing}")
+    failed_upgrade = flights.run_helm(
+        "upgrade", RELEASE, str(CHART), *broken_values, "--atomic", "--timeout=60s"
+    )
+    assert failed_upgrade.returncode != 0
+    assert "has been rolled back" in failed_upgrade.stdout
     assert flights.pod("egest") == egest["metadata"]["name"]
     assert sending.result()["accepted"] == 6_000
-    delivered(flights, sent, tmp_path)
+    delivered(flights, sent_flights, tmp_path)
 
 
 def test_a_drain_waits_for_the_disruption_budget_and_loses_nothing(flights: Release, tmp_path: Path) -> None:
-    sent = Flights.write(tmp_path / "events.ndjson", 3_000, first=36_000)
+    sent_flights = Flights.write(tmp_path / "events.ndjson", 3_000, first=36_000)
     flights.deploy("--set", "services.egest.replicas=2")
-    sending = flights.send(sent, 50)
+    sending = flights.send(sent_flights, 50)
     before = {pod["metadata"]["name"] for pod in flights.pods("egest")}
     assert len(before) == 2
     log = tmp_path / "drain.log"
@@ -223,8 +224,10 @@ def test_a_drain_waits_for_the_disruption_budget_and_loses_nothing(flights: Rele
         )
     try:
         until(lambda: "violate the pod's disruption budget" in log.read_text(), "the budget holds the drain")
-        [left] = [pod["metadata"]["name"] for pod in flights.pods("egest") if pod["spec"].get("nodeName")]
-        assert left in before
+        [remaining_pod] = [
+            pod["metadata"]["name"] for pod in flights.pods("egest") if pod["spec"].get("nodeName")
+        ]
+        assert remaining_pod in before
         until(lambda: flights.ready("egest") == 1, "the first instance is gone")
     finally:
         flights.node.ask("uncordon", "node1")
@@ -232,22 +235,22 @@ def test_a_drain_waits_for_the_disruption_budget_and_loses_nothing(flights: Rele
     until(lambda: flights.ready("egest") == 2, "the next instances are ready")
     assert before.isdisjoint(pod["metadata"]["name"] for pod in flights.pods("egest"))
     assert sending.result()["accepted"] == 3_000
-    delivered(flights, sent, tmp_path)
+    delivered(flights, sent_flights, tmp_path)
 
 
 def test_instances_follow_the_load_and_stay_while_the_metric_is_missing(
     flights: Release, tmp_path: Path
 ) -> None:
-    sent = Flights.write(tmp_path / "events.ndjson", 30_000, first=40_000)
+    sent_flights = Flights.write(tmp_path / "events.ndjson", 30_000, first=40_000)
     flights.deploy(*set_values(*SCALED))
     until(lambda: flights.has_metric("egest"), "the CPU of egest is known")
     assert flights.ready("egest") == 1
-    sending = flights.send(sent, 200)
+    sending = flights.send(sent_flights, 200)
     until(lambda: flights.ready("egest") == 2, "egest has grown")
     flights.node.ask(*METRICS_SERVER, "--replicas=0")
     until(lambda: not flights.has_metric("egest"), "the CPU of egest is unknown")
     assert sending.result()["accepted"] == 30_000
-    delivered(flights, sent, tmp_path)
+    delivered(flights, sent_flights, tmp_path)
     stay(flights, "egest", 2)
     assert not flights.has_metric("egest")
     flights.node.ask(*METRICS_SERVER, "--replicas=1")

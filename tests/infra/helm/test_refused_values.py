@@ -16,7 +16,7 @@ def helm() -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         (["kafka.bootstrapServers="], "set one of kafka.bootstrapServers, kafka.strimzi.cluster and"),
         (["kafka.bundled.enabled=true"], "set are: kafka.bundled.enabled, kafka.bootstrapServers"),
@@ -65,10 +65,12 @@ def helm() -> list[str]:
         (["services.egest.volumes[0].claim=c"], "missing property 'path'"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_refused_with_what_to_change(helm: list[str], values: list[str], said: str) -> None:
-    with pytest.raises(HelmRefused) as refused:
+def test_a_wrong_value_is_refused_with_what_to_change(
+    helm: list[str], values: list[str], message: str
+) -> None:
+    with pytest.raises(HelmRefused) as refusal:
         render(helm, *BASE, *(word for value in values for word in ("--set", value)))
-    assert said in str(refused.value)
+    assert message in str(refusal.value)
 
 
 def test_the_chart_passes_helms_own_checks(helm: list[str]) -> None:

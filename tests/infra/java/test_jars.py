@@ -64,11 +64,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        half = len(body) // 2
-        self.wfile.write(body[:half])
+        middle = len(body) // 2
+        self.wfile.write(body[:middle])
         if self.server.stall.is_set():
             self.server.closed.wait()
-        self.wfile.write(body[half:])
+        self.wfile.write(body[middle:])
 
     def log_message(self, *_: object) -> None:
         """Says nothing."""
@@ -130,18 +130,18 @@ def test_all_are_there_byte_for_byte_and_nothing_else(target: Path) -> None:
 
 def test_a_second_call_asks_nobody(target: Path, repository: Repository) -> None:
     first = jars.kafka_jars()
-    asked = repository.answers
+    answers_before = repository.answers
     assert jars.kafka_jars() == first
-    assert repository.answers == asked
+    assert repository.answers == answers_before
 
 
 def test_only_what_is_missing_or_cut_short_is_fetched_again(target: Path, repository: Repository) -> None:
     paths = jars.kafka_jars()
     paths[1].unlink()
     paths[4].write_bytes(b"short")
-    asked = repository.answers
+    answers_before = repository.answers
     jars.kafka_jars()
-    assert repository.answers == asked + 2
+    assert repository.answers == answers_before + 2
     assert [path.read_bytes() for path in paths] == list(CONTENT.values())
 
 
@@ -149,13 +149,13 @@ def test_a_jar_that_is_not_the_locked_one_is_refused_by_name_with_both_sums(
     target: Path, repository: Repository
 ) -> None:
     coordinate = "org.example:part-3:1.3"
-    other = CONTENT[coordinate][:-1] + b"!"
-    repository.content[url_path(coordinate)] = other
+    changed_jar = CONTENT[coordinate][:-1] + b"!"
+    repository.content[url_path(coordinate)] = changed_jar
     with pytest.raises(Misconfigured) as refusal:
         jars.kafka_jars()
-    for part in ("part-3-1.3.jar", hashlib.sha256(CONTENT[coordinate]).hexdigest(), "--lock"):
-        assert part in str(refusal.value)
-    assert hashlib.sha256(other).hexdigest() in str(refusal.value)
+    for text in ("part-3-1.3.jar", hashlib.sha256(CONTENT[coordinate]).hexdigest(), "--lock"):
+        assert text in str(refusal.value)
+    assert hashlib.sha256(changed_jar).hexdigest() in str(refusal.value)
     assert "part-3-1.3.jar" not in names(target)
     assert not any(name.startswith(".part-") for name in names(target))
 
@@ -195,9 +195,9 @@ def test_several_processes_at_once_all_get_the_whole(
 ) -> None:
     processes = [in_a_process(lock, repository) for _ in range(3)]
     for process in processes:
-        out, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=60)
         assert process.returncode == 0
-        assert [Path(line).read_bytes() for line in out.split()] == list(CONTENT.values())
+        assert [Path(line).read_bytes() for line in output.split()] == list(CONTENT.values())
 
 
 def test_a_folder_that_cannot_be_written_is_told(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:

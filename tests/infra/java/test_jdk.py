@@ -59,8 +59,8 @@ def test_one_that_is_too_old_or_trimmed_is_passed_over(bare: Path, monkeypatch: 
 
 
 def test_one_that_describes_itself_in_no_file_is_asked(bare: Path) -> None:
-    says = 'echo "java.base@17.0.2"; echo "jdk.incubator.vector@17.0.2"'
-    program(bare / "usr/lib/jvm/x/bin/java", f'[ "$1" = --list-modules ] && {{ {says}; exit; }}; exit 1')
+    script = 'echo "java.base@17.0.2"; echo "jdk.incubator.vector@17.0.2"'
+    program(bare / "usr/lib/jvm/x/bin/java", f'[ "$1" = --list-modules ] && {{ {script}; exit; }}; exit 1')
     assert find_java().version == 17
 
 

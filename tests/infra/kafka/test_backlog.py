@@ -23,11 +23,11 @@ async def topics(kafka):
     return topics
 
 
-async def write(kafka, topic, partition, raw_offsets, **more):
+async def write(kafka, topic, partition, raw_offsets, **other_headers):
     producer = AIOKafkaProducer(bootstrap_servers=kafka)
     await producer.start()
     for raw in raw_offsets:
-        headers = packed({IN: b"0", RAW: b"%d" % raw, **more})
+        headers = packed({IN: b"0", RAW: b"%d" % raw, **other_headers})
         await producer.send(topic, b"", partition=partition, headers=headers)
     await producer.stop()
 
@@ -77,9 +77,9 @@ async def test_a_replayed_dead_letter_says_nothing_about_progress(kafka, topics)
 async def test_only_retries_that_are_due_count_as_due(kafka):
     topics = Topics(f"s{uuid.uuid4().hex[:8]}", parse_tiers("1s,1h"))
     await create_topics(kafka, topics, partitions=PARTITIONS, replication=1)
-    soon, late = (topics.retry_in(tier) for tier in topics.tiers)
+    early_retries, late_retries = (topics.retry_in(tier) for tier in topics.tiers)
     async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
-        for topic, count in ((topics.raw, 3), (topics.retry_out, 2), (soon, 4), (late, 5)):
+        for topic, count in ((topics.raw, 3), (topics.retry_out, 2), (early_retries, 4), (late_retries, 5)):
             for number in range(count):
                 await producer.send_and_wait(topic, b"x", partition=number % PARTITIONS)
     async with asyncio.timeout(30):

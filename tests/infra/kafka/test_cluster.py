@@ -62,15 +62,15 @@ async def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
             return [(await consumer.getone()).value for _ in range(count)]
 
 
-async def until(true: Callable[[], object], what: str) -> None:
+async def until(condition: Callable[[], object], description: str) -> None:
     end = time.monotonic() + WITHIN_S
-    while not true():
-        assert time.monotonic() < end, f"not within {WITHIN_S} s: {what}"
+    while not condition():
+        assert time.monotonic() < end, f"not within {WITHIN_S} s: {description}"
         await asyncio.sleep(0.02)
 
 
 def processes_with(text: str) -> list[int]:
-    """Who mentions this text in the command line."""
+    """Processes with this text in their command line."""
     pids = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -109,18 +109,18 @@ async def test_the_same_cluster_comes_back_on_the_same_folder_and_ports(tmp_path
         before = (cluster.cluster_id, cluster.bootstrap)
     assert processes_with(str(tmp_path)) == []
 
-    async with KafkaCluster(tmp_path) as again:
-        assert (again.cluster_id, again.bootstrap) == before
-        assert await read(again.bootstrap, "kept", 2) == [b"first", b"second"]
-        await again.kill()
+    async with KafkaCluster(tmp_path) as restarted_cluster:
+        assert (restarted_cluster.cluster_id, restarted_cluster.bootstrap) == before
+        assert await read(restarted_cluster.bootstrap, "kept", 2) == [b"first", b"second"]
+        await restarted_cluster.kill()
     assert processes_with(str(tmp_path)) == []
 
     port = int(before[1].partition(":")[2])
     with socket.create_server(("127.0.0.1", port)):
-        async with KafkaCluster(tmp_path) as moved:
-            assert moved.cluster_id == before[0]
-            assert moved.bootstrap != before[1]
-            assert await read(moved.bootstrap, "kept", 2) == [b"first", b"second"]
+        async with KafkaCluster(tmp_path) as moved_cluster:
+            assert moved_cluster.cluster_id == before[0]
+            assert moved_cluster.bootstrap != before[1]
+            assert await read(moved_cluster.bootstrap, "kept", 2) == [b"first", b"second"]
 
 
 @pytest.mark.timeout(300)
@@ -152,8 +152,8 @@ async def test_three_brokers_accept_with_one_dead_refuse_with_two_and_lose_nothi
 
 async def test_a_wanted_port_that_is_in_use_is_told(tmp_path: Path) -> None:
     port = free_port()
-    refused = pytest.raises(Misconfigured, match=f"port {port} .* in use")
-    with socket.create_server(("127.0.0.1", port)), refused:
+    refusal = pytest.raises(Misconfigured, match=f"port {port} .* in use")
+    with socket.create_server(("127.0.0.1", port)), refusal:
         await KafkaCluster(tmp_path, ports=[port]).start()
     async with KafkaCluster(tmp_path, ports=[port]) as cluster:
         assert cluster.bootstrap == f"127.0.0.1:{port}"

@@ -39,11 +39,11 @@ def member(*arguments):
 async def test_partitions_of_a_killed_member_are_assigned_again_before_its_session_expires(kafka, topic):
     stream = f"s{uuid.uuid4().hex[:8]}"
     group, name = f"{stream}.normalize", await topic(partitions=2)
-    dead = await asyncio.to_thread(member, kafka, name, group, "normalize-1")
-    dead.kill()
-    dead.wait()
+    killed_member = await asyncio.to_thread(member, kafka, name, group, "normalize-1")
+    killed_member.kill()
+    killed_member.wait()
 
-    began = time.monotonic()
+    began_s = time.monotonic()
     assert await remove_group_members(kafka, stream, "normalize-2") == 0, "another instance"
     assert await remove_group_members(kafka, stream[:-1], "normalize-1") == 0, "another stream"
     assert await remove_group_members(kafka, stream, "normalize-1") == 1
@@ -63,7 +63,7 @@ async def test_partitions_of_a_killed_member_are_assigned_again_before_its_sessi
                 await asyncio.sleep(0.02)
     finally:
         await successor.stop()
-    assert time.monotonic() - began < SESSION_MS / 2000
+    assert time.monotonic() - began_s < SESSION_MS / 2000
 
 
 @pytest.mark.parametrize(("client_id", "ids"), [("egest-1", ["a", "c"]), ("egest-2", ["b"]), ("egest", [])])

@@ -1,4 +1,4 @@
-"""What a cluster is told."""
+"""Configuration of a cluster."""
 
 import base64
 
@@ -49,10 +49,10 @@ def test_committed_offsets_outlive_the_events_they_stand_for() -> None:
 
 
 def test_each_log_folder_has_an_id_of_its_own() -> None:
-    first, other = settings(meta_properties(1, "x")), settings(meta_properties(2, "x"))
-    assert (first["node.id"], other["node.id"]) == ("1", "2")
-    assert first["cluster.id"] == other["cluster.id"] == "x"
-    assert first["directory.id"] != other["directory.id"]
+    first, second = settings(meta_properties(1, "x")), settings(meta_properties(2, "x"))
+    assert (first["node.id"], second["node.id"]) == ("1", "2")
+    assert first["cluster.id"] == second["cluster.id"] == "x"
+    assert first["directory.id"] != second["directory.id"]
 
 
 def test_an_id_is_sixteen_bytes_and_never_looks_like_an_option() -> None:

@@ -50,7 +50,7 @@ def test_the_key_of_reports_is_made_once_and_only_the_private_one_is_hidden(tmp_
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = make(tmp_path / "file")
-    assert done.returncode == 2
-    assert str(tmp_path / "file") in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = make(tmp_path / "file")
+    assert completed.returncode == 2
+    assert str(tmp_path / "file") in completed.stderr
+    assert "Traceback" not in completed.stderr

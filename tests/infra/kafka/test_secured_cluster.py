@@ -1,4 +1,4 @@
-"""A mesh's own secured Kafka: certificates and passwords are made once, and whoever lacks them is refused."""
+"""A mesh's own secured Kafka: certificates and passwords are made once, and a client without them is refused."""
 
 import asyncio
 import stat
@@ -32,9 +32,9 @@ async def test_three_secured_brokers_replicate_and_come_back_with_the_same_crede
         await cluster.kill_broker(1)
         await _write(cluster, b"by two")
         before = {file: file.read_bytes() for file in _secrets(tmp_path)}
-    async with KafkaCluster(tmp_path, brokers=3, heap_mb=256, secure=True) as again:
+    async with KafkaCluster(tmp_path, brokers=3, heap_mb=256, secure=True) as restarted_cluster:
         options = {"auto_offset_reset": "earliest"}
-        async with AIOKafkaConsumer(**client_options(again.bootstrap), **options) as consumer:
+        async with AIOKafkaConsumer(**client_options(restarted_cluster.bootstrap), **options) as consumer:
             consumer.assign([TopicPartition("kept", 0)])
             async with asyncio.timeout(30):
                 assert [(await consumer.getone()).value for _ in range(2)] == [b"by three", b"by two"]

@@ -30,8 +30,8 @@ def stream() -> str:
     return f"s{uuid.uuid4().hex[:10]}"
 
 
-def settings(kafka: str, stream: str, **more: object) -> SetupSettings:
-    return SetupSettings.model_validate({"kafka": kafka, "stream": stream} | more)
+def settings(kafka: str, stream: str, **overrides: object) -> SetupSettings:
+    return SetupSettings.model_validate({"kafka": kafka, "stream": stream} | overrides)
 
 
 def write(folder: Path, name: str, path: str = "a") -> None:

@@ -35,13 +35,13 @@ async def write_and_read(kafka: str) -> int:
     )
     await consumer.start()
     try:
-        part, count = TopicPartition(TOPICS.raw, 0), 0
+        partition, count = TopicPartition(TOPICS.raw, 0), 0
         async with asyncio.timeout(120):
-            while part not in consumer.assignment():
+            while partition not in consumer.assignment():
                 await consumer.getmany(timeout_ms=100, max_records=1)
                 await consumer.seek_to_committed()
-            end = (await consumer.end_offsets([part]))[part]
-            while await consumer.position(part) < end:
+            end = (await consumer.end_offsets([partition]))[partition]
+            while await consumer.position(partition) < end:
                 count += sum(map(len, (await consumer.getmany(timeout_ms=500)).values()))
         await consumer.commit()
         return count

@@ -43,8 +43,8 @@ def namespace(server: ApiServer, request: pytest.FixtureRequest) -> str:
         },
     }
     assert server.kubectl("create", "namespace", name).returncode == 0
-    created = server.kubectl("-n", name, "create", "-f", "-", input_text=json.dumps(deployment))
-    assert created.returncode == 0, created.stdout
+    completed = server.kubectl("-n", name, "create", "-f", "-", input_text=json.dumps(deployment))
+    assert completed.returncode == 0, completed.stdout
     return name
 
 
@@ -55,8 +55,8 @@ async def api(server: ApiServer, namespace: str) -> AsyncIterator[KubernetesApi]
 
 
 def deployment(server: ApiServer, namespace: str) -> Any:
-    listed = server.kubectl("-n", namespace, "get", "deployment", "try-hifi-egest", "-o", "json")
-    return json.loads(listed.stdout)
+    completed = server.kubectl("-n", namespace, "get", "deployment", "try-hifi-egest", "-o", "json")
+    return json.loads(completed.stdout)
 
 
 async def test_a_step_changes_the_number_of_instances_and_leaves_its_token(
@@ -73,10 +73,10 @@ async def test_a_step_changes_the_number_of_instances_and_leaves_its_token(
 async def test_an_executor_that_was_frozen_changes_nothing_after_another_one(
     server: ApiServer, namespace: str, api: KubernetesApi
 ) -> None:
-    frozen, other = DeploymentMesh(api, "try"), DeploymentMesh(api, "try")
+    frozen, second = DeploymentMesh(api, "try"), DeploymentMesh(api, "try")
     frozen.keep_token(3)
-    other.keep_token(4)
-    await other.scale("egest", 4, "a later step")
+    second.keep_token(4)
+    await second.scale("egest", 4, "a later step")
     with pytest.raises(Retryable, match="the step 3 is over: step 4 has changed egest since"):
         await frozen.scale("egest", 3, "an earlier step")
     assert deployment(server, namespace)["spec"]["replicas"] == 4
@@ -85,24 +85,24 @@ async def test_an_executor_that_was_frozen_changes_nothing_after_another_one(
 class FrozenApi(KubernetesApi):
     """Lets another executor act between its first reading and writing."""
 
-    other: Callable[[], Awaitable[None]] | None = None
+    other_step: Callable[[], Awaitable[None]] | None = None
 
     async def merge(self, group: str, kind: str, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
-        other, self.other = self.other, None
-        if other is not None:
-            await other()
+        other_step, self.other_step = self.other_step, None
+        if other_step is not None:
+            await other_step()
         return await super().merge(group, kind, name, change)
 
 
 async def test_an_executor_that_was_frozen_between_reading_and_writing_changes_nothing(
     server: ApiServer, namespace: str, api: KubernetesApi
 ) -> None:
-    other = DeploymentMesh(api, "try")
-    other.keep_token(4)
+    second = DeploymentMesh(api, "try")
+    second.keep_token(4)
     async with aiohttp.ClientSession() as session:
         access = ApiAccess(server.url, server.token_file, server.trust_file, namespace)
         frozen_api = FrozenApi(session, access)
-        frozen_api.other = lambda: other.scale("egest", 4, "a later step")
+        frozen_api.other_step = lambda: second.scale("egest", 4, "a later step")
         frozen = DeploymentMesh(frozen_api, "try")
         frozen.keep_token(3)
         with pytest.raises(Retryable, match="the step 3 is over: step 4 has changed egest since"):
@@ -124,9 +124,9 @@ async def test_without_metrics_the_instances_are_unknown(api: KubernetesApi, nam
     mesh = DeploymentMesh(api, "try")
     with pytest.raises(Retryable, match="metrics-server does not tell it: the Kubernetes API answers 404"):
         await mesh.refresh()
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(Problem) as refusal:
         mesh.executed()
-    assert refused.value.status == 503
+    assert refusal.value.status == 503
 
 
 @pytest.mark.parametrize(("service", "count"), [("egest", 0), ("egest", 65), ("kafka", 2)])

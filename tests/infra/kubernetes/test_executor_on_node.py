@@ -68,8 +68,8 @@ def deployment(service: str, replicas: int) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """A node with two instances of egest and one of ingest, and the chart's account of the executor."""
-    rendered = render(find_helm(), "--values", str(VALUES))
-    account = [rendered.of(kind)["executor"] for kind in ("ServiceAccount", "Role", "RoleBinding")]
+    chart = render(find_helm(), "--values", str(VALUES))
+    account = [chart.of(kind)["executor"] for kind in ("ServiceAccount", "Role", "RoleBinding")]
     with node(tmp_path_factory.mktemp("node")) as running:
         running.ask("create", "namespace", "shop")
         for resource in (*account, deployment("egest", 2), deployment("ingest", 1)):
@@ -111,8 +111,8 @@ def executor(cluster: Node, log: Path) -> Iterator[None]:
 
 def ask(cluster: Node, *change: str) -> Any:
     """The instances after a change, or why it was refused."""
-    asked = cluster.run(sys.executable, "-c", CLIENT, SECRET, *change)
-    return json.loads(asked.stdout.splitlines()[-1])
+    completed = cluster.run(sys.executable, "-c", CLIENT, SECRET, *change)
+    return json.loads(completed.stdout.splitlines()[-1])
 
 
 def pods(cluster: Node, service: str) -> int:

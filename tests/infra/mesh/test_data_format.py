@@ -20,12 +20,12 @@ def listing(folder: Path) -> list[tuple[str, int, bytes]]:
 def test_a_folder_of_a_newer_release_is_refused_and_not_touched(tmp_path: Path) -> None:
     running.state_file(tmp_path).write_bytes(orjson.dumps(NEWER))
     before = listing(tmp_path)
-    for refused in (running.read, running.lock):
+    for refused_call in (running.read, running.lock):
         with pytest.raises(Misconfigured, match=r"hifi 9\.9\.9.*nothing was changed"):
-            refused(tmp_path)
+            refused_call(tmp_path)
     for command in ("upgrade check", "up", "status"):
-        done = CliRunner().invoke(command_line(), [*command.split(), "--data", str(tmp_path)])
-        assert done.exit_code != 0, command
+        result = CliRunner().invoke(command_line(), [*command.split(), "--data", str(tmp_path)])
+        assert result.exit_code != 0, command
     assert "9.9.9" in CliRunner().invoke(command_line(), ["upgrade", "check", "--data", str(tmp_path)]).output
     assert listing(tmp_path) == before
 

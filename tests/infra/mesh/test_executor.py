@@ -79,34 +79,37 @@ async def served(**options):
 
 
 async def test_a_change_is_made_and_named() -> None:
-    async with served() as (mesh, put):
-        assert await put(count=3, token=7, reason="lanes 95% full") == (200, {"service": "egest", "count": 3})
+    async with served() as (mesh, client):
+        assert await client(count=3, token=7, reason="lanes 95% full") == (
+            200,
+            {"service": "egest", "count": 3},
+        )
         assert mesh.changes == [("egest", 3, "lanes 95% full")]
 
 
 async def test_a_step_that_is_over_changes_nothing() -> None:
-    async with served() as (mesh, put):
-        await put(count=3, token=9, reason="")
-        status, problem = await put(count=1, token=8, reason="frozen since")
+    async with served() as (mesh, client):
+        await client(count=3, token=9, reason="")
+        status, problem = await client(count=1, token=8, reason="frozen since")
         assert (status, problem["title"]) == (409, "Fenced")
         assert "step 9 has begun since" in problem["detail"]
         assert len(mesh.changes) == 1
-        assert (await put(count=4, token=9, reason="the same step again"))[0] == 200
+        assert (await client(count=4, token=9, reason="the same step again"))[0] == 200
 
 
 async def test_an_executor_that_starts_again_knows_the_highest_token() -> None:
-    kept: list[int] = []
-    async with served(highest_token=8, keep_token=kept.append) as (mesh, put):
-        assert (await put(count=1, token=7, reason="of before the restart"))[0] == 409
+    stored_tokens: list[int] = []
+    async with served(highest_token=8, keep_token=stored_tokens.append) as (mesh, client):
+        assert (await client(count=1, token=7, reason="of before the restart"))[0] == 409
         for token in (9, 9, 10):
-            assert (await put(count=2, token=token, reason=""))[0] == 200
-        assert kept == [9, 10]
+            assert (await client(count=2, token=token, reason=""))[0] == 200
+        assert stored_tokens == [9, 10]
         assert len(mesh.changes) == 3
 
 
 async def test_clients_see_instances_as_the_mesh_has_them() -> None:
-    async with served(secret="given") as (_, put):
-        assert await MeshExecutor(put.session, put.url, "given").instances() == {"egest": [INSTANCE_1]}
+    async with served(secret="given") as (_, client):
+        assert await MeshExecutor(client.session, client.url, "given").instances() == {"egest": [INSTANCE_1]}
 
 
 @pytest.mark.parametrize(("client_id", "expected"), [("0a1b-7", True), ("0a1b", False), ("egest-1", False)])
@@ -115,17 +118,17 @@ def test_a_member_is_known_by_how_its_name_begins(client_id: str, expected: bool
 
 
 async def test_releases_of_instances_are_changed_with_the_same_tokens() -> None:
-    async with served() as (mesh, put):
+    async with served() as (mesh, client):
         name, service = INSTANCE.format(name="egest-2"), RELEASE.format(service="egest")
-        assert (await put.change("PUT", name, release="/r/7", reason="canary", token=5))[0] == 200
-        assert (await put.change("PUT", service, release="/r/7", token=6))[0] == 200
-        assert (await put.change("DELETE", name, reason="worse", token=7))[0] == 200
+        assert (await client.change("PUT", name, release="/r/7", reason="canary", token=5))[0] == 200
+        assert (await client.change("PUT", service, release="/r/7", token=6))[0] == 200
+        assert (await client.change("DELETE", name, reason="worse", token=7))[0] == 200
         for path, body in ((name, {"release": "/r/8", "reason": ""}), (service, {"release": "/r/8"})):
-            assert (await put.change("PUT", path, token=4, **body))[0] == 409
-        assert (await put.change("DELETE", name, reason="", token=4))[0] == 409
-        status, problem = await put.change("PUT", name, release="gone", reason="", token=8)
+            assert (await client.change("PUT", path, token=4, **body))[0] == 409
+        assert (await client.change("DELETE", name, reason="", token=4))[0] == 409
+        status, problem = await client.change("PUT", name, release="gone", reason="", token=8)
         assert (status, problem["detail"]) == (400, "the release gone is no folder")
-        assert (await put.change("PUT", name, release="/r/8"))[0] == 400
+        assert (await client.change("PUT", name, release="/r/8"))[0] == 400
         assert mesh.changes == [
             ("egest-2", "/r/7", "canary"),
             ("egest", "new instances", "/r/7"),
@@ -134,32 +137,32 @@ async def test_releases_of_instances_are_changed_with_the_same_tokens() -> None:
 
 
 async def test_changes_are_made_one_after_the_other() -> None:
-    async with served() as (mesh, put):
-        await asyncio.gather(*(put(count=2, token=5, reason="") for _ in range(5)))
+    async with served() as (mesh, client):
+        await asyncio.gather(*(client(count=2, token=5, reason="") for _ in range(5)))
         assert mesh.most_at_once == 1
 
 
 async def test_without_the_secret_nothing_is_told_or_changed() -> None:
-    async with served() as (mesh, put):
-        described = {(operation.method, operation.path) for operation in OPERATIONS}
+    async with served() as (mesh, client):
+        documented_routes = {(operation.method, operation.path) for operation in OPERATIONS}
         routes = [route for route in Executor(mesh).app().routes if isinstance(route, Route)]
         served_routes = {(method, route.path) for route in routes for method in route.methods or ()}
-        assert served_routes == described | {
+        assert served_routes == documented_routes | {
             ("GET", "/openapi.json"),
             ("HEAD", "/openapi.json"),
             ("HEAD", INSTANCES),
         }
         body = {"count": 3, "token": 7, "reason": "", "release": "/r/7"}
-        for method, path in described:
-            url = put.url + path.format(name="egest-1", service="egest")
+        for method, path in documented_routes:
+            url = client.url + path.format(name="egest-1", service="egest")
             for headers in ({}, {"authorization": "Bearer guess"}, {"authorization": "Basic \u00ff"}):
-                async with put.session.request(method, url, json=body, headers=headers) as answer:
+                async with client.session.request(method, url, json=body, headers=headers) as answer:
                     assert answer.status == 401, (method, path, headers)
         assert mesh.changes == []
 
 
 async def test_names_that_are_not_its_own_and_pages_of_other_sites_are_refused() -> None:
-    async with served(secret="given", hosts=["executor.mesh.example"]) as (mesh, put):
+    async with served(secret="given", hosts=["executor.mesh.example"]) as (mesh, client):
         key = {"authorization": "Bearer given"}
         body = {"count": 1, "token": 1, "reason": ""}
         for host, status in (
@@ -167,11 +170,11 @@ async def test_names_that_are_not_its_own_and_pages_of_other_sites_are_refused()
             ("executor.mesh.example:9400", 200),
             ("executor:9400", 200),
         ):
-            async with put.session.get(put.url + INSTANCES, headers=key | {"host": host}) as answer:
+            async with client.session.get(client.url + INSTANCES, headers=key | {"host": host}) as answer:
                 assert answer.status == status, host
-        assert (await put(**body))[0] == 200
-        url = put.url + "/v1/services/egest/instances"
-        async with put.session.put(
+        assert (await client(**body))[0] == 200
+        url = client.url + "/v1/services/egest/instances"
+        async with client.session.put(
             url, json=body, headers=key | {"origin": "https://attacker.example"}
         ) as answer:
             assert answer.status == 403
@@ -179,15 +182,15 @@ async def test_names_that_are_not_its_own_and_pages_of_other_sites_are_refused()
 
 
 async def test_each_answer_to_a_generated_request_is_described() -> None:
-    async with served(secret="given") as (_, put):
-        described = document(OPERATIONS, "1", API)
-        async with put.session.get(put.url + "/openapi.json") as answer:
-            assert (await answer.json())["paths"] == described["paths"]
+    async with served(secret="given") as (_, client):
+        api_document = document(OPERATIONS, "1", API)
+        async with client.session.get(client.url + "/openapi.json") as answer:
+            assert (await answer.json())["paths"] == api_document["paths"]
         headers, paths = {"authorization": "Bearer given"}, {"name": "egest-1", "service": "egest"}
-        sent = Requests(put.url, described, headers, paths)
-        assert "\n".join(await sent.problems(SHORT)) == ""
-    answered = {operation for operation, status in sent.statuses if status == 200}
-    assert answered >= {
+        generated_requests = Requests(client.url, api_document, headers, paths)
+        assert "\n".join(await generated_requests.problems(SHORT)) == ""
+    answered_operations = {operation for operation, status in generated_requests.statuses if status == 200}
+    assert answered_operations >= {
         f"{operation.method} {operation.path}" for operation in OPERATIONS if operation.body is None
     }
 
@@ -206,9 +209,9 @@ async def test_each_answer_to_a_generated_request_is_described() -> None:
     ],
 )
 async def test_refusals_say_why(body, service, status) -> None:
-    async with served(secret="given") as (_, put):
-        url, headers = f"{put.url}/v1/services/{service}/instances", {"authorization": "Bearer given"}
-        async with put.session.put(url, json=body, headers=headers) as answer:
-            answered, problem = answer.status, await answer.json(content_type=None)
-        assert answered == status
+    async with served(secret="given") as (_, client):
+        url, headers = f"{client.url}/v1/services/{service}/instances", {"authorization": "Bearer given"}
+        async with client.session.put(url, json=body, headers=headers) as answer:
+            answer_status, problem = answer.status, await answer.json(content_type=None)
+        assert answer_status == status
         assert problem["detail"]

@@ -10,10 +10,10 @@ def page(**lanes: tuple[float, float]) -> str:
     registry = CollectorRegistry()
     labels = ["pipe", "destination"]
     running = Gauge("hifi_egest_lane_requests", "In flight.", labels, registry=registry)
-    allowed = Gauge("hifi_egest_lane_concurrency", "Allowed.", labels, registry=registry)
-    for name, (now, most) in lanes.items():
+    concurrency_gauge = Gauge("hifi_egest_lane_concurrency", "Allowed.", labels, registry=registry)
+    for name, (now, limit) in lanes.items():
         running.labels("flights", name).set(now)
-        allowed.labels("flights", name).set(most)
+        concurrency_gauge.labels("flights", name).set(limit)
     return generate_latest(registry).decode()
 
 

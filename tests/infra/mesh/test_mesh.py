@@ -49,16 +49,16 @@ async def test_starts_everything_and_says_where_it_is(plan, kafka):
     mesh = Mesh(mesh_plan)
     await mesh.start()
     await mesh.wait_ready(20)
-    described = running.find(mesh_plan.data)
-    assert described is not None
-    assert [(instance.service, instance.number) for instance in described.instances] == [
+    running_mesh = running.find(mesh_plan.data)
+    assert running_mesh is not None
+    assert [(instance.service, instance.number) for instance in running_mesh.instances] == [
         ("ingest", 1), ("normalize", 1), ("normalize", 2), ("enrich", 1), ("egest", 1), ("retrier", 1)
     ]  # fmt: skip
-    assert all(psutil.pid_exists(instance.pid) for instance in described.instances)
+    assert all(psutil.pid_exists(instance.pid) for instance in running_mesh.instances)
     assert (await read_registry(kafka, mesh.topics)).partitions == 2
     await mesh.stop()
     assert running.find(mesh_plan.data) is None
-    assert not any(psutil.pid_exists(instance.pid) for instance in described.instances)
+    assert not any(psutil.pid_exists(instance.pid) for instance in running_mesh.instances)
     assert is_free(mesh_plan.port)
 
 
@@ -91,10 +91,10 @@ async def test_a_service_that_dies_comes_back_with_its_port_known(plan):
                 await asyncio.sleep(0.05)
         assert tokens == {5}, "who asks in between learns of the dead one too"
         await asyncio.sleep(0.6)
-        described = running.find(mesh.plan.data)
-        assert described is not None
+        running_mesh = running.find(mesh.plan.data)
+        assert running_mesh is not None
         assert (
-            {instance.pid for instance in described.instances if instance.service == "egest"}
+            {instance.pid for instance in running_mesh.instances if instance.service == "egest"}
             == {victim.process.pid}
             != {before}
         )
@@ -118,11 +118,11 @@ async def test_stops_in_the_order_of_the_flow(plan):
     await mesh.start()
     await mesh.wait_ready(20)
     await mesh.stop()
-    ends = []
+    stop_times = []
     for service in (service_name for service_name in FLOW if mesh.plan.instances(service_name)):
         lines = (mesh.plan.data / "logs" / f"{service}-1.log").read_text().splitlines()
-        ends.append(json.loads(lines[-1])["at"])
-    assert ends == sorted(ends)
+        stop_times.append(json.loads(lines[-1])["at"])
+    assert stop_times == sorted(stop_times)
 
 
 async def test_two_meshes_on_one_folder_are_refused(plan):
@@ -133,10 +133,10 @@ async def test_two_meshes_on_one_folder_are_refused(plan):
 
 
 async def test_a_taken_port_is_named(plan):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
         with pytest.raises(Misconfigured, match=f"port {port} of 127.0.0.1 is in use.*--port"):
             await Mesh(plan(port=port)).start()
         with pytest.raises(Misconfigured, match=f"port {port} of 127.0.0.1 is in use.*--console-port"):
@@ -171,20 +171,20 @@ async def test_scales_while_it_runs(plan):
         await mesh.scale("egest", 3)
         await mesh.wait_ready(20)
         assert [instance.name for instance in mesh.instances["egest"]] == ["egest-1", "egest-2", "egest-3"]
-        gone = mesh.instances["egest"][2].process.pid
+        stopped_pid = mesh.instances["egest"][2].process.pid
         await mesh.scale("egest", 1)
-        assert not psutil.pid_exists(gone)
-        described = running.find(mesh.plan.data)
-        assert described is not None
-        assert sum(instance.service == "egest" for instance in described.instances) == 1
+        assert not psutil.pid_exists(stopped_pid)
+        running_mesh = running.find(mesh.plan.data)
+        assert running_mesh is not None
+        assert sum(instance.service == "egest" for instance in running_mesh.instances) == 1
 
 
 async def test_another_partition_count_is_refused_and_none_means_the_same(plan):
     mesh_plan = plan(partitions=3)
     async with Mesh(mesh_plan) as mesh:
         assert mesh.partitions == 3
-    async with Mesh(plan(stream=mesh_plan.stream, partitions=None)) as again:
-        assert again.partitions == 3
+    async with Mesh(plan(stream=mesh_plan.stream, partitions=None)) as restarted_mesh:
+        assert restarted_mesh.partitions == 3
     with pytest.raises(Misconfigured, match="has 3 partitions"):
         await Mesh(plan(stream=mesh_plan.stream, partitions=5)).start()
 
@@ -206,9 +206,9 @@ async def test_a_cancelled_start_leaves_nothing(plan):
 
 def test_reads_scales():
     assert read_scale(["normalize=3", "egest=0"]) == {"normalize": 3, "egest": 0}
-    for wrong in ("normalise=3", "egest", "egest=x", "egest=-1", "egest=65"):
+    for text in ("normalise=3", "egest", "egest=x", "egest=-1", "egest=65"):
         with pytest.raises(Misconfigured, match="--scale"):
-            read_scale([wrong])
+            read_scale([text])
 
 
 async def test_instances_with_different_releases_keep_their_names_and_are_not_scaled_in(plan, tmp_path):

@@ -36,29 +36,31 @@ def test_killed_it_leaves_nothing_and_comes_up_again(tmp_path):
     assert running.find(data) is None, "the lock went with the process"
     before = running.read(data)
 
-    again = hold(data, port)
+    restarted = hold(data, port)
     try:
         now = running.find(data)
         assert now is not None
         assert before is not None
         assert now.kafka == before.kafka, "the same broker on the same port"
-        assert now.pid == again.pid
+        assert now.pid == restarted.pid
     finally:
-        again.terminate()
-        _, alive = psutil.wait_procs(family(again.pid) if psutil.pid_exists(again.pid) else [], timeout=30)
+        restarted.terminate()
+        _, alive = psutil.wait_procs(
+            family(restarted.pid) if psutil.pid_exists(restarted.pid) else [], timeout=30
+        )
         assert not alive
-        again.wait()
+        restarted.wait()
 
 
 def test_what_is_left_of_an_earlier_mesh_is_waited_for_and_then_ended(tmp_path):
     import asyncio
 
-    stray = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    created = psutil.Process(stray.pid).create_time()
-    left = running.RunningInstance(
-        service="egest", number=1, pid=stray.pid, created=created, port=1, log=tmp_path
+    stray_process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    created_s = psutil.Process(stray_process.pid).create_time()
+    orphan = running.RunningInstance(
+        service="egest", number=1, pid=stray_process.pid, created=created_s, port=1, log=tmp_path
     )
-    other = left.model_copy(update={"pid": psutil.Process().pid, "created": 1.0})
+    foreign_instance = orphan.model_copy(update={"pid": psutil.Process().pid, "created": 1.0})
     state = running.RunningMesh(
         pid=1,
         created=1.0,
@@ -67,10 +69,10 @@ def test_what_is_left_of_an_earlier_mesh_is_waited_for_and_then_ended(tmp_path):
         brokers=None,
         url="u",
         trigger="micro-batch",
-        instances=[left, other],
+        instances=[orphan, foreign_instance],
     )
     running.write(tmp_path, state)
     assert asyncio.run(running.wait_for_earlier(tmp_path, within_s=0.2)) == 1, (
         "a pid that another process has now is spared"
     )
-    stray.wait(5)
+    stray_process.wait(5)

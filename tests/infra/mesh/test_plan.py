@@ -1,4 +1,4 @@
-"""What an instance is told."""
+"""Environment variables of an instance."""
 
 from pathlib import Path
 
@@ -46,8 +46,10 @@ def test_the_consoles_of_a_mesh_link_to_each_other() -> None:
     }
     for service in links:
         variables = environment(plan, InstanceSpec(service.lower(), 1, 1), "kafka:1", None)
-        for other, url in links.items():
-            if other != service:
-                assert variables[f"HIFI_{other}_URL"] == url
-    without = Plan(data=Path("data"), scale={"observe": 1})
-    assert environment(without, InstanceSpec("observe", 1, 1), "kafka:1", None)["HIFI_VIEW_URL"] == ""
+        for other_service, url in links.items():
+            if other_service != service:
+                assert variables[f"HIFI_{other_service}_URL"] == url
+    plan_without_view = Plan(data=Path("data"), scale={"observe": 1})
+    assert (
+        environment(plan_without_view, InstanceSpec("observe", 1, 1), "kafka:1", None)["HIFI_VIEW_URL"] == ""
+    )

@@ -40,20 +40,20 @@ def pipe(url: str, shape: str) -> Pipe:
 async def test_a_rollout_delivers_every_event_once_in_order_and_in_the_shape_of_its_revision(
     tmp_path,
 ) -> None:
-    received: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    received_by_key: dict[str, list[tuple[int, str]]] = defaultdict(list)
 
     async def take(request: ReceivedRequest) -> Any:
         body = orjson.loads(request.body)
         (shape,) = {"old", "new"} & body.keys()
         assert body["derived"] == body["n"], body
         assert request.headers["x-shape"] == shape
-        received[request.headers["ce-partitionkey"]].append((body["n"], shape))
+        received_by_key[request.headers["ce-partitionkey"]].append((body["n"], shape))
         return OK
 
     plan = Plan(tmp_path / "data", port=free_port(), partitions=2, env={"ROLLOUT_KEY": WRITE_KEY})
     mesh = Mesh(plan)
     mesh.prepare()
-    sent: dict[str, list[int]] = defaultdict(list)
+    sent_numbers: dict[str, list[int]] = defaultdict(list)
     async with destination(take) as receiver, aiohttp.ClientSession() as session:
         await mesh.start([pipe(receiver.url, "old")])
         try:
@@ -62,7 +62,7 @@ async def test_a_rollout_delivers_every_event_once_in_order_and_in_the_shape_of_
             async def send(count: int) -> None:
                 for _ in range(count):
                     for key in (f"key-{number}" for number in range(KEYS)):
-                        number = len(sent[key])
+                        number = len(sent_numbers[key])
                         headers = {"authorization": f"Bearer {WRITE_KEY}", "ce-partitionkey": key}
                         async with session.post(
                             f"{plan.url}/v1/pipes/flights/events",
@@ -76,7 +76,7 @@ async def test_a_rollout_delivers_every_event_once_in_order_and_in_the_shape_of_
                             },
                         ) as answer:
                             assert answer.status == 202, await answer.text()
-                        sent[key].append(number)
+                        sent_numbers[key].append(number)
 
             async def change(make, *arguments) -> None:
                 published = await read_registry(mesh.bootstrap, mesh.topics)
@@ -90,13 +90,15 @@ async def test_a_rollout_delivers_every_event_once_in_order_and_in_the_shape_of_
             await change(rollout.promote, "flights")
             await send(4)
             end = time.monotonic() + WITHIN_S
-            while sum(map(len, received.values())) < sum(map(len, sent.values())):
-                assert time.monotonic() < end, f"{sum(map(len, received.values()))} arrived"
+            while sum(map(len, received_by_key.values())) < sum(map(len, sent_numbers.values())):
+                assert time.monotonic() < end, f"{sum(map(len, received_by_key.values()))} arrived"
                 await asyncio.sleep(0.1)
         finally:
             await mesh.stop()
-    assert {key: [number for number, _ in arrived] for key, arrived in received.items()} == sent
-    shapes = {key: [shape for _, shape in arrived] for key, arrived in received.items()}
+    assert {
+        key: [number for number, _ in arrivals] for key, arrivals in received_by_key.items()
+    } == sent_numbers
+    shapes = {key: [shape for _, shape in arrivals] for key, arrivals in received_by_key.items()}
     for key, order in shapes.items():  # a key changes sides once
         assert order == sorted(order, reverse=True), key
         assert (order[0], order[-1]) == ("old", "new")

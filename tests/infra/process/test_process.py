@@ -80,10 +80,10 @@ while True:
 """
 
 
-async def until(true: Callable[[], object], what: str) -> None:
+async def until(condition: Callable[[], object], description: str) -> None:
     end = time.monotonic() + WITHIN_S
-    while not true():
-        assert time.monotonic() < end, f"not within {WITHIN_S} s: {what}"
+    while not condition():
+        assert time.monotonic() < end, f"not within {WITHIN_S} s: {description}"
         await asyncio.sleep(0.01)
 
 
@@ -101,17 +101,17 @@ class StartProcess(Protocol):
 @pytest.fixture
 async def start(tmp_path: Path) -> AsyncIterator[StartProcess]:
     """Start Python code that prints `ready`; kills it after the test."""
-    started: list[Process] = []
+    processes: list[Process] = []
 
     async def begin(code: str) -> Process:
         process = Process("it", [sys.executable, "-c", code], log=tmp_path / "it.log")
-        started.append(process)
+        processes.append(process)
         await process.start()
         await until(lambda: "ready" in process.log.read_text(), "the process says ready")
         return process
 
     yield begin
-    for process in started:
+    for process in processes:
         await process.kill()
 
 
@@ -161,9 +161,9 @@ async def test_stop_leaves_its_children_to_it_while_it_drains(start: StartProces
 
 async def test_stop_kills_a_process_that_ignores_sigterm_after_the_grace_period(start: StartProcess) -> None:
     process = await start(IGNORES_SIGTERM)
-    began = time.monotonic()
+    began_s = time.monotonic()
     assert await process.stop(grace_s=0.5) == -signal.SIGKILL
-    assert 0.5 <= time.monotonic() - began < WITHIN_S
+    assert 0.5 <= time.monotonic() - began_s < WITHIN_S
     assert not process.running
 
 
@@ -216,11 +216,11 @@ async def test_cpu_time_counts_finished_children_and_stays_after_the_end(start: 
         "print('ready', flush=True); time.sleep(600)"
     )
     process = await start(code)
-    used = process.cpu_seconds()
-    assert 0.3 <= used < 5
+    used_s = process.cpu_seconds()
+    assert 0.3 <= used_s < 5
     assert process.rss_bytes() > 1_000_000
     await process.kill()
-    assert process.cpu_seconds() >= used
+    assert process.cpu_seconds() >= used_s
     assert process.rss_bytes() == 0
 
 
@@ -233,9 +233,9 @@ async def test_a_log_that_grows_fast_cannot_fill_the_disk(
     process = Process("it", [sys.executable, "-c", code], log=log, log_limit_bytes=50_000)
     await process.start()
     try:
-        old = tmp_path / "it.log.1"
-        await until(old.exists, "the log was moved")
-        moved_at = old.stat().st_size
+        moved_log = tmp_path / "it.log.1"
+        await until(moved_log.exists, "the log was moved")
+        moved_at = moved_log.stat().st_size
         await until(lambda: 0 < log.stat().st_size < moved_at, "the log goes on, short")
         assert log.read_bytes()[:1] != b"\0"
     finally:
@@ -245,9 +245,9 @@ async def test_a_log_that_grows_fast_cannot_fill_the_disk(
 class SupervisorProcess:
     """SUPERVISOR in a process of its own that a test kills."""
 
-    def __init__(self, folder: Path, code: str, *, children: int = 1, where: str = "main") -> None:
+    def __init__(self, folder: Path, code: str, *, children: int = 1, thread_name: str = "main") -> None:
         self._logs = [folder / f"{number}.log" for number in range(children)]
-        command = [sys.executable, "-c", SUPERVISOR, str(folder), code, str(children), where]
+        command = [sys.executable, "-c", SUPERVISOR, str(folder), code, str(children), thread_name]
         self.popen = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.popen.stdout is not None
         *self.children, self.reaper = map(int, self.popen.stdout.readline().split())
@@ -266,37 +266,37 @@ class SupervisorProcess:
 
 async def test_nothing_outlives_a_supervisor_that_was_killed(tmp_path: Path) -> None:
     with SupervisorProcess(tmp_path, WITH_A_CHILD) as supervisor:
-        everyone = [*supervisor.children, *supervisor.grandchildren(), supervisor.reaper]
-        assert len(everyone) == 3
-        assert all(map(alive, everyone))
+        all_pids = [*supervisor.children, *supervisor.grandchildren(), supervisor.reaper]
+        assert len(all_pids) == 3
+        assert all(map(alive, all_pids))
         supervisor.popen.kill()
-        await until(lambda: not any(map(alive, everyone)), "all are gone")
+        await until(lambda: not any(map(alive, all_pids)), "all are gone")
 
 
 async def test_a_child_dies_with_its_supervisor_even_when_the_reaper_was_killed_before(
     tmp_path: Path,
 ) -> None:
-    with SupervisorProcess(tmp_path, SAYS_READY_AND_WAITS) as it:
-        os.kill(it.reaper, signal.SIGKILL)
-        assert all(map(alive, it.children))
-        it.popen.kill()
-        await until(lambda: not any(map(alive, it.children)), "the child is gone")
+    with SupervisorProcess(tmp_path, SAYS_READY_AND_WAITS) as supervisor:
+        os.kill(supervisor.reaper, signal.SIGKILL)
+        assert all(map(alive, supervisor.children))
+        supervisor.popen.kill()
+        await until(lambda: not any(map(alive, supervisor.children)), "the child is gone")
 
 
 async def test_a_child_started_in_a_thread_outlives_the_thread_but_not_the_process(tmp_path: Path) -> None:
-    with SupervisorProcess(tmp_path, WITH_A_CHILD, where="thread") as it:
+    with SupervisorProcess(tmp_path, WITH_A_CHILD, thread_name="thread") as supervisor:
         log = tmp_path / "0.log"
         size = log.stat().st_size
         await until(lambda: log.stat().st_size > size + 2, "it runs")
-        everyone = [*it.children, *it.grandchildren()]
-        it.popen.kill()
-        await until(lambda: not any(map(alive, everyone)), "all are gone")
+        all_pids = [*supervisor.children, *supervisor.grandchildren()]
+        supervisor.popen.kill()
+        await until(lambda: not any(map(alive, all_pids)), "all are gone")
 
 
 async def test_a_reaper_that_was_killed_is_replaced_by_one_that_knows_all_groups(tmp_path: Path) -> None:
-    with SupervisorProcess(tmp_path, WITH_A_CHILD, children=2) as it:
-        everyone = [*it.children, *it.grandchildren()]
-        assert len(everyone) == 4
-        assert all(map(alive, everyone))
-        it.popen.kill()
-        await until(lambda: not any(map(alive, everyone)), "all are gone")
+    with SupervisorProcess(tmp_path, WITH_A_CHILD, children=2) as supervisor:
+        all_pids = [*supervisor.children, *supervisor.grandchildren()]
+        assert len(all_pids) == 4
+        assert all(map(alive, all_pids))
+        supervisor.popen.kill()
+        await until(lambda: not any(map(alive, all_pids)), "all are gone")

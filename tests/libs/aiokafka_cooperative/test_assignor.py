@@ -27,7 +27,7 @@ def tps(text: str) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(word[0], int(word[1:])) for word in text.split())
 
 
-def every(partitions: Mapping[str, int], topics: Iterable[str]) -> set[TopicPartition]:
+def all_partitions(partitions: Mapping[str, int], topics: Iterable[str]) -> set[TopicPartition]:
     return {TopicPartition(topic, number) for topic in topics for number in range(partitions.get(topic, 0))}
 
 
@@ -45,13 +45,13 @@ def could_be_evener(members: Mapping[str, MemberSubscription], shares: Share) ->
     """Whether partitions could flow from some member to one with at least two less, directly or over others."""
     loads = {name: len(set(share)) for name, share in shares.items()}
     for start in members:
-        reached, grown = {start}, True
+        reached_members, grown = {start}, True
         while grown:
-            topics = {tp.topic for name in reached for tp in shares[name]}
-            more = {name for name in members if members[name].topics & topics} - reached
-            reached |= more
-            grown = bool(more)
-        if any(loads[name] + 2 <= loads[start] for name in reached):
+            topics = {tp.topic for name in reached_members for tp in shares[name]}
+            newly_reached = {name for name in members if members[name].topics & topics} - reached_members
+            reached_members |= newly_reached
+            grown = bool(newly_reached)
+        if any(loads[name] + 2 <= loads[start] for name in reached_members):
             return True
     return False
 
@@ -88,14 +88,14 @@ class TestBytes:
     def test_librdkafka_2_16(self) -> None:
         # recorded: its first JoinGroup, and one of a member that holds partition 0 since generation 4
         first = "000300000001000a6361702e3437346638300000000000000000ffffffff0000"
-        later = (
+        newer_hex = (
             "000300000001000a6361702e3437346638300000001c00000001000a6361702e34373466383000000001000000000000000400"
             "000001000a6361702e3437346638300000000100000000000000040000"
         )
         topic = "cap.474f80"
         assert decode_subscription(bytes.fromhex(first)) == MemberSubscription(frozenset({topic}))
         previous = frozenset({TopicPartition(topic, 0)})
-        assert decode_subscription(bytes.fromhex(later)) == MemberSubscription(
+        assert decode_subscription(bytes.fromhex(newer_hex)) == MemberSubscription(
             frozenset({topic}), previous, 4
         )
 
@@ -124,8 +124,10 @@ class TestBalance:
         shares = balance(members, partitions)
         assert shares.keys() == members.keys()
         assert all(tp.topic in members[name].topics for name, share in shares.items() for tp in share)
-        subscribed = every(partitions, set().union(*(member.topics for member in members.values())))
-        assert Counter(tp for share in shares.values() for tp in share) == Counter(subscribed)
+        subscribed_partitions = all_partitions(
+            partitions, set().union(*(member.topics for member in members.values()))
+        )
+        assert Counter(tp for share in shares.values() for tp in share) == Counter(subscribed_partitions)
 
     @given(any_members, counts)
     def test_no_load_can_be_evened_out_further(
@@ -138,8 +140,8 @@ class TestBalance:
         self, members: dict[str, MemberSubscription], partitions: dict[str, int]
     ) -> None:
         shares = balance(members, partitions)
-        again = holding(members, shares, 5)
-        assert balance(again, partitions) == assign(again, partitions) == shares
+        next_members = holding(members, shares, 5)
+        assert balance(next_members, partitions) == assign(next_members, partitions) == shares
 
     @given(any_members, counts)
     def test_with_equal_subscriptions_as_many_as_can_stay_do(
@@ -147,14 +149,17 @@ class TestBalance:
     ) -> None:
         assume(members)
         members = {
-            name: MemberSubscription(frozenset(TOPICS), m.owned, m.generation) for name, m in members.items()
+            name: MemberSubscription(frozenset(TOPICS), subscription.owned, subscription.generation)
+            for name, subscription in members.items()
         }
-        subscribed = every(partitions, TOPICS)
-        before = {tp: name for tp, name in owners(members).items() if tp in subscribed}
+        subscribed_partitions = all_partitions(partitions, TOPICS)
+        before = {tp: name for tp, name in owners(members).items() if tp in subscribed_partitions}
         shares = balance(members, partitions)
         stayed = sum(tp in shares[name] for tp, name in before.items())
         loads = Counter(before.values())
-        assert stayed == most_that_can_stay((loads[name] for name in members), len(subscribed), len(members))
+        assert stayed == most_that_can_stay(
+            (loads[name] for name in members), len(subscribed_partitions), len(members)
+        )
 
     @given(any_members, counts)
     def test_the_order_of_members_does_not_matter(
@@ -205,19 +210,19 @@ class TestHandover:
     ) -> None:
         for name, share in assign(members, partitions).items():
             for tp in share:
-                for other in members.keys() - {name}:
-                    if tp in members[other].owned:
+                for other_name in members.keys() - {name}:
+                    if tp in members[other_name].owned:
                         assert tp in members[name].owned
-                        assert members[other].generation < members[name].generation
+                        assert members[other_name].generation < members[name].generation
 
     def test_it_takes_two_rounds(self) -> None:
-        old = {
+        old_members = {
             "x": MemberSubscription(frozenset("a"), tps("a0 a1 a2 a3"), 1),
             "y": MemberSubscription(frozenset("a")),
         }
-        first = assign(old, {"a": 4})
+        first = assign(old_members, {"a": 4})
         assert first == {"x": tps("a2 a3"), "y": frozenset()}
-        second = assign(holding(old, first, 2), {"a": 4})
+        second = assign(holding(old_members, first, 2), {"a": 4})
         assert second == {"x": tps("a2 a3"), "y": tps("a0 a1")}
 
     def test_a_stale_claim_takes_nothing_from_the_owner_of_today(self) -> None:
@@ -330,72 +335,86 @@ class GroupStory(RuleBasedStateMachine):
     @precondition(lambda self: self.members)
     def rebalance(self, data: st.DataObject) -> None:
         """One round, in which some joined but miss the assignment: they read on what they held before."""
-        missing = data.draw(st.frozensets(st.sampled_from(sorted(self.members))))
-        self._round(missing)
+        missing_members = data.draw(st.frozensets(st.sampled_from(sorted(self.members))))
+        self._round(missing_members)
 
-    def _round(self, missing: frozenset[str] = frozenset()) -> bool:
+    def _round(self, missing_members: frozenset[str] = frozenset()) -> bool:
         self.generation += 1
         claims = {name: self.members[name].claim() for name in sorted(self.members)}
         shares = assign(claims, self.partitions)
         self._check_that_nobody_else_reads(claims, shares)
         self._check_that_no_more_moves_than_must(claims, shares)
-        changed = False
-        for name in shares.keys() - missing:
+        has_changed = False
+        for name in shares.keys() - missing_members:
             client = self.members[name]
-            changed |= client.held != shares[name]
+            has_changed |= client.held != shares[name]
             client.held, client.generation, client.stale = shares[name], self.generation, False
-        return changed or bool(missing)
+        return has_changed or bool(missing_members)
 
     def _check_that_nobody_else_reads(self, claims: Mapping[str, MemberSubscription], shares: Share) -> None:
-        """Whoever is assigned a partition may start at once, before others have seen that they lose it."""
+        """A member with a new partition may start at once, before others have seen that they lose it."""
         for name, share in shares.items():
-            for other in self.members.keys() - {name}:
-                both = set(share) & (self.members[other].held | set(shares[other]))
-                if self.members[other].stale:
-                    # It reads what became another's long ago. That other one keeps it, this one is told to stop.
-                    assert all(claims[name].generation > claims[other].generation for _ in both)
-                    assert both <= claims[name].owned
-                    assert both.isdisjoint(shares[other])
+            for other_name in self.members.keys() - {name}:
+                shared_partitions = set(share) & (self.members[other_name].held | set(shares[other_name]))
+                if self.members[other_name].stale:
+                    # It reads what became another's long ago. The other member keeps it, and this member must stop.
+                    assert all(
+                        claims[name].generation > claims[other_name].generation for _ in shared_partitions
+                    )
+                    assert shared_partitions <= claims[name].owned
+                    assert shared_partitions.isdisjoint(shares[other_name])
                 else:
-                    assert not both, f"{name} gets what {other} may still read"
+                    assert not shared_partitions, f"{name} gets what {other_name} may still read"
 
     def _check_that_no_more_moves_than_must(
         self, claims: Mapping[str, MemberSubscription], shares: Share
     ) -> None:
-        subscribed = every(self.partitions, set().union(*(claim.topics for claim in claims.values())))
-        claimed = [
+        subscribed_partitions = all_partitions(
+            self.partitions, set().union(*(claim.topics for claim in claims.values()))
+        )
+        claimed_partitions = [
             (name, tp)
-            for tp in subscribed
+            for tp in subscribed_partitions
             for newest in [max((c.generation for c in claims.values() if tp in c.owned), default=None)]
             for name, claim in claims.items()
             if tp in claim.owned and claim.generation == newest and tp.topic in claim.topics
         ]
-        if len({tp for _, tp in claimed}) < len(claimed):
+        if len({tp for _, tp in claimed_partitions}) < len(claimed_partitions):
             return  # two of one generation: both give it back
-        kept = sum(tp in shares[name] for name, tp in claimed)
+        kept_count = sum(tp in shares[name] for name, tp in claimed_partitions)
         if len({claim.topics for claim in claims.values()}) == 1:
-            loads = Counter(name for name, _ in claimed)
-            most = most_that_can_stay((loads[name] for name in claims), len(subscribed), len(claims))
-            assert kept == most
+            loads = Counter(name for name, _ in claimed_partitions)
+            max_kept = most_that_can_stay(
+                (loads[name] for name in claims), len(subscribed_partitions), len(claims)
+            )
+            assert kept_count == max_kept
         else:
-            loads_held = {name: [tp for other, tp in claimed if other == name] for name in claims}
-            if len(claimed) == len(subscribed) and not could_be_evener(claims, loads_held):
-                assert kept == len(claimed)
+            loads_held = {
+                name: [tp for holder, tp in claimed_partitions if holder == name] for name in claims
+            }
+            if len(claimed_partitions) == len(subscribed_partitions) and not could_be_evener(
+                claims, loads_held
+            ):
+                assert kept_count == len(claimed_partitions)
 
     @invariant()
     def members_read_nothing_twice(self) -> None:
-        read = Counter(tp for client in self.members.values() if not client.stale for tp in client.held)
-        assert all(times == 1 for times in read.values())
+        reader_counts = Counter(
+            tp for client in self.members.values() if not client.stale for tp in client.held
+        )
+        assert all(times == 1 for times in reader_counts.values())
 
     def teardown(self) -> None:
-        """Whatever happened: once all hear each other again, everything is read, evenly."""
-        rounds = 0
+        """Once all members hear each other again, all partitions are read, evenly."""
+        round_count = 0
         while self.members and self._round():
-            rounds += 1
-            assert rounds <= 4
+            round_count += 1
+            assert round_count <= 4
         topics = set().union(*(client.topics for client in self.members.values()))
-        subscribed = every(self.partitions, topics)
-        assert Counter(tp for client in self.members.values() for tp in client.held) == Counter(subscribed)
+        subscribed_partitions = all_partitions(self.partitions, topics)
+        assert Counter(tp for client in self.members.values() for tp in client.held) == Counter(
+            subscribed_partitions
+        )
         shares = {name: client.held for name, client in self.members.items()}
         assert not could_be_evener({name: client.claim() for name, client in self.members.items()}, shares)
 

@@ -1,4 +1,4 @@
-"""What the consumer refuses, and what it is before it starts."""
+"""Arguments that the consumer refuses, and its state before it starts."""
 
 import pytest
 

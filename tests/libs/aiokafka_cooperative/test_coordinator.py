@@ -12,11 +12,11 @@ from aiokafka_cooperative.lease import MembershipLease
 
 async def test_heartbeats_during_a_join_go_on_after_the_coordinator_was_unknown_for_a_while() -> None:
     """A request for committed offsets, which runs beside a join, may find that the coordinator has moved."""
-    sent: list[Any] = []
+    sent_requests: list[Any] = []
 
     async def send(node_id: int | None, request: Any) -> SimpleNamespace:
         assert node_id is not None  # as aiokafka's client asserts
-        sent.append(request)
+        sent_requests.append(request)
         return SimpleNamespace(error_code=NoError.errno)
 
     coordinator: Any = SimpleNamespace(
@@ -31,6 +31,6 @@ async def test_heartbeats_during_a_join_go_on_after_the_coordinator_was_unknown_
     assert not heartbeats.done()
     coordinator.coordinator_id = 1
     async with asyncio.timeout(10):
-        while not sent:
+        while not sent_requests:
             await asyncio.sleep(0.01)
     heartbeats.cancel()

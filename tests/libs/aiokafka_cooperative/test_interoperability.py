@@ -6,7 +6,7 @@ from tests.support.aiokafka_cooperative.members import Ours
 
 
 @pytest.mark.parametrize(
-    ("ours_first", "others"),
+    ("ours_first", "client_kind"),
     [
         pytest.param(True, "theirs", id="ours-leads-librdkafka"),
         pytest.param(False, "theirs", id="theirs-leads-librdkafka"),
@@ -16,27 +16,31 @@ from tests.support.aiokafka_cooperative.members import Ours
     ],
 )
 async def test_it_shares_a_group_with_other_clients(
-    group: MakeGroup, others: str, *, ours_first: bool
+    group: MakeGroup, client_kind: str, *, ours_first: bool
 ) -> None:
-    async with group(partitions=6, topics=2) as g:
-        first, second = (g.ours, getattr(g, others)) if ours_first else (getattr(g, others), g.ours)
+    async with group(partitions=6, topics=2) as member_group:
+        first, second = (
+            (member_group.ours, getattr(member_group, client_kind))
+            if ours_first
+            else (getattr(member_group, client_kind), member_group.ours)
+        )
         members = []
         for make in (first, second, first):
             members.append(await make().start())
-            await g.balanced()
-        ours = [member for member in members if isinstance(member, Ours)]
-        assert [member.leads for member in ours] == ([True, False] if ours_first else [False])
+            await member_group.balanced()
+        our_members = [member for member in members if isinstance(member, Ours)]
+        assert [member.leads for member in our_members] == ([True, False] if ours_first else [False])
         for member in members:
-            await g.more_of(member, member.assigned)
-        await g.leave(members[0])  # another one leads
-        await g.balanced()
+            await member_group.more_of(member, member.assigned)
+        await member_group.leave(members[0])  # another one leads
+        await member_group.balanced()
         members.append(await second().start())
-        await g.balanced()
-        await g.leave(members[2])
-        await g.balanced()
-        for member in g.members:
-            await g.more_of(member, member.assigned)
-        sent, lost, twice = await g.finish()
-    assert (lost, twice) == (0, 0), f"of {sent}"
+        await member_group.balanced()
+        await member_group.leave(members[2])
+        await member_group.balanced()
+        for member in member_group.members:
+            await member_group.more_of(member, member.assigned)
+        sent_count, lost_count, repeated_count = await member_group.finish()
+    assert (lost_count, repeated_count) == (0, 0), f"of {sent_count}"
     for member in members:
         assert not (member.told("lost") if isinstance(member, Ours) else member.lost)

@@ -20,9 +20,9 @@ def test_the_lease_grows_with_good_heartbeats_only() -> None:
 def test_the_lease_ends_before_a_rebalance_puts_out_who_does_not_join() -> None:
     lease = MembershipLease(session_timeout_s=10, rebalance_timeout_s=30)
     lease.on_response(100, NoError)
-    # The rebalance begins after 100, so whoever has not joined is put out after 130: 10 more than it says.
-    for sent, counted_s in (103, 103), (119, 119), (123, 120), (129, 120):
-        assert lease.on_response(sent, RebalanceInProgressError)
+    # The rebalance begins after 100, so a member that has not joined is put out after 130: 10 more than it says.
+    for sent_s, counted_s in (103, 103), (119, 119), (123, 120), (129, 120):
+        assert lease.on_response(sent_s, RebalanceInProgressError)
         assert lease.last_heartbeat_s == counted_s
     assert lease.on_response(131, RebalanceInProgressError, joining=True)
     assert lease.last_heartbeat_s == 131, "it waits in JoinGroup"

@@ -20,44 +20,48 @@ from aiokafka_cooperative.subscription import MemberSubscription, decode_subscri
 
 
 async def test_no_record_is_lost_or_worked_on_twice_while_members_come_and_go(group: MakeGroup) -> None:
-    async with group(partitions=6, topics=2) as g:
-        first = await g.ours().start()
-        await g.balanced()
-        second = await g.ours().start()
-        await g.balanced()
-        third, fourth = g.ours(), g.ours()
+    async with group(partitions=6, topics=2) as member_group:
+        first = await member_group.ours().start()
+        await member_group.balanced()
+        second = await member_group.ours().start()
+        await member_group.balanced()
+        third, fourth = member_group.ours(), member_group.ours()
         await asyncio.gather(third.start(), fourth.start())  # both in one rebalance, or in two that overlap
-        await g.balanced()
-        await g.leave(second)
-        await g.balanced()
-        await g.leave(first)  # the leader
-        await g.balanced()
+        await member_group.balanced()
+        await member_group.leave(second)
+        await member_group.balanced()
+        await member_group.leave(first)  # the leader
+        await member_group.balanced()
         for member in (third, fourth):
-            await g.more_of(member, member.assigned)
-        sent, lost, twice = await g.finish()
-    assert (lost, twice) == (0, 0), f"of {sent}"
+            await member_group.more_of(member, member.assigned)
+        sent_count, lost_count, repeated_count = await member_group.finish()
+    assert (lost_count, repeated_count) == (0, 0), f"of {sent_count}"
     assert not any(member.told("lost") for member in (first, second, third, fourth))
 
 
 async def test_only_what_moves_is_revoked_and_announced(group: MakeGroup) -> None:
-    async with group(partitions=6) as g:
-        first = await g.ours().start()
-        assert first.told("assigned") == [g.all]
-        second = await g.ours().start()
-        await g.balanced()
-        third = await g.ours().start()
-        await g.balanced()
-        await g.leave(third)
-        await g.balanced()
+    async with group(partitions=6) as member_group:
+        first = await member_group.ours().start()
+        assert first.told("assigned") == [member_group.all]
+        second = await member_group.ours().start()
+        await member_group.balanced()
+        third = await member_group.ours().start()
+        await member_group.balanced()
+        await member_group.leave(third)
+        await member_group.balanced()
         # 6 > 3+3 > 2+2+2 > 3+3: three, then one each, move, and come back
-        assert [len(taken) for taken in first.told("revoked")] == [3, 1]
-        assert [len(taken) for taken in second.told("revoked")] == [1]
+        assert [len(revoked) for revoked in first.told("revoked")] == [3, 1]
+        assert [len(revoked) for revoked in second.told("revoked")] == [1]
         for member in (first, second):
-            assigned: set[TopicPartition] = set()
+            assigned_partitions: set[TopicPartition] = set()
             for call, partitions in member.calls:
-                assert assigned.isdisjoint(partitions) if call == "assigned" else partitions <= assigned
-                assigned ^= partitions
-            assert assigned == member.assigned
+                assert (
+                    assigned_partitions.isdisjoint(partitions)
+                    if call == "assigned"
+                    else partitions <= assigned_partitions
+                )
+                assigned_partitions ^= partitions
+            assert assigned_partitions == member.assigned
 
 
 @pytest.mark.parametrize("sync_delay_s", [0, 1], ids=["", "late-sync"])
@@ -96,8 +100,8 @@ async def test_partitions_that_stay_never_stop(
         try:
             await asyncio.wait_for(draining.wait(), WITHIN_S)
             assert len(first.told("revoked")[-1]) == 1, "all others stay"
-            (taken,) = first.told("revoked")[-1]
-            final = g.count(first, taken)
+            (moved_partition,) = first.told("revoked")[-1]
+            final = g.count(first, moved_partition)
             # The second one, which has given its partition already, waits for the first one in JoinGroup.
             joining = second.consumer._coordinator._commit_lock
             await until(lambda: joining.locked() and len(second.assigned) == 3, "the second one joins again")
@@ -105,13 +109,13 @@ async def test_partitions_that_stay_never_stop(
             # A partition that is new to it would need this to begin, and keep the others waiting until then.
             await asyncio.wait_for(second.consumer.committed(paused), HEARTBEAT_S * 10)
             for _ in range(3):  # far longer than anything that a rebalance of moments could hide
-                await g.more_of(first, first.assigned - {taken}, 40)
+                await g.more_of(first, first.assigned - {moved_partition}, 40)
                 await g.more_of(second, second.assigned - {paused}, 40)
                 assert joining.locked(), "all within one JoinGroup"
             for member, before in heartbeats.items():
                 assert member.consumer.last_heartbeat_monotonic_s > before
                 assert time.monotonic() - member.consumer.last_heartbeat_monotonic_s < 4 * HEARTBEAT_S
-            assert g.count(first, taken) == final, "what is given away rests"
+            assert g.count(first, moved_partition) == final, "what is given away rests"
             announced = [partitions for _, partitions in third.calls]
         finally:
             may_end.set()
@@ -126,41 +130,44 @@ async def test_partitions_that_stay_never_stop(
         assert second.consumer.paused() == {paused}
         assert g.count(second, paused) < g.traffic.sent[paused]
         second.consumer.resume(paused)
-        _, lost, twice = await g.finish()
-    assert (lost, twice) == (0, 0)
+        _, lost_count, repeated_count = await g.finish()
+    assert (lost_count, repeated_count) == (0, 0)
     assert not any(announced), "nothing is handed over before it was given back"
     assert len(third.calls[len(announced)][1]) == 2
 
 
 def dropped_fetches(member: Ours) -> list[str]:
     """Requests of its fetcher whose answers are dropped from now on."""
-    dropped: list[str] = []
+    dropped_requests: list[str] = []
     fetcher = member.consumer._fetcher
     fetch = fetcher._proc_fetch_request
 
-    async def watched(assignment: Any, node_id: int, request: Any) -> Any:
+    async def recorded_fetch(assignment: Any, node_id: int, request: Any) -> Any:
         answer = asyncio.ensure_future(fetch(assignment, node_id, request))
         try:
             return await answer
         finally:
             if not answer.done() or not assignment.active:
-                dropped.append(repr(request))
+                dropped_requests.append(repr(request))
 
-    fetcher._proc_fetch_request = watched
-    return dropped
+    fetcher._proc_fetch_request = recorded_fetch
+    return dropped_requests
 
 
 async def test_an_empty_assignment_is_announced_once(group: MakeGroup) -> None:
-    async with group(partitions=1) as g:
-        first, second = await g.ours().start(), await g.ours().start()
+    async with group(partitions=1) as member_group:
+        first, second = await member_group.ours().start(), await member_group.ours().start()
         await until(lambda: second.calls, "the second one knows its assignment")
-        third = await g.ours().start()  # one more rebalance that brings the second one nothing
+        third = await member_group.ours().start()  # one more rebalance that brings the second one nothing
         await until(lambda: third.calls, "the third one knows its assignment")
-        await until(lambda: len({m.consumer.membership.generation for m in g.members}) == 1, "one generation")
-        assert first.calls == [("assigned", g.all)]
+        await until(
+            lambda: len({member.consumer.membership.generation for member in member_group.members}) == 1,
+            "one generation",
+        )
+        assert first.calls == [("assigned", member_group.all)]
         assert second.calls == third.calls == [("assigned", set())]
-        await g.leave(first)
-        await g.balanced()
+        await member_group.leave(first)
+        await member_group.balanced()
         assert Counter(len(partitions) for _, partitions in second.calls + third.calls) == {0: 2, 1: 1}
 
 
@@ -169,36 +176,36 @@ async def test_a_member_that_was_put_out_loses_everything_and_comes_back(
 ) -> None:
     claims: list[MemberSubscription] = []
 
-    def noted(data: bytes) -> MemberSubscription:
+    def recorded_decode(data: bytes) -> MemberSubscription:
         claims.append(decode_subscription(data))
         return claims[-1]
 
-    monkeypatch.setattr(coordinator, "decode_subscription", noted)
-    async with group(partitions=4) as g:
-        first = await g.ours().start()
-        second = await g.ours().start()
-        await g.balanced()
-        held, old = second.assigned, second.consumer.membership
-        await g.more_of(second, held)
+    monkeypatch.setattr(coordinator, "decode_subscription", recorded_decode)
+    async with group(partitions=4) as member_group:
+        first = await member_group.ours().start()
+        second = await member_group.ours().start()
+        await member_group.balanced()
+        held_partitions, old_membership = second.assigned, second.consumer.membership
+        await member_group.more_of(second, held_partitions)
 
         before = len(second.told("assigned"))
         await put_out(second)
         await until(lambda: second.told("lost"), "the loss is reported")
-        assert second.told("lost") == [held]
-        await g.balanced()
-        assert second.consumer.membership.member_id not in ("", old.member_id)
-        assert second.consumer.membership.generation > old.generation
+        assert second.told("lost") == [held_partitions]
+        await member_group.balanced()
+        assert second.consumer.membership.member_id not in ("", old_membership.member_id)
+        assert second.consumer.membership.generation > old_membership.generation
         for member in (first, second):
-            await g.more_of(member, member.assigned)
-        sent, lost, twice = await g.finish()
+            await member_group.more_of(member, member.assigned)
+        sent_count, lost_count, repeated_count = await member_group.finish()
     # When the others leave in the end, it may get their partitions, too, before it leaves itself.
-    held_after = set().union(*second.told("assigned")[before:])
-    assert second.told("revoked") == [held_after], "what was lost was not revoked, too"
+    reassigned = set().union(*second.told("assigned")[before:])
+    assert second.told("revoked") == [reassigned], "what was lost was not revoked, too"
     assert not any(member.owned for member in claims if member.generation < 0), (
         "it claims nothing of the past"
     )
-    assert lost == 0
-    assert twice <= second.read_again, f"of {sent}"
+    assert lost_count == 0
+    assert repeated_count <= second.read_again, f"of {sent_count}"
 
 
 async def put_out(member: Ours) -> None:
@@ -211,26 +218,30 @@ async def test_a_listener_without_on_partitions_lost_is_told_that_they_are_revok
     group: MakeGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(Ours, "on_partitions_lost")
-    async with group(partitions=2) as g:
-        member = await g.ours().start()
+    async with group(partitions=2) as member_group:
+        member = await member_group.ours().start()
         await put_out(member)
         await until(lambda: len(member.told("assigned")) == 2, "it is back")
-        assert member.calls == [("assigned", g.all), ("revoked", g.all), ("assigned", g.all)]
+        assert member.calls == [
+            ("assigned", member_group.all),
+            ("revoked", member_group.all),
+            ("assigned", member_group.all),
+        ]
 
 
 async def test_a_commit_of_what_was_lost_meanwhile_is_refused(group: MakeGroup) -> None:
-    async with group(partitions=2) as g:
-        member = await g.ours().start()
-        await g.more_of(member, g.all)
+    async with group(partitions=2) as member_group:
+        member = await member_group.ours().start()
+        await member_group.more_of(member, member_group.all)
         await member.end_work()
-        await member._commit(g.all)  # after one that was cancelled while Kafka already had it
+        await member._commit(member_group.all)  # after one that was cancelled while Kafka already had it
         coordinator = member.consumer._coordinator
-        committed = {tp: await member.consumer.committed(tp) for tp in g.all}
+        committed_offsets = {tp: await member.consumer.committed(tp) for tp in member_group.all}
 
         # The commit has begun when the membership ends, and goes on when all is assigned again.
         async with coordinator._commit_lock:
-            offsets = {tp: member.done[tp] + 1_000_000 for tp in g.all}
-            late = asyncio.create_task(member.consumer.commit(offsets))
+            offsets = {tp: member.done[tp] + 1_000_000 for tp in member_group.all}
+            late_commit = asyncio.create_task(member.consumer.commit(offsets))
             await asyncio.sleep(0)
             await put_out(member)
             coordinator.reset_generation()  # as the next heartbeat would
@@ -238,43 +249,43 @@ async def test_a_commit_of_what_was_lost_meanwhile_is_refused(group: MakeGroup) 
             assert member.consumer.last_heartbeat_monotonic_s == -math.inf
             await asyncio.sleep(0)
         with pytest.raises(CommitFailedError):
-            await late
+            await late_commit
         await until(lambda: len(member.told("assigned")) == 2, "it is back")
-        assert {tp: await member.consumer.committed(tp) for tp in g.all} == committed
+        assert {tp: await member.consumer.committed(tp) for tp in member_group.all} == committed_offsets
 
 
 async def test_no_commit_is_under_way_from_join_to_sync(
     group: MakeGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     under_way: Counter[str] = Counter()
-    sent: Counter[str] = Counter()
+    sent_counts: Counter[str] = Counter()
     overlaps: list[str] = []
     send = CooperativeCoordinator._send_req
 
-    async def noted(self: Any, request: Any) -> Any:
+    async def counted_send(self: Any, request: Any) -> Any:
         kind = type(request).__name__.removesuffix("Request")
-        mine = self._client._client_id == "ours-0"
-        if mine:
-            sent[kind] += 1
+        is_ours = self._client._client_id == "ours-0"
+        if is_ours:
+            sent_counts[kind] += 1
             under_way[kind] += 1
             if under_way["OffsetCommit"] and under_way["JoinGroup"] + under_way["SyncGroup"]:
                 overlaps.append(kind)
         answer = await send(self, request)
-        under_way[kind] -= mine
+        under_way[kind] -= is_ours
         return answer
 
-    monkeypatch.setattr(CooperativeCoordinator, "_send_req", noted)
-    async with group(partitions=4) as g:
-        first = await g.ours().start()
-        await g.more_of(first, g.all)
+    monkeypatch.setattr(CooperativeCoordinator, "_send_req", counted_send)
+    async with group(partitions=4) as member_group:
+        first = await member_group.ours().start()
+        await member_group.more_of(first, member_group.all)
         for _ in range(3):
-            other = await g.ours().start()
-            await g.balanced()
-            await g.leave(other)
-            await g.balanced()
+            other_member = await member_group.ours().start()
+            await member_group.balanced()
+            await member_group.leave(other_member)
+            await member_group.balanced()
     assert overlaps == []
-    assert sent["JoinGroup"] >= 9
-    assert sent["OffsetCommit"] > 20
+    assert sent_counts["JoinGroup"] >= 9
+    assert sent_counts["OffsetCommit"] > 20
 
 
 async def test_a_changed_subscription_takes_only_what_is_no_longer_wanted(group: MakeGroup) -> None:
@@ -294,14 +305,16 @@ async def test_a_changed_subscription_takes_only_what_is_no_longer_wanted(group:
         member.consumer.subscribe([old, new], listener=member)
         await until(lambda: member.assigned == g.all, "all again")
         assert member.told("assigned") == [g.all, g.all - kept]
-        _, lost, twice = await g.finish()
-    assert (lost, twice) == (0, 0)
+        _, lost_count, repeated_count = await g.finish()
+    assert (lost_count, repeated_count) == (0, 0)
 
 
 async def test_other_consumers_keep_their_own_coordinator(group: MakeGroup) -> None:
-    async with group(partitions=2) as g:
-        eager = AIOKafkaConsumer(*g.topics, bootstrap_servers=g.kafka, group_id=f"{g.id}.eager")
-        await asyncio.gather(g.ours().start(), eager.start())
+    async with group(partitions=2) as member_group:
+        eager = AIOKafkaConsumer(
+            *member_group.topics, bootstrap_servers=member_group.kafka, group_id=f"{member_group.id}.eager"
+        )
+        await asyncio.gather(member_group.ours().start(), eager.start())
         assert type(eager._coordinator) is GroupCoordinator
-        assert type(g.members[0].consumer._coordinator) is CooperativeCoordinator
+        assert type(member_group.members[0].consumer._coordinator) is CooperativeCoordinator
         await eager.stop()

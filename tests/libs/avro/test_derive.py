@@ -1,4 +1,4 @@
-"""What a JSON Schema allows fits the Avro schema that is derived from it, and what has no counterpart is named."""
+"""Values that a JSON Schema allows fit the derived Avro schema, and a keyword without counterpart is named."""
 
 import json
 from typing import Any
@@ -99,7 +99,7 @@ def test_the_derived_schema_agrees_with_its_json_schema_and_has_the_pipes_name()
 
 
 @pytest.mark.parametrize(
-    ("json_schema", "where", "why"),
+    ("json_schema", "pointer", "reason"),
     [
         (data(None, **{"a-b": {"type": "string"}}), "/properties/a-b", "letters, digits and _"),
         (data(a={}), "/properties/a", "any value"),
@@ -123,8 +123,8 @@ def test_the_derived_schema_agrees_with_its_json_schema_and_has_the_pipes_name()
         ),
     ],
 )
-def test_what_has_no_counterpart_in_avro_is_named(json_schema: Any, where: str, why: str) -> None:
-    with pytest.raises(Misconfigured) as refused:
+def test_what_has_no_counterpart_in_avro_is_named(json_schema: Any, pointer: str, reason: str) -> None:
+    with pytest.raises(Misconfigured) as refusal:
         derive(json_schema, "orders")
-    assert where in str(refused.value)
-    assert why in str(refused.value)
+    assert pointer in str(refusal.value)
+    assert reason in str(refusal.value)

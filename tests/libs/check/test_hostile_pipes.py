@@ -136,7 +136,7 @@ REBOUND: Final = frozenset({"name that is bound again"})
 
 
 class Row(NamedTuple):
-    """Where a hostile value is put.
+    """The path of a hostile value in a declaration.
 
     Attributes:
         path: in the pipe or view.
@@ -165,7 +165,7 @@ def _value(name: str) -> Callable[[str], Any]:
     return lambda text: {name: text}
 
 
-def _only(text: str) -> list[str]:
+def _one_element(text: str) -> list[str]:
     return [text]
 
 
@@ -178,9 +178,9 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "Pipe.description": (Row(("description",)),),
     "View.view": (_view(("view",)),),
     "View.description": (_view(("description",)),),
-    "View.key": (_view(("key",), _only),),
+    "View.key": (_view(("key",), _one_element),),
     "View.fields": (_view(("fields",), _key("text")),),
-    "ViewAccess.origins": (_view(("serve", "origins"), _only),),
+    "ViewAccess.origins": (_view(("serve", "origins"), _one_element),),
     "ViewSource.pipe": (_view(("from", "pipe")),),
     "Owner.webhook": (Row(("owner", "webhook")),),
     "Owner.email": (Row(("owner", "email")),),
@@ -241,7 +241,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "SchemaRegistrySettings.password_file": (Row(("source", "registry", "password_file"), source="kafka"),),
     "SchemaRegistrySettings.ca_file": (Row(("source", "registry", "ca_file"), source="kafka"),),
     "DebeziumSource.connect": (Row(("source", "connect"), source="debezium"),),
-    "DebeziumSource.tables": (Row(("source", "tables"), _only, "debezium"),),
+    "DebeziumSource.tables": (Row(("source", "tables"), _one_element, "debezium"),),
     "DebeziumSource.type": (Row(("source", "type"), source="debezium"),),
     "DebeziumSource.settings": (
         Row(("source", "settings"), _key("1"), "debezium"),
@@ -255,7 +255,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "SqlSource.table": (Row(("source", "table"), source="sql"),),
     "SqlSource.query": (Row(("source", "query"), source="query"),),
     "SqlSource.column": (Row(("source", "column"), source="sql"),),
-    "SqlSource.key": (Row(("source", "key"), _only, "sql"),),
+    "SqlSource.key": (Row(("source", "key"), _one_element, "sql"),),
     "SqlSource.partition_key": (Row(("source", "partition_key"), source="sql"),),
     "SqlSource.type": (Row(("source", "type"), source="sql"),),
     **{
@@ -287,7 +287,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "TimeRule.format": (Row(("normalize", "fields", "a"), lambda text: {"time": {"format": text}}),),
     "TimeRule.zone": (Row(("normalize", "fields", "a"), lambda text: {"time": {"zone": text}}),),
     "Enrich.fields": (Row((*E, "fields"), lambda text: {"a": "string", text: "string"}),),
-    "Enrich.required": (Row((*E, "required"), _only),),
+    "Enrich.required": (Row((*E, "required"), _one_element),),
     "Enrich.lookups": (Row((*E, "lookups"), _key(LOOKUP)),),
     "Enrich.derive": (Row((*E, "derive"), _key("a")), Row((*E, "derive"), _value("c"))),
     "Enrich.filter": (Row((*E, "filter")),),
@@ -327,7 +327,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "ConnectorDestination.kind": (Row((*D, "kind"), destination="postgres"),),
     "ConnectorDestination.settings": (Row(S, _value("unknown"), destination="postgres"),),
     "WatchedField.field": (Row(("watch", 0, "field")),),
-    "WatchedField.values": (Row(("watch", 0, "values"), _only),),
+    "WatchedField.values": (Row(("watch", 0, "values"), _one_element),),
     "KafkaDestinationSettings.bootstrap": (Row((*S, "bootstrap"), destination="kafka"),),
     "KafkaDestinationSettings.topic": (Row((*S, "topic"), destination="kafka"),),
     "KafkaDestinationSettings.key_attribute": (Row((*S, "key_attribute"), destination="kafka"),),
@@ -365,7 +365,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Row((*S, "types"), _key("text"), destination="postgres"),
         Row((*S, "types"), _value("a"), destination="postgres"),
     ),
-    "PostgresSettings.key": (Row((*S, "key"), _only, destination="postgres"),),
+    "PostgresSettings.key": (Row((*S, "key"), _one_element, destination="postgres"),),
     "PostgresSettings.delete_when": (
         Row((*S, "delete_when"), _key("d"), destination="postgres"),
         Row((*S, "delete_when"), _value("op"), destination="postgres"),
@@ -386,7 +386,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             for name in ("token", "s3.endpoint", "oauth2-server-uri", "prefix", "client.region")
         ),
     ),
-    "IcebergSettings.key": (Row((*S, "key"), _only, destination="iceberg"),),
+    "IcebergSettings.key": (Row((*S, "key"), _one_element, destination="iceberg"),),
     "IcebergSettings.delete_when": (
         Row((*S, "delete_when"), _key("d"), destination="iceberg"),
         Row((*S, "delete_when"), _value("op"), destination="iceberg"),
@@ -514,8 +514,8 @@ PATHS_IN_TEXT: Final = frozenset({"IcebergSettings.warehouse", "IcebergSettings.
 """Fields that are paths in some forms only."""
 
 
-def _text_fields(chosen: Callable[[FieldInfo], bool] = _is_text) -> Iterator[str]:
-    seen: set[str] = set()
+def _text_fields(is_chosen: Callable[[FieldInfo], bool] = _is_text) -> Iterator[str]:
+    seen_paths: set[str] = set()
     roots: list[type[BaseModel]] = [Pipe, View, *declarations(), *_settings_of_kinds()]
     for root in roots:
         for model in models(root):
@@ -523,10 +523,10 @@ def _text_fields(chosen: Callable[[FieldInfo], bool] = _is_text) -> Iterator[str
                 owner = next(
                     base for base in reversed(model.__mro__) if name in getattr(base, "model_fields", ())
                 )
-                place = f"{_declaring(owner, model, name).__name__}.{field.alias or name}"
-                if chosen(field) and place not in seen:
-                    seen.add(place)
-                    yield place
+                field_path = f"{_declaring(owner, model, name).__name__}.{field.alias or name}"
+                if is_chosen(field) and field_path not in seen_paths:
+                    seen_paths.add(field_path)
+                    yield field_path
 
 
 def _declaring(owner: type[BaseModel], model: type[BaseModel], name: str) -> type[BaseModel]:
@@ -540,8 +540,8 @@ def _declared(row: Row, text: str) -> dict[str, Any]:
     pipe["destinations"] = [copy.deepcopy(DESTINATIONS[row.destination])]
     declared = {"pipe": pipe, "view": copy.deepcopy(VIEW)}
     node: Any = declared[row.declaration]
-    for part in row.path[:-1]:
-        node = node[part]
+    for step in row.path[:-1]:
+        node = node[step]
     node[row.path[-1]] = row.as_value(text)
     return declared
 
@@ -553,10 +553,10 @@ def _problems(folder: Path, declared: dict[str, Any]) -> list[tuple[int, str, st
     return [(problem.line, problem.where, problem.message) for problem in problems]
 
 
-def _inert(place: str, number: int) -> tuple[frozenset[str], str]:
-    reasons: Any = INERT.get(place, (frozenset(), ""))
-    chosen: tuple[frozenset[str], str] = reasons[number] if isinstance(reasons[0], tuple) else reasons
-    return chosen
+def _inert(field_path: str, number: int) -> tuple[frozenset[str], str]:
+    reasons: Any = INERT.get(field_path, (frozenset(), ""))
+    reason: tuple[frozenset[str], str] = reasons[number] if isinstance(reasons[0], tuple) else reasons
+    return reason
 
 
 @pytest.fixture(autouse=True)
@@ -580,9 +580,9 @@ def test_each_text_of_the_pipe_schema_has_a_row() -> None:
     assert OTHER_RULES.keys() - fields == set()
     assert INERT.keys() - ROWS.keys() == set()
     inherited = {
-        f"{kind}.{place}"
+        f"{kind}.{secret_source}"
         for kind in ("WriteKey", "HashedKey", "HeaderSecret")
-        for place in ("env", "file", "vault")
+        for secret_source in ("env", "file", "vault")
     }
     assert ROWS.keys() - fields == inherited
 
@@ -596,31 +596,31 @@ def test_the_pipes_without_hostile_values_pass(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("place", sorted(ROWS))
-def test_a_hostile_text_is_refused_with_its_line_or_inert(tmp_path: Path, place: str) -> None:
-    for number, row in enumerate(ROWS[place]):
-        passed, shown = set(), False
+@pytest.mark.parametrize("field_path", sorted(ROWS))
+def test_a_hostile_text_is_refused_with_its_line_or_inert(tmp_path: Path, field_path: str) -> None:
+    for number, row in enumerate(ROWS[field_path]):
+        passed_kinds, is_line_checked = set(), False
         for kind, text in HOSTILE.items():
             declared = _declared(row, text)
             try:
                 MODELS[row.declaration].model_validate(declared[row.declaration])
             except ValidationError:
-                if shown:
-                    continue  # refused, and where it is shown is the same for all
+                if is_line_checked:
+                    continue  # refused, and its line is the same for all
             problems = _problems(tmp_path, declared)
             if not problems:
-                passed.add(kind)
+                passed_kinds.add(kind)
                 continue
-            shown = True
-            line, where, message = problems[0]
+            is_line_checked = True
+            line, key_path, message = problems[0]
             assert line > 1 or row.path == (row.declaration,), (kind, problems)
-            assert len(message) >= len("is missing"), (kind, where)
-        inert, reason = _inert(place, number)
-        if place in SQL:
-            assert passed <= LINES, (place, number)
+            assert len(message) >= len("is missing"), (kind, key_path)
+        inert, reason = _inert(field_path, number)
+        if field_path in SQL:
+            assert passed_kinds <= LINES, (field_path, number)
             continue
-        assert passed == inert, (place, number)
-        assert not passed or reason
+        assert passed_kinds == inert, (field_path, number)
+        assert not passed_kinds or reason
 
 
 INHERITED: Final = frozenset(f"{kind}.file" for kind in ("WriteKey", "HashedKey", "HeaderSecret"))
@@ -629,30 +629,32 @@ PATHS: Final = sorted({*_text_fields(_is_path), *PATHS_IN_TEXT, *INHERITED})
 
 def test_the_fields_that_name_files_are_found() -> None:
     assert {"Secret.file", "Lookup.file", "Normalize.schema", "KafkaSecurity.ca_file"} < set(PATHS)
-    assert {place for place in ROWS if place.endswith(("_file", ".file", ".folder"))} <= set(PATHS)
+    assert {field_path for field_path in ROWS if field_path.endswith(("_file", ".file", ".folder"))} <= set(
+        PATHS
+    )
 
 
-@pytest.mark.parametrize("place", PATHS)
-def test_no_answer_tells_whether_a_file_exists(tmp_path: Path, place: str) -> None:
-    pipes, elsewhere = tmp_path / "pipes", tmp_path / "elsewhere"
-    for folder in (pipes, elsewhere, elsewhere / "x-full"):
+@pytest.mark.parametrize("field_path", PATHS)
+def test_no_answer_tells_whether_a_file_exists(tmp_path: Path, field_path: str) -> None:
+    pipes, other_folder = tmp_path / "pipes", tmp_path / "elsewhere"
+    for folder in (pipes, other_folder, other_folder / "x-full"):
         folder.mkdir()
     for name in ("x-text", "x-text.csv", "x-full/text"):
-        (elsewhere / name).write_text("id,name\n")
-    (elsewhere / "x-dark").write_text("")
-    (elsewhere / "x-dark").chmod(0)
-    (elsewhere / "x-link").symlink_to("/etc/passwd")
-    (elsewhere / "x-loop").symlink_to("x-loop")
-    is_schema = place == "Normalize.schema"  # only its first row is a path, from the pipe's folder
-    for row in ROWS[place][: 1 if is_schema else None]:
+        (other_folder / name).write_text("id,name\n")
+    (other_folder / "x-dark").write_text("")
+    (other_folder / "x-dark").chmod(0)
+    (other_folder / "x-link").symlink_to("/etc/passwd")
+    (other_folder / "x-loop").symlink_to("x-loop")
+    is_schema = field_path == "Normalize.schema"  # only its first row is a path, from the pipe's folder
+    for row in ROWS[field_path][: 1 if is_schema else None]:
         answers: dict[str, list[tuple[int, str, str]]] = {}
         for name in ("x-gone", "x-text", "x-full", "x-dark", "x-link", "x-loop"):
-            declared = _declared(row, f"../elsewhere/{name}" if is_schema else str(elsewhere / name))
+            declared = _declared(row, f"../elsewhere/{name}" if is_schema else str(other_folder / name))
             answers[name] = [
-                (line, where, message.replace(name, "NAME").replace(str(pipes), ""))
-                for line, where, message in _problems(pipes, declared)
+                (line, key_path, message.replace(name, "NAME").replace(str(pipes), ""))
+                for line, key_path, message in _problems(pipes, declared)
             ]
-        assert answers["x-gone"], (place, row.path)
+        assert answers["x-gone"], (field_path, row.path)
         assert all(answer == answers["x-gone"] for answer in answers.values()), answers
 
 
@@ -665,14 +667,14 @@ def catalyst() -> Iterator[Catalyst]:
 
 
 def test_hostile_sql_is_refused_or_inert(catalyst: Catalyst) -> None:
-    passed = {}
-    for place in sorted(SQL):
-        row = ROWS[place][-1]
+    passed_texts = {}
+    for field_path in sorted(SQL):
+        row = ROWS[field_path][-1]
         for kind, text in HOSTILE.items():
             try:
                 pipe = Pipe.model_validate(_declared(row, text)["pipe"])
             except ValidationError:
                 continue
             if not list(check_pipe(catalyst, pipe, "micro-batch")):
-                passed[place, kind] = text
-    assert passed == {}
+                passed_texts[field_path, kind] = text
+    assert passed_texts == {}

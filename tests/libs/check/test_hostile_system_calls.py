@@ -1,4 +1,4 @@
-"""What hostile pipes have hifi open, execute and connect to, in the check, Spark, egest and collect.
+"""Files, programs and addresses that hostile pipes have hifi open, execute and connect to, in each service.
 
 The kernel tells, the JVM and other processes included.
 """
@@ -38,11 +38,11 @@ _OF_SERVICES: Final = (
     *("/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf"),
     *("/etc/ssl/", "/usr/lib/ssl/", "/usr/share/ca-certificates/", "/etc/ld.so.cache", "/lib/", "/usr/lib/"),
 )
-"""What Python, the resolver of names, TLS and the loader of programs read."""
+"""Files that Python, the resolver of names, TLS and the loader of programs read."""
 
 
 def own_folders(folder: Path) -> tuple[str, ...]:
-    """What hifi, Python and Java read of themselves, and the folders of the operator."""
+    """Folders that hifi, Python and Java read of themselves, and the folders of the operator."""
     java = Path(shutil.which("java") or "/").resolve().parents[1]
     prefixes = {
         sys.prefix,
@@ -81,8 +81,8 @@ def escapes(calls: str, folder: Path, broker: str = "") -> Iterator[str]:
         if call is None:
             continue
         kind, arguments = call.groups()
-        if kind == "openat" and (opened := _OPENED.match(arguments)):
-            path = os.path.normpath(os.path.join(*opened.groups()))  # noqa: PTH118 - the text of the call
+        if kind == "openat" and (open_match := _OPENED.match(arguments)):
+            path = os.path.normpath(os.path.join(*open_match.groups()))  # noqa: PTH118 - the text of the call
             if path.startswith(allowed_prefixes):
                 continue
         if kind == "connect" and (port := _LOOPBACK.search(arguments)) and int(port[1]) >= _EPHEMERAL:
@@ -96,26 +96,26 @@ def escapes(calls: str, folder: Path, broker: str = "") -> Iterator[str]:
 
 
 def test_a_path_that_leads_out_of_a_folder_is_an_escape(tmp_path: Path) -> None:
-    inside = [
+    inner_calls = [
         f'7 openat(AT_FDCWD</>, "{tmp_path}/a", O_RDONLY)',
         f'openat(5<{tmp_path}>, "b/../c", O_RDONLY) = 6',
         f'openat(AT_FDCWD<{ROOT}>, "libs", O_RDONLY)',
     ]
-    outside = [
+    escaping_calls = [
         f'openat(AT_FDCWD</>, "{ROOT}/../../../../etc/passwd", O_RDONLY)',
         f'openat(5<{tmp_path}>, "../../../../../../etc/passwd", O_RDONLY)',
         'openat(AT_FDCWD</>, "etc/passwd", O_RDONLY)',
         'execve("/bin/sh", ["sh"], 0x7ffc)',
     ]
-    assert list(escapes("\n".join(inside), tmp_path)) == []
-    assert len(list(escapes("\n".join(outside), tmp_path))) == len(outside)
+    assert list(escapes("\n".join(inner_calls), tmp_path)) == []
+    assert len(list(escapes("\n".join(escaping_calls), tmp_path))) == len(escaping_calls)
 
 
 def traced(folder: Path, program: str, *arguments: str) -> tuple[str, str]:
     """System calls of a program between its first marks, and after a planted escape."""
     log = folder / "calls"
     strace = ["strace", "-f", "-qq", "-y", "--seccomp-bpf", "-s", "300"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*strace, "-e", "trace=openat,execve,connect", "-o", log, sys.executable, "-m", program, *arguments],
         cwd=ROOT,
         env=os.environ | LIMITS,
@@ -124,17 +124,17 @@ def traced(folder: Path, program: str, *arguments: str) -> tuple[str, str]:
         timeout=500,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    parts = re.split(r".*mark-\d.*\n", log.read_text(errors="replace"))
-    assert len(parts) == 4
-    return parts[1], parts[2]
+    assert completed.returncode == 0, completed.stdout[-2000:] + completed.stderr[-3000:]
+    sections = re.split(r".*mark-\d.*\n", log.read_text(errors="replace"))
+    assert len(sections) == 4
+    return sections[1], sections[2]
 
 
-def require_seen(seen: Sequence[str]) -> None:
+def require_seen(calls: Sequence[str]) -> None:
     """The planted escapes are among these."""
-    assert any(call.startswith("openat") and "/etc/passwd" in call for call in seen)
-    assert any(call.startswith("execve") and "/bin/true" in call for call in seen)
-    assert any(call.startswith("connect") and "htons(9)" in call for call in seen)
+    assert any(call.startswith("openat") and "/etc/passwd" in call for call in calls)
+    assert any(call.startswith("execve") and "/bin/true" in call for call in calls)
+    assert any(call.startswith("connect") and "htons(9)" in call for call in calls)
 
 
 @pytest.mark.more

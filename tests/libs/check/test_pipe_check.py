@@ -20,13 +20,13 @@ destinations:
 
 
 def test_a_function_where_the_running_mesh_does_not_look_is_not_found(tmp_path: Path) -> None:
-    folder, other = tmp_path / "pipes", tmp_path / "other"
+    folder, function_folder = tmp_path / "pipes", tmp_path / "other"
     folder.mkdir()
     (folder / "orders.yaml").write_text(PIPE)
     (folder / "elsewhere.py").write_text("def fix(data):\n    return data\n")
-    [problem] = check_folder(folder, "micro-batch", sql=False, function_folders=[other])[1]
-    assert f"there is no module elsewhere in {other}" in problem.message
-    assert check_folder(folder, "micro-batch", sql=False, function_folders=[other, folder])[1] == []
+    [problem] = check_folder(folder, "micro-batch", sql=False, function_folders=[function_folder])[1]
+    assert f"there is no module elsewhere in {function_folder}" in problem.message
+    assert check_folder(folder, "micro-batch", sql=False, function_folders=[function_folder, folder])[1] == []
 
 
 def test_pipes_that_passed_are_not_checked_by_spark_again(
@@ -34,8 +34,8 @@ def test_pipes_that_passed_are_not_checked_by_spark_again(
 ) -> None:
     checked: list[list[str]] = []
 
-    def check_sql(loaded: Sequence[Any], trigger: str, _: object) -> list[Any]:
-        checked.append([trigger, *(loaded_pipe.pipe.pipe for loaded_pipe in loaded)])
+    def check_sql(loaded_pipes: Sequence[Any], trigger: str, _: object) -> list[Any]:
+        checked.append([trigger, *(loaded_pipe.pipe.pipe for loaded_pipe in loaded_pipes)])
         return []
 
     monkeypatch.setattr("hifi.check.pipe_check._check_sql", check_sql)

@@ -58,34 +58,34 @@ OTHERS: Final = ",".join(
         *(f"/run/secrets/{name}" for name in ("p", "r", "d", "ca.pem", "c.pem", "k.pem")),
     )
 )
-"""What the pipes of the rows name beside the secret that is looked at."""
+"""Secrets that the pipes of the rows name beside the tested secret."""
 
 
 def _hash(secret: Any) -> Any:
     return {"a": {"hash": secret}}
 
 
-def _same(secret: Any) -> Any:
+def _unchanged(secret: Any) -> Any:
     return secret
 
 
-def _listed(secret: Any) -> list[Any]:
+def _one_element(secret: Any) -> list[Any]:
     return [secret]
 
 
-def _among(settings: Mapping[str, Any], name: str) -> Callable[[str], Any]:
+def _replacing(settings: Mapping[str, Any], name: str) -> Callable[[str], Any]:
     return lambda file: {**settings, name: file}
 
 
 def _tls(name: str) -> Callable[[Any], Any]:
-    rest = {"certificate": {"env": "A"}, "key": {"env": "B"}}
-    return lambda secret: rest | {name: secret}
+    other_secrets = {"certificate": {"env": "A"}, "key": {"env": "B"}}
+    return lambda secret: other_secrets | {name: secret}
 
 
 BUCKETS: Final = ((("source", "s3"), "bucket", "http"), ((*S, "s3"), "http", "bucket"))
 SECRETS: Final[Mapping[str, tuple[Row, ...]]] = {
-    "HttpSource.keys": (Row(("source", "keys"), _listed),),
-    "ViewAccess.keys": (_view(("serve", "keys"), _listed),),
+    "HttpSource.keys": (Row(("source", "keys"), _one_element),),
+    "ViewAccess.keys": (_view(("serve", "keys"), _one_element),),
     "KeyedHash.hash": (
         Row(("source", "mask", "data"), _hash),
         Row(("source", "mask", "attributes"), _hash),
@@ -93,18 +93,18 @@ SECRETS: Final[Mapping[str, tuple[Row, ...]]] = {
     ),
     "SqlTable.url": (Row((*L, "sql"), lambda secret: {"query": "select 1", "url": secret}),),
     "HttpDestination.headers": (Row((*D, "headers"), _value("x-a")),),
-    "HttpDestination.signing": (Row((*D, "signing"), _same),),
-    "HttpDestination.signing_also": (Row((*D, "signing_also"), _listed),),
-    "HttpTls.ca": (Row((*D, "tls", "ca"), _same),),
+    "HttpDestination.signing": (Row((*D, "signing"), _unchanged),),
+    "HttpDestination.signing_also": (Row((*D, "signing_also"), _one_element),),
+    "HttpTls.ca": (Row((*D, "tls", "ca"), _unchanged),),
     "HttpTls.certificate": (Row((*D, "tls"), _tls("certificate")),),
     "HttpTls.key": (Row((*D, "tls"), _tls("key")),),
-    "HttpProxy.password": (Row((*D, "proxy", "password"), _same),),
-    "HttpOauth.client_secret": (Row((*D, "oauth", "client_secret"), _same),),
-    "PostgresSettings.url": (Row((*S, "url"), _same, destination="postgres"),),
+    "HttpProxy.password": (Row((*D, "proxy", "password"), _unchanged),),
+    "HttpOauth.client_secret": (Row((*D, "oauth", "client_secret"), _unchanged),),
+    "PostgresSettings.url": (Row((*S, "url"), _unchanged, destination="postgres"),),
     "IcebergSettings.properties": (Row((*S, "properties"), _value("token"), destination="iceberg"),),
     **{
         f"S3Settings.{name}": tuple(
-            Row((*path, name), _same, source, destination) for path, source, destination in BUCKETS
+            Row((*path, name), _unchanged, source, destination) for path, source, destination in BUCKETS
         )
         for name in ("access_key", "secret_key")
     },
@@ -114,7 +114,7 @@ KAFKAS: Final = ((("source",), "kafka", "http"), (S, "http", "kafka"))
 FILES: Final[Mapping[str, tuple[Row, ...]]] = {
     **{
         f"KafkaSecurity.{name}": tuple(
-            Row((*path, "security"), _among(base, name), source, destination)
+            Row((*path, "security"), _replacing(base, name), source, destination)
             for path, source, destination in (*KAFKAS, (("source",), "debezium", "http"))
         )
         for name, base in {
@@ -126,7 +126,7 @@ FILES: Final[Mapping[str, tuple[Row, ...]]] = {
     },
     **{
         f"SchemaRegistrySettings.{name}": tuple(
-            Row((*path, "registry"), _among(REGISTRY, name), source, destination)
+            Row((*path, "registry"), _replacing(REGISTRY, name), source, destination)
             for path, source, destination in ((("source",), "kafka", "http"), ((*S, "avro"), "http", "kafka"))
         )
         for name in ("password_file", "ca_file")
@@ -187,7 +187,7 @@ class Published:
 
 
 async def _ingest(pipe: Pipe, _folder: Path) -> str:
-    """What ingest says of write keys and masks."""
+    """Warnings of ingest about write keys and masks."""
     health = Health("ingest", "i")
     keys = WriteKeys(Published(pipe), SimpleNamespace(), health, 60)  # type: ignore[arg-type]
     await keys.start()
@@ -220,14 +220,14 @@ async def _collect(pipe: Pipe, _folder: Path) -> str:
     readers = SourceReaders(lifetime, settings, Published(pipe), None, owner, None)  # type: ignore[arg-type]
     running = asyncio.create_task(readers.run())
     await warned.wait()
-    said = " ".join(health.warnings.values())
+    warning_text = " ".join(health.warnings.values())
     lifetime.stop()
     await running
-    return said
+    return warning_text
 
 
 async def _deliver(pipe: Pipe, _folder: Path) -> str:
-    """What egest or lake says of the destination."""
+    """Warnings of egest or lake about the destination."""
     [destination] = pipe.destinations
     health = Health("egest", "i")
     if not isinstance(destination, ConnectorDestination):
@@ -237,8 +237,8 @@ async def _deliver(pipe: Pipe, _folder: Path) -> str:
             return str(error)
         return ""
     if destination.kind == "iceberg":
-        nothing: Any = None
-        stream = LakeStream("", nothing, Published(pipe), nothing, nothing, health, nothing)  # type: ignore[arg-type]
+        unused: Any = None
+        stream = LakeStream("", unused, Published(pipe), unused, unused, health, unused)  # type: ignore[arg-type]
         try:
             stream.table((pipe.pipe, destination.name))
         except Misconfigured as error:
@@ -277,9 +277,9 @@ CASES: Final = [
 ]
 
 
-@pytest.mark.parametrize(("place", "row", "secret"), CASES)
+@pytest.mark.parametrize(("field_path", "row", "secret"), CASES)
 async def test_a_secret_that_is_not_granted_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, row: Row, secret: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field_path: str, row: Row, secret: Any
 ) -> None:
     for name, value in {"FOLDERS": "/run/secrets", "PREFIXES": "", "GRANTS": f"{OTHERS},{GRANTED}"}.items():
         monkeypatch.setenv(f"HIFI_PIPES_SECRET_{name}", value)
@@ -296,9 +296,9 @@ async def test_a_secret_that_is_not_granted_is_refused(
     require_allowed([pipe])
 
     monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", OTHERS)
-    [(_, where, message)] = _problems(tmp_path, declared)
+    [(_, key_path, message)] = _problems(tmp_path, declared)
     expected = "is not granted to the pipe orders"
-    assert expected in message, (place, where)
+    assert expected in message, (field_path, key_path)
     assert "to HIFI_PIPES_SECRET_GRANTS" in message
     if row.declaration == "view":  # a view is not published
         assert expected in await _view_service(pipe, views[0])

@@ -7,16 +7,16 @@ from hifi.control.action import Action, ActionHistory, ActionKind, ActionState, 
 STEP = Action("rollout", ActionKind.ROLLOUT, "pipe/flights", "1 % to 10 %", "stable for 60 s", 1_000, 9_000)
 
 
-def begun(offset: int) -> Action:
+def begun_action(offset: int) -> Action:
     return decode(encode(STEP), offset)
 
 
 def test_the_offset_of_the_record_is_the_token():
-    assert begun(42).token == 42
+    assert begun_action(42).token == 42
 
 
 def test_an_end_carries_the_token_of_its_step():
-    end = begun(42).ended(ActionState.DONE, 2_000, "10 % since 12:00:01Z")
+    end = begun_action(42).ended(ActionState.DONE, 2_000, "10 % since 12:00:01Z")
     assert decode(encode(end), 43) == end
     assert end.token == 42
 
@@ -35,9 +35,9 @@ def test_fields_of_a_later_release_are_ignored():
 
 def test_a_step_runs_until_its_end_is_known():
     history = ActionHistory()
-    history.put(begun(1))
-    assert history.running == [begun(1)]
-    history.put(begun(1).ended(ActionState.FAILED, 2_000, "it did not end in time"))
+    history.put(begun_action(1))
+    assert history.running == [begun_action(1)]
+    history.put(begun_action(1).ended(ActionState.FAILED, 2_000, "it did not end in time"))
     assert history.running == []
     last = history.last("pipe/flights")
     assert last is not None
@@ -47,20 +47,20 @@ def test_a_step_runs_until_its_end_is_known():
 
 def test_the_first_end_of_a_step_counts():
     history = ActionHistory()
-    history.put(begun(1))
-    history.put(begun(1).ended(ActionState.FAILED, 2_000, "it did not end in time"))
-    history.put(begun(1).ended(ActionState.DONE, 3_000, "told late by an actor that was frozen"))
+    history.put(begun_action(1))
+    history.put(begun_action(1).ended(ActionState.FAILED, 2_000, "it did not end in time"))
+    history.put(begun_action(1).ended(ActionState.DONE, 3_000, "told late by an actor that was frozen"))
     assert history.newest_first[0].outcome == "it did not end in time"
 
 
 def test_only_the_newest_actions_are_remembered():
     history = ActionHistory(limit=3)
     for offset in range(5):
-        history.put(begun(offset))
+        history.put(begun_action(offset))
     assert [action.token for action in history.newest_first] == [4, 3, 2]
 
 
 def test_a_step_is_overdue_after_its_expected_end():
-    assert not begun(1).overdue(9_000)
-    assert begun(1).overdue(9_001)
-    assert not begun(1).ended(ActionState.DONE, 2_000, "").overdue(9_001)
+    assert not begun_action(1).overdue(9_000)
+    assert begun_action(1).overdue(9_001)
+    assert not begun_action(1).ended(ActionState.DONE, 2_000, "").overdue(9_001)

@@ -20,22 +20,22 @@ def pipe(note: str, name: str = "flights") -> Pipe:
     )
 
 
-def put(declarations: Declarations, offset: int, replaces: int, note: str = "x") -> None:
+def take_declaration(declarations: Declarations, offset: int, replaces: int, note: str = "x") -> None:
     record = Declaration("flights", pipe(note), note, 1, replaces).record()
     declarations.take(record.key, record.value, offset)
 
 
 def test_the_first_of_two_that_replace_the_same_declaration_counts():
     declared = Declarations(keep=5)
-    put(declared, 3, NONE, "ann")
-    put(declared, 7, 3, "ben")
-    put(declared, 8, 3, "cid")
-    put(declared, 9, NONE, "dan")
+    take_declaration(declared, 3, NONE, "ann")
+    take_declaration(declared, 7, 3, "ben")
+    take_declaration(declared, 8, 3, "cid")
+    take_declaration(declared, 9, NONE, "dan")
     assert [(version.number, version.author) for version in declared.versions("flights")] == [
         (3, "ann"),
         (7, "ben"),
     ]
-    put(declared, 12, 7, "eve")
+    take_declaration(declared, 12, 7, "eve")
     assert declared.newest["flights"].author == "eve"
 
 
@@ -49,7 +49,7 @@ def test_a_record_written_twice_counts_once():
 
 def test_a_pipe_that_this_release_cannot_read_keeps_the_one_before_and_can_be_replaced():
     declared = Declarations()
-    put(declared, 0, NONE, "ann")
+    take_declaration(declared, 0, NONE, "ann")
     record = Declaration("flights", pipe("x"), "ben", 1, 0).record()
     value = orjson.loads(record.value or b"")
     value["pipe"]["of_a_later_release"] = 1
@@ -57,13 +57,13 @@ def test_a_pipe_that_this_release_cannot_read_keeps_the_one_before_and_can_be_re
         declared.take(record.key, orjson.dumps(value), 4)
     assert declared.newest["flights"].author == "ann"
     assert declared.number("flights") == 4
-    put(declared, 5, 4, "cid")
+    take_declaration(declared, 5, 4, "cid")
     assert declared.newest["flights"].author == "cid"
 
 
 def test_of_a_trimmed_topic_the_first_record_that_is_left_counts():
     declared = Declarations()
-    put(declared, 9, 8, "ann")
+    take_declaration(declared, 9, 8, "ann")
     assert declared.newest["flights"].number == 9
 
 
@@ -78,10 +78,10 @@ async def test_of_several_writers_at_the_same_time_exactly_one_wins_each_round(k
                 Declaration("flights", pipe("x"), f"writer-{writer}", 1, number)
                 for writer in range(len(logs))
             ]
-            counted = await asyncio.gather(
+            declared_by_logs = await asyncio.gather(
                 *(log.append([declaration]) for log, declaration in zip(logs, declarations, strict=True))
             )
-            winners = [declaration for declared_by_log in counted for declaration in declared_by_log]
+            winners = [declaration for declared_by_log in declared_by_logs for declaration in declared_by_log]
             assert len(winners) == 1
             number = winners[0].number
         await asyncio.gather(*(log.catch_up() for log in logs))

@@ -13,12 +13,12 @@ LOOK = 40
 
 def detected_after(before: float, now: float, *, share: float, seed: int, limit: int = 2000) -> int | None:
     """Events of the candidate until it is called worse; None: not within `limit`."""
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     test = SequentialTest(ERROR)
     while test.candidate.events < limit:
-        events = sum(draw.random() < share for _ in range(LOOK))
-        candidate = Outcomes(events, sum(draw.random() < now for _ in range(events)))
-        baseline = Outcomes(LOOK - events, sum(draw.random() < before for _ in range(LOOK - events)))
+        events = sum(rng.random() < share for _ in range(LOOK))
+        candidate = Outcomes(events, sum(rng.random() < now for _ in range(events)))
+        baseline = Outcomes(LOOK - events, sum(rng.random() < before for _ in range(LOOK - events)))
         if test.look(candidate, baseline):
             return test.candidate.events
     return None
@@ -42,13 +42,13 @@ def test_a_better_version_is_never_called_worse():
 
 
 def test_a_bad_hour_of_both_is_no_evidence():
-    draw = random.Random(7)
+    rng = random.Random(7)
     test = SequentialTest(ERROR)
     for look in range(200):
         rate = 0.6 if 50 <= look < 90 else 0.001
         worse = test.look(
-            Outcomes(10, sum(draw.random() < rate for _ in range(10))),
-            Outcomes(30, sum(draw.random() < rate for _ in range(30))),
+            Outcomes(10, sum(rng.random() < rate for _ in range(10))),
+            Outcomes(30, sum(rng.random() < rate for _ in range(30))),
         )
         assert not worse
 

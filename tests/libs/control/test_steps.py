@@ -14,9 +14,9 @@ from hifi.runtime.errors import Retryable
 
 
 def step(actor: str, name: str, lasts_s: float = 60) -> Action:
-    began = now_us()
+    began_us = now_us()
     return Action(
-        actor, ActionKind.ROLLOUT, "pipe/flights", name, "test", began, began + int(lasts_s * 1_000_000)
+        actor, ActionKind.ROLLOUT, "pipe/flights", name, "test", began_us, began_us + int(lasts_s * 1_000_000)
     )
 
 
@@ -36,23 +36,27 @@ async def test_of_several_actors_at_the_same_time_one_takes_the_step(kafka, topi
     tokens = []
     try:
         for number in range(3):
-            begun = await asyncio.gather(
+            answers = await asyncio.gather(
                 *(
-                    actor.begin(step(f"actor-{at}", f"step {number}"), allowed)
-                    for at, actor in enumerate(actors)
+                    actor.begin(step(f"actor-{actor_index}", f"step {number}"), allowed)
+                    for actor_index, actor in enumerate(actors)
                 ),
                 return_exceptions=True,
             )
-            assert all(isinstance(answer, Action | StepRefused | Retryable) for answer in begun), begun
-            won = [(at, answer) for at, answer in enumerate(begun) if isinstance(answer, Action)]
+            assert all(isinstance(answer, Action | StepRefused | Retryable) for answer in answers), answers
+            won = [
+                (actor_index, answer)
+                for actor_index, answer in enumerate(answers)
+                if isinstance(answer, Action)
+            ]
             assert len(won) <= 1
             if not won:  # each was fenced by the next one before it could write
                 begun_alone = await actors[0].begin(step("actor-0", f"step {number} again"), allowed)
                 won = [(0, begun_alone)]
-            at, action = won[0]
+            actor_index, action = won[0]
             assert action.token is not None
             tokens.append(action.token)
-            await actors[at].end(action, ActionState.DONE, "done")
+            await actors[actor_index].end(action, ActionState.DONE, "done")
     finally:
         await asyncio.gather(*(actor.stop() for actor in actors))
     assert tokens == sorted(set(tokens))
@@ -64,16 +68,16 @@ async def test_a_step_that_runs_holds_up_the_next_one_until_it_ends(kafka, topic
     first, second = await rights(kafka, await topic(), 2)
     try:
         action = await first.begin(step("rollout", "1 % to 10 %"), allowed)
-        refused = await asyncio.gather(
+        refusals = await asyncio.gather(
             second.begin(step("deploy", "egest-1"), allowed), return_exceptions=True
         )
-        assert isinstance(refused[0], StepRefused)
-        assert "rollout acts on pipe/flights: 1 % to 10 %" in str(refused[0])
+        assert isinstance(refusals[0], StepRefused)
+        assert "rollout acts on pipe/flights: 1 % to 10 %" in str(refusals[0])
         await first.end(action, ActionState.DONE, "10 %")
-        later = await second.begin(step("deploy", "egest-1"), allowed)
+        next_step = await second.begin(step("deploy", "egest-1"), allowed)
         assert action.token is not None
-        assert later.token is not None
-        assert later.token > action.token
+        assert next_step.token is not None
+        assert next_step.token > action.token
         assert [logged_action.state for logged_action in second.log.history.newest_first] == [
             ActionState.STARTED,
             ActionState.DONE,
@@ -83,30 +87,30 @@ async def test_a_step_that_runs_holds_up_the_next_one_until_it_ends(kafka, topic
 
 
 async def test_a_step_whose_actor_vanished_is_ended_by_the_next_one(kafka, topic):
-    gone, next_one = await rights(kafka, await topic(), 2)
+    vanished_actor, next_actor = await rights(kafka, await topic(), 2)
     try:
-        await gone.begin(step("rollout", "1 % to 10 %", lasts_s=0), allowed)
-        action = await next_one.begin(step("rollout", "10 % to 0 %"), allowed)
-        running, ended = next_one.log.history.newest_first
+        await vanished_actor.begin(step("rollout", "1 % to 10 %", lasts_s=0), allowed)
+        action = await next_actor.begin(step("rollout", "10 % to 0 %"), allowed)
+        running, ended_step = next_actor.log.history.newest_first
         assert running == action
-        assert (ended.state, ended.outcome) == (ActionState.FAILED, "it did not end in time")
+        assert (ended_step.state, ended_step.outcome) == (ActionState.FAILED, "it did not end in time")
     finally:
-        await asyncio.gather(gone.stop(), next_one.stop())
+        await asyncio.gather(vanished_actor.stop(), next_actor.stop())
 
 
 async def test_an_actor_that_was_overtaken_while_it_decided_writes_nothing(kafka, topic):
-    slow, fast = await rights(kafka, await topic(), 2)
+    slow_actor, fast_actor = await rights(kafka, await topic(), 2)
 
     def take_over() -> Action:
         """Another actor, in a thread of its own: it takes the right while the slow one is frozen in its decision."""
 
         async def take() -> Action:
-            other = StepRight(kafka, slow._topic, slow._writer._transactional_id, "other")
-            await other.start()
+            overtaker = StepRight(kafka, slow_actor._topic, slow_actor._writer._transactional_id, "other")
+            await overtaker.start()
             try:
-                return await other.begin(step("deploy", "overtakes"), allowed)
+                return await overtaker.begin(step("deploy", "overtakes"), allowed)
             finally:
-                await other.stop()
+                await overtaker.stop()
 
         return asyncio.run(take())
 
@@ -117,10 +121,10 @@ async def test_an_actor_that_was_overtaken_while_it_decided_writes_nothing(kafka
 
     try:
         outcomes = await asyncio.gather(
-            slow.begin(step("rollout", "is overtaken"), decide_slowly), return_exceptions=True
+            slow_actor.begin(step("rollout", "is overtaken"), decide_slowly), return_exceptions=True
         )
         assert isinstance(outcomes[0], StepRefused), outcomes
-        await fast.log.catch_up()
-        assert [logged_action.step for logged_action in fast.log.history.newest_first] == ["overtakes"]
+        await fast_actor.log.catch_up()
+        assert [logged_action.step for logged_action in fast_actor.log.history.newest_first] == ["overtakes"]
     finally:
-        await asyncio.gather(slow.stop(), fast.stop())
+        await asyncio.gather(slow_actor.stop(), fast_actor.stop())

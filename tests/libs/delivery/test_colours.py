@@ -32,9 +32,12 @@ def test_a_setup_is_kept_in_the_record_and_given_only_to_a_colour_that_is_asleep
     setup = ColourSetup(8, "4.4.0", "/releases/1", {"HIFI_A": "1"})
     with pytest.raises(Misconfigured, match="hifi colour sleep green"):
         colours().with_setup("green", setup, 8, "me")
-    changed = colours(green_state=ColourState.ASLEEP).with_setup("green", setup, 8, "me")
-    assert (changed.colours["green"].setup, changed.colours["green"].state) == (setup, ColourState.IDLE)
-    assert decode(changed.record().value) == changed
+    changed_colours = colours(green_state=ColourState.ASLEEP).with_setup("green", setup, 8, "me")
+    assert (changed_colours.colours["green"].setup, changed_colours.colours["green"].state) == (
+        setup,
+        ColourState.IDLE,
+    )
+    assert decode(changed_colours.record().value) == changed_colours
     assert setup.text() == "8 partitions, Kafka 4.4.0, release /releases/1, HIFI_A=1"
     assert ColourSetup().text() == ""
 
@@ -42,9 +45,9 @@ def test_a_setup_is_kept_in_the_record_and_given_only_to_a_colour_that_is_asleep
 def test_a_colour_is_light_while_it_has_a_share_and_dark_when_it_loses_it() -> None:
     split = colours().with_shares({"blue": 5000, "green": 5000}, 8, "me")
     assert {colour.state for colour in split.colours.values()} == {ColourState.ACTIVE}
-    shifted = split.with_shares({"blue": 0, "green": 10_000}, 9, "me")
-    assert shifted.colours["blue"].state is ColourState.IDLE
-    assert (shifted.at_ms, shifted.by) == (9, "me")
+    shifted_colours = split.with_shares({"blue": 0, "green": 10_000}, 9, "me")
+    assert shifted_colours.colours["blue"].state is ColourState.IDLE
+    assert (shifted_colours.at_ms, shifted_colours.by) == (9, "me")
 
 
 def test_the_record_has_when_a_colour_was_woken_last() -> None:
@@ -53,9 +56,9 @@ def test_the_record_has_when_a_colour_was_woken_last() -> None:
         asleep.with_state("green", ColourState.IDLE, 8, "me"),
         asleep.with_setup("green", ColourSetup(8), 8, "me"),
     ):
-        shifted = woken.with_shares({"blue": 0, "green": 10_000}, 9, "me")
-        assert (shifted.colours["green"].woken_ms, shifted.colours["blue"].woken_ms) == (8, 0)
-        assert decode(shifted.record().value) == shifted
+        shifted_colours = woken.with_shares({"blue": 0, "green": 10_000}, 9, "me")
+        assert (shifted_colours.colours["green"].woken_ms, shifted_colours.colours["blue"].woken_ms) == (8, 0)
+        assert decode(shifted_colours.record().value) == shifted_colours
     before = colours().json()
     for colour in before["colours"].values():
         del colour["woken"]

@@ -1,4 +1,4 @@
-"""Whatever a sender declares, an accepted event leaves the envelope and the array that it is put into valid JSON."""
+"""The envelope and the array around an accepted event are valid JSON for all declarations of a sender."""
 
 import base64
 import json

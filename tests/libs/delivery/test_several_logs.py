@@ -23,7 +23,7 @@ def pipe(*destinations: dict[str, Any]) -> Pipe:
     )
 
 
-def to(kind: str, settings: dict[str, Any] | None = None) -> dict[str, Any]:
+def destination_of(kind: str, settings: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"name": "rows", "kind": kind, "settings": settings or {}}
 
 
@@ -34,10 +34,12 @@ def _open(_settings: StrictModel, _context: WriterContext) -> DestinationWriter:
 @pytest.fixture
 def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, DestinationKind[Any]]:
     """Kinds that are installed in this test beside the real ones."""
-    added: dict[str, DestinationKind[Any]] = {}
+    added_kinds: dict[str, DestinationKind[Any]] = {}
     for module in (several_logs, installed_kinds):
-        monkeypatch.setattr(module, "installed_kind", lambda name: added.get(name) or installed_kind(name))
-    return added
+        monkeypatch.setattr(
+            module, "installed_kind", lambda name: added_kinds.get(name) or installed_kind(name)
+        )
+    return added_kinds
 
 
 URL = {"env": "URL"}
@@ -53,12 +55,12 @@ def test_kinds_of_hifi_get_events_of_several_logs() -> None:
     """The contract of destinations shows it, and for Iceberg the tests of lake."""
     assert set(entry_points(group=DESTINATIONS).names) - {"http"} == SETTINGS.keys()
     for name, settings in SETTINGS.items():
-        assert refuse_several_logs(pipe(to(name, settings)).destinations[0]) is None, name
+        assert refuse_several_logs(pipe(destination_of(name, settings)).destinations[0]) is None, name
     assert refuse_several_logs(pipe(HTTP).destinations[0]) is None
 
 
 def test_an_iceberg_table_with_a_row_for_each_key_is_refused() -> None:
-    upsert = to("iceberg", SETTINGS["iceberg"] | {"mode": "upsert", "key": ["id"]})
+    upsert = destination_of("iceberg", SETTINGS["iceberg"] | {"mode": "upsert", "key": ["id"]})
     with pytest.raises(Misconfigured, match="orders/rows: with `mode: upsert` two services lake"):
         require_fit_for_colours([pipe(upsert)])
 
@@ -70,14 +72,14 @@ def test_a_kind_that_says_nothing_is_refused_and_one_that_keeps_no_positions_is_
         "silent": DestinationKind(StrictModel, _open),
         "open": DestinationKind(StrictModel, _open, several_logs=True),
     }
-    require_fit_for_colours([pipe(to("open"), HTTP)])
+    require_fit_for_colours([pipe(destination_of("open"), HTTP)])
     with pytest.raises(Misconfigured, match="orders/rows: the kind silent knows an event by its partition"):
-        require_fit_for_colours([pipe(HTTP), pipe(HTTP, to("silent"))])
+        require_fit_for_colours([pipe(HTTP), pipe(HTTP, destination_of("silent"))])
 
 
 def test_a_kind_that_is_not_installed_is_refused() -> None:
     with pytest.raises(Misconfigured, match="orders/rows: the kind tape is not installed here"):
-        require_fit_for_colours([pipe(to("tape"))])
+        require_fit_for_colours([pipe(destination_of("tape"))])
 
 
 def test_the_message_says_what_to_do(kinds: dict[str, DestinationKind[Any]]) -> None:
@@ -85,12 +87,12 @@ def test_the_message_says_what_to_do(kinds: dict[str, DestinationKind[Any]]) -> 
     with pytest.raises(
         Misconfigured, match=r"(?s)two colours.*lose.*another kind or mode.*without `--colours`"
     ):
-        require_fit_for_colours([pipe(to("silent"))])
+        require_fit_for_colours([pipe(destination_of("silent"))])
 
 
 def test_a_writer_is_refused_only_with_colours(kinds: dict[str, DestinationKind[Any]]) -> None:
     kinds["silent"] = DestinationKind(StrictModel, _open)
-    destination = pipe(to("silent")).destinations[0]
+    destination = pipe(destination_of("silent")).destinations[0]
     require_usable(destination, coloured=False)
     require_usable(pipe(HTTP).destinations[0], coloured=True)
     with pytest.raises(Misconfigured, match="its deliveries wait"):

@@ -5,33 +5,33 @@ import pytest
 from hifi.delivery.stage_lag import OutputProgress, StageLag
 
 
-def lag(*readings: tuple[float, dict[int, int], dict[int, int]]) -> StageLag:
+def lag(*samples: tuple[float, dict[int, int], dict[int, int]]) -> StageLag:
     stage_lag = StageLag("enrich", 5)
-    for reading in readings:
-        stage_lag.add(*reading)
+    for sample in samples:
+        stage_lag.add(*sample)
     return stage_lag
 
 
 def test_a_stage_is_as_late_as_its_first_open_record_is_old() -> None:
-    reading = lag(
+    stage_lag = lag(
         (100, {0: 1000}, {0: 1000}),
         (102, {0: 2000}, {0: 1000}),
         (104, {0: 4000}, {0: 1500}),
     ).read()
-    assert reading is not None
-    assert reading.lag_s == pytest.approx(3, abs=0.01), "offset 1500 arrived between 100 and 102"
-    assert (reading.arrived, reading.completed, reading.span_s) == (3000, 500, 4)
+    assert stage_lag is not None
+    assert stage_lag.lag_s == pytest.approx(3, abs=0.01), "offset 1500 arrived between 100 and 102"
+    assert (stage_lag.arrived, stage_lag.completed, stage_lag.span_s) == (3000, 500, 4)
 
 
 def test_the_least_late_partition_counts_so_that_one_that_waits_refuses_nothing() -> None:
     stuck = [(100 + t, {0: 10 * t, 1: 10 * t}, {0: 0, 1: 10 * t}) for t in range(60)]
-    reading = lag(*stuck).read()
-    assert reading is not None
-    assert reading.lag_s == 0
-    both = [(100 + t, {0: 10 * t, 1: 10 * t, 2: 0}, {0: 5 * t, 1: 9 * t}) for t in range(40)]
-    reading = lag(*both).read()
-    assert reading is not None
-    assert reading.lag_s == pytest.approx(3.9, abs=0.1), "one without events does not count"
+    stage_lag = lag(*stuck).read()
+    assert stage_lag is not None
+    assert stage_lag.lag_s == 0
+    samples = [(100 + t, {0: 10 * t, 1: 10 * t, 2: 0}, {0: 5 * t, 1: 9 * t}) for t in range(40)]
+    stage_lag = lag(*samples).read()
+    assert stage_lag is not None
+    assert stage_lag.lag_s == pytest.approx(3.9, abs=0.1), "one without events does not count"
 
 
 def test_a_stage_that_is_up_to_date_or_has_never_run_is_not_late() -> None:
@@ -44,9 +44,9 @@ def test_a_stage_that_is_up_to_date_or_has_never_run_is_not_late() -> None:
 
 
 def test_a_topic_that_was_created_again_starts_anew() -> None:
-    reading = lag((100, {0: 1000}, {0: 1000}), (101, {0: 5}, {0: 0}), (102, {0: 6}, {0: 6})).read()
-    assert reading is not None
-    assert reading.lag_s == 0
+    stage_lag = lag((100, {0: 1000}, {0: 1000}), (101, {0: 5}, {0: 0}), (102, {0: 6}, {0: 6})).read()
+    assert stage_lag is not None
+    assert stage_lag.lag_s == 0
 
 
 def test_what_the_output_grew_by_since_the_last_commit_is_completed() -> None:
@@ -60,21 +60,23 @@ def test_what_the_output_grew_by_since_the_last_commit_is_completed() -> None:
 
 def test_a_commit_takes_nothing_back_that_was_completed_after_it() -> None:
     progress = OutputProgress()
-    ends = {0: 100_000}
-    progress.completed(ends, {0: 0}, {0: 0})
+    end_offsets = {0: 100_000}
+    progress.completed(end_offsets, {0: 0}, {0: 0})
     for second in range(1, 30):
-        assert progress.completed(ends, {0: 0}, {0: 1000 * second}) == {0: 1000 * second}
-    assert progress.completed(ends, {0: 29_400}, {0: 30_000}) == {0: 30_000}, "600 of them after the commit"
+        assert progress.completed(end_offsets, {0: 0}, {0: 1000 * second}) == {0: 1000 * second}
+    assert progress.completed(end_offsets, {0: 29_400}, {0: 30_000}) == {0: 30_000}, (
+        "600 of them after the commit"
+    )
 
 
 def test_a_commit_corrects_what_the_output_does_not_show() -> None:
-    ends = {0: 100_000}
+    end_offsets = {0: 100_000}
     dead_letters = OutputProgress()
-    dead_letters.completed(ends, {0: 0}, {0: 0})
-    assert dead_letters.completed(ends, {0: 0}, {0: 900}) == {0: 900}
-    assert dead_letters.completed(ends, {0: 1000}, {0: 910}) == {0: 1000}, "100 became dead letters"
-    written_twice = OutputProgress()
-    written_twice.completed(ends, {0: 0}, {0: 0})
-    written_twice.completed(ends, {0: 0}, {0: 5000})
-    written_twice.completed(ends, {0: 0}, {0: 5010})
-    assert written_twice.completed(ends, {0: 2500}, {0: 5020}) == {0: 2520}
+    dead_letters.completed(end_offsets, {0: 0}, {0: 0})
+    assert dead_letters.completed(end_offsets, {0: 0}, {0: 900}) == {0: 900}
+    assert dead_letters.completed(end_offsets, {0: 1000}, {0: 910}) == {0: 1000}, "100 became dead letters"
+    repeating_output = OutputProgress()
+    repeating_output.completed(end_offsets, {0: 0}, {0: 0})
+    repeating_output.completed(end_offsets, {0: 0}, {0: 5000})
+    repeating_output.completed(end_offsets, {0: 0}, {0: 5010})
+    assert repeating_output.completed(end_offsets, {0: 2500}, {0: 5020}) == {0: 2520}

@@ -38,7 +38,7 @@ def test_numbers_keep_their_digits(expression: str, data: str, result: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("expression", "value", "why"),
+    ("expression", "value", "reason"),
     [
         ("|".join(["[@,@]"] * 300), {"a": 1}, "the result has more than"),
         ("|".join(["[@,@][]"] * 300), [1], "refused for this event"),
@@ -51,8 +51,10 @@ def test_numbers_keep_their_digits(expression: str, data: str, result: str) -> N
         ("sum(@)", [1e308, 1e308], "no number"),
     ],
 )
-def test_what_takes_too_long_or_grows_too_large_is_refused(expression: str, value: object, why: str) -> None:
-    assert why in refusal(expression, value)
+def test_what_takes_too_long_or_grows_too_large_is_refused(
+    expression: str, value: object, reason: str
+) -> None:
+    assert reason in refusal(expression, value)
 
 
 @pytest.mark.parametrize(

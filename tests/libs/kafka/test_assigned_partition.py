@@ -23,7 +23,7 @@ def futures(number: int) -> list[asyncio.Future[None]]:
     return [asyncio.get_running_loop().create_future() for _ in range(number)]
 
 
-async def turns() -> None:
+async def yield_to_loop() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -34,10 +34,10 @@ async def test_an_acknowledgement_completes_nothing_while_earlier_outputs_are_in
     partition.complete_when(first, 3)
     partition.complete_when(second, 7)
     second.set_result(None)
-    await turns()
+    await yield_to_loop()
     assert partition.offsets.committable is None
     first.set_result(None)
-    await turns()
+    await yield_to_loop()
     assert partition.offsets.committable == 8
 
 
@@ -52,7 +52,7 @@ async def test_nothing_after_outputs_that_are_lost_is_completed(abandoned: bool)
     else:
         first.set_exception(Unacknowledged("lost"))
     second.set_result(None)
-    await turns()
+    await yield_to_loop()
     assert partition.offsets.committable is None
     assert len(partition.failures) == 1
     await asyncio.wait_for(partition.drain(), 5)  # it leaves them to the next owner
@@ -63,7 +63,7 @@ async def test_a_handler_waits_for_the_outputs_of_earlier_batches() -> None:
     [first] = futures(1)
     partition.complete_when(first, 3)
     waiting = asyncio.ensure_future(partition.outputs_acknowledged())
-    await turns()
+    await yield_to_loop()
     assert not waiting.done()
     first.set_result(None)
     await asyncio.wait_for(waiting, 5)

@@ -34,8 +34,8 @@ NOW_S = time.time()
 
 
 @pytest.fixture
-def noted(monkeypatch: pytest.MonkeyPatch) -> CertificatesInUse:
-    """What the process notes, without that of other tests."""
+def noted_certificates(monkeypatch: pytest.MonkeyPatch) -> CertificatesInUse:
+    """The certificates that the process notes, without those of other tests."""
     empty = CertificatesInUse()
     for module in (
         certificates,
@@ -67,25 +67,25 @@ def of_service(
 def reported(*reports: tuple[str, list[CertificateInUse]]) -> ReportedCertificates:
     """Records of instances, named `SERVICE/INSTANCE`, as a follower takes them."""
     topic = ReportedCertificates()
-    for instance, held in reports:
+    for instance, held_certificates in reports:
         service, _, name = instance.partition("/")
-        record = report_record(name, service, held)
+        record = report_record(name, service, held_certificates)
         topic.take(record.key, record.value, 0)
     return topic
 
 
 def test_a_server_with_a_certificate_of_ten_days_warns_and_one_of_ninety_days_does_not(
-    tmp_path: Path, noted: CertificatesInUse
+    tmp_path: Path, noted_certificates: CertificatesInUse
 ):
     for days, warned in ((10, True), (90, False)):
         health = Health("ingest", "here")
         ServerCertificate(*pair(tmp_path, f"for-{days}", days)[:2], health)
-        held = in_use("ingest", noted.expiries(), 14)
-        show(health, held, time.time())
+        held_certificates = in_use("ingest", noted_certificates.expiries(), 14)
+        show(health, held_certificates, time.time())
         left_s = REGISTRY.get_sample_value("hifi_certificate_left_seconds", {"use": "server"})
         assert left_s == pytest.approx(days * DAY_S, abs=60)
         assert ("certificate-server" in health.warnings) == warned
-        expiring = reported(("ingest/a", held)).expiring(time.time())
+        expiring = reported(("ingest/a", held_certificates)).expiring(time.time())
         assert [certificate.use for certificate in expiring] == ["server"] * warned
     show(health, of_service("ingest", 1), NOW_S)
     assert "expires in 1.0 days" in health.warnings["certificate-server"]
@@ -93,14 +93,16 @@ def test_a_server_with_a_certificate_of_ten_days_warns_and_one_of_ninety_days_do
     assert health.warnings == {}, "the certificate was renewed"
 
 
-def test_files_towards_kafka_are_noted_and_those_of_pipes_are_not(tmp_path: Path, noted: CertificatesInUse):
+def test_files_towards_kafka_are_noted_and_those_of_pipes_are_not(
+    tmp_path: Path, noted_certificates: CertificatesInUse
+):
     chain, key, authorities = pair(tmp_path, "egest", 10)
     security = KafkaSecurity(protocol="SSL", ca_file=authorities, certificate_file=chain, key_file=key)
     client_options("certified:9093", security)
-    assert noted.expiries() == {}
+    assert noted_certificates.expiries() == {}
     use("certified:9093", security)
     client_options("certified:9093")
-    expiries = noted.expiries()
+    expiries = noted_certificates.expiries()
     assert {name: expiry.where for name, expiry in expiries.items()} == {
         "kafka-client": str(chain),
         "kafka-authorities": str(authorities),
@@ -109,7 +111,7 @@ def test_files_towards_kafka_are_noted_and_those_of_pipes_are_not(tmp_path: Path
 
 
 async def test_the_certificate_that_a_broker_shows_is_noted_and_that_of_a_broker_of_pipes_is_not(
-    tmp_path: Path, noted: CertificatesInUse
+    tmp_path: Path, noted_certificates: CertificatesInUse
 ):
     chain, key, authorities = pair(tmp_path, "broker", 10)
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -130,8 +132,8 @@ async def test_the_certificate_that_a_broker_shows_is_noted_and_that_of_a_broker
             connection._security_protocol = protocol
             await connected(connection)
             connection._writer.close()
-            assert list(noted.expiries()) == noted_uses
-    expiry = noted.expiries()["kafka-broker"]
+            assert list(noted_certificates.expiries()) == noted_uses
+    expiry = noted_certificates.expiries()["kafka-broker"]
     assert expiry.where == f"127.0.0.1:{port}"
     assert expiry.at_s == pytest.approx(time.time() + 10 * DAY_S, abs=60)
 
@@ -144,7 +146,10 @@ def test_of_the_instances_of_a_service_the_first_to_expire_is_told():
         ("ingest/a", of_service("ingest", -1)),
         ("manage/a", of_service("manage", 20)),
     )
-    assert [(c.service, c.use, c.expiry.at_s) for c in topic.expiring(NOW_S)] == [
+    assert [
+        (certificate.service, certificate.use, certificate.expiry.at_s)
+        for certificate in topic.expiring(NOW_S)
+    ] == [
         ("egest", "kafka-client", NOW_S + 3 * DAY_S),
         ("ingest", "server", NOW_S - DAY_S),
     ]

@@ -70,13 +70,13 @@ async def test_a_task_of_the_client_that_was_cancelled_does_not_cancel_the_calle
 
 
 async def test_errors_of_kafka_are_ignored_and_others_are_not() -> None:
-    async def away() -> None:
+    async def fail_to_connect() -> None:
         raise KafkaConnectionError
 
     async def broken() -> None:
         raise ZeroDivisionError
 
-    await clients.close(StoppableClient(away))
+    await clients.close(StoppableClient(fail_to_connect))
     with pytest.raises(ZeroDivisionError):
         await clients.close(StoppableClient(broken))
 

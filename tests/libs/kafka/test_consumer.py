@@ -40,10 +40,10 @@ class CopyService:
         target: str,
         group: str,
         name: str,
-        bad: bytes | None = None,
+        bad_value: bytes | None = None,
         stuck_s: float = 60,
         gather_s: float = 0,
-        plain: bool = False,
+        is_plain: bool = False,
     ) -> None:
         self.settings = ServiceSettings(
             kafka=kafka, instance=name, commit_interval_s=0.1, session_timeout_s=6
@@ -52,10 +52,10 @@ class CopyService:
         self.producer = Producer(kafka, name)
         self.seen: list[tuple[int, int]] = []
         self.poisoned: list[bytes] = []
-        self.source, self.target, self.bad = source, target, bad
-        reading = ConsumerOptions([source], group, stuck_s=stuck_s, gather_s=gather_s)
-        handle = self.plain_step if plain else self.step
-        self.consumer = Consumer(self.service, self.settings, reading, handle, self.put_away)
+        self.source, self.target, self.bad_value = source, target, bad_value
+        consumer_options = ConsumerOptions([source], group, stuck_s=stuck_s, gather_s=gather_s)
+        handle = self.plain_step if is_plain else self.step
+        self.consumer = Consumer(self.service, self.settings, consumer_options, handle, self.put_away)
         self.task: asyncio.Task[None] | None = None
 
     async def start(self) -> "CopyService":
@@ -71,7 +71,7 @@ class CopyService:
         await self.producer.stop()
 
     async def step(self, work: AssignedPartition, records: Batch) -> None:
-        if any(record.value == self.bad for record in records):
+        if any(record.value == self.bad_value for record in records):
             raise RuntimeError("cannot digest it")
         self.seen += [(work.partition, record.offset) for record in records]
         await self.producer.send_and_wait(
@@ -96,21 +96,21 @@ async def sender(kafka: str, topic: str, partitions: int, per_second: int) -> As
     """Sends numbers, round-robin over the partitions, while the block runs; yields the numbers sent so far."""
     producer = Producer(kafka, "sender")
     await producer.start()
-    sent: list[int] = []
-    enough = asyncio.Event()
+    sent_numbers: list[int] = []
+    stop = asyncio.Event()
 
-    async def run() -> None:
-        while not enough.is_set():
-            number = len(sent)
+    async def send_records() -> None:
+        while not stop.is_set():
+            number = len(sent_numbers)
             await producer.send_and_wait(topic, number % partitions, [Record(b"k", b"%d" % number, [])])
-            sent.append(number)
+            sent_numbers.append(number)
             await asyncio.sleep(1 / per_second)
 
-    task = asyncio.create_task(run())
+    task = asyncio.create_task(send_records())
     try:
-        yield sent
+        yield sent_numbers
     finally:
-        enough.set()  # what is on its way is counted too
+        stop.set()  # what is on its way is counted too
         await task
         await producer.stop()
 
@@ -132,9 +132,9 @@ async def stored(kafka: str, topic: str, partitions: int) -> dict[int, list[int]
     tps = [TopicPartition(topic, partition) for partition in range(partitions)]
     try:
         consumer.assign(tps)
-        ends = await consumer.end_offsets(tps)
+        end_offsets = await consumer.end_offsets(tps)
         numbers: dict[int, list[int]] = {partition: [] for partition in range(partitions)}
-        while any([await consumer.position(tp) < ends[tp] for tp in tps]):
+        while any([await consumer.position(tp) < end_offsets[tp] for tp in tps]):
             for tp, records in (await consumer.getmany(timeout_ms=300)).items():
                 numbers[tp.partition] += [int(record.value) for record in records]
         return numbers
@@ -143,30 +143,30 @@ async def stored(kafka: str, topic: str, partitions: int) -> dict[int, list[int]
 
 
 # Faster than the plain one: the one with transactions, which also keeps the order.
-@pytest.mark.parametrize("plain", [False, pytest.param(True, marks=pytest.mark.more)])
+@pytest.mark.parametrize("is_plain", [False, pytest.param(True, marks=pytest.mark.more)])
 async def test_members_come_and_go_and_every_record_passes_once_in_order(
-    kafka: str, topic: Any, plain: bool
+    kafka: str, topic: Any, is_plain: bool
 ) -> None:
     source, target = await topic(partitions=4), await topic(partitions=4)
     group = "g." + source
-    async with sender(kafka, source, 4, 300) as sent:
-        first = await CopyService(kafka, source, target, group, "n1", plain=plain).start()
+    async with sender(kafka, source, 4, 300) as sent_numbers:
+        first = await CopyService(kafka, source, target, group, "n1", is_plain=is_plain).start()
         await until(lambda: len(first.seen) > 100)
-        second = await CopyService(kafka, source, target, group, "n2", plain=plain).start()
+        second = await CopyService(kafka, source, target, group, "n2", is_plain=is_plain).start()
         await until(lambda: len(second.seen) > 50)
-        third = await CopyService(kafka, source, target, group, "n3", plain=plain).start()
+        third = await CopyService(kafka, source, target, group, "n3", is_plain=is_plain).start()
         await until(lambda: len(third.seen) > 50)
         await first.stop()
         before = len(second.seen)
         await until(lambda: len(second.seen) > before + 100)
         await third.stop()
-        goal = len(sent) + 100
-        await until(lambda: len(sent) > goal)
-    await until(lambda: sum(len(service.seen) for service in (first, second, third)) >= len(sent))
+        goal = len(sent_numbers) + 100
+        await until(lambda: len(sent_numbers) > goal)
+    await until(lambda: sum(len(service.seen) for service in (first, second, third)) >= len(sent_numbers))
     await second.stop()
     numbers = await stored(kafka, target, 4)
     for partition in range(4):
-        assert numbers[partition] == [number for number in sent if number % 4 == partition]
+        assert numbers[partition] == [number for number in sent_numbers if number % 4 == partition]
 
 
 async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(
@@ -174,7 +174,7 @@ async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(
 ) -> None:
     source, target = await topic(partitions=2), await topic(partitions=2)
     group = "g." + source
-    async with sender(kafka, source, 2, 200) as sent:
+    async with sender(kafka, source, 2, 200) as sent_numbers:
         first = await CopyService(kafka, source, target, group, "n1").start()
         second = await CopyService(kafka, source, target, group, "n2").start()
         await until(lambda: len(first.seen) > 20 and len(second.seen) > 20)
@@ -188,16 +188,20 @@ async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(
         coordinator._coordination_task.cancel()
         coordinator._heartbeat_task.cancel()
         await until(lambda: len(second.consumer.assigned) == 2, within_s=60)
-        goal = len(sent)
+        goal = len(sent_numbers)
         await until(lambda: len(first.seen) + len(second.seen) >= goal)
     await until(
-        lambda: set(sent) <= {number for seen in seen_numbers(first, second) for number in seen}, within_s=60
+        lambda: (
+            set(sent_numbers)
+            <= {number for stored_numbers in seen_numbers(first, second) for number in stored_numbers}
+        ),
+        within_s=60,
     )
     await second.stop()
     first.service.stop()
     await first.task
     numbers = await stored(kafka, target, 2)
-    assert set(sent) <= set(numbers[0]) | set(numbers[1])
+    assert set(sent_numbers) <= set(numbers[0]) | set(numbers[1])
 
 
 async def test_a_member_that_drains_begins_nothing_that_it_is_given_meanwhile(
@@ -209,12 +213,12 @@ async def test_a_member_that_drains_begins_nothing_that_it_is_given_meanwhile(
     second = await CopyService(kafka, source, target, group, "n2").start()
     step = second.consumer._dispatcher.handle
 
-    async def held(work: AssignedPartition, records: Batch) -> None:
+    async def gated_step(work: AssignedPartition, records: Batch) -> None:
         await gate.wait()
-        if (handled := step(work, records)) is not None:
-            await handled
+        if (handling := step(work, records)) is not None:
+            await handling
 
-    monkeypatch.setattr(second.consumer._dispatcher, "handle", held)
+    monkeypatch.setattr(second.consumer._dispatcher, "handle", gated_step)
     await until(lambda: len(first.consumer.assigned) == len(second.consumer.assigned) == 1)
     [assigned_partition] = second.consumer.assigned
     async with sender(kafka, source, 2, 100):
@@ -233,27 +237,27 @@ async def test_no_more_is_begun_than_may_be_incomplete_and_a_full_partition_stop
 ) -> None:
     source = await topic(partitions=2)
     service = CopyService(kafka, source, source, "g." + source, "n1")
-    begun: list[AssignedPartition] = []
+    begun_work: list[AssignedPartition] = []
 
     def begin(work: AssignedPartition, records: Batch) -> None:
-        begun.extend([work] * len(records))
+        begun_work.extend([work] * len(records))
         if work.partition == 1:
             work.complete_through(records[-1].offset)
 
-    reading = ConsumerOptions([source], "g." + source, batch_records=5, pending_records=10)
-    service.consumer = Consumer(service.service, service.settings, reading, begin, service.put_away)
+    consumer_options = ConsumerOptions([source], "g." + source, batch_records=5, pending_records=10)
+    service.consumer = Consumer(service.service, service.settings, consumer_options, begin, service.put_away)
     await service.start()
     for partition in (0, 1):
         numbers = [Record(b"k", b"%d" % n, []) for n in range(50)]
         await service.producer.send_and_wait(source, partition, numbers)
-    await until(lambda: sum(work.partition for work in begun) == 50)
-    full = [work for work in begun if not work.partition]
-    assert len(full) == 10
-    full[0].complete_through(3)
-    await until(lambda: len([work for work in begun if not work.partition]) == 15)
-    full[0].complete_through(14)
-    await until(lambda: len([work for work in begun if not work.partition]) == 25)
-    full[0].abandon()
+    await until(lambda: sum(work.partition for work in begun_work) == 50)
+    full_partition = [work for work in begun_work if not work.partition]
+    assert len(full_partition) == 10
+    full_partition[0].complete_through(3)
+    await until(lambda: len([work for work in begun_work if not work.partition]) == 15)
+    full_partition[0].complete_through(14)
+    await until(lambda: len([work for work in begun_work if not work.partition]) == 25)
+    full_partition[0].abandon()
     await service.stop()
 
 
@@ -262,14 +266,14 @@ async def test_records_whose_outputs_are_never_acknowledged_are_read_again(
 ) -> None:
     source, target = await topic(), await topic()
     await append(kafka, source, [Record(b"k", b"%d" % number, []) for number in range(10)])
-    service = CopyService(kafka, source, target, "g." + source, "n1", plain=True)
-    refused: list[int] = []
+    service = CopyService(kafka, source, target, "g." + source, "n1", is_plain=True)
+    refused_numbers: list[int] = []
 
     def refuse_once(work: AssignedPartition, records: Batch) -> None:
-        if refused:
+        if refused_numbers:
             service.plain_step(work, records)
             return
-        refused.extend(record.offset for record in records)
+        refused_numbers.extend(record.offset for record in records)
         sending = service.producer.send(target, 0, [Record(b"k", b"1", [("header", "no bytes")])])  # type: ignore[list-item]
         work.complete_when(sending.acknowledged, records[-1].offset)
 
@@ -277,7 +281,7 @@ async def test_records_whose_outputs_are_never_acknowledged_are_read_again(
     await service.start()
     await until(lambda: len(service.seen) == 10)
     await service.stop()
-    assert refused
+    assert refused_numbers
     assert (await stored(kafka, target, 1))[0] == list(range(10))
 
 
@@ -292,7 +296,7 @@ async def test_one_poisoned_record_is_put_away_and_its_neighbours_pass(kafka: st
     await producer.start()
     await producer.send_and_wait(source, 0, [Record(b"k", b"%d" % n, []) for n in range(100)])
     await producer.stop()
-    service = await CopyService(kafka, source, target, "g." + source, "n1", bad=b"57").start()
+    service = await CopyService(kafka, source, target, "g." + source, "n1", bad_value=b"57").start()
     await until(lambda: len(service.seen) == 99)
     work = next(iter(service.consumer.assigned.values()))
     await until(lambda: work.committed == 100)
@@ -307,7 +311,7 @@ async def test_a_poison_record_is_not_committed_before_its_handler_completes_it(
     source, target = await topic(), await topic()
     await append(kafka, source, [Record(b"k", b"%d" % n, []) for n in range(10)])
     service = CopyService(kafka, source, target, "g." + source, "n1")
-    handled: list[AssignedPartition] = []
+    handled_work: list[AssignedPartition] = []
 
     async def one_by_one(work: AssignedPartition, records: Batch) -> None:
         if any(record.value == b"4" for record in records):
@@ -316,14 +320,14 @@ async def test_a_poison_record_is_not_committed_before_its_handler_completes_it(
             service.seen.append((work.partition, record.offset))
             work.complete(record.offset)
 
-    async def later(work: AssignedPartition, _: ConsumerRecord, __: Exception) -> None:
-        handled.append(work)
+    async def note_poison(work: AssignedPartition, _: ConsumerRecord, __: Exception) -> None:
+        handled_work.append(work)
 
-    monkeypatch.setattr(service.consumer._dispatcher, "handle_poison", later)
+    monkeypatch.setattr(service.consumer._dispatcher, "handle_poison", note_poison)
     monkeypatch.setattr(service.consumer._dispatcher, "handle", one_by_one)
     await service.start()
     await until(lambda: len(service.seen) == 9)
-    [work] = handled
+    [work] = handled_work
     await asyncio.sleep(5 * service.settings.commit_interval_s)
     assert work.offsets.committable == 4, "deliveries of the record may still be under way"
     work.complete(4)
@@ -334,7 +338,7 @@ async def test_a_poison_record_is_not_committed_before_its_handler_completes_it(
 @pytest.mark.more
 async def test_a_restart_goes_on_where_the_commits_ended(kafka: str, topic: Any) -> None:
     source, target = await topic(), await topic()
-    async with sender(kafka, source, 1, 300) as sent:
+    async with sender(kafka, source, 1, 300) as sent_numbers:
         for _ in range(3):
             service = await CopyService(kafka, source, target, "g." + source, "n").start()
             await until(lambda service=service: len(service.seen) > 50)  # type: ignore[misc]
@@ -343,11 +347,11 @@ async def test_a_restart_goes_on_where_the_commits_ended(kafka: str, topic: Any)
     await until(
         lambda: (
             bool(service.consumer.assigned)
-            and next(iter(service.consumer.assigned.values())).committed == len(sent)
+            and next(iter(service.consumer.assigned.values())).committed == len(sent_numbers)
         )
     )
     await service.stop()
-    assert (await stored(kafka, target, 1))[0] == sent
+    assert (await stored(kafka, target, 1))[0] == sent_numbers
 
 
 async def test_offsets_that_kafka_deleted_are_told_and_the_rest_goes_on(kafka: str, topic: Any) -> None:
@@ -382,12 +386,12 @@ async def test_partitions_that_are_added_from_outside_are_refused_and_the_others
     await admin.close()
     await until(lambda: not service.service.health.ready)
     assert "a stream never grows" in "".join(service.service.health.waiting.values())
-    async with sender(kafka, source, 2, 200) as sent:
-        await until(lambda: len(sent) > 50)
-    await until(lambda: len(service.seen) >= len(sent))
+    async with sender(kafka, source, 2, 200) as sent_numbers:
+        await until(lambda: len(sent_numbers) > 50)
+    await until(lambda: len(service.seen) >= len(sent_numbers))
     await service.stop()
     numbers = await stored(kafka, target, 2)
-    assert sorted(numbers[0] + numbers[1]) == sent
+    assert sorted(numbers[0] + numbers[1]) == sent_numbers
 
 
 async def test_a_topic_that_is_deleted_is_told_and_when_it_is_made_again_all_of_it_passes(
@@ -422,7 +426,7 @@ async def test_who_works_on_records_for_long_does_not_ask_kafka_all_the_time(
     asked_s: list[float] = []
     ask, step = AdaptiveFetcher._proc_fetch_request, service.step
 
-    async def noted(self: AdaptiveFetcher, *request: Any) -> Any:
+    async def noted_fetch(self: AdaptiveFetcher, *request: Any) -> Any:
         asked_s.append(time.monotonic())
         return await ask(self, *request)
 
@@ -431,7 +435,7 @@ async def test_who_works_on_records_for_long_does_not_ask_kafka_all_the_time(
         await go_on.wait()
         await step(work, records)
 
-    monkeypatch.setattr(AdaptiveFetcher, "_proc_fetch_request", noted)
+    monkeypatch.setattr(AdaptiveFetcher, "_proc_fetch_request", noted_fetch)
     monkeypatch.setattr(service.consumer._dispatcher, "handle", slow)
     await service.start()
     await service.producer.send_and_wait(source, 0, [Record(b"k", b"1", [])])
@@ -448,21 +452,21 @@ async def test_who_works_on_records_for_long_does_not_ask_kafka_all_the_time(
 
 @contextlib.asynccontextmanager
 async def patient(
-    kafka: str, topic: str, asked: list[int], monkeypatch: pytest.MonkeyPatch, **options: Any
+    kafka: str, topic: str, asked_offsets: list[int], monkeypatch: pytest.MonkeyPatch, **options: Any
 ) -> AsyncIterator[AIOKafkaConsumer]:
     """Reads partition 0, and notes the offset of each fetch that is sent."""
     consumer = AdaptiveConsumer(bootstrap_servers=kafka, auto_offset_reset="earliest", **options)
     await consumer.start()
     send = consumer._client.send
 
-    async def noted(node_id: int, request: Any, **more: Any) -> Any:
+    async def noted_send(node_id: int, request: Any, **options: Any) -> Any:
         if isinstance(request, FetchRequest):
             assert request._min_bytes == 1  # no fetch is looked at again for each record
             [(_, [(_, offset, _)])] = request._topics
-            asked.append(offset)
-        return await send(node_id, request, **more)
+            asked_offsets.append(offset)
+        return await send(node_id, request, **options)
 
-    monkeypatch.setattr(consumer._client, "send", noted)
+    monkeypatch.setattr(consumer._client, "send", noted_send)
     consumer.assign([TopicPartition(topic, 0)])
     try:
         yield consumer
@@ -475,20 +479,20 @@ async def test_records_that_flow_are_gathered_before_kafka_is_asked(
     kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = await topic(partitions=1)
-    asked: list[int] = []
+    asked_offsets: list[int] = []
     gathered: list[int] = []
     async with (
         sender(kafka, source, 1, per_second=100),
-        patient(kafka, source, asked, monkeypatch, fetch_max_wait_ms=300) as consumer,
+        patient(kafka, source, asked_offsets, monkeypatch, fetch_max_wait_ms=300) as consumer,
     ):
         began_s = time.monotonic()
         async with asyncio.timeout(40):
             while sum(gathered) < 200:
                 gathered += [len(records) for records in (await consumer.getmany(timeout_ms=1000)).values()]
         took_s = time.monotonic() - began_s
-    assert len(asked) <= len(gathered) + 2
+    assert len(asked_offsets) <= len(gathered) + 2
     # Whatever rate the sender reaches; without gathering there is nearly a fetch for each record.
-    assert len(asked) <= took_s / 0.3 + 2
+    assert len(asked_offsets) <= took_s / 0.3 + 2
 
 
 async def test_a_backlog_is_fetched_without_gathering(
@@ -496,17 +500,17 @@ async def test_a_backlog_is_fetched_without_gathering(
 ) -> None:
     source = await topic(partitions=1)
     await append(kafka, source, *([Record(b"k", b"%02d" % n + bytes(2000), [])] for n in range(60)))
-    asked: list[int] = []
+    asked_offsets: list[int] = []
     slow_ms = 30_000  # one such wait and the test is over its time
     options = {"fetch_max_wait_ms": slow_ms, "request_timeout_ms": 2 * slow_ms}
     async with patient(
-        kafka, source, asked, monkeypatch, max_partition_fetch_bytes=5000, **options
+        kafka, source, asked_offsets, monkeypatch, max_partition_fetch_bytes=5000, **options
     ) as consumer:
         count = 0
         async with asyncio.timeout(slow_ms / 1000):
             while count < 60:
                 count += sum(map(len, (await consumer.getmany(timeout_ms=1000)).values()))
-    assert len(asked) > 20
+    assert len(asked_offsets) > 20
 
 
 async def test_a_consumer_that_gathers_stops_at_once(
@@ -529,7 +533,7 @@ async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
         await admin.create_topics([NewTopic("from", 2, 1), NewTopic("to", 2, 1)])
         await admin.close()
         service = await CopyService(cluster.bootstrap, "from", "to", "g", "n").start()
-        async with sender(cluster.bootstrap, "from", 2, 200) as sent:
+        async with sender(cluster.bootstrap, "from", 2, 200) as sent_numbers:
             await until(lambda: len(service.seen) > 100)
             await cluster.kill_broker(1)
             await cluster.start_broker(1)
@@ -537,8 +541,8 @@ async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
             await until(lambda: len(service.seen) > goal, within_s=120)
         await until(
             lambda: (
-                set(sent) <= {2 * offset + partition for partition, offset in service.seen}
-                or len(service.seen) > len(sent) + 5000
+                set(sent_numbers) <= {2 * offset + partition for partition, offset in service.seen}
+                or len(service.seen) > len(sent_numbers) + 5000
             ),
             within_s=120,
         )
@@ -546,7 +550,7 @@ async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
         await service.stop()
         numbers = await stored(cluster.bootstrap, "to", 2)
         counts = Counter(numbers[0] + numbers[1])
-        assert set(sent) <= set(counts)
+        assert set(sent_numbers) <= set(counts)
 
 
 async def test_a_consumer_that_gets_no_answer_while_kafka_answers_others_is_replaced(
@@ -575,14 +579,14 @@ async def test_a_consumer_waits_while_kafka_answers_nobody(
 ) -> None:
     source, target = await topic(), await topic()
     service = await CopyService(kafka, source, target, "g." + source, "n", stuck_s=0.2).start()
-    member, asked = service.consumer.member, 0
+    member, ask_count = service.consumer.member, 0
 
     async def no_answer(*_: Any, **__: Any) -> Any:
-        nonlocal asked
-        asked += 1
+        nonlocal ask_count
+        ask_count += 1
         raise KafkaTimeoutError
 
     monkeypatch.setattr(AIOKafkaConsumer, "end_offsets", no_answer)
-    await until(lambda: asked > 8)
+    await until(lambda: ask_count > 8)
     assert service.consumer.member is member
     await service.stop()

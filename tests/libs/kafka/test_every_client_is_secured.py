@@ -47,35 +47,36 @@ def test_every_client_is_made_with_the_security_options() -> None:
 
 
 def test_every_client_with_the_security_of_a_pipe_is_judged_for_that_pipe() -> None:
-    judged = {"client_options": 3, "topic_identity": 4, "KeptKeys": 4, "ProgressWatchdog": 4}
+    argument_counts = {"client_options": 3, "topic_identity": 4, "KeptKeys": 4, "ProgressWatchdog": 4}
     calls = [
         (file, node)
         for file in FILES
         for node in ast.walk(ast.parse(file.read_text("utf-8")))
         if isinstance(node, ast.Call) and "security" in ast.unparse(node)
     ]
-    clients = [(file, call) for file, call in calls if ast.unparse(call.func) in judged]
+    clients = [(file, call) for file, call in calls if ast.unparse(call.func) in argument_counts]
     assert len(clients) > 10
     assert [
-        f"{file}:{call.lineno}" for file, call in clients if len(call.args) < judged[ast.unparse(call.func)]
+        f"{file}:{call.lineno}"
+        for file, call in clients
+        if len(call.args) < argument_counts[ast.unparse(call.func)]
     ] == []
-    named = [(file, call) for file, call in calls if any(word.arg == "security" for word in call.keywords)]
-    assert len(named) > 10
+    secured_calls = [
+        (file, call) for file, call in calls if any(word.arg == "security" for word in call.keywords)
+    ]
+    assert len(secured_calls) > 10
     assert [
-        f"{file}:{call.lineno}" for file, call in named if all(word.arg != "pipe" for word in call.keywords)
+        f"{file}:{call.lineno}"
+        for file, call in secured_calls
+        if all(word.arg != "pipe" for word in call.keywords)
     ] == []
 
 
 def test_no_other_module_names_bootstrap_servers() -> None:
-    places = []
+    locations = []
     for file in FILES:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            named = node.arg if isinstance(node, ast.keyword) else getattr(node, "value", None)
-            if (
-                isinstance(named, str)
-                and named in ADDRESSES
-                and file not in EXCEPT
-                and hasattr(node, "lineno")
-            ):
-                places.append(f"{file}:{node.lineno}")
-    assert places == []
+            name = node.arg if isinstance(node, ast.keyword) else getattr(node, "value", None)
+            if isinstance(name, str) and name in ADDRESSES and file not in EXCEPT and hasattr(node, "lineno"):
+                locations.append(f"{file}:{node.lineno}")
+    assert locations == []

@@ -33,12 +33,12 @@ def test_it_gathers_longer_while_cores_are_short_and_not_after() -> None:
     core.share(0.2, 10)
     assert core.interval.seconds == SHORTEST_S
     core.share(0.45, 10)
-    between = core.interval.seconds
-    assert SHORTEST_S < between < LONGEST_S
+    interval_s = core.interval.seconds
+    assert SHORTEST_S < interval_s < LONGEST_S
     core.share(0.9, 10)
     assert core.interval.seconds == LONGEST_S
     core.share(0.45, 10)
-    assert core.interval.seconds == pytest.approx(between, rel=0.01)
+    assert core.interval.seconds == pytest.approx(interval_s, rel=0.01)
     core.share(0.1, 10)
     assert core.interval.seconds == SHORTEST_S
 

@@ -69,7 +69,7 @@ class Reading:
         raise AssertionError(record)
 
     async def until(self, count: int) -> list[Any]:
-        """The details or values, once there are so many."""
+        """Wait for `count` records; returns their details or values."""
         async with asyncio.timeout(60):
             while len(self.read) < count:
                 await asyncio.sleep(0.02)
@@ -77,7 +77,7 @@ class Reading:
 
 
 @contextlib.asynccontextmanager
-async def reading(kafka: str, topic: str) -> AsyncIterator[Reading]:
+async def running_reader(kafka: str, topic: str) -> AsyncIterator[Reading]:
     reader = Reading(kafka, topic)
     task = asyncio.create_task(reader.consumer.run())
     try:
@@ -103,25 +103,25 @@ async def test_a_record_with_a_header_name_that_is_not_utf8_is_unreadable_and_it
 ) -> None:
     name = await topic()
     number, compress = CODECS[codec] if codec else (0, bytes)
-    bad = batch_of([b"a", b"b"], header="HEADER", codec=number, change=lambda raw: compress(latin(raw)))
-    some = batch_of(
+    bad_batch = batch_of([b"a", b"b"], header="HEADER", codec=number, change=lambda raw: compress(latin(raw)))
+    mixed_batch = batch_of(
         [b"c", b"d", b"e"],
         header="HEADER",
         codec=number,
         change=lambda raw: compress(latin(raw, 2)),
     )
-    async with producing(kafka) as producer, reading(kafka, name) as reader:
+    async with producing(kafka) as producer, running_reader(kafka, name) as reader:
         await send_batch(producer, name, batch_of([b"first"]))
-        await send_batch(producer, name, bad)
-        await send_batch(producer, name, some)
+        await send_batch(producer, name, bad_batch)
+        await send_batch(producer, name, mixed_batch)
         await send_batch(producer, name, batch_of([b"last"]))
-        why = f"of {name}[0] has a header whose name is not UTF-8"
+        problem = f"of {name}[0] has a header whose name is not UTF-8"
         assert await reader.until(7) == [
             b"first",
-            f"the record at offset 1 {why}",
-            f"the record at offset 2 {why}",
-            f"the record at offset 3 {why}",
-            f"the record at offset 4 {why}",
+            f"the record at offset 1 {problem}",
+            f"the record at offset 2 {problem}",
+            f"the record at offset 3 {problem}",
+            f"the record at offset 4 {problem}",
             b"e",
             b"last",
         ]
@@ -135,9 +135,9 @@ async def test_a_batch_that_unpacks_too_far_is_unreadable_and_the_others_pass(
     name = await topic()
     number, compress = CODECS[codec]
     bomb = batch_of([b"\0" * (4 * UNPACKED)], codec=number, change=compress)
-    fits = batch_of([b"\0" * (UNPACKED - 100)], codec=number, change=compress)
-    async with producing(kafka) as producer, reading(kafka, name) as reader:
-        await send_batch(producer, name, fits)
+    fitting_batch = batch_of([b"\0" * (UNPACKED - 100)], codec=number, change=compress)
+    async with producing(kafka) as producer, running_reader(kafka, name) as reader:
+        await send_batch(producer, name, fitting_batch)
         await send_batch(producer, name, bomb)
         await send_batch(producer, name, batch_of([b"x", b"y"], codec=number, change=compress))
         assert await reader.until(4) == [
@@ -165,9 +165,9 @@ async def test_a_partition_stops_at_a_corrupt_batch_with_a_warning_and_goes_on_w
             for value in (b"before", b"ROTTEN", b"after"):
                 await send_batch(producer, name, batch_of([value]))
             [segment] = tmp_path.rglob(f"{name}-0/*0.log")
-            whole = segment.read_bytes()
-            _overwrite(segment, whole.replace(b"ROTTEN", b"rotten"))
-            async with reading(kafka, name) as reader:
+            content = segment.read_bytes()
+            _overwrite(segment, content.replace(b"ROTTEN", b"rotten"))
+            async with running_reader(kafka, name) as reader:
                 assert await reader.until(1) == [b"before"]
                 await _until_warned(reader, True)
                 [(subject, warning)] = reader.service.health.warnings.items()
@@ -176,7 +176,7 @@ async def test_a_partition_stops_at_a_corrupt_batch_with_a_warning_and_goes_on_w
                 member = reader.consumer.member
                 await send_batch(producer, name, batch_of([b"elsewhere"]), partition=1)
                 assert await reader.until(2) == [b"before", b"elsewhere"]
-                _overwrite(segment, whole)
+                _overwrite(segment, content)
                 assert (await reader.until(4))[2:] == [b"ROTTEN", b"after"]
                 await _until_warned(reader, False)
                 assert reader.consumer.member is member, "it stays a member of the group"
@@ -185,8 +185,8 @@ async def test_a_partition_stops_at_a_corrupt_batch_with_a_warning_and_goes_on_w
 
 
 def _overwrite(file: Path, data: bytes) -> None:
-    with file.open("r+b") as opened:
-        opened.write(data)
+    with file.open("r+b") as open_file:
+        open_file.write(data)
 
 
 async def _until_warned(reader: Reading, warned: bool) -> None:

@@ -40,29 +40,29 @@ class Processes:
             key_day = KeyDay(pipe, key, minute // 1440)
             self.truth[key_day] = self.truth[key_day].plus(AcceptedTotal(1, size))
 
-    def report(self, process: int, how: str) -> None:
-        taken = self.counts[process].take()
-        if how == "fail":
-            self.counts[process].restore(taken)
+    def report(self, process: int, outcome: str) -> None:
+        taken_counts = self.counts[process].take()
+        if outcome == "fail":
+            self.counts[process].restore(taken_counts)
             return
-        self.written[process] += self.counts[process].records(taken)
-        again = self.written[process] if how == "again" else self.counts[process].records(taken)
-        for record in again:
+        self.written[process] += self.counts[process].records(taken_counts)
+        records = self.written[process] if outcome == "again" else self.counts[process].records(taken_counts)
+        for record in records:
             self.usage.take(record.key, record.value)
 
 
 @given(st.lists(STEP, max_size=60))
 def test_the_sum_over_all_processes_is_what_was_acknowledged(steps: list[tuple[Any, ...]]) -> None:
     processes = Processes()
-    for process, *what in [*steps, *((process, "write") for process in range(3))]:
-        if len(what) == 2:
-            (pipe, key), rows = what
+    for process, *action in [*steps, *((process, "write") for process in range(3))]:
+        if len(action) == 2:
+            (pipe, key), rows = action
             processes.accept(process, pipe, key, rows)
         else:
-            processes.report(process, what[0])
-    usage, truth = processes.usage, processes.truth
-    assert usage.between(DAY - 1, DAY) == truth
-    assert usage.between(DAY, DAY) == {day: total for day, total in truth.items() if day.day == DAY}
+            processes.report(process, action[0])
+    usage, true_counts = processes.usage, processes.truth
+    assert usage.between(DAY - 1, DAY) == true_counts
+    assert usage.between(DAY, DAY) == {day: total for day, total in true_counts.items() if day.day == DAY}
 
 
 def test_a_process_forgets_days_that_are_over_once_they_are_written() -> None:

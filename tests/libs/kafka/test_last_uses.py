@@ -25,52 +25,52 @@ def names(records: Sequence[Record]) -> list[bytes | None]:
     return [record.key for record in records]
 
 
-def written(uses: LastUses) -> None:
-    for record in uses.due():
-        uses.take(record.key, record.value, 0)
+def written(last_uses: LastUses) -> None:
+    for record in last_uses.due():
+        last_uses.take(record.key, record.value, 0)
 
 
 def test_the_first_use_is_due_at_once_and_the_next_after_a_minute() -> None:
-    uses = LastUses()
-    assert uses.due() == []
-    uses.note(ANN.name, 1000 * S)
-    assert names(uses.due()) == [b"ann"]
-    written(uses)
-    uses.note(ANN.name, 1059 * S)
-    uses.note(BOB.name, 1059 * S)
-    assert names(uses.due()) == [b"bob"]
-    uses.note(ANN.name, 1060 * S)
-    assert names(uses.due()) == [b"ann", b"bob"]
+    last_uses = LastUses()
+    assert last_uses.due() == []
+    last_uses.note(ANN.name, 1000 * S)
+    assert names(last_uses.due()) == [b"ann"]
+    written(last_uses)
+    last_uses.note(ANN.name, 1059 * S)
+    last_uses.note(BOB.name, 1059 * S)
+    assert names(last_uses.due()) == [b"bob"]
+    last_uses.note(ANN.name, 1060 * S)
+    assert names(last_uses.due()) == [b"ann", b"bob"]
 
 
 def test_the_newest_use_of_all_instances_counts_in_any_order() -> None:
-    mine, others = LastUses(), LastUses()
+    own_uses, other_uses = LastUses(), LastUses()
     for at_s in (1000, 2000, 1500):
         writer = LastUses()
         writer.note(ANN.name, at_s * S)
         for record in writer.due():
-            mine.take(record.key, record.value, 0)
-            others.take(record.key, record.value, 0)
-    assert others.at_us(ANN.name, ANN.at_us) == 2000 * S
-    mine.note(ANN.name, 3000 * S)
-    assert mine.at_us(ANN.name, ANN.at_us) == 3000 * S
-    assert mine.at_us(BOB.name, BOB.at_us) is None
+            own_uses.take(record.key, record.value, 0)
+            other_uses.take(record.key, record.value, 0)
+    assert other_uses.at_us(ANN.name, ANN.at_us) == 2000 * S
+    own_uses.note(ANN.name, 3000 * S)
+    assert own_uses.at_us(ANN.name, ANN.at_us) == 3000 * S
+    assert own_uses.at_us(BOB.name, BOB.at_us) is None
 
 
 def test_a_use_before_the_principal_was_made_anew_is_not_shown() -> None:
-    uses = LastUses()
-    uses.note(ANN.name, 99 * S)
-    assert uses.at_us(ANN.name, ANN.at_us) is None
-    uses.note(ANN.name, 100 * S)
-    assert uses.at_us(ANN.name, ANN.at_us) == 100 * S
+    last_uses = LastUses()
+    last_uses.note(ANN.name, 99 * S)
+    assert last_uses.at_us(ANN.name, ANN.at_us) is None
+    last_uses.note(ANN.name, 100 * S)
+    assert last_uses.at_us(ANN.name, ANN.at_us) == 100 * S
 
 
 @pytest.mark.parametrize("value", [None, b"", b"x", b"{}", b"[]", b'{"at_us": "later"}', b'{"at_us": null}'])
 def test_what_is_no_record_of_a_use_is_refused(value: bytes | None) -> None:
-    uses = LastUses()
+    last_uses = LastUses()
     with pytest.raises(ValueError, match="use"):
-        uses.take(b"ann", value, 0)
-    assert uses.at_us(ANN.name, ANN.at_us) is None
+        last_uses.take(b"ann", value, 0)
+    assert last_uses.at_us(ANN.name, ANN.at_us) is None
 
 
 def request(token: str) -> Any:
@@ -82,22 +82,22 @@ def test_who_is_let_in_or_may_not_do_this_has_used_the_token_and_a_stranger_none
     principals = Principals()
     for principal in (ANN, BOB):
         principals.take(principal.name.encode(), principal.record().value, 0)
-    uses = LastUses()
-    gate = Gate(SimpleNamespace(principals=principals, read=True, fresh=True), uses)
+    last_uses = LastUses()
+    gate = Gate(SimpleNamespace(principals=principals, read=True, fresh=True), last_uses)
     gate.principal(request("token"), Needs(Role.VIEWER))
-    assert names(uses.due()) == [b"ann"]
+    assert names(last_uses.due()) == [b"ann"]
     with pytest.raises(Problem):
         gate.principal(request("wrong"), Needs(Role.VIEWER))
-    assert names(uses.due()) == [b"ann"]
+    assert names(last_uses.due()) == [b"ann"]
     with pytest.raises(Problem):
         gate.principal(request("other"), Needs(Role.ADMIN))
-    assert names(uses.due()) == [b"ann", b"bob"]
+    assert names(last_uses.due()) == [b"ann", b"bob"]
 
 
 def test_people_of_a_provider_have_no_token() -> None:
     person = Principal("oidc:eve", Role.VIEWER, (), "", None, "https://id.example", 1)
-    uses, principals = LastUses(), Principals()
-    gate = Gate(SimpleNamespace(principals=principals, read=True, fresh=True), uses)
+    last_uses, principals = LastUses(), Principals()
+    gate = Gate(SimpleNamespace(principals=principals, read=True, fresh=True), last_uses)
     session = gate.sessions.begin(Person(person.name, (person,), 60, ProviderSession("sub")))
     signed_in = SimpleNamespace(
         headers={},
@@ -107,7 +107,7 @@ def test_people_of_a_provider_have_no_token() -> None:
         url=SimpleNamespace(port=80),
     )
     assert gate.principal(signed_in, Needs(Role.VIEWER)) == person  # type: ignore[arg-type]
-    assert uses.due() == []
+    assert last_uses.due() == []
 
 
 @pytest.mark.parametrize("failure", [KafkaConnectionError(), OSError(), TimeoutError()])
@@ -115,7 +115,7 @@ async def test_a_use_that_cannot_be_written_is_written_later(
     monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
     monkeypatch.setattr(last_uses, "_WRITE_S", 0.001)
-    uses, failures = LastUses(), [failure, failure]
+    token_uses, failures = LastUses(), [failure, failure]
     records: list[Record] = []
 
     async def write(due: Sequence[Record]) -> None:
@@ -123,8 +123,8 @@ async def test_a_use_that_cannot_be_written_is_written_later(
             raise failures.pop()
         records.extend(due)
 
-    uses.note(ANN.name, 1000 * S)
-    task = asyncio.create_task(uses.run(write))
+    token_uses.note(ANN.name, 1000 * S)
+    task = asyncio.create_task(token_uses.run(write))
     async with asyncio.timeout(10):
         while not records:
             await asyncio.sleep(0.001)

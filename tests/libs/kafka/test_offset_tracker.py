@@ -9,25 +9,27 @@ from hifi.kafka.offset_tracker import OffsetTracker
 
 @given(st.data())
 def test_committable_is_the_first_unfinished_offset_whatever_the_order(data: st.DataObject) -> None:
-    started = sorted(data.draw(st.sets(st.integers(0, 200), min_size=1, max_size=40)))
+    offsets_in_order = sorted(data.draw(st.sets(st.integers(0, 200), min_size=1, max_size=40)))
     offsets = OffsetTracker()
-    unfinished: list[int] = []
-    unstarted = list(started)
+    unfinished_offsets: list[int] = []
+    unstarted = list(offsets_in_order)
     highest_finished = None
-    while unstarted or unfinished:
-        if unstarted and (not unfinished or data.draw(st.booleans())):
+    while unstarted or unfinished_offsets:
+        if unstarted and (not unfinished_offsets or data.draw(st.booleans())):
             offsets.start(unstarted[0])
-            unfinished.append(unstarted.pop(0))
+            unfinished_offsets.append(unstarted.pop(0))
         else:
-            finished_offset = data.draw(st.sampled_from(unfinished))
+            finished_offset = data.draw(st.sampled_from(unfinished_offsets))
             offsets.finish(finished_offset)
-            unfinished.remove(finished_offset)
-        begun = started[: len(started) - len(unstarted)]
-        done_below = [offset for offset in begun if not unfinished or offset < min(unfinished)]
+            unfinished_offsets.remove(finished_offset)
+        begun_offsets = offsets_in_order[: len(offsets_in_order) - len(unstarted)]
+        done_below = [
+            offset for offset in begun_offsets if not unfinished_offsets or offset < min(unfinished_offsets)
+        ]
         highest_finished = done_below[-1] + 1 if done_below else None
         assert offsets.committable == highest_finished
-        assert offsets.pending == len([offset for offset in begun if offset not in done_below])
-    assert offsets.committable == started[-1] + 1
+        assert offsets.pending == len([offset for offset in begun_offsets if offset not in done_below])
+    assert offsets.committable == offsets_in_order[-1] + 1
     assert offsets.pending == 0
 
 

@@ -1,4 +1,4 @@
-"""What the producer says is acknowledged is in Kafka, in order, whatever happens to the broker meanwhile."""
+"""Records that the producer reports as acknowledged are in Kafka, in order, also after failures of the broker."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -78,9 +78,9 @@ async def test_a_full_batch_does_not_wait_for_the_next_round_and_a_small_one_doe
     small = producer.send(name, 0, [record(1)])
     await asyncio.wait([small.acknowledged], timeout=1)
     assert not small.acknowledged.done()
-    full = [producer.send(name, 1, [record(number, MAX_BATCH_BYTES // 4)]) for number in range(2, 12)]
+    full_batches = [producer.send(name, 1, [record(number, MAX_BATCH_BYTES // 4)]) for number in range(2, 12)]
     async with asyncio.timeout(60):
-        await asyncio.gather(small.acknowledged, *(batch.acknowledged for batch in full[:8]))
+        await asyncio.gather(small.acknowledged, *(batch.acknowledged for batch in full_batches[:8]))
     assert [int(value) for value in await stored(kafka, name)] == [0, 1]
     assert [int(value) for value in await stored(kafka, name, 1)][:8] == [*range(2, 10)]
     await producer.stop(timeout_s=0)
@@ -95,9 +95,9 @@ async def test_records_that_are_to_be_sent_at_once_take_along_what_waits_and_not
     at_once = producer.send(name, 0, [record(2)], at_once=True)
     async with asyncio.timeout(60):
         await asyncio.gather(small.acknowledged, at_once.acknowledged)
-    later = producer.send(name, 0, [record(3)])
-    await asyncio.wait([later.acknowledged], timeout=1)
-    assert not later.acknowledged.done()
+    later_send = producer.send(name, 0, [record(3)])
+    await asyncio.wait([later_send.acknowledged], timeout=1)
+    assert not later_send.acknowledged.done()
     assert [int(value) for value in await stored(kafka, name)] == [0, 1, 2]
     await producer.stop(timeout_s=0)
 
@@ -197,9 +197,9 @@ async def test_what_was_abandoned_before_it_left_is_never_sent(kafka: str, topic
     name = await topic(partitions=1)  # type: ignore[operator]
     producer = Producer(kafka, "test")
     await producer.start()
-    kept, dropped = producer.send(name, 0, [record(1)]), producer.send(name, 0, [record(2)])
-    assert dropped.abandon()
-    await kept.acknowledged
+    kept_send, dropped_send = producer.send(name, 0, [record(1)]), producer.send(name, 0, [record(2)])
+    assert dropped_send.abandon()
+    await kept_send.acknowledged
     await producer.send_and_wait(name, 0, [record(3)])
     await producer.stop()
     assert [int(value) for value in await stored(kafka, name)] == [1, 3]
@@ -231,8 +231,8 @@ async def test_a_broker_killed_under_load_costs_nothing_that_was_acknowledged(cl
     for partition in (0, 1):
         stored_numbers = [int(value) for value in await stored(cluster.bootstrap, "kill", partition)]
         for lane in range(partition, 4, 2):
-            mine = [number for number in stored_numbers if number // 1000 == lane]
-            assert list(dict.fromkeys(mine)) == list(range(lane * 1000, lane * 1000 + 600))
+            lane_numbers = [number for number in stored_numbers if number // 1000 == lane]
+            assert list(dict.fromkeys(lane_numbers)) == list(range(lane * 1000, lane * 1000 + 600))
 
 
 async def test_a_paused_broker_stalls_visibly_and_nothing_is_lost_when_it_goes_on(
@@ -247,8 +247,8 @@ async def test_a_paused_broker_stalls_visibly_and_nothing_is_lost_when_it_goes_o
     async with asyncio.timeout(10):
         while producer.stalled_s(asyncio.get_running_loop().time()) < 1:
             await asyncio.sleep(0.05)
-    late = producer.send("pause", 0, [record(99)])
-    assert late.abandon()
+    late_send = producer.send("pause", 0, [record(99)])
+    assert late_send.abandon()
     assert not waiting[0].abandon()  # it left already: its outcome is unknown
     cluster.resume_broker(1)
     async with asyncio.timeout(40):
@@ -309,9 +309,9 @@ async def test_records_that_cannot_be_encoded_fail_alone(kafka: str, topic: "obj
     name = await topic(partitions=1)  # type: ignore[operator]
     producer = Producer(kafka, "test")
     await producer.start()
-    wrong = producer.send(name, 0, [Record(b"k", b"1", [("\ud800", b"no such character in UTF-8")])])
+    wrong_send = producer.send(name, 0, [Record(b"k", b"1", [("\ud800", b"no such character in UTF-8")])])
     with pytest.raises(Unacknowledged, match="UnicodeEncodeError"):
-        await wrong.acknowledged
+        await wrong_send.acknowledged
     await producer.send_and_wait(name, 0, [record(2)])
     assert await producer.stop()
     assert [int(value) for value in await stored(kafka, name)] == [2]

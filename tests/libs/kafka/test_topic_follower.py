@@ -54,7 +54,7 @@ def test_a_record_of_the_stream_that_cannot_be_read_is_skipped_and_counted(value
     assert unreadable("s.pipes") == before + 1
 
 
-def shown(topic: str) -> list[tuple[bytes | None, int]]:
+def unreadable_of(topic: str) -> list[tuple[bytes | None, int]]:
     return [(record.key, record.offset) for record in unreadable_records() if record.topic == topic]
 
 
@@ -62,20 +62,20 @@ def test_an_unreadable_record_is_told_until_a_readable_one_of_its_key_follows() 
     states, topic = DestinationStates(), "told.destinations"
     follower = TopicFollower("nowhere:1", "test", {topic: states.take})
     follower._take(records(topic, (b"p/d", b"{}"), (b"p/e", b"{}"), (b"p/f", PARKED), (b"p/d", b"[]")))
-    assert sorted(shown(topic)) == [(b"p/d", 3), (b"p/e", 1)]
+    assert sorted(unreadable_of(topic)) == [(b"p/d", 3), (b"p/e", 1)]
     follower._take(records(topic, (b"p/d", PARKED)))
-    assert shown(topic) == [(b"p/e", 1)]
+    assert unreadable_of(topic) == [(b"p/e", 1)]
     follower._take(records(topic, (b"p/e", None)))
-    assert shown(topic) == []
+    assert unreadable_of(topic) == []
 
 
 def test_a_pipe_that_cannot_be_read_is_told_and_the_version_before_stays() -> None:
     registry = PipeRegistry("nowhere:1", Topics("told"), Health("test", "test-1"))
     registry._follower._take(records("told.pipes", (b"p", b'{"pipe": {"pipe": "p"}}'), (b"q", None)))
-    assert shown("told.pipes") == [(b"p", 0)]
+    assert unreadable_of("told.pipes") == [(b"p", 0)]
     assert registry.offset == 1
     registry._follower._take(records("told.pipes", (b"p", None)))
-    assert shown("told.pipes") == []
+    assert unreadable_of("told.pipes") == []
 
 
 async def write(kafka: str, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
@@ -111,14 +111,14 @@ async def test_a_follower_reads_what_was_written_before_and_what_comes(kafka, to
 
 
 async def test_a_follower_of_several_partitions_is_told_of_each_record_once(kafka, topic) -> None:
-    name, seen, read = await topic(partitions=3), [], asyncio.Event()
+    name, seen_records, has_read = await topic(partitions=3), [], asyncio.Event()
 
     def take(record: ConsumerRecord) -> None:
-        seen.append((record.partition, record.value))
+        seen_records.append((record.partition, record.value))
 
     async def on_records() -> None:
-        if len(seen) == 6:
-            read.set()
+        if len(seen_records) == 6:
+            has_read.set()
 
     for partition in range(3):
         await write(kafka, name, [b"before"], partition)
@@ -126,11 +126,11 @@ async def test_a_follower_of_several_partitions_is_told_of_each_record_once(kafk
     await follower.start()
     following = asyncio.create_task(follower.follow(on_records))
     try:
-        assert sorted(seen) == [(number, b"before") for number in range(3)]
+        assert sorted(seen_records) == [(number, b"before") for number in range(3)]
         for partition in range(3):
             await write(kafka, name, [b"after"], partition)
-        await asyncio.wait_for(read.wait(), 20)
-        assert sorted(seen[3:]) == [(number, b"after") for number in range(3)]
+        await asyncio.wait_for(has_read.wait(), 20)
+        assert sorted(seen_records[3:]) == [(number, b"after") for number in range(3)]
     finally:
         following.cancel()
         await asyncio.wait({following})

@@ -30,9 +30,12 @@ class FakeConsumer:
         return {tp: max(self.offsets[tp], default=-1) + 1 for tp in tps}
 
     async def offsets_for_times(self, times: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:
-        later = {tp: [n for n in self.offsets[tp] if n * 10 >= ms] for tp, ms in times.items()}
+        offsets_by_partition = {
+            tp: [n for n in self.offsets[tp] if n * 10 >= time_ms] for tp, time_ms in times.items()
+        }
         return {
-            tp: FakeRecord(later_offsets[0]) if later_offsets else None for tp, later_offsets in later.items()
+            tp: FakeRecord(later_offsets[0]) if later_offsets else None
+            for tp, later_offsets in offsets_by_partition.items()
         }
 
     def assign(self, tps: list[TopicPartition]) -> None:
@@ -58,11 +61,11 @@ async def test_every_record_up_to_the_end_is_read_in_the_order_of_its_partition(
     consumer = FakeConsumer({A: [2, 3, 5, 6, 9], B: [0, 1], EMPTY: []})
     ranges = await offset_ranges(consumer, [A, B, EMPTY])
     assert ranges == {A: range(2, 10), B: range(2), EMPTY: range(0)}
-    read = [
+    read_offsets = [
         record.offset for records in [r async for r in read_ranges(consumer, ranges)] for record in records
     ]
-    assert sorted(read) == sorted([2, 3, 5, 6, 9, 0, 1])
-    assert [offset for offset in read if offset > 1] == [2, 3, 5, 6, 9]
+    assert sorted(read_offsets) == sorted([2, 3, 5, 6, 9, 0, 1])
+    assert [offset for offset in read_offsets if offset > 1] == [2, 3, 5, 6, 9]
     assert EMPTY not in consumer.positions
 
 

@@ -11,8 +11,8 @@ from hifi.kafka.batches import begin_transaction, forget_errors
 
 
 async def test_the_error_that_a_fatal_one_replaces_is_not_logged(kafka: str) -> None:
-    logged: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+    logged_contexts: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged_contexts.append(context))
     producer = AIOKafkaProducer(bootstrap_servers=kafka, transactional_id="errors")
     await producer.start()
     await begin_transaction(producer)
@@ -24,4 +24,4 @@ async def test_the_error_that_a_fatal_one_replaces_is_not_logged(kafka: str) -> 
     forget_errors(producer)
     del producer, manager
     gc.collect()
-    assert logged == []
+    assert logged_contexts == []

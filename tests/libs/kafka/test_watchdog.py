@@ -35,38 +35,45 @@ def watchdog(monkeypatch: pytest.MonkeyPatch, *, kafka_answers: bool) -> Progres
     return ProgressWatchdog("127.0.0.1:1", "g")
 
 
-async def looks(dog: ProgressWatchdog, member: FakeMember, times: int) -> list[list[TopicPartition]]:
-    return [await dog.stuck(member, [AssignedPartition(TP)]) for _ in range(times)]
+async def looks(
+    progress_watchdog: ProgressWatchdog, member: FakeMember, times: int
+) -> list[list[TopicPartition]]:
+    return [await progress_watchdog.stuck(member, [AssignedPartition(TP)]) for _ in range(times)]
 
 
 async def test_a_position_that_stays_below_the_end_is_stuck_at_the_second_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    dog = watchdog(monkeypatch, kafka_answers=True)
-    assert await looks(dog, FakeMember(), 2) == [[], [TP]]
-    assert await looks(dog, FakeMember(read_to=9), 3) == [[], [], []]
+    progress_watchdog = watchdog(monkeypatch, kafka_answers=True)
+    assert await looks(progress_watchdog, FakeMember(), 2) == [[], [TP]]
+    assert await looks(progress_watchdog, FakeMember(read_to=9), 3) == [[], [], []]
 
 
 async def test_a_partition_with_records_in_work_is_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
-    dog = watchdog(monkeypatch, kafka_answers=True)
-    busy = AssignedPartition(TP)
-    busy.offsets.start(4)
-    assert [await dog.stuck(FakeMember(), [busy]) for _ in range(3)] == [[], [], []]
+    progress_watchdog = watchdog(monkeypatch, kafka_answers=True)
+    busy_partition = AssignedPartition(TP)
+    busy_partition.offsets.start(4)
+    assert [await progress_watchdog.stuck(FakeMember(), [busy_partition]) for _ in range(3)] == [[], [], []]
 
 
 async def test_a_member_without_an_answer_is_stuck_once_another_client_got_two(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    dog = watchdog(monkeypatch, kafka_answers=True)
-    assert await looks(dog, FakeMember(answers=False), 2) == [[], [TP]]
+    progress_watchdog = watchdog(monkeypatch, kafka_answers=True)
+    assert await looks(progress_watchdog, FakeMember(answers=False), 2) == [[], [TP]]
 
 
 async def test_an_answer_in_between_starts_the_count_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    dog = watchdog(monkeypatch, kafka_answers=True)
-    silent, well = FakeMember(answers=False), FakeMember(read_to=9)
-    assert await looks(dog, silent, 1) == await looks(dog, well, 1) == await looks(dog, silent, 1) == [[]]
+    progress_watchdog = watchdog(monkeypatch, kafka_answers=True)
+    silent_member, working_member = FakeMember(answers=False), FakeMember(read_to=9)
+    assert (
+        await looks(progress_watchdog, silent_member, 1)
+        == await looks(progress_watchdog, working_member, 1)
+        == await looks(progress_watchdog, silent_member, 1)
+        == [[]]
+    )
 
 
 async def test_nobody_is_stuck_while_kafka_answers_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    dog = watchdog(monkeypatch, kafka_answers=False)
-    assert not any(await looks(dog, FakeMember(answers=False), 20))
+    progress_watchdog = watchdog(monkeypatch, kafka_answers=False)
+    assert not any(await looks(progress_watchdog, FakeMember(answers=False), 20))

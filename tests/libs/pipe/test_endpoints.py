@@ -25,11 +25,11 @@ DATABASE = {"host": METADATA, "name": "shop", "user": "u", "password_file": "/ru
 REGISTRY = {"url": f"http://{METADATA}/"}
 
 
-def _pipe(source: dict[str, Any] = HTTP, destination: dict[str, Any] = AWAY, **more: Any) -> Pipe:
-    return Pipe.model_validate({"pipe": "p", "source": source, "destinations": [destination], **more})
+def _pipe(source: dict[str, Any] = HTTP, destination: dict[str, Any] = AWAY, **sections: Any) -> Pipe:
+    return Pipe.model_validate({"pipe": "p", "source": source, "destinations": [destination], **sections})
 
 
-def _of(kind: str, settings: dict[str, Any]) -> dict[str, Any]:
+def _destination_of(kind: str, settings: dict[str, Any]) -> dict[str, Any]:
     return {"name": "d", "kind": kind, "settings": settings}
 
 
@@ -72,35 +72,35 @@ CASES: list[tuple[Pipe, tuple[str | int, ...]]] = [
     (_pipe({"kind": "sql", "database": DATABASE, "table": "t", "column": "id"}), ("source", "database", "host")),
     (_pipe({"kind": "objects", "s3": S3, "format": "csv"}), ("source", "s3", "endpoint")),
     (
-        _pipe(destination=_of("kafka", {"bootstrap": f"{METADATA}:9092", "topic": "t"})),
+        _pipe(destination=_destination_of("kafka", {"bootstrap": f"{METADATA}:9092", "topic": "t"})),
         ("destinations", 0, "settings", "bootstrap"),
     ),
     (
-        _pipe(destination=_of("kafka", {"bootstrap": "a:9092", "topic": "t", "security": SECURITY})),
+        _pipe(destination=_destination_of("kafka", {"bootstrap": "a:9092", "topic": "t", "security": SECURITY})),
         ("destinations", 0, "settings", "security", "token_url"),
     ),
     (
-        _pipe(destination=_of("kafka", {"bootstrap": "a:9092", "topic": "t", "format": "avro",
+        _pipe(destination=_destination_of("kafka", {"bootstrap": "a:9092", "topic": "t", "format": "avro",
                                         "avro": {"registry": REGISTRY}})),
         ("destinations", 0, "settings", "avro", "registry", "url"),
     ),
-    (_pipe(destination=_of("objects", {"s3": S3})), ("destinations", 0, "settings", "s3", "endpoint")),
+    (_pipe(destination=_destination_of("objects", {"s3": S3})), ("destinations", 0, "settings", "s3", "endpoint")),
     (
-        _pipe(destination=_of("iceberg", {"warehouse": "s3://b/w", "table": "a.b", "catalog": f"http://{METADATA}/"})),
+        _pipe(destination=_destination_of("iceberg", {"warehouse": "s3://b/w", "table": "a.b", "catalog": f"http://{METADATA}/"})),
         ("destinations", 0, "settings", "catalog"),
     ),
     (
-        _pipe(destination=_of("iceberg", {"warehouse": "s3://b/w", "table": "a.b", "catalog": "https://c.example",
+        _pipe(destination=_destination_of("iceberg", {"warehouse": "s3://b/w", "table": "a.b", "catalog": "https://c.example",
                                           "properties": {"s3.endpoint": f"http://{METADATA}"}})),
         ("destinations", 0, "settings", "properties", "s3.endpoint"),
     ),
     (
-        _pipe(destination=_of("iceberg", {"warehouse": "s3://b/w", "table": "a.b", "catalog": "https://c.example",
+        _pipe(destination=_destination_of("iceberg", {"warehouse": "s3://b/w", "table": "a.b", "catalog": "https://c.example",
                                           "properties": {"oauth2-server-uri": f"http://{METADATA}/t"}})),
         ("destinations", 0, "settings", "properties", "oauth2-server-uri"),
     ),
     (
-        _pipe(destination=_of("of-another-package", {"servers": [{"where": f"amqp://{METADATA}:5672/"}]})),
+        _pipe(destination=_destination_of("of-another-package", {"servers": [{"where": f"amqp://{METADATA}:5672/"}]})),
         ("destinations", 0, "settings", "servers", 0, "where"),
     ),
 ]  # fmt: skip
@@ -111,7 +111,7 @@ def test_a_metadata_address_is_refused_at_its_place_and_not_published(
     monkeypatch: pytest.MonkeyPatch, pipe: Pipe, path: tuple[str | int, ...]
 ) -> None:
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", "")
-    assert path in [where for where, _ in refusals(pipe, PipeLimits())]
+    assert path in [key_path for key_path, _ in refusals(pipe, PipeLimits())]
     with pytest.raises(Misconfigured, match="HIFI_EGRESS_ALLOW"):
         require_allowed([pipe])
 
@@ -122,19 +122,19 @@ def test_what_is_allowed_for_a_pipe_is_published_for_no_other(
 ) -> None:
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", f"{pipe.pipe}=*={METADATA}")
     require_allowed([pipe])
-    other = pipe.model_copy(update={"pipe": "other"})
-    assert path in [where for where, _ in refusals(other, PipeLimits())]
+    other_pipe = pipe.model_copy(update={"pipe": "other"})
+    assert path in [key_path for key_path, _ in refusals(other_pipe, PipeLimits())]
     with pytest.raises(Misconfigured, match="have the operator add other="):
-        require_allowed([other])
+        require_allowed([other_pipe])
 
 
 def test_each_field_of_a_known_kind_that_names_a_host_is_tried() -> None:
-    tried = {path for _, path in CASES}
+    tried_paths = {path for _, path in CASES}
     for kind, fields in SOURCES.items():
-        assert {("source", *field.path) for field in fields} <= tried, kind
-    assert {("destinations", 0, *field.path) for field in HTTP_DESTINATION} <= tried
+        assert {("source", *field.path) for field in fields} <= tried_paths, kind
+    assert {("destinations", 0, *field.path) for field in HTTP_DESTINATION} <= tried_paths
     for kind, fields in DESTINATIONS.items():
-        assert {("destinations", 0, "settings", *field.path) for field in fields} <= tried, kind
+        assert {("destinations", 0, "settings", *field.path) for field in fields} <= tried_paths, kind
 
 
 def test_names_are_left_to_the_client_that_resolves_them() -> None:

@@ -57,10 +57,10 @@ def test_code_outside_the_folders_is_not_allowed(module: str, path: str) -> None
 def test_code_outside_the_folders_is_not_even_run(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / f"x{module}.py").write_text("raise SystemExit('it ran')\n")
-    monkeypatch.syspath_prepend(str(outside))
+    outside_folder = tmp_path / "outside"
+    outside_folder.mkdir()
+    (outside_folder / f"x{module}.py").write_text("raise SystemExit('it ran')\n")
+    monkeypatch.syspath_prepend(str(outside_folder))
     with pytest.raises(Misconfigured, match="is not allowed: there is no module"):
         import_function(f"x{module}:f")
 
@@ -83,15 +83,15 @@ def test_a_file_named_like_an_installed_module_does_not_stand_in_for_it(module: 
 
 
 def test_a_link_that_leads_out_of_the_folder_is_not_followed(module: str, tmp_path: Path) -> None:
-    outside = tmp_path.parent / f"{tmp_path.name}-outside"
-    outside.mkdir()
-    (outside / "real.py").write_text("raise SystemExit('it ran')\n")
-    (tmp_path / f"link{module}.py").symlink_to(outside / "real.py")
+    outside_folder = tmp_path.parent / f"{tmp_path.name}-outside"
+    outside_folder.mkdir()
+    (outside_folder / "real.py").write_text("raise SystemExit('it ran')\n")
+    (tmp_path / f"link{module}.py").symlink_to(outside_folder / "real.py")
     with pytest.raises(Misconfigured, match="is not allowed: there is no module"):
         import_function(f"link{module}:fix")
 
 
-@pytest.mark.parametrize(("name", "why"), [("nosuch", "has no 'nosuch'"), ("value", "is not a function")])
-def test_a_missing_function_is_named(module: str, name: str, why: str) -> None:
-    with pytest.raises(Misconfigured, match=why):
+@pytest.mark.parametrize(("name", "message"), [("nosuch", "has no 'nosuch'"), ("value", "is not a function")])
+def test_a_missing_function_is_named(module: str, name: str, message: str) -> None:
+    with pytest.raises(Misconfigured, match=message):
         import_function(f"{module}:{name}")

@@ -24,19 +24,19 @@ def digest(key: str) -> str:
 
 
 def filled(*keys: IssuedKey) -> IssuedKeys:
-    issued = IssuedKeys()
+    issued_keys = IssuedKeys()
     for key in keys:
-        issued.take(key.record().key, key.record().value, 0)
-    return issued
+        issued_keys.take(key.record().key, key.record().value, 0)
+    return issued_keys
 
 
 def test_a_record_has_the_hash_of_its_key_and_never_the_key() -> None:
     key = new_key()
-    issued = made(key)
-    value = issued.record().value
+    flight_key = made(key)
+    value = flight_key.record().value
     assert key.encode() not in (value or b"")
-    assert filled(issued).of_hash(digest(key), S) == issued
-    assert digest(key) not in orjson.dumps(issued.json()).decode()
+    assert filled(flight_key).of_hash(digest(key), S) == flight_key
+    assert digest(key) not in orjson.dumps(flight_key.json()).decode()
     assert new_key() != key
 
 
@@ -157,11 +157,11 @@ def test_what_is_no_origin_is_refused(text: str) -> None:
 @pytest.mark.parametrize("before", [[], [KEY], [OTHER], [KEY, OTHER]])
 @pytest.mark.parametrize("after", [[], [KEY], [OTHER], [KEY, OTHER]])
 def test_the_keys_of_one_stream_become_those_of_another_one(before: list[str], after: list[str]) -> None:
-    keys, other = (
+    keys, other_keys = (
         filled(*(made(key) for key in before)),
         filled(*(made(key, "flights", 5 * S) for key in after)),
     )
-    for record in keys.changes_to(other):
+    for record in keys.changes_to(other_keys):
         keys.take(record.key, record.value, 0)
-    assert keys.by_id == other.by_id
-    assert keys.changes_to(other) == []
+    assert keys.by_id == other_keys.by_id
+    assert keys.changes_to(other_keys) == []

@@ -1,4 +1,4 @@
-"""What a pipe says of an Iceberg catalog is judged by one function, at the check, at publication and in lake."""
+"""One function judges the Iceberg catalog of a pipe: at the check, at publication and in lake."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -146,8 +146,8 @@ def test_a_catalog_is_a_server_or_a_file_in_the_warehouse(
         catalog = text.format(warehouse=warehouse) if "{w" in text else text
         assert judge(tmp_path, settings | {"catalog": catalog}), catalog
     assert [path.name for path in warehouse.iterdir()] == ["link"]
-    allowed = (f"sqlite:///{warehouse}/catalog.db", f"sqlite:///{warehouse}/a/../own.db", None)
-    assert [judge(tmp_path, settings | {"catalog": catalog}) for catalog in allowed] == [[], [], []]
+    allowed_catalogs = (f"sqlite:///{warehouse}/catalog.db", f"sqlite:///{warehouse}/a/../own.db", None)
+    assert [judge(tmp_path, settings | {"catalog": catalog}) for catalog in allowed_catalogs] == [[], [], []]
 
 
 @PLACES

@@ -1,4 +1,4 @@
-"""What the operator does not allow a pipe to name is refused at the check, at publication and in the services."""
+"""A name that the operator does not allow a pipe is refused at the check, at publication and in the services."""
 
 from pathlib import Path
 from typing import Any
@@ -165,7 +165,7 @@ def test_certificates_of_authorities_are_no_credentials(files: Path, monkeypatch
 
 
 def test_no_pipe_reads_or_writes_topics_of_hifi(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever wrote to `principals` would be an administrator; whoever read `raw` would see what others mask."""
+    """A writer of `principals` would be an administrator; a reader of `raw` would see data that is masked later."""
     monkeypatch.setenv("HIFI_STREAM", "shop")
     kafka = {"kind": "kafka", "bootstrap": "10.0.0.1:9092"}
     changes = {
@@ -173,18 +173,23 @@ def test_no_pipe_reads_or_writes_topics_of_hifi(monkeypatch: pytest.MonkeyPatch)
         "database": {"host": "10.0.0.2", "name": "a", "user": "a", "password_file": "/run/a"},
     }  # fmt: skip
     sources = [kafka | {"topic": "shop.raw"}, changes | {"topic": "shop-control.principals"}]
-    written = [{"topic": "shop-control.principals"}, {"topic": "a", "positions_topic": "shop.positions"}]
+    topic_settings = [
+        {"topic": "shop-control.principals"},
+        {"topic": "a", "positions_topic": "shop.positions"},
+    ]
     for source in sources:
-        to = [{"name": "a", "url": "https://shop.example"}]
-        pipe = Pipe.model_validate({"pipe": "a", "source": source, "destinations": to})
-        [(path, reason)] = [(path, why) for path, why in refusals(pipe, pipe_limits()) if "topic" in path]
+        destinations = [{"name": "a", "url": "https://shop.example"}]
+        pipe = Pipe.model_validate({"pipe": "a", "source": source, "destinations": destinations})
+        [(path, reason)] = [
+            (path, reason) for path, reason in refusals(pipe, pipe_limits()) if "topic" in path
+        ]
         assert (path, "is hifi's own" in reason) == (("source", "topic"), True)
-    for settings in written:
+    for settings in topic_settings:
         destination = {"name": "a", "kind": "kafka", "settings": {"bootstrap": "10.0.0.1:9092"} | settings}
         pipe = Pipe.model_validate(
             {"pipe": "a", "source": kafka | {"topic": "b"}, "destinations": [destination]}
         )
-        [reason] = [why for path, why in refusals(pipe, pipe_limits()) if path[-1] in settings]
+        [reason] = [reason for path, reason in refusals(pipe, pipe_limits()) if path[-1] in settings]
         assert "is hifi's own" in reason
     assert pipe_limits().refuse_topic("shop-connect.customers") is None
     assert pipe_limits().refuse_topic("shopping.orders") is None
@@ -283,11 +288,11 @@ def test_where_secrets_are_limited_a_pipe_names_its_own(
     secret = {
         name: str(files / "secrets" / text) if name == "file" else text for name, text in secret.items()
     }
-    refused = list(refusals(_with_key(pipe, secret), pipe_limits()))
-    assert [path for path, _ in refused] == ([] if its_own else [("source", "keys", 0)])
-    for _, reason in refused:
-        ((_, named),) = secret.items()
-        assert f"add {pipe}={named} to HIFI_PIPES_SECRET_GRANTS" in reason
+    found_refusals = list(refusals(_with_key(pipe, secret), pipe_limits()))
+    assert [path for path, _ in found_refusals] == ([] if its_own else [("source", "keys", 0)])
+    for _, reason in found_refusals:
+        ((_, secret_name),) = secret.items()
+        assert f"add {pipe}={secret_name} to HIFI_PIPES_SECRET_GRANTS" in reason
 
 
 @pytest.mark.parametrize("limit", ["PREFIXES", "FOLDERS", "GRANTS"])
@@ -295,14 +300,14 @@ def test_each_limit_on_secrets_alone_makes_grants_needed(
     files: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     secrets = [{"env": "PIPE_KEY"}, {"file": str(files / "secrets/key")}]
-    assert not [refused for key in secrets for refused in refusals(_with_key("a", key), pipe_limits())]
+    assert not [refusal for key in secrets for refusal in refusals(_with_key("a", key), pipe_limits())]
     value = {"PREFIXES": "PIPE_", "FOLDERS": str(files / "secrets"), "GRANTS": "b=*"}[limit]
     monkeypatch.setenv(f"HIFI_PIPES_SECRET_{limit}", value)
     for key in secrets:
         [(_, reason)] = refusals(_with_key("a", key), pipe_limits())
         assert "is not granted to the pipe a" in reason
     monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", "*=*")
-    assert not [refused for key in secrets for refused in refusals(_with_key("a", key), pipe_limits())]
+    assert not [refusal for key in secrets for refusal in refusals(_with_key("a", key), pipe_limits())]
 
 
 def test_a_file_of_the_own_folder_by_a_link_of_the_operator(
@@ -321,7 +326,7 @@ GRANTS = "orders=ORDERS_*,crm-*=/run/secrets/crm,crm-*=CRM_KEY,shared=/run/secre
 
 
 @pytest.mark.parametrize(
-    ("pipe", "secret", "granted"),
+    ("pipe", "secret", "is_granted"),
     [
         ("orders", {"env": "ORDERS_KEY"}, True),
         ("orders", {"env": "CRM_KEY"}, False),
@@ -341,13 +346,13 @@ GRANTS = "orders=ORDERS_*,crm-*=/run/secrets/crm,crm-*=CRM_KEY,shared=/run/secre
     ],
 )
 def test_a_pipe_names_only_the_secrets_that_are_granted_to_it(
-    monkeypatch: pytest.MonkeyPatch, pipe: str, secret: dict[str, str], granted: bool
+    monkeypatch: pytest.MonkeyPatch, pipe: str, secret: dict[str, str], is_granted: bool
 ) -> None:
     monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", GRANTS)
     declared = _with_key(pipe, secret)
-    refused = list(refusals(declared, pipe_limits()))
-    assert [path for path, _ in refused] == ([] if granted else [("source", "keys", 0)])
-    if granted:
+    found_refusals = list(refusals(declared, pipe_limits()))
+    assert [path for path, _ in found_refusals] == ([] if is_granted else [("source", "keys", 0)])
+    if is_granted:
         require_granted(pipe, declared.source)
     else:
         with pytest.raises(Misconfigured, match="is not granted to the pipe"):
@@ -355,7 +360,7 @@ def test_a_pipe_names_only_the_secrets_that_are_granted_to_it(
 
 
 @pytest.mark.parametrize(
-    ("part", "path"),
+    ("section", "path"),
     [
         (
             {"normalize": {"mask": {"a": {"hash": {"env": "CRM_KEY"}}}}},
@@ -419,7 +424,7 @@ def test_a_pipe_names_only_the_secrets_that_are_granted_to_it(
     ],
 )
 def test_grants_hold_in_each_part_of_a_pipe(
-    monkeypatch: pytest.MonkeyPatch, part: dict[str, Any], path: tuple[str | int, ...]
+    monkeypatch: pytest.MonkeyPatch, section: dict[str, Any], path: tuple[str | int, ...]
 ) -> None:
     monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", GRANTS)
     declared = Pipe.model_validate(
@@ -427,10 +432,10 @@ def test_grants_hold_in_each_part_of_a_pipe(
             "pipe": "orders",
             "source": {"keys": [{"env": "ORDERS_KEY"}]},
             "destinations": [{"name": "d", "url": "https://shop.example/"}],
-            **part,
+            **section,
         }
     )
-    assert [where for where, _ in refusals(declared, pipe_limits())] == [path]
+    assert [key_path for key_path, _ in refusals(declared, pipe_limits())] == [path]
 
 
 def test_a_wrong_grant_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -462,9 +467,9 @@ def test_certificates_are_a_file_with_an_absolute_path(name: str, file: str, rea
     destinations = [{"name": "d", "kind": "kafka", "settings": settings}]
     pipe = Pipe.model_validate({"pipe": "orders", "source": source, "destinations": destinations})
     expected = f"the file {file} is not allowed as certificates: {reason}"
-    refused = [(".".join(map(str, path)), message) for path, message in refusals(pipe, pipe_limits())]
-    assert refused == [
-        (f"{place}.{name}", expected)
-        for place in ("source.security", "destinations.0.settings.security")
+    found_refusals = [(".".join(map(str, path)), message) for path, message in refusals(pipe, pipe_limits())]
+    assert found_refusals == [
+        (f"{section}.{name}", expected)
+        for section in ("source.security", "destinations.0.settings.security")
         if reason
     ]

@@ -35,7 +35,7 @@ def test_a_minimal_pipe_loads_with_its_defaults(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "line", "where", "message"),
+    ("change", "line", "key_path", "message"),
     [
         (("    url:", "    uri:"), 6, "destinations[0].uri", "unknown key"),
         (("keys: [{env: ORDERS_KEY}]", "keys: []"), 3, "source.keys", "at least 1 item"),
@@ -79,12 +79,13 @@ def test_a_minimal_pipe_loads_with_its_defaults(tmp_path: Path) -> None:
     ],
 )
 def test_a_problem_is_reported_with_its_line(
-    tmp_path: Path, change: tuple[str, str], line: int, where: str, message: str
+    tmp_path: Path, change: tuple[str, str], line: int, key_path: str, message: str
 ) -> None:
-    reported = problems(tmp_path, GOOD.replace(*change))
+    found_problems = problems(tmp_path, GOOD.replace(*change))
     assert any(
-        (problem.line, problem.where) == (line, where) and message in problem.message for problem in reported
-    ), reported
+        (problem.line, problem.where) == (line, key_path) and message in problem.message
+        for problem in found_problems
+    ), found_problems
 
 
 def test_two_files_may_not_declare_the_same_pipe_or_share_a_key(tmp_path: Path) -> None:
@@ -115,8 +116,8 @@ enrich:
 
 @pytest.mark.parametrize("schema", ["missing.json", "{type: 7}"])
 def test_a_missing_or_invalid_schema_is_reported(tmp_path: Path, schema: str) -> None:
-    reported = problems(tmp_path, GOOD + f"normalize:\n  schema: {schema}\n")
-    assert [(problem.line, problem.where) for problem in reported] == [(8, "normalize.schema")]
+    found_problems = problems(tmp_path, GOOD + f"normalize:\n  schema: {schema}\n")
+    assert [(problem.line, problem.where) for problem in found_problems] == [(8, "normalize.schema")]
 
 
 def test_a_folder_without_pipes_is_reported(tmp_path: Path) -> None:
@@ -144,9 +145,9 @@ def test_a_reference_of_a_schema_is_neither_fetched_nor_opened(
         text = reference.format(port=server.getsockname()[1])
         (tmp_path / "other.json").write_text('{"type": "object"}')
         line = f"normalize: {{schema: {{{keyword}: '{text}'}}}}\n"
-        reported = problems(tmp_path, GOOD + line)
-        assert [(problem.line, problem.where) for problem in reported] == [(7, "normalize.schema")]
-        assert "No such file" not in reported[0].message
+        found_problems = problems(tmp_path, GOOD + line)
+        assert [(problem.line, problem.where) for problem in found_problems] == [(7, "normalize.schema")]
+        assert "No such file" not in found_problems[0].message
         with pytest.raises(BlockingIOError):
             server.accept()
 
@@ -160,15 +161,17 @@ def test_a_reference_within_the_schema_is_followed(tmp_path: Path) -> None:
     "file", ["../schema.json", "{outside}/schema.json", "link.json", "folder/schema.json"]
 )
 def test_a_schema_is_a_file_in_the_folder_of_its_pipe(tmp_path: Path, file: str) -> None:
-    pipes, outside = tmp_path / "pipes", tmp_path / "outside"
+    pipes, outside_folder = tmp_path / "pipes", tmp_path / "outside"
     pipes.mkdir()
-    outside.mkdir()
-    for folder in (tmp_path, outside):
+    outside_folder.mkdir()
+    for folder in (tmp_path, outside_folder):
         (folder / "schema.json").write_text('{"type": "object"}')
-    (pipes / "link.json").symlink_to(outside / "schema.json")
-    (pipes / "folder").symlink_to(outside)
-    reported = problems(pipes, f"{GOOD}normalize: {{schema: '{file.format(outside=outside)}'}}\n")
-    assert [(problem.line, problem.where) for problem in reported] == [(7, "normalize.schema")]
+    (pipes / "link.json").symlink_to(outside_folder / "schema.json")
+    (pipes / "folder").symlink_to(outside_folder)
+    found_problems = problems(
+        pipes, f"{GOOD}normalize: {{schema: '{file.format(outside=outside_folder)}'}}\n"
+    )
+    assert [(problem.line, problem.where) for problem in found_problems] == [(7, "normalize.schema")]
     (pipes / "schema.json").write_text('{"type": "object"}')
     assert problems(pipes, f"{GOOD}normalize: {{schema: schema.json}}\n") == []
 
@@ -226,14 +229,14 @@ def test_pipes_do_not_share_a_write_key_however_it_is_named(
         )
         for name, key in (("orders", first), ("other", second))
     ]
-    for new, in_force in ((pipes, []), (pipes[1:], pipes), (pipes[1:], pipes[:1])):
-        with pytest.raises(Misconfigured) as refused:
-            require_keys_of_their_own(new, in_force)
-        assert str(refused.value).startswith(
+    for new_pipes, current_pipes in ((pipes, []), (pipes[1:], pipes), (pipes[1:], pipes[:1])):
+        with pytest.raises(Misconfigured) as refusal:
+            require_keys_of_their_own(new_pipes, current_pipes)
+        assert str(refusal.value).startswith(
             "no pipe was published:\n  other: source.keys.0: the pipe 'orders' "
         )
-        assert KEY not in str(refused.value)
-        assert DIGEST not in str(refused.value)
+        assert KEY not in str(refusal.value)
+        assert DIGEST not in str(refusal.value)
     require_keys_of_their_own(pipes[:1], pipes[:1])
 
 

@@ -1,4 +1,4 @@
-"""What enrich notes of its lookup tables is what observe reads."""
+"""Observe reads the notes of enrich about its lookup tables as they were written."""
 
 import random
 

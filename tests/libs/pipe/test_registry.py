@@ -135,9 +135,9 @@ async def test_a_start_waits_for_secrets_while_vault_is_sealed_and_then_has_the_
         monkeypatch.setenv("HIFI_VAULT_ADDRESS", vault.url)
         monkeypatch.setenv("HIFI_VAULT_TOKEN_FILE", str(tmp_path / "token"))
         monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", "new=vault:keys/new")
-        named = pipe("new").model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        named["source"] = {"keys": [{"vault": "keys/new#key"}]}
-        await publish(kafka, topics, [stream_record(3), pipe_record(Pipe.model_validate(named))])
+        document = pipe("new").model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        document["source"] = {"keys": [{"vault": "keys/new#key"}]}
+        await publish(kafka, topics, [stream_record(3), pipe_record(Pipe.model_validate(document))])
         start = asyncio.create_task(registry.start())
         while "Vault is sealed" not in health.waiting.get("secrets", ""):
             await asyncio.sleep(0.02)
@@ -194,20 +194,20 @@ async def test_a_record_of_a_later_release_holds_its_pipe_alone_until_it_can_be_
 ) -> None:
     await publish(kafka, topics, [pipe_record(pipe("new")), unreadable_record(pipe("old"), 2)])
     assert await registry.wait_for_offset(3, timeout_s=20)
-    why = registry.unreadable("old")
-    assert why is not None
-    assert "offset 3" in why
-    assert "pipe.slo.newkey" in why
-    assert [registry.unreadable("old", number) for number in (1, 2)] == [why, why]
-    assert registry.held("old") == why
+    reason = registry.unreadable("old")
+    assert reason is not None
+    assert "offset 3" in reason
+    assert "pipe.slo.newkey" in reason
+    assert [registry.unreadable("old", number) for number in (1, 2)] == [reason, reason]
+    assert registry.held("old") == reason
     assert registry.unreadable("new") is registry.held("new") is None
     assert [published.pipe.pipe for published in registry.all()] == ["new", "old"], "what only lists has it"
     assert [published.pipe.pipe for published in registry.usable()] == ["new"]
-    assert registry.unreadable_keys() == {"old": why}
+    assert registry.unreadable_keys() == {"old": reason}
     assert registry.content_offset == 3
 
     snapshot = await read_registry(kafka, topics)
-    assert snapshot.held == {"old": why}
+    assert snapshot.held == {"old": reason}
     with pytest.raises(Misconfigured, match=r"old is held: .*newkey.* Nothing was changed\. A later release"):
         rollout.put_at_once(snapshot, pipe("old"))
     with pytest.raises(Misconfigured, match="old is held"):

@@ -51,7 +51,7 @@ class Written:
         )
 
     def url(self, revision: int) -> str:
-        """What an event of a revision is sent to, by the last part of the path."""
+        """The destinations of an event of a revision, by the last segment of their path."""
         published = self.registry.of_revision("flights", revision)
         assert published is not None
         destination = published.pipe.destinations[0]
@@ -138,7 +138,7 @@ def test_after_each_single_record_of_a_transition_an_event_has_exactly_one_revis
             continue
         assert written.url(1) in {"one", "two"}
         running = written.current.rollout
-        if running is not None:  # what ingest stamps is known to whoever has read as far as it demands
+        if running is not None:  # a reader at the demanded offset knows the revision that ingest stamps
             assert running.next.offset <= written.registry.offset
             assert written.url(running.next.number) == "two"
 

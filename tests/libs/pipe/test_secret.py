@@ -31,9 +31,9 @@ def test_the_error_for_a_missing_secret_names_its_place(
 
 
 def test_a_pipe_cannot_contain_a_secret() -> None:
-    for wrong in ({}, {"env": "A", "file": "b"}, {"value": "s3cret"}, "s3cret"):
+    for value in ({}, {"env": "A", "file": "b"}, {"value": "s3cret"}, "s3cret"):
         with pytest.raises(ValidationError):
-            Secret.model_validate(wrong)
+            Secret.model_validate(value)
 
 
 def test_a_write_key_is_compared_by_its_digest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,8 +30,8 @@ REFUSED = [
 def _with(*path: str | int, value: Any) -> dict[str, Any]:
     declared: Any = copy.deepcopy(GOOD)
     node = declared
-    for part in path[:-1]:
-        node = node.setdefault(part, {}) if isinstance(node, dict) else node[part]
+    for step in path[:-1]:
+        node = node.setdefault(step, {}) if isinstance(node, dict) else node[step]
     node[path[-1]] = value
     return declared  # type: ignore[no-any-return]
 
@@ -55,7 +55,7 @@ def test_a_text_that_a_library_would_interpret_is_refused(path: tuple[str | int,
 
 
 @pytest.mark.parametrize(
-    ("form", "text", "allowed"),
+    ("text_form", "text", "allowed"),
     [
         (TextForm.LINE, "profile:x", True),
         (TextForm.LINE, "com.acme.order.created", True),
@@ -70,5 +70,7 @@ def test_a_text_that_a_library_would_interpret_is_refused(path: tuple[str | int,
         (TextForm.DATA, "${x}\x00", True),
     ],
 )
-def test_the_form_of_a_field_decides_what_its_text_may_hold(form: TextForm, text: str, allowed: bool) -> None:
-    assert (refuse_text(text, form) is None) == allowed
+def test_the_form_of_a_field_decides_what_its_text_may_hold(
+    text_form: TextForm, text: str, allowed: bool
+) -> None:
+    assert (refuse_text(text, text_form) is None) == allowed

@@ -39,8 +39,8 @@ def test_the_keys_are_kept_as_they_are_declared(pipe: Pipe) -> None:
     (destination,) = pipe.destinations
     assert isinstance(destination, UnreadableDestination)
     assert destination.concurrency == 3
-    written = pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    assert written["destinations"] == DECLARED["destinations"]
+    dumped_pipe = pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    assert dumped_pipe["destinations"] == DECLARED["destinations"]
     assert Pipe.model_validate_json(pipe.model_dump_json()) == pipe
 
 

@@ -59,13 +59,13 @@ async def until_read(value: str | None) -> None:
             await asyncio.sleep(0.02)
 
 
-def declared(part: dict[str, Any], name: str = "crm-orders") -> Pipe:
+def declared(section: dict[str, Any], name: str = "crm-orders") -> Pipe:
     return Pipe.model_validate(
         {
             "pipe": name,
             "source": {"keys": [{"env": "KEY"}]},
             "destinations": [{"name": "d", "url": "https://shop.example/"}],
-            **part,
+            **section,
         }
     )
 
@@ -93,13 +93,13 @@ async def test_a_rotated_secret_is_read_within_seconds_and_its_version_is_the_ne
     await until_read("n3xt")
 
 
-@pytest.mark.parametrize("away", ["sealed", "error", "token", "html"])
-async def test_the_value_read_last_is_kept_while_vault_is_away(vault: VaultDouble, away: str) -> None:
+@pytest.mark.parametrize("outage", ["sealed", "error", "token", "html"])
+async def test_the_value_read_last_is_kept_while_vault_is_away(vault: VaultDouble, outage: str) -> None:
     assert await read() == "s3cret"
-    vault.sealed = away == "sealed"
-    vault.answer = {"error": (500, '{"errors": ["internal"]}'), "html": (502, "<html>")}.get(away)
+    vault.sealed = outage == "sealed"
+    vault.answer = {"error": (500, '{"errors": ["internal"]}'), "html": (502, "<html>")}.get(outage)
     tokens = dict(vault.tokens)
-    if away == "token":
+    if outage == "token":
         vault.tokens.clear()
     async with asyncio.timeout(WITHIN_S):
         while not not_read():
@@ -118,12 +118,14 @@ async def test_the_value_read_last_is_kept_while_vault_is_away(vault: VaultDoubl
     assert await read("crm/other#token") == "0ther"
 
 
-@pytest.mark.parametrize("how", ["deleted", "forbidden", "field"])
-async def test_a_secret_that_is_withdrawn_is_not_returned_any_more(vault: VaultDouble, how: str) -> None:
+@pytest.mark.parametrize("withdrawal", ["deleted", "forbidden", "field"])
+async def test_a_secret_that_is_withdrawn_is_not_returned_any_more(
+    vault: VaultDouble, withdrawal: str
+) -> None:
     assert await read() == "s3cret"
-    if how == "deleted":
+    if withdrawal == "deleted":
         vault.delete("crm/webhook")
-    elif how == "forbidden":
+    elif withdrawal == "forbidden":
         vault.tokens["a-token"] = {"other/"}
     else:
         vault.write("crm/webhook", another="s3cret")
@@ -277,7 +279,7 @@ def test_memory_is_bounded_and_asks_a_manager_that_is_away_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "refused"),
+    ("name", "is_refused"),
     [
         ("crm/webhook#token", False),
         ("crm/webhook/deeper#token", False),
@@ -287,7 +289,7 @@ def test_memory_is_bounded_and_asks_a_manager_that_is_away_once() -> None:
     ],
 )
 def test_a_pipe_names_only_paths_below_its_grant(
-    monkeypatch: pytest.MonkeyPatch, name: str, *, refused: bool
+    monkeypatch: pytest.MonkeyPatch, name: str, *, is_refused: bool
 ) -> None:
     monkeypatch.setenv(
         "HIFI_PIPES_SECRET_GRANTS", "crm-*=vault:crm/webhook,crm-*=*,crm-*=/,other=vault:other"
@@ -295,14 +297,14 @@ def test_a_pipe_names_only_paths_below_its_grant(
     destinations = [{"name": "d", "url": "https://a.example/", "headers": {"x": {"vault": name}}}]
     pipe = declared({"destinations": destinations})
     problems = [reason for _, reason in refusals(pipe, pipe_limits())]
-    assert bool(problems) is refused
+    assert bool(problems) is is_refused
     assert not problems or "is not granted to the pipe crm-orders" in problems[0]
     monkeypatch.delenv("HIFI_PIPES_SECRET_GRANTS")
     assert [reason for _, reason in refusals(pipe, pipe_limits())]  # without grants, none
 
 
 @pytest.mark.parametrize(
-    ("part", "path"),
+    ("section", "path"),
     [
         ({"source": {"keys": [{"vault": "a/b#c"}]}}, ("source", "keys", 0)),
         (
@@ -321,10 +323,12 @@ def test_a_pipe_names_only_paths_below_its_grant(
     ],
 )
 def test_grants_of_paths_hold_in_each_part_of_a_pipe(
-    monkeypatch: pytest.MonkeyPatch, part: dict[str, Any], path: tuple[str | int, ...]
+    monkeypatch: pytest.MonkeyPatch, section: dict[str, Any], path: tuple[str | int, ...]
 ) -> None:
     monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", "crm-orders=vault:b,crm-orders=K*")
-    problems = [where for where, reason in refusals(declared(part), pipe_limits()) if "granted" in reason]
+    problems = [
+        key_path for key_path, reason in refusals(declared(section), pipe_limits()) if "granted" in reason
+    ]
     assert problems == [path]
 
 

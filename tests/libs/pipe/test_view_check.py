@@ -1,4 +1,4 @@
-"""What a view may read, by file and line: rights, masks, keys, and order."""
+"""Problems of views by file and line: rights, masks, keys, and order."""
 
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ from hifi.pipe.view import View
 
 
 def problems(folder: Path, pipe: str = PIPE, view: str = VIEW) -> list[str]:
-    """What `hifi check` says, without the names of the folder."""
+    """The problems that `hifi check` prints, without the name of the folder."""
     (folder / "flights.yaml").write_text(pipe)
     (folder / "view.yaml").write_text(view)
-    _, found = check_folder(folder, "auto", sql=False)
-    return [str(problem).removeprefix(f"{folder}/") for problem in found]
+    _, findings = check_folder(folder, "auto", sql=False)
+    return [str(problem).removeprefix(f"{folder}/") for problem in findings]
 
 
 def test_a_view_beside_its_pipe_is_valid(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_raw_needs_a_right_of_its_own(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("pipe", "view", "place", "message"),
+    ("pipe", "view", "location", "message"),
     [
         (PIPE.replace(", partition_key: flight", ""), VIEW, "3: key", "declares no partition_key"),
         (PIPE.replace("partition_key: flight", "partition_key: tail"), VIEW, "3: key", "is tail, not flight"),
@@ -93,11 +93,11 @@ def test_raw_needs_a_right_of_its_own(tmp_path: Path, monkeypatch: pytest.Monkey
     ],
 )
 def test_what_is_refused_says_where_and_why(
-    tmp_path: Path, pipe: str, view: str, place: str, message: str
+    tmp_path: Path, pipe: str, view: str, location: str, message: str
 ) -> None:
-    found = next(problem for problem in problems(tmp_path, pipe, view) if problem.startswith("view.yaml"))
-    assert found.startswith(f"view.yaml:{place}: ")
-    assert message in found
+    finding = next(problem for problem in problems(tmp_path, pipe, view) if problem.startswith("view.yaml"))
+    assert finding.startswith(f"view.yaml:{location}: ")
+    assert message in finding
 
 
 @pytest.mark.parametrize(
@@ -113,16 +113,16 @@ def test_order_by_time_needs_no_partition_key(tmp_path: Path, pipe: str) -> None
 
 
 def test_a_renamed_or_hashed_partition_key_orders_rows_too(tmp_path: Path) -> None:
-    renamed = PIPE.replace("partition_key: flight", "partition_key: number")
-    assert problems(tmp_path, renamed + "normalize: {fields: {flight: number}}\n") == []
+    renamed_pipe = PIPE.replace("partition_key: flight", "partition_key: number")
+    assert problems(tmp_path, renamed_pipe + "normalize: {fields: {flight: number}}\n") == []
     hashed = problems(tmp_path, PIPE + "normalize: {mask: {flight: {hash: {env: MASK}}}}\n")
     assert [problem for problem in hashed if problem.startswith("view.yaml")] == []
 
 
 def test_two_views_of_one_name_and_broken_yaml_are_reported(tmp_path: Path) -> None:
     (tmp_path / "second.yaml").write_text(VIEW.replace("flights-now", "flights_now".replace("_", "-")))
-    (found,) = problems(tmp_path)
-    assert "names must differ" in found
+    (finding,) = problems(tmp_path)
+    assert "names must differ" in finding
     (tmp_path / "second.yaml").write_text("view: [\n")
-    (found,) = problems(tmp_path)
-    assert "not YAML" in found
+    (finding,) = problems(tmp_path)
+    assert "not YAML" in finding

@@ -76,7 +76,7 @@ from hifi.runtime.errors import NotAnEvent
 from hifi.runtime.release import VERSION
 
 Facts: TypeAlias = dict[str, Any]
-"""What one form reads of a record; None: it refuses it."""
+"""Values that one implementation reads from a record; None: refused."""
 
 GOOD = b"2;flights;7;9;1700000000000000;28333333;00000000000000ff:12"
 HOP_ONLY = (HOP, b"1700000000000001;12")
@@ -227,18 +227,18 @@ ATTRIBUTES: Headers = [("ce_id", b"1"), ("ce_type", b"\xff;\x00")]
 
 def listed_records() -> list[Headers]:
     """One record for each header above, each with the others intact, and records whose headers are misplaced."""
-    good = (IDENTITY, GOOD)
+    identity_header = (IDENTITY, GOOD)
     records: list[Headers] = [[(IDENTITY, value), HOP_ONLY, *ATTRIBUTES] for value in IDENTITIES]
-    records += [[good, (HOP, value), *ATTRIBUTES] for value in HOPS]
-    records += [[good, HOP_ONLY, (RECEIPT, value)] for value in RECEIPTS]
-    records += [[good, HOP_ONLY, (POSITION, value), *ATTRIBUTES] for value in POSITIONS]
+    records += [[identity_header, (HOP, value), *ATTRIBUTES] for value in HOPS]
+    records += [[identity_header, HOP_ONLY, (RECEIPT, value)] for value in RECEIPTS]
+    records += [[identity_header, HOP_ONLY, (POSITION, value), *ATTRIBUTES] for value in POSITIONS]
     records += [
         [],
-        [good],
-        [HOP_ONLY, good],
-        [good, ("ce_id", b"1"), HOP_ONLY],
-        [("ce_id", b"1"), good, HOP_ONLY],
-        [good, HOP_ONLY, ("ce_id", b"1"), (RECEIPT, RECEIPTS[3])],
+        [identity_header],
+        [HOP_ONLY, identity_header],
+        [identity_header, ("ce_id", b"1"), HOP_ONLY],
+        [("ce_id", b"1"), identity_header, HOP_ONLY],
+        [identity_header, HOP_ONLY, ("ce_id", b"1"), (RECEIPT, RECEIPTS[3])],
         [("HIFI", GOOD), ("HIFI_HOP", b"1;2")],
         [("hifi_", GOOD), ("hifi_ho", b"1;2"), ("hifi_receipt_", b"x")],
     ]
@@ -277,10 +277,10 @@ def drawn_records() -> list[Headers]:
     any_identity = st.tuples(st.one_of(identities, altered), appended).map(
         lambda drawn: b";".join([b"2", *drawn[0], *drawn[1]])
     )
-    places = st.one_of(numbers, st.just(b""))
+    positions = st.one_of(numbers, st.just(b""))
     hops = st.one_of(
         st.lists(st.one_of(odd, names), min_size=1, max_size=7).map(b";".join),
-        st.tuples(numbers, places, names, names, places, places).map(b";".join),
+        st.tuples(numbers, positions, names, names, positions, positions).map(b";".join),
     )
     texts = st.text("abc;:1\n ü", max_size=12).map(str.encode)
     third = st.one_of(
@@ -308,36 +308,38 @@ RECORDS = [*listed_records(), *recorded_records(), *drawn_records()]
 
 
 def read_in_python(headers: Headers) -> Facts:
-    """What the Python decoders read of a record, compiled or not."""
-    facts: Facts = dict.fromkeys(("identity", "values", "hop", "hop_values", "receipt", "position"))
+    """Values that the Python decoders read from a record, compiled or not."""
+    record_fields: Facts = dict.fromkeys(("identity", "values", "hop", "hop_values", "receipt", "position"))
     try:
         texts, event = split_identity(identity_header(headers)), identity(headers)
-        facts |= {"identity": shown(texts), "values": [*event[:-1], event.seq.decode()]}
+        record_fields |= {"identity": decoded_texts(texts), "values": [*event[:-1], event.seq.decode()]}
     except NotAnEvent:
         with pytest.raises(NotAnEvent):
             identity(headers)
     try:
         texts, hop_values = split_hop(hop_header(headers)), hop(headers)
         assert split_hop_unchecked(headers) == texts
-        to, watch = (None if text is None else text.decode() for text in (hop_values.to, hop_values.watch))
+        destinations, watch = (
+            None if text is None else text.decode() for text in (hop_values.to, hop_values.watch)
+        )
         later_fields = [hop_values.event_index, hop_values.stamp_ms]
-        facts |= {
-            "hop": shown(texts),
-            "hop_values": [hop_values.in_us, hop_values.raw, to, watch, *later_fields],
+        record_fields |= {
+            "hop": decoded_texts(texts),
+            "hop_values": [hop_values.in_us, hop_values.raw, destinations, watch, *later_fields],
         }
     except NotAnEvent:
         with pytest.raises(NotAnEvent):
             hop(headers)
     with contextlib.suppress(NotAnEvent):
-        facts["receipt"] = shown(split_receipt(headers))
+        record_fields["receipt"] = decoded_texts(split_receipt(headers))
     with contextlib.suppress(NotAnEvent):
         position = source_position(headers)
         if position is not None:
-            facts["position"] = [position.run.decode(), position.position, position.source.decode()]
-    return facts
+            record_fields["position"] = [position.run.decode(), position.position, position.source.decode()]
+    return record_fields
 
 
-def shown(texts: list[bytes]) -> list[str]:
+def decoded_texts(texts: list[bytes]) -> list[str]:
     return [text.decode() for text in texts]
 
 
@@ -350,7 +352,7 @@ def decoded(text: str) -> list[Headers]:
 
 
 def read_from_source(records: list[Headers]) -> list[Facts]:
-    """What the modules read that are not compiled, in a process of their own."""
+    """Values that the modules read without compilation, in a process of their own."""
     environment = os.environ | {"HIFI_COMPILED": "0"}
     command = [sys.executable, __file__]
     output = subprocess.run(
@@ -358,18 +360,18 @@ def read_from_source(records: list[Headers]) -> list[Facts]:
     ).stdout
     answer = json.loads(output)
     assert answer["module"].endswith(".py")
-    facts: list[Facts] = answer["facts"]
-    return facts
+    record_fields: list[Facts] = answer["facts"]
+    return record_fields
 
 
 @pytest.fixture(scope="module")
 def rows() -> Iterator[list[Any]]:
-    """What Spark SQL reads and writes of each record, in one query."""
+    """Values that Spark SQL reads from and writes for each record, in one query."""
     from hifi.record import spark_sql
     from hifi.spark.spark_session import local_spark
 
     schema = f"number int, headers {spark_sql.HEADERS}"
-    read = {
+    read_columns = {
         "identity": spark_sql.identity_texts(),
         "hop": spark_sql.hop_texts(),
         "receipt": spark_sql.receipt_texts(),
@@ -387,26 +389,30 @@ def rows() -> Iterator[list[Any]]:
         **{name: spark_sql.hop_field(name) for name in (TO, WATCH)},
     }
     known_raw = f"nullif({RAW}, -1)"
-    to = f"concat({TO}, coalesce(concat(';', {WATCH}), ''))"
-    receipt = {name: f"receipt[{place}]" for place, name in enumerate(RECEIPT_FIELDS)}
-    written = {
+    destinations_sql = f"concat({TO}, coalesce(concat(';', {WATCH}), ''))"
+    receipt = {name: f"receipt[{index}]" for index, name in enumerate(RECEIPT_FIELDS)}
+    written_columns = {
         "first_hop": spark_sql.hop_header(IN),
         "other_hop": spark_sql.hop_header(IN, known_raw),
-        "enriched_hop": spark_sql.hop_header(IN, known_raw, to),
+        "enriched_hop": spark_sql.hop_header(IN, known_raw, destinations_sql),
         "whole_receipt": spark_sql.receipt_header(receipt),
         "short_receipt": spark_sql.receipt_header({"hifi_outcome": "'delivered'", "hifi_source": "source"}),
         "first_ce_id": f"cast({spark_sql.header_text('ce_id')} as binary)",
     }
     with local_spark() as spark:
         frame = spark.createDataFrame(list(enumerate(RECORDS)), schema).coalesce(1)
-        for columns in (read, whole_numbers | texts, {"source": spark_sql.source_text("enriched", "number")}):
+        for columns in (
+            read_columns,
+            whole_numbers | texts,
+            {"source": spark_sql.source_text("enriched", "number")},
+        ):
             frame = frame.selectExpr("*", *(f"{sql} as `{name}`" for name, sql in columns.items()))
-        frame = frame.selectExpr("*", *(f"{sql} as `{name}`" for name, sql in written.items()))
+        frame = frame.selectExpr("*", *(f"{sql} as `{name}`" for name, sql in written_columns.items()))
         yield sorted(frame.collect(), key=lambda row: row.number)
 
 
 def read_in_sql(row: Any) -> Facts:
-    """What Spark SQL reads of a record, as `read_in_python` shows it."""
+    """Values that Spark SQL reads from a record, in the shape of `read_in_python`."""
     identity_names = (PIPE, REVISION, REVISION_OFFSET, ACCEPTED, MINUTE, SEQ)
     receipt = row.receipt
     return {
@@ -420,11 +426,11 @@ def read_in_sql(row: Any) -> Facts:
 
 
 def test_the_records_are_of_all_kinds() -> None:
-    facts = [read_in_python(headers) for headers in RECORDS]
+    field_sets = [read_in_python(headers) for headers in RECORDS]
     for name in ("identity", "hop", "receipt", "position"):
-        refused = sum(fact[name] is None for fact in facts)
-        assert 50 < refused < len(facts) - 20, name
-    assert sum(len(fact["identity"] or ()) > 7 for fact in facts) > 20
+        refused_count = sum(record_fields[name] is None for record_fields in field_sets)
+        assert 50 < refused_count < len(field_sets) - 20, name
+    assert sum(len(record_fields["identity"] or ()) > 7 for record_fields in field_sets) > 20
 
 
 @pytest.mark.parametrize("kind", ["heartbeat", "batch", "event", "0", " "])
@@ -445,10 +451,10 @@ def test_the_fields_for_later_cost_nothing_where_they_are_empty() -> None:
 
 def test_compiled_modules_read_what_their_sources_read() -> None:
     """In this process they are compiled if `test_this_environment_uses_what_make_setup_compiled` passes."""
-    for headers, compiled, from_source in zip(
+    for headers, compiled_fields, source_fields in zip(
         RECORDS, map(read_in_python, RECORDS), read_from_source(RECORDS), strict=True
     ):
-        assert compiled == from_source, headers
+        assert compiled_fields == source_fields, headers
 
 
 def test_spark_sql_reads_what_python_reads(rows: list[Any]) -> None:
@@ -459,18 +465,20 @@ def test_spark_sql_reads_what_python_reads(rows: list[Any]) -> None:
 
 def test_what_spark_sql_writes_is_read_as_what_it_was(rows: list[Any]) -> None:
     for headers, row in zip(RECORDS, rows, strict=True):
-        facts = read_in_python(headers)
-        if facts["hop"] is not None:
-            in_us, raw, to, watch, *_ = facts["hop_values"]
+        record_fields = read_in_python(headers)
+        if record_fields["hop"] is not None:
+            in_us, raw, destinations, watch, *_ = record_fields["hop_values"]
             assert hop([headers[0], header(row.first_hop)]) == Hop(in_us)
             assert hop([headers[0], header(row.other_hop)]) == Hop(in_us, raw)
             assert header(row.other_hop) == write_hop(in_us, raw)
-            if to is not None:
-                passed = header(row.enriched_hop)
+            if destinations is not None:
+                enriched_hop = header(row.enriched_hop)
                 sent_on = None if watch is None else watch.encode()
-                assert hop([headers[0], passed]) == Hop(in_us, raw, to.encode(), sent_on)
-                assert sent_on is not None or passed == write_enriched_hop(in_us, raw, to.encode())
-        if facts["receipt"] is not None and row.receipt[len(RECEIPT_FIELDS) - 1 :]:
+                assert hop([headers[0], enriched_hop]) == Hop(in_us, raw, destinations.encode(), sent_on)
+                assert sent_on is not None or enriched_hop == write_enriched_hop(
+                    in_us, raw, destinations.encode()
+                )
+        if record_fields["receipt"] is not None and row.receipt[len(RECEIPT_FIELDS) - 1 :]:
             name, value = header(row.whole_receipt)
             assert (name, value.split(b";")) == (RECEIPT, headers[2][1].split(b";")[: len(RECEIPT_FIELDS)])
         name, value = header(row.short_receipt)
@@ -504,9 +512,9 @@ def test_reading_in_a_row_gives_what_reading_each_record_gives() -> None:
 def test_a_reader_says_when_more_than_the_sequence_differs() -> None:
     stem = identity_stem(identity_prefix("p", 1, 2, 3), 4, 5)
     reader = IdentityReader()
-    written = [(stem, 1, False), (stem, 2, False), (stem, 3, True), (stem, 4, True), (stem, 5, False)]
-    written += [(identity_stem(identity_prefix("p", 1, 2, 3), 5, 5), 6, False)]
-    differs = [reader.read([write_identity(*arguments)]) for arguments in written]
+    written_stems = [(stem, 1, False), (stem, 2, False), (stem, 3, True), (stem, 4, True), (stem, 5, False)]
+    written_stems += [(identity_stem(identity_prefix("p", 1, 2, 3), 5, 5), 6, False)]
+    differs = [reader.read([write_identity(*arguments)]) for arguments in written_stems]
     assert differs == [True, False, True, False, True, True]
 
 
@@ -535,11 +543,11 @@ def test_an_identity_is_read_as_it_was_written(
 
 
 @given(NUMBERS, st.integers(-1, 10**18 - 1), CODES)
-def test_a_hop_is_read_as_it_was_written(in_us: int, raw: int, to: bytes) -> None:
+def test_a_hop_is_read_as_it_was_written(in_us: int, raw: int, destinations: bytes) -> None:
     first = (IDENTITY, GOOD)
     assert hop([first, write_first_hop(in_us)]) == Hop(in_us)
     assert hop([first, write_hop(in_us, raw)]) == Hop(in_us, raw)
-    assert hop([first, write_enriched_hop(in_us, raw, to)]) == Hop(in_us, raw, to)
+    assert hop([first, write_enriched_hop(in_us, raw, destinations)]) == Hop(in_us, raw, destinations)
 
 
 @given(CODES, CODES, NUMBERS, NUMBERS, NUMBERS, st.integers(0, 599), NUMBERS, NUMBERS, NUMBERS, CODES, CODES)
@@ -585,9 +593,9 @@ def test_a_receipt_is_read_as_it_was_written(
 
 
 @given(CODES, st.integers(0, 2**64 - 1), st.text(max_size=20).map(str.encode))
-def test_a_position_is_read_as_it_was_written(run: bytes, position: int, source: bytes) -> None:
-    headers = [(IDENTITY, GOOD), HOP_ONLY, position_header(run, position, source)]
-    assert source_position(headers) == (run, position, source)
+def test_a_position_is_read_as_it_was_written(run_id: bytes, position: int, source: bytes) -> None:
+    headers = [(IDENTITY, GOOD), HOP_ONLY, position_header(run_id, position, source)]
+    assert source_position(headers) == (run_id, position, source)
 
 
 @given(st.from_regex(r"[a-z-]{1,12}", fullmatch=True), st.text(max_size=40))

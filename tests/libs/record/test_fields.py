@@ -1,4 +1,4 @@
-"""The packed headers of a record come back as they were written, and what is not hifi's is told apart."""
+"""The packed headers of a record come back as they were written, and headers of others are recognized."""
 
 import contextlib
 
@@ -62,8 +62,8 @@ def test_fields_that_a_later_release_appends_are_skipped_and_kept() -> None:
     headers = [(IDENTITY, HEADER + b";;;;new"), (HOP, b"5;6;a,b;w:1;7;8;new")]
     assert identity(headers) == FLIGHTS
     assert hop(headers) == Hop(5, 6, b"a,b", b"w:1", 7, 8)
-    changed = with_fields(headers, {IN: b"7", REASON: b"why"})
-    assert changed == [
+    changed_headers = with_fields(headers, {IN: b"7", REASON: b"why"})
+    assert changed_headers == [
         (IDENTITY, HEADER + b";;;;new"),
         (HOP, b"7;6;a,b;w:1;7;8"),
         (REASON, b"why"),
@@ -76,8 +76,8 @@ def test_the_origin_of_an_event_is_a_field_that_stays_with_it() -> None:
     assert read_fields[ORIGIN] == BACKFILL
     assert packed(read_fields) == headers
     assert identity(headers) == FLIGHTS
-    changed = with_fields(headers, {MINUTE: b"5"})
-    assert changed[0][1].endswith(b";5;00000000000000ff:12;backfill")
+    changed_headers = with_fields(headers, {MINUTE: b"5"})
+    assert changed_headers[0][1].endswith(b";5;00000000000000ff:12;backfill")
     assert with_revision(headers, 8, 9)[0][1].endswith(b":12;backfill")
     assert ORIGIN not in fields([(IDENTITY, HEADER), (HOP, b"5")])
 
@@ -138,20 +138,20 @@ _TEXT = st.text("abc019-:,/", min_size=1, max_size=9).map(str.encode)
 @given(
     hop_names=st.sampled_from([(), HOP_FIELDS[:1], HOP_FIELDS[:2], HOP_FIELDS]),
     receipt=st.sets(st.sampled_from(RECEIPT_FIELDS[1:])),
-    others=st.dictionaries(st.sampled_from([REPLAY, DETAIL, "ce_id"]), _TEXT),
+    other_fields=st.dictionaries(st.sampled_from([REPLAY, DETAIL, "ce_id"]), _TEXT),
     data=st.data(),
 )
 def test_packed_fields_come_back(
-    hop_names: tuple[str, ...], receipt: set[str], others: dict[str, bytes], data: st.DataObject
+    hop_names: tuple[str, ...], receipt: set[str], other_fields: dict[str, bytes], data: st.DataObject
 ) -> None:
     outcome = (OUTCOME, *receipt) if receipt else ()
-    values = FIELDS | {name: data.draw(_TEXT) for name in (*hop_names, *outcome)} | others
+    values = FIELDS | {name: data.draw(_TEXT) for name in (*hop_names, *outcome)} | other_fields
     assert fields(packed(values)) == values
 
 
 def test_with_fields_sets_once_removes_and_keeps_what_it_does_not_know() -> None:
-    old = [("a", b"1"), ("b", b"2"), ("a", b"3"), ("c", b"4"), ("d", b"5"), ("d", b"6")]
-    assert with_fields(old, {"a": b"9", "c": None}) == [
+    old_headers = [("a", b"1"), ("b", b"2"), ("a", b"3"), ("c", b"4"), ("d", b"5"), ("d", b"6")]
+    assert with_fields(old_headers, {"a": b"9", "c": None}) == [
         ("b", b"2"),
         ("d", b"5"),
         ("d", b"6"),
@@ -160,9 +160,9 @@ def test_with_fields_sets_once_removes_and_keeps_what_it_does_not_know() -> None
 
 
 def test_with_fields_puts_the_packed_headers_first() -> None:
-    old = [(IDENTITY, HEADER), ("ce_id", b"1")]
-    changed = with_fields(old, {IN: b"1"})
-    assert changed == [(IDENTITY, HEADER), (HOP, b"1"), ("ce_id", b"1")]
+    old_headers = [(IDENTITY, HEADER), ("ce_id", b"1")]
+    changed_headers = with_fields(old_headers, {IN: b"1"})
+    assert changed_headers == [(IDENTITY, HEADER), (HOP, b"1"), ("ce_id", b"1")]
 
 
 def test_number_names_the_header_that_is_wrong() -> None:

@@ -33,13 +33,13 @@ async def test_a_first_load_that_fails_is_told_to_the_caller() -> None:
 
 
 async def test_only_a_changed_value_is_announced() -> None:
-    source, seen = ChangingSource(), list[int]()
-    cache = Cache("rows", source.load, changed=seen.append)
+    source, announced = ChangingSource(), list[int]()
+    cache = Cache("rows", source.load, changed=announced.append)
     await cache.refresh()
     await cache.refresh()
     source.value = 2
     await cache.refresh()
-    assert (cache.get(), seen) == (2, [2])
+    assert (cache.get(), announced) == (2, [2])
 
 
 async def test_refreshes_go_on_after_whatever_a_loader_raised() -> None:

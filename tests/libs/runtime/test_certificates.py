@@ -1,4 +1,4 @@
-"""When certificates expire, read from real files."""
+"""Expiry times of certificates, read from real files."""
 
 import datetime as dt
 from pathlib import Path
@@ -20,7 +20,7 @@ ENDS = st.integers(-599_616_000, 253_402_300_799).map(lambda at_s: dt.datetime.f
 
 
 def certificate(
-    until: dt.datetime, key=EC_KEY, subject: str = "localhost", issuer: str = "authority", serial: int = 1
+    not_after: dt.datetime, key=EC_KEY, subject: str = "localhost", issuer: str = "authority", serial: int = 1
 ) -> x509.Certificate:
     names = [
         x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)] if text else [])
@@ -31,13 +31,15 @@ def certificate(
     builder = builder.public_key(key.public_key()).serial_number(serial)
     return (
         builder.not_valid_before(dt.datetime(1950, 6, 1, tzinfo=dt.UTC))
-        .not_valid_after(until)
+        .not_valid_after(not_after)
         .sign(key, algorithm)
     )
 
 
 def write(file: Path, *certificates: x509.Certificate, also: str = "") -> Path:
-    pem = "".join(c.public_bytes(serialization.Encoding.PEM).decode() for c in certificates)
+    pem = "".join(
+        certificate.public_bytes(serialization.Encoding.PEM).decode() for certificate in certificates
+    )
     file.write_text(also + pem)
     return file
 
@@ -46,18 +48,18 @@ def write(file: Path, *certificates: x509.Certificate, also: str = "") -> Path:
 @example(dt.datetime(2049, 12, 31, 23, 59, 59, tzinfo=dt.UTC), "", 1)
 @example(dt.datetime(2050, 1, 1, tzinfo=dt.UTC), "", 128)
 def test_the_end_of_any_certificate_is_read_as_by_a_library(end: dt.datetime, name: str, serial: int):
-    made = certificate(end, subject=name, issuer="a", serial=serial)
-    dates = dates_of(made.public_bytes(serialization.Encoding.DER))
-    assert dates.expires_s == made.not_valid_after_utc.timestamp()
-    assert dates.own_issuer == (made.subject == made.issuer)
+    issued_certificate = certificate(end, subject=name, issuer="a", serial=serial)
+    dates = dates_of(issued_certificate.public_bytes(serialization.Encoding.DER))
+    assert dates.expires_s == issued_certificate.not_valid_after_utc.timestamp()
+    assert dates.own_issuer == (issued_certificate.subject == issued_certificate.issuer)
 
 
 @pytest.mark.parametrize(
     "key", [rsa.generate_private_key(65537, 2048), ed25519.Ed25519PrivateKey.generate()], ids=["rsa", "ed"]
 )
 def test_the_kind_of_key_does_not_matter(key):
-    made = certificate(NOW, key)
-    assert dates_of(made.public_bytes(serialization.Encoding.DER)).expires_s == NOW.timestamp()
+    issued_certificate = certificate(NOW, key)
+    assert dates_of(issued_certificate.public_bytes(serialization.Encoding.DER)).expires_s == NOW.timestamp()
 
 
 DER = certificate(NOW).public_bytes(serialization.Encoding.DER)
@@ -65,30 +67,30 @@ DER = certificate(NOW).public_bytes(serialization.Encoding.DER)
 
 @given(st.data())
 def test_bytes_that_are_no_certificate_are_refused(data):
-    cut = DER[: data.draw(st.integers(0, len(DER) - 1))]
-    for wrong in (cut, data.draw(st.binary(max_size=60)), DER + b"x"):
+    truncated = DER[: data.draw(st.integers(0, len(DER) - 1))]
+    for content in (truncated, data.draw(st.binary(max_size=60)), DER + b"x"):
         with pytest.raises(ValueError, match="not a certificate"):
-            dates_of(wrong)
+            dates_of(content)
 
 
 def test_of_a_chain_the_first_to_expire_counts_but_not_the_root_that_nobody_reads(tmp_path: Path):
     days = [NOW + dt.timedelta(days=number) for number in (1, 5, 9)]
     root = certificate(days[0], subject="root", issuer="root")
-    between = certificate(days[1], subject="between", issuer="root")
+    intermediate = certificate(days[1], subject="between", issuer="root")
     leaf = certificate(days[2], issuer="between")
     in_use = CertificatesInUse()
-    in_use.use_chain("server", write(tmp_path / "chain.pem", leaf, between, root, also="a comment\n"))
+    in_use.use_chain("server", write(tmp_path / "chain.pem", leaf, intermediate, root, also="a comment\n"))
     assert in_use.expiries() == {"server": Expiry(days[1].timestamp(), str(tmp_path / "chain.pem"))}
-    own = write(tmp_path / "own.pem", certificate(days[0], subject="me", issuer="me"))
-    in_use.use_chain("server", own)
+    self_signed_file = write(tmp_path / "own.pem", certificate(days[0], subject="me", issuer="me"))
+    in_use.use_chain("server", self_signed_file)
     assert in_use.expiries()["server"].at_s == days[0].timestamp()
 
 
 def test_of_authorities_the_last_one_counts_while_they_are_replaced(tmp_path: Path):
-    ends = [NOW - dt.timedelta(days=1), NOW + dt.timedelta(days=3000)]
+    expiries = [NOW - dt.timedelta(days=1), NOW + dt.timedelta(days=3000)]
     in_use = CertificatesInUse()
-    in_use.use_authorities("kafka-authorities", write(tmp_path / "ca.pem", *map(certificate, ends)))
-    assert in_use.expiries()["kafka-authorities"].at_s == ends[1].timestamp()
+    in_use.use_authorities("kafka-authorities", write(tmp_path / "ca.pem", *map(certificate, expiries)))
+    assert in_use.expiries()["kafka-authorities"].at_s == expiries[1].timestamp()
 
 
 def test_a_renewed_file_shows_at_the_next_look_and_an_unreadable_one_not_at_all(tmp_path: Path):

@@ -47,6 +47,6 @@ def test_a_line_that_is_wrong_is_told_without_the_password(
     file = tmp_path / "credentials"
     file.write_text("http://connect:8083 secret\n")
     monkeypatch.setenv(VARIABLE, str(file))
-    with pytest.raises(Misconfigured, match="needs lines `URL USER PASSWORD`") as refused:
+    with pytest.raises(Misconfigured, match="needs lines `URL USER PASSWORD`") as refusal:
         authorization("http://connect:8083/")
-    assert "secret" not in str(refused.value)
+    assert "secret" not in str(refusal.value)

@@ -205,10 +205,10 @@ def test_of_two_answers_of_dns_only_the_allowed_one_is_used() -> None:
 @contextlib.asynccontextmanager
 async def _server() -> AsyncIterator[tuple[str, list[str]]]:
     """A web server on loopback whose page redirects to another name; URL and the requested paths."""
-    requested: list[str] = []
+    requested_paths: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
-        requested.append(request.path)
+        requested_paths.append(request.path)
         raise web.HTTPFound(f"http://127.0.0.1:{request.url.port}/redirected")
 
     app = web.Application()
@@ -218,7 +218,7 @@ async def _server() -> AsyncIterator[tuple[str, list[str]]]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
-    yield f"http://127.0.0.1:{port}/", requested
+    yield f"http://127.0.0.1:{port}/", requested_paths
     await runner.cleanup()
 
 
@@ -248,28 +248,28 @@ class _Rebinding(aiohttp.abc.AbstractResolver):
 
 @pytest.mark.parametrize("spelling", ["127.0.0.1", "2130706433", "0x7f.1", "localhost", "[::ffff:127.0.0.1]"])
 async def test_a_session_does_not_connect_to_a_refused_address(spelling: str) -> None:
-    async with _server() as (url, requested):
+    async with _server() as (url, requested_paths):
         spelled_url = url.replace("127.0.0.1", spelling)
         async with aiohttp.ClientSession(
             connector=_egress().connector(EgressKind.REGISTRY, spelled_url)
         ) as session:
             with pytest.raises((aiohttp.ClientConnectorError, aiohttp.InvalidURL)):
                 await session.get(spelled_url)
-        assert requested == []
+        assert requested_paths == []
 
 
 async def test_a_name_that_resolves_to_another_address_later_is_judged_again() -> None:
-    async with _server() as (url, requested):
+    async with _server() as (url, requested_paths):
         port = url.rpartition(":")[2].strip("/")
         connector = _egress("http=127.0.0.2").connector(EgressKind.HTTP, "http://name.example/")
         connector._resolver = _Rebinding(["127.0.0.2"], ["127.0.0.1"])
         connector._use_dns_cache = False
         async with aiohttp.ClientSession(connector=connector) as session:
             for _ in range(2):
-                with pytest.raises(aiohttp.ClientConnectorError) as refused:
+                with pytest.raises(aiohttp.ClientConnectorError) as refusal:
                     await session.get(f"http://name.example:{port}/", allow_redirects=False)
-        assert isinstance(refused.value.os_error, EgressRefused)
-        assert requested == []
+        assert isinstance(refusal.value.os_error, EgressRefused)
+        assert requested_paths == []
 
 
 async def test_a_name_is_resolved_and_judged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +282,7 @@ async def test_a_name_is_resolved_and_judged(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("allow", "host", "refused"),
+    ("allow", "host", "message"),
     [
         ("", "db.example", "is a name, which this client resolves by itself"),
         ("database=10.0.0.0/8", "db.example", "have the operator add database=db.example:5432"),
@@ -299,11 +299,11 @@ async def test_a_name_is_resolved_and_judged(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_a_client_that_resolves_names_gets_names_that_the_operator_allows(
-    allow: str, host: str, refused: str | None
+    allow: str, host: str, message: str | None
 ) -> None:
     judge = Egress(tuple(read_allowed(allow)))
-    if refused is None:
+    if message is None:
         judge.require_fixed(EgressKind.DATABASE, host, 5432)
         return
-    with pytest.raises(EgressRefused, match=refused):
+    with pytest.raises(EgressRefused, match=message):
         judge.require_fixed(EgressKind.DATABASE, host, 5432)

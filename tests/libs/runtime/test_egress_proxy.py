@@ -91,19 +91,19 @@ async def test_tls_is_between_the_client_and_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Authority(tmp_path, "authority").issue("server", "server", serves=["127.0.0.1"])
-    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    served.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
+    server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_context.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
     trusted = ssl.create_default_context(cafile=str(tmp_path / "authority.crt"))
     body = os.urandom(5 * MEGABYTE)
     server = TestServer(_application(_echo), scheme="https")
-    await server.start_server(ssl=served)
+    await server.start_server(ssl=server_context)
     async with server:
         _allow(monkeypatch, f"s3=127.0.0.1:{server.port}")
         async with aiohttp.ClientSession(proxy=proxy_url(EgressKind.S3, "shop")) as session:
             answers = await asyncio.gather(
                 *(
-                    session.put(f"https://127.0.0.1:{server.port}/{at}", data=body, ssl=trusted)
-                    for at in range(8)
+                    session.put(f"https://127.0.0.1:{server.port}/{number}", data=body, ssl=trusted)
+                    for number in range(8)
                 )
             )
             for answer in answers:
@@ -117,8 +117,8 @@ async def test_what_is_not_allowed_gets_no_connection(
     _allow(monkeypatch, f"catalog=127.0.0.1:{server.port},s3=127.0.0.2")
     async with aiohttp.ClientSession(proxy=proxy_url(EgressKind.S3, "shop")) as session:
         for host in ("127.0.0.1", "localhost", "2130706433", "[::ffff:127.0.0.1]"):
-            refused = await _status(session, f"{scheme}://{host}:{server.port}/")
-            assert refused == 403, host
+            status = await _status(session, f"{scheme}://{host}:{server.port}/")
+            assert status == 403, host
 
 
 async def test_what_is_allowed_for_a_pipe_is_for_no_other_pipe(
@@ -138,8 +138,8 @@ async def _status(session: aiohttp.ClientSession, url: str) -> int:
     try:
         async with session.get(url) as answer:
             return answer.status
-    except aiohttp.ClientHttpProxyError as refused:
-        return refused.status
+    except aiohttp.ClientHttpProxyError as refusal:
+        return refusal.status
 
 
 async def test_a_name_is_judged_at_each_connection(
@@ -162,8 +162,8 @@ async def test_a_name_is_judged_at_each_connection(
     monkeypatch.setattr(socket, "getaddrinfo", bound_again)
     url = proxy_url(EgressKind.S3, "shop")
     monkeypatch.setattr(asyncio.selector_events.BaseSelectorEventLoop, "sock_connect", connect)
-    asked = f"http://rebind.example:{server.port}/"
-    statuses = [await asyncio.to_thread(_get, url, asked) for _ in range(3)]
+    rebound_url = f"http://rebind.example:{server.port}/"
+    statuses = [await asyncio.to_thread(_get, url, rebound_url) for _ in range(3)]
     assert statuses == [502, 502, 403]
     assert connected == ["127.0.0.2", PUBLIC]
     assert answers == []
@@ -176,13 +176,13 @@ def _get(proxy: str, url: str) -> int:
 async def test_clients_that_follow_redirects_do_not_leave_what_is_allowed(
     server: TestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reached = []
+    reached_paths = []
 
-    async def elsewhere(request: web.Request) -> web.Response:
-        reached.append(request.path)
+    async def secret_answer(request: web.Request) -> web.Response:
+        reached_paths.append(request.path)
         return web.Response(text="secret")
 
-    async with TestServer(_application(elsewhere)) as forbidden:
+    async with TestServer(_application(secret_answer)) as forbidden:
 
         async def redirect(_: web.Request) -> web.Response:
             raise web.HTTPTemporaryRedirect(f"http://127.0.0.1:{forbidden.port}/x")
@@ -198,19 +198,19 @@ async def test_clients_that_follow_redirects_do_not_leave_what_is_allowed(
             )
             with pytest.raises(Exception, match="403 Forbidden"):
                 await store.get_async("key")
-    assert reached == []
+    assert reached_paths == []
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_a_client_that_has_gone_leaves_no_connection_to_a_silent_server(
     monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:
-    reached, left = asyncio.Event(), asyncio.Event()
+    reached, disconnected = asyncio.Event(), asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(1000):
             reached.set()
-        left.set()
+        disconnected.set()
         writer.close()
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
@@ -219,9 +219,9 @@ async def test_a_client_that_has_gone_leaves_no_connection_to_a_silent_server(
     async with server, aiohttp.ClientSession(proxy=proxy_url(EgressKind.S3, "shop")) as session:
         request = asyncio.create_task(session.put(f"{scheme}://127.0.0.1:{port}/", data=b"content"))
         await asyncio.wait_for(reached.wait(), 60)
-        assert not left.is_set()
+        assert not disconnected.is_set()
         request.cancel()
-        await asyncio.wait_for(left.wait(), 60)
+        await asyncio.wait_for(disconnected.wait(), 60)
 
 
 async def test_an_answer_before_the_end_of_the_body_arrives(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,21 +11,21 @@ BOUNDS = (0.1, 1, 10)
 
 @given(st.lists(st.one_of(st.sampled_from(BOUNDS), st.floats(0, 20)), max_size=30))
 def test_a_batch_counts_as_each_of_its_values(amounts: list[float]) -> None:
-    shown = []
-    for at_once in (False, True):
+    expositions = []
+    for is_batch in (False, True):
         registry = CollectorRegistry()
         histogram = BatchHistogram("lag_seconds", "Lag.", ["pipe"], buckets=BOUNDS, registry=registry)
         child = histogram.labels("flights")
-        if at_once:
+        if is_batch:
             child.observe_all(amounts)
         else:
             for amount in amounts:
                 child.observe(amount)
-        shown.append(
+        expositions.append(
             [
                 line
                 for line in generate_latest(registry).decode().splitlines()
                 if "_bucket" in line or "_count" in line
             ]
         )
-    assert shown[0] == shown[1]
+    assert expositions[0] == expositions[1]

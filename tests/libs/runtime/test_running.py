@@ -98,7 +98,7 @@ async def test_the_service_ends_with_the_error_of_a_client_s_task() -> None:
 async def test_the_service_ends_with_the_error_of_work_beside_it() -> None:
     service = lifetime()
     events: list[str] = []
-    ended = asyncio.Event()
+    finished = asyncio.Event()
 
     async def fail() -> None:
         raise LookupError("beside")
@@ -107,13 +107,13 @@ async def test_the_service_ends_with_the_error_of_work_beside_it() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            ended.set()
+            finished.set()
 
     with pytest.raises(LookupError, match="beside"):
         async with running(service, Part("a", events), background_work=[forever, fail]), asyncio.timeout(5):
             await service.stopping.wait()
     assert events == ["start a", "stop a"]
-    assert ended.is_set(), "work beside the service is cancelled before the clients stop"
+    assert finished.is_set(), "work beside the service is cancelled before the clients stop"
 
 
 async def test_what_runs_beside_ends_before_the_clients() -> None:

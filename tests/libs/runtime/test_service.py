@@ -29,19 +29,21 @@ run("ingest", ProcessSettings, main, beside)
 
 
 @pytest.mark.parametrize(
-    ("what", "status"), [("service.stop()", 0), ("raise RuntimeError('a defect')", 1)], ids=["stop", "defect"]
+    ("statement", "status"),
+    [("service.stop()", 0), ("raise RuntimeError('a defect')", 1)],
+    ids=["stop", "defect"],
 )
 def test_work_beside_the_main_function_ends_with_it_and_its_error_ends_the_service(
-    what: str, status: int
+    statement: str, status: int
 ) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM.replace("{what}", what)],
+    completed = subprocess.run(
+        [sys.executable, "-c", PROGRAM.replace("{what}", statement)],
         env={"HIFI_INSTANCE": "i", "PYTHONPATH": ":".join(sys.path)},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert ended.returncode == status, ended.stderr
-    words = [line for line in ended.stdout.splitlines() if line in ("beside i", "drained", "ended")]
+    assert completed.returncode == status, completed.stderr
+    words = [line for line in completed.stdout.splitlines() if line in ("beside i", "drained", "ended")]
     assert sorted(words) == ["beside i", "drained", "ended"]

@@ -46,9 +46,9 @@ def test_what_was_signed_is_returned_and_any_changed_byte_is_refused(key: Signin
     public_key = read_public_key(key.public_key)
     content = envelope("report", DOCUMENT, key)
     assert verify_envelope(content, "report", public_key) == DOCUMENT
-    draw = random.Random(1)
+    rng = random.Random(1)
     changes = [
-        content[:index] + bytes([content[index] ^ draw.randrange(1, 256)]) + content[index + 1 :]
+        content[:index] + bytes([content[index] ^ rng.randrange(1, 256)]) + content[index + 1 :]
         for index in range(len(content))
     ]
     changes += [content[:index] + content[index + 1 :] for index in range(len(content))]
@@ -63,11 +63,11 @@ def test_what_was_signed_is_returned_and_any_changed_byte_is_refused(key: Signin
     ]
     changes.append(json.dumps(json.loads(content), indent=1).encode())
     changes.append(content.replace(b'"c":{}', b'"c":{},"c":{}'))
-    for changed in changes:
-        if changed == content:
+    for changed_envelope in changes:
+        if changed_envelope == content:
             continue
         with pytest.raises(ValueError, match=r"^its? "):
-            verify_envelope(changed, "report", public_key)
+            verify_envelope(changed_envelope, "report", public_key)
 
 
 def test_detached_signatures_hold_for_their_bytes_and_key_only(key: SigningKey, tmp_path: Path) -> None:
@@ -80,15 +80,15 @@ def test_detached_signatures_hold_for_their_bytes_and_key_only(key: SigningKey, 
             if letter != signature[index]:
                 with pytest.raises(ValueError, match="changed"):
                     verify_bytes(content, signature[:index] + letter + signature[index + 1 :], public_key)
-    for changed in (b"<HTML>", b"<html>\n", b""):
+    for changed_content in (b"<HTML>", b"<html>\n", b""):
         with pytest.raises(ValueError, match="changed"):
-            verify_bytes(changed, signature, public_key)
+            verify_bytes(changed_content, signature, public_key)
     make_keys(tmp_path / "other")
-    other = SigningKey.read(tmp_path / "other")
+    other_key = SigningKey.read(tmp_path / "other")
     with pytest.raises(ValueError, match="changed, or signed with another key"):
-        verify_bytes(content, signature, read_public_key(other.public_key))
+        verify_bytes(content, signature, read_public_key(other_key.public_key))
     with pytest.raises(ValueError, match="another public key"):
-        verify_envelope(envelope("report", DOCUMENT, key), "report", read_public_key(other.public_key))
+        verify_envelope(envelope("report", DOCUMENT, key), "report", read_public_key(other_key.public_key))
     with pytest.raises(ValueError, match="not signed"):
         verify_envelope(envelope("report", DOCUMENT, None), "report", public_key)
 

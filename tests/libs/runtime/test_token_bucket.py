@@ -12,24 +12,24 @@ BURST_S = 0.1
 @given(st.floats(0.1, 2000), st.lists(st.floats(0, 0.5), min_size=5, max_size=200))
 def test_no_more_than_the_rate_in_any_time(rate_per_s: float, pauses: list[float]) -> None:
     bucket, now_s = TokenBucket(rate_per_s, BURST_S), 100.0
-    sent: list[float] = []
+    sent_at_s: list[float] = []
     for pause in pauses:
         now_s += pause
-        while bucket.wait_s(now_s) == 0 and len(sent) < 2000:
+        while bucket.wait_s(now_s) == 0 and len(sent_at_s) < 2000:
             bucket.take(now_s)
-            sent.append(now_s)
-    for first in range(0, len(sent), 7):
-        span_s = sent[-1] - sent[first]
-        assert len(sent) - first <= rate_per_s * (span_s + BURST_S) + 2
+            sent_at_s.append(now_s)
+    for first in range(0, len(sent_at_s), 7):
+        span_s = sent_at_s[-1] - sent_at_s[first]
+        assert len(sent_at_s) - first <= rate_per_s * (span_s + BURST_S) + 2
 
 
 def test_the_rate_is_reached_when_there_is_always_something_to_send() -> None:
-    bucket, now_s, sent = TokenBucket(50), 0.0, 0
+    bucket, now_s, sent_count = TokenBucket(50), 0.0, 0
     while now_s < 10:
         now_s += bucket.wait_s(now_s)
         bucket.take(now_s)
-        sent += 1
-    assert 500 <= sent <= 510
+        sent_count += 1
+    assert 500 <= sent_count <= 510
 
 
 def test_an_overdraft_is_paid_back_before_the_next_token() -> None:

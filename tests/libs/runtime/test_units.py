@@ -30,8 +30,8 @@ def test_rates_of_bytes(text: str, value: float) -> None:
 
 @given(st.text(max_size=10))
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
-    for read in (seconds, per_second, bytes_per_second):
+    for parse in (seconds, per_second, bytes_per_second):
         try:
-            assert isinstance(read(text), float)
+            assert isinstance(parse(text), float)
         except ValueError as error:
             assert "write for example" in str(error)  # noqa: PT017 - either a number or this sentence

@@ -27,7 +27,7 @@ def problems(
     trigger: Trigger = "micro-batch",
     destinations: Any = (),
     *,
-    notes: bool = False,
+    only_notes: bool = False,
     **enrich: Any,
 ) -> dict[str, str]:
     declared = [
@@ -45,7 +45,7 @@ def problems(
             ],
         }
     )
-    findings = [finding for finding in check_pipe(catalyst, pipe, trigger) if finding.is_note is notes]
+    findings = [finding for finding in check_pipe(catalyst, pipe, trigger) if finding.is_note is only_notes]
     return {".".join(map(str, finding.path)): finding.message for finding in findings}
 
 
@@ -157,18 +157,18 @@ def test_sql_that_raises_reads_more_than_the_event_or_is_random_is_refused(catal
 
 def test_each_allowed_function_is_one_that_spark_has(catalyst: Catalyst) -> None:
     registry = catalyst.spark._jsparkSession.sessionState().functionRegistry()
-    listed = registry.listFunction()
-    names = {listed.apply(index).funcName() for index in range(listed.size())}
+    functions = registry.listFunction()
+    names = {functions.apply(index).funcName() for index in range(functions.size())}
     assert sorted(FUNCTIONS - names) == []
 
 
-@pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.more)])
-def test_the_examples_of_spark_of_allowed_functions_are_allowed(catalyst: Catalyst, every: int) -> None:
+@pytest.mark.parametrize("step", [10, pytest.param(1, marks=pytest.mark.more)])
+def test_the_examples_of_spark_of_allowed_functions_are_allowed(catalyst: Catalyst, step: int) -> None:
     registry = catalyst.spark._jsparkSession.sessionState().functionRegistry()
-    listed = registry.listFunction()
-    refused = []
-    for index in range(0, listed.size(), every):
-        name = listed.apply(index)
+    functions = registry.listFunction()
+    refused_queries = []
+    for index in range(0, functions.size(), step):
+        name = functions.apply(index)
         if name.funcName() not in FUNCTIONS:
             continue
         for query in re.findall(r"> SELECT (.*);\n", registry.lookupFunction(name).get().getExamples()):
@@ -184,8 +184,8 @@ def test_the_examples_of_spark_of_allowed_functions_are_allowed(catalyst: Cataly
             )
             # The examples are constants, of which those are refused that could be costly.
             if refusals := [text for text in refusals if not text.startswith("the constant ")]:
-                refused.append((query, refusals))
-    assert refused == []
+                refused_queries.append((query, refusals))
+    assert refused_queries == []
 
 
 def test_what_a_text_calls_otherwise_is_refused_on_the_analysed_plan(catalyst: Catalyst) -> None:
@@ -232,10 +232,10 @@ def test_arithmetic_that_can_overflow_is_named(catalyst: Catalyst) -> None:
         "square": "big * qty",
         "half": "x * 2",
     }
-    notes = problems(
-        catalyst, notes=True, fields=fields, derive=derive, destinations=[("a", "qty - cents > 1"), "b"]
+    notes_by_path = problems(
+        catalyst, only_notes=True, fields=fields, derive=derive, destinations=[("a", "qty - cents > 1"), "b"]
     )
-    assert list(notes) == [
+    assert list(notes_by_path) == [
         "enrich.derive.total",
         "enrich.derive.sum",
         "enrich.derive.square",
@@ -243,13 +243,13 @@ def test_arithmetic_that_can_overflow_is_named(catalyst: Catalyst) -> None:
     ]
     assert (
         "(qty * cents) is null where it does not fit int; declare its fields bigint"
-        in notes["enrich.derive.total"]
+        in notes_by_path["enrich.derive.total"]
     )
-    assert "decimal(38, 0)" in notes["enrich.derive.square"]
+    assert "decimal(38, 0)" in notes_by_path["enrich.derive.square"]
 
 
 @pytest.mark.parametrize(
-    ("destinations", "noted"),
+    ("destinations", "is_noted"),
     [
         ([("a", "status = 'paid'"), ("b", "status <> 'paid'")], True),
         ([("a", "status = 'paid'"), ("b", "not (status = 'paid')")], True),
@@ -261,9 +261,11 @@ def test_arithmetic_that_can_overflow_is_named(catalyst: Catalyst) -> None:
     ],
 )
 def test_conditions_that_null_meets_nowhere_are_named(
-    catalyst: Catalyst, destinations: Any, noted: bool
+    catalyst: Catalyst, destinations: Any, is_noted: bool
 ) -> None:
-    notes = problems(catalyst, notes=True, destinations=destinations, fields={"status": "string"})
-    assert bool(notes) is noted
-    if noted:
-        assert "is distinct from" in notes["destinations.0.when"]
+    notes_by_path = problems(
+        catalyst, only_notes=True, destinations=destinations, fields={"status": "string"}
+    )
+    assert bool(notes_by_path) is is_noted
+    if is_noted:
+        assert "is distinct from" in notes_by_path["destinations.0.when"]

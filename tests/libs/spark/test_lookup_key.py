@@ -13,9 +13,9 @@ from hifi.pipe.model import Lookup, SqlType
 from hifi.spark.lookup_key import key_parts, key_text, table_id, typed
 
 
-def lookup(file: Path | str = "/x.csv", **more: Any) -> Lookup:
+def lookup(file: Path | str = "/x.csv", **settings: Any) -> Lookup:
     return Lookup.model_validate(
-        {"file": str(file), "key": {"carrier": "code"}, "fields": {"airline": "name"}, **more}
+        {"file": str(file), "key": {"carrier": "code"}, "fields": {"airline": "name"}, **settings}
     )
 
 
@@ -25,8 +25,8 @@ def test_different_composite_keys_never_look_alike(keys: list[list[str]]) -> Non
 
 
 @given(st.lists(st.text(max_size=4), min_size=1, max_size=3))
-def test_a_key_can_be_taken_apart(parts: list[str]) -> None:
-    assert key_parts(key_text(parts), len(parts)) == parts
+def test_a_key_can_be_taken_apart(key_fields: list[str]) -> None:
+    assert key_parts(key_text(key_fields), len(key_fields)) == key_fields
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_values_that_are_not_of_their_type_are_refused(value: Any, kind: str) ->
 
 def test_a_table_is_shared_only_by_lookups_that_hold_the_same() -> None:
     assert table_id(lookup(), "p") == table_id(lookup(miss="dead-letter"), "p")
-    others = [
+    other_lookups = [
         lookup(fields={"airline": "title"}),
         lookup("/y.csv"),
         lookup(key={"carrier": "name"}),
         lookup(types={"name": "int"}),
         lookup(refresh=1),
     ]
-    assert len({table_id(table_lookup, "p") for table_lookup in (lookup(), *others)}) == 6
+    assert len({table_id(table_lookup, "p") for table_lookup in (lookup(), *other_lookups)}) == 6

@@ -20,9 +20,9 @@ from hifi.spark.lookup_reader import _connection_arguments, read_rows
 CSV = 'code,name\nAA,"American, Inc."\nUA,\n'
 
 
-def lookup(file: Path | str = "/x.csv", **more: Any) -> Lookup:
+def lookup(file: Path | str = "/x.csv", **settings: Any) -> Lookup:
     return Lookup.model_validate(
-        {"file": str(file), "key": {"carrier": "code"}, "fields": {"airline": "name"}, **more}
+        {"file": str(file), "key": {"carrier": "code"}, "fields": {"airline": "name"}, **settings}
     )
 
 
@@ -59,15 +59,17 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path: Path, name: str) -> No
     assert [(row["code"], row["name"]) for row in rows] == [("AA", "American, Inc."), ("UA", None)]
 
 
-@pytest.mark.parametrize("form", ["[%s]", "%s"])
-def test_json_values_are_text_as_they_are_written(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("template", ["[%s]", "%s"])
+def test_json_values_are_text_as_they_are_written(tmp_path: Path, template: str) -> None:
     values = ["1000000000000000000000000000000", "1e999", "1.10", "-0", "1E5", '{"a":1.10}', "[1,2.0]"]
     members = ",".join(f'"c{number}":{value}' for number, value in enumerate(values))
     row = f'{{"code":"\\u00e4","name":true,{members}}}'
-    (tmp_path / "a.json").write_text(form % row)
+    (tmp_path / "a.json").write_text(template % row)
     columns = {f"f{number}": f"c{number}" for number in range(len(values))}
-    (read,) = read_rows(lookup(tmp_path / "a.json", fields=columns), "p")
-    assert read == {"code": "ä", "name": True} | {f"c{number}": value for number, value in enumerate(values)}
+    (read_row,) = read_rows(lookup(tmp_path / "a.json", fields=columns), "p")
+    assert read_row == {"code": "ä", "name": True} | {
+        f"c{number}": value for number, value in enumerate(values)
+    }
 
 
 def test_a_sql_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +90,7 @@ def test_a_sql_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("a.csv", None, "does not exist"),
         ("a.csv", b"", "empty"),
@@ -109,11 +111,11 @@ def test_a_sql_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_the_problem_of_a_file_is_reported(
-    tmp_path: Path, name: str, content: bytes | None, told: str
+    tmp_path: Path, name: str, content: bytes | None, message: str
 ) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(Misconfigured, match=told) as caught:
+    with pytest.raises(Misconfigured, match=message) as caught:
         read_rows(lookup(tmp_path / name), "p")
     assert name in str(caught.value)
 
@@ -144,10 +146,10 @@ def test_a_name_that_is_bound_again_after_it_was_judged_is_not_followed(
     def resolved(host: str, port: int, **_: Any) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in answers.pop(0)]
 
-    asked: list[dict[str, Any]] = []
+    connect_options: list[dict[str, Any]] = []
 
     def connect(*_: Any, **options: Any) -> None:
-        asked.append(options)
+        connect_options.append(options)
         raise psycopg.OperationalError("not today")
 
     monkeypatch.setattr(socket, "getaddrinfo", resolved)
@@ -158,11 +160,11 @@ def test_a_name_that_is_bound_again_after_it_was_judged_is_not_followed(
     declared = Lookup.model_validate({"sql": sql, "key": {"carrier": "code"}, "fields": {"airline": "name"}})
     with pytest.raises(Misconfigured):
         read_rows(declared, "p")
-    named = {name: asked[0][name] for name in ("host", "hostaddr", "port")}
-    assert named == {"host": "db.example", "hostaddr": "93.184.216.34", "port": "5432"}
+    connection_options = {name: connect_options[0][name] for name in ("host", "hostaddr", "port")}
+    assert connection_options == {"host": "db.example", "hostaddr": "93.184.216.34", "port": "5432"}
     with pytest.raises(Misconfigured, match="to which pipes may not connect"):
         read_rows(declared, "p")
-    assert len(asked) == 1
+    assert len(connect_options) == 1
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_an_expression_that_turns_null_into_a_value_or_may_do_so_does_not(sql: s
 
 
 @pytest.mark.parametrize(
-    ("sql", "parts"),
+    ("sql", "expected"),
     [
         ("a", [["a"]]),
         ("a and b or c AND d", [["a ", " b "], [" c ", " d"]]),
@@ -54,5 +54,5 @@ def test_an_expression_that_turns_null_into_a_value_or_may_do_so_does_not(sql: s
         ("(a and b", [["(a and b"]]),
     ],
 )
-def test_a_condition_is_split_at_its_outermost_or_and_and(sql: str, parts: list[list[str]]) -> None:
-    assert alternatives(sql) == parts
+def test_a_condition_is_split_at_its_outermost_or_and_and(sql: str, expected: list[list[str]]) -> None:
+    assert alternatives(sql) == expected

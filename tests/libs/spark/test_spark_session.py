@@ -7,15 +7,15 @@ from hifi.spark.spark_session import JVM_OPTIONS, executor_options, scratch_fold
 
 
 def test_scratch_folders_are_deleted_with_their_process(tmp_path: Path) -> None:
-    killed, living, other = (
+    killed_scratch, live_scratch, other_scratch = (
         tmp_path / f"hifi-enrich-{name}" for name in ("99999999-a", f"{os.getppid()}-b", "c")
     )
-    for scratch in (killed, living, other):
+    for scratch in (killed_scratch, live_scratch, other_scratch):
         scratch.mkdir()
     with scratch_folder(str(tmp_path)) as folder:
         (folder / "x").touch()
-        assert not killed.exists()
-    assert set(tmp_path.iterdir()) == {living, other}
+        assert not killed_scratch.exists()
+    assert set(tmp_path.iterdir()) == {live_scratch, other_scratch}
 
 
 def test_executors_compile_large_methods_as_the_driver_does_whatever_else_is_set() -> None:

@@ -16,7 +16,7 @@ from tests.support.aiokafka_cooperative.members import (
     AnyMember,
     Javas,
     Ours,
-    Seen,
+    ReadLog,
     Theirs,
     TopicTraffic,
     until,
@@ -31,26 +31,26 @@ class GroupWithTraffic:
         self.topics = topics
         self.all = {TopicPartition(topic, number) for topic in topics for number in range(partitions)}
         self.id = f"group.{uuid.uuid4().hex[:12]}"
-        self.seen: Seen = []
+        self.read_log: ReadLog = []
         self.traffic = TopicTraffic(kafka, topics, partitions)
         self.members: list[AnyMember] = []
         self._admin: Any = AdminClient({"bootstrap.servers": kafka})
 
     def ours(self) -> Ours:
         """One more member with our consumer; it is still to be started."""
-        member = Ours(self.kafka, self.id, self.topics, self.seen, f"ours-{len(self.members)}")
+        member = Ours(self.kafka, self.id, self.topics, self.read_log, f"ours-{len(self.members)}")
         self.members.append(member)
         return member
 
     def theirs(self) -> Theirs:
         """One more member with librdkafka's consumer; it is still to be started."""
-        member = Theirs(self.kafka, self.id, self.topics, self.seen, f"theirs-{len(self.members)}")
+        member = Theirs(self.kafka, self.id, self.topics, self.read_log, f"theirs-{len(self.members)}")
         self.members.append(member)
         return member
 
     def javas(self) -> Javas:
         """One more member with Java's consumer; it is still to be started."""
-        member = Javas(self.kafka, self.id, self.topics, self.seen, f"javas-{len(self.members)}")
+        member = Javas(self.kafka, self.id, self.topics, self.read_log, f"javas-{len(self.members)}")
         self.members.append(member)
         return member
 
@@ -76,32 +76,36 @@ class GroupWithTraffic:
                 pass
 
     def _state(self) -> ConsumerGroupState:
-        described = self._admin.describe_consumer_groups([self.id])[self.id]
-        state: ConsumerGroupState = described.result().state
+        description = self._admin.describe_consumer_groups([self.id])[self.id]
+        state: ConsumerGroupState = description.result().state
         return state
 
     def count(self, member: AnyMember, tp: TopicPartition) -> int:
-        return sum(name == member.name and (topic, number) == tp for name, topic, number, _ in self.seen)
+        return sum(name == member.name and (topic, number) == tp for name, topic, number, _ in self.read_log)
 
     async def more_of(
         self, member: AnyMember, partitions: Iterable[TopicPartition], records: int = 20
     ) -> None:
-        """Wait until the member has worked on so many more records of each of the partitions."""
+        """Wait until the member has worked on `records` more records of each of the partitions."""
         before = {tp: self.count(member, tp) for tp in partitions}
         await until(
-            lambda: all(self.count(member, tp) >= many + records for tp, many in before.items()),
+            lambda: all(
+                self.count(member, tp) >= count_before + records for tp, count_before in before.items()
+            ),
             f"{member.name} goes on with {sorted(before)}",
         )
 
     async def finish(self) -> tuple[int, int, int]:
         """End the traffic, read to its end, leave: (sent, lost, worked on twice)."""
         await self.traffic.end()
-        sent = {(*tp, offset) for tp, many in self.traffic.sent.items() for offset in range(many)}
-        await until(lambda: {receipt[1:] for receipt in self.seen} >= sent, "all records were seen")
+        sent_offsets = {(*tp, offset) for tp, count in self.traffic.sent.items() for offset in range(count)}
+        await until(
+            lambda: {receipt[1:] for receipt in self.read_log} >= sent_offsets, "all records were read"
+        )
         for member in list(self.members):
             await self.leave(member)
-        times = Counter(receipt[1:] for receipt in self.seen)
-        return len(sent), len(sent - times.keys()), sum(many - 1 for many in times.values())
+        times = Counter(receipt[1:] for receipt in self.read_log)
+        return len(sent_offsets), len(sent_offsets - times.keys()), sum(count - 1 for count in times.values())
 
 
 MakeGroup = Callable[..., Any]

@@ -25,18 +25,18 @@ REBALANCE_S = 25
 
 JAVA_MEMBER = Path(__file__).with_name("JavaMember.java")
 
-Seen = list[tuple[str, str, int, int]]
+ReadLog = list[tuple[str, str, int, int]]
 """(member, topic, partition, offset) of each record, as it was worked on."""
 
 
-async def until(condition: Callable[[], Any], what: str, within_s: float = WITHIN_S) -> None:
+async def until(condition: Callable[[], Any], description: str, within_s: float = WITHIN_S) -> None:
     """Poll for a condition, with a bound."""
     try:
         async with asyncio.timeout(within_s):
             while not condition():
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        pytest.fail(f"not within {within_s} s: {what}")
+        pytest.fail(f"not within {within_s} s: {description}")
 
 
 class TopicTraffic:
@@ -77,7 +77,7 @@ class TopicTraffic:
 class Ours(ConsumerRebalanceListener):  # type: ignore[misc]
     """A member with a CooperativeConsumer that works as a service does: read, work, commit now and then."""
 
-    def __init__(self, kafka: str, group: str, topics: Iterable[str], seen: Seen, name: str) -> None:
+    def __init__(self, kafka: str, group: str, topics: Iterable[str], read_log: ReadLog, name: str) -> None:
         self.name = name
         self.consumer = CooperativeConsumer(
             bootstrap_servers=kafka,
@@ -97,7 +97,7 @@ class Ours(ConsumerRebalanceListener):  # type: ignore[misc]
         self.uncommitted: Counter[TopicPartition] = Counter()
         self.read_again = 0
         self.refused = 0
-        self._seen = seen
+        self._read_log = read_log
         self._busy = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -127,15 +127,15 @@ class Ours(ConsumerRebalanceListener):  # type: ignore[misc]
     async def end_work(self) -> None:
         for task in self._tasks:
             task.cancel()
-        ends = await asyncio.gather(*self._tasks, return_exceptions=True)
-        assert all(isinstance(end, asyncio.CancelledError | ConsumerStoppedError) for end in ends), ends
+        results = await asyncio.gather(*self._tasks, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError | ConsumerStoppedError) for end in results), results
 
     async def _work(self) -> None:
         while True:
             batches = await self.consumer.getmany(timeout_ms=100, max_records=50)
             async with self._busy:
                 for tp, records in batches.items():
-                    self._seen.extend(
+                    self._read_log.extend(
                         (self.name, tp.topic, tp.partition, record.offset) for record in records
                     )
                     self.done[tp] = records[-1].offset + 1
@@ -188,7 +188,7 @@ _WHILE_JOINING = (
 class Theirs:
     """A member with librdkafka's own cooperative consumer, in a thread."""
 
-    def __init__(self, kafka: str, group: str, topics: Iterable[str], seen: Seen, name: str) -> None:
+    def __init__(self, kafka: str, group: str, topics: Iterable[str], read_log: ReadLog, name: str) -> None:
         self.name = name
         self._consumer: Any = confluent_kafka.Consumer(
             {
@@ -204,8 +204,8 @@ class Theirs:
             }
         )
         self._topics = list(topics)
-        self._seen = seen
-        self._done: dict[tuple[str, int], int] = {}
+        self._read_log = read_log
+        self._read_offsets: dict[tuple[str, int], int] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.assigned: set[TopicPartition] = set()
@@ -235,9 +235,9 @@ class Theirs:
             while not self._stopping.is_set():
                 for record in self._consumer.consume(50, 0.05):
                     assert not record.error(), record.error()
-                    self._seen.append((self.name, record.topic(), record.partition(), record.offset()))
-                    self._done[record.topic(), record.partition()] = record.offset() + 1
-                self._commit(self._done)
+                    self._read_log.append((self.name, record.topic(), record.partition(), record.offset()))
+                    self._read_offsets[record.topic(), record.partition()] = record.offset() + 1
+                self._commit(self._read_offsets)
         except BaseException as error:  # noqa: BLE001 - told by check()
             self._error = error
         finally:
@@ -245,7 +245,9 @@ class Theirs:
 
     def _commit(self, partitions: Iterable[tuple[str, int]]) -> None:
         offsets = [
-            confluent_kafka.TopicPartition(*tp, self._done[tp]) for tp in partitions if tp in self._done
+            confluent_kafka.TopicPartition(*tp, self._read_offsets[tp])
+            for tp in partitions
+            if tp in self._read_offsets
         ]
         if offsets:
             try:
@@ -272,14 +274,14 @@ class Theirs:
 
     def _forget(self, partitions: list[Any]) -> None:
         for tp in partitions:
-            self._done.pop((tp.topic, tp.partition), None)
+            self._read_offsets.pop((tp.topic, tp.partition), None)
         self.assigned = self.assigned - {TopicPartition(tp.topic, tp.partition) for tp in partitions}
 
 
 class Javas:
     """A member with Java's own cooperative consumer, in a process: see JavaMember.java."""
 
-    def __init__(self, kafka: str, group: str, topics: Iterable[str], seen: Seen, name: str) -> None:
+    def __init__(self, kafka: str, group: str, topics: Iterable[str], read_log: ReadLog, name: str) -> None:
         self.name = name
         session, heartbeat = str(SESSION_S * 1000), str(int(HEARTBEAT_S * 1000))
         jars = os.pathsep.join(map(str, kafka_jars()))
@@ -295,9 +297,9 @@ class Javas:
             heartbeat,
         ]
         self._command += topics
-        self._seen = seen
+        self._read_log = read_log
         self._process: asyncio.subprocess.Process | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self._read_task: asyncio.Task[None] | None = None
         self.assigned: set[TopicPartition] = set()
         self.joined = False
         self.lost = 0
@@ -305,8 +307,8 @@ class Javas:
     async def start(self) -> Self:
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(*self._command, stdin=pipe, stdout=pipe)
-        self._reading = asyncio.create_task(self._read())
-        await until(lambda: self.joined or self._reading.done(), f"{self.name} joined")  # type: ignore[union-attr]
+        self._read_task = asyncio.create_task(self._read())
+        await until(lambda: self.joined or self._read_task.done(), f"{self.name} joined")  # type: ignore[union-attr]
         return self
 
     async def stop(self) -> None:
@@ -330,7 +332,7 @@ class Javas:
         async for line in self._process.stdout:
             kind, *words = line.decode().split()
             if kind == "record":
-                self._seen.append((self.name, words[0], int(words[1]), int(words[2])))
+                self._read_log.append((self.name, words[0], int(words[1]), int(words[2])))
             else:
                 split = [word.rsplit(":", 1) for word in words]
                 partitions = {TopicPartition(topic, int(number)) for topic, number in split}

@@ -103,10 +103,12 @@ class CollectedStream:
     async def all(self, topic: str) -> list[ConsumerRecord]:
         return await read_all(self.kafka, topic)
 
-    async def read(self, topic: str, enough: Callable[[list[ConsumerRecord]], bool]) -> list[ConsumerRecord]:
+    async def read(
+        self, topic: str, is_complete: Callable[[list[ConsumerRecord]], bool]
+    ) -> list[ConsumerRecord]:
         """All records of a topic as soon as they are enough."""
         async with asyncio.timeout(90):
-            while not enough(records := await self.all(topic)):
+            while not is_complete(records := await self.all(topic)):
                 await asyncio.sleep(0.2)
         return records
 

@@ -60,10 +60,10 @@ async def take_reader(instances: list[Instance]) -> Instance:
     return instances.pop(counts.index(max(counts)))
 
 
-async def assert_each_once(stream: CollectedStream, normalized: list[Any]) -> None:
+async def assert_each_once(stream: CollectedStream, normalized_records: list[Any]) -> None:
     """No event passed twice, no event was taken for a copy of another, and a copy has the times of the first."""
     raw = await stream.all(stream.topics.raw)
-    assert set(Counter(fields(record)["ce_id"] for record in normalized).values()) == {1}, (
+    assert set(Counter(fields(record)["ce_id"] for record in normalized_records).values()) == {1}, (
         "an event passed twice"
     )
     distinct = {fields(record)["ce_id"] for record in raw}
@@ -76,4 +76,4 @@ async def assert_each_once(stream: CollectedStream, normalized: list[Any]) -> No
     for stamped in map(fields, raw):
         stamps.setdefault(stamped["ce_id"], set()).add((stamped["hifi_accepted"], stamped["hifi_minute"]))
     assert {len(pairs) for pairs in stamps.values()} == {1}, "a copy has the accepted time of the first"
-    assert distinct == {fields(record)["ce_id"] for record in normalized}
+    assert distinct == {fields(record)["ce_id"] for record in normalized_records}

@@ -28,9 +28,9 @@ class ColoursUnderTest:
     folders: dict[str, Path]
     ready: bool = True
 
-    def operations(self, *, by: str = "me", forced: bool = False, kafka: str = "") -> ColourOperations:
+    def operations(self, *, actor: str = "me", forced: bool = False, kafka: str = "") -> ColourOperations:
         return ColourOperations(
-            kafka or self.kafka, Topics(self.stream, ()), ColourFolders(self.folders), by, forced
+            kafka or self.kafka, Topics(self.stream, ()), ColourFolders(self.folders), actor, forced
         )
 
     async def judge(self, **conditions: Condition) -> None:

@@ -22,7 +22,7 @@ WITHIN_S = 400
 
 @dataclass
 class Arrivals:
-    """What the destination got: event id to how often."""
+    """Requests of the destination: event id to their number."""
 
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -31,17 +31,17 @@ class Arrivals:
         return web.Response()
 
 
-async def until(holds: Callable[[], bool | Awaitable[bool]], within_s: float = WITHIN_S) -> None:
+async def until(condition: Callable[[], bool | Awaitable[bool]], within_s: float = WITHIN_S) -> None:
     async with asyncio.timeout(within_s):
         while True:
-            answer = holds()
+            answer = condition()
             if answer if isinstance(answer, bool) else await answer:
                 return
             await asyncio.sleep(0.2)
 
 
 def operations_of(stream: ColouredStream) -> ColourOperations:
-    """What `hifi colour` does with a stream."""
+    """The operations of `hifi colour` on a stream."""
     plan = stream.plan
     folders = {colour: plan.folder(colour) for colour in stream.meshes}
     return ColourOperations(stream.cluster.bootstrap, Topics(plan.stream), ColourFolders(folders), "test")

@@ -1,4 +1,4 @@
-"""What every kind of destinations promises: order, retries, dead letters, once, back-pressure.
+"""Promises of every kind of destinations: order, retries, dead letters, once, back-pressure.
 
 The tests of a connector import these and declare the fixture `kind`, and `without_secret` if it needs a secret: the
 kind, and its destination without one.
@@ -34,8 +34,8 @@ ACCEPTED_US = 1_763_953_200_000_000
 
 
 def writer(kind: KindUnderTest) -> DestinationWriter:
-    installed, settings = read_settings(connector_destination(pipe_to("flights", kind.declared())))
-    return installed.open(settings, WriterContext("s", "flights", "d", 16, 10.0))
+    destination_kind, settings = read_settings(connector_destination(pipe_to("flights", kind.declared())))
+    return destination_kind.open(settings, WriterContext("s", "flights", "d", 16, 10.0))
 
 
 BLUE, GREEN = "0b" * 16, "0e" * 16
@@ -49,14 +49,14 @@ def outbound(
     *,
     log: str = BLUE,
     at_s: float = 0,
-    retried: bool = False,
+    is_retried: bool = False,
 ) -> OutboundEvent:
     """An event whose number is its offset unless another one is given, accepted at `at_s`."""
     body = orjson.dumps({"key": key, "number": offset if number is None else number})
     attributes = {"id": f"{log}/{offset}", "subject": key}
     accepted_us = ACCEPTED_US + int(at_s * 1_000_000)
     return OutboundEvent(
-        body, "application/json", attributes, key.encode(), log, 0, offset, accepted_us, retried
+        body, "application/json", attributes, key.encode(), log, 0, offset, accepted_us, is_retried
     )
 
 
@@ -73,13 +73,13 @@ async def test_each_event_is_written_in_the_order_of_its_key_and_has_its_receipt
         receipts = await stream.receipts(200)
     assert outcomes(receipts) == ["delivered"] * 200
     assert {receipt[STATUS] for receipt in receipts} == {"200"}
-    assert {at.offset for at in (await stream.committed()).values()} == {200}
+    assert {position.offset for position in (await stream.committed()).values()} == {200}
     newest = {f"k{number % 7}": number for number in range(200)}
     assert await kind.rows() == newest
     history = await kind.history()
     assert dict(history) == newest
     for key in newest:
-        numbers = [number for other, number in history if other == key]
+        numbers = [number for event_key, number in history if event_key == key]
         assert numbers == sorted(numbers)
 
 
@@ -125,20 +125,20 @@ async def test_a_retry_that_comes_late_does_not_replace_a_newer_row(
 
 async def until_delivered(stream: EgestStream, count: int) -> None:
     async with asyncio.timeout(60):
-        while (ended := outcomes(await stream.receipts(count))).count("delivered") < count:
+        while (delivery_outcomes := outcomes(await stream.receipts(count))).count("delivered") < count:
             await asyncio.sleep(0.05)
-    assert ended.count("delivered") == count
+    assert delivery_outcomes.count("delivered") == count
 
 
 async def test_an_older_event_changes_nothing_and_the_same_event_is_written_once(
     kind: KindUnderTest,
 ) -> None:
-    written = writer(kind)
-    await written.write([outbound("k", 5), outbound("k", 6)])
-    await written.write([outbound("k", 3), outbound("other", 4)])
-    await written.write([outbound("k", 6)])
+    kind_writer = writer(kind)
+    await kind_writer.write([outbound("k", 5), outbound("k", 6)])
+    await kind_writer.write([outbound("k", 3), outbound("other", 4)])
+    await kind_writer.write([outbound("k", 6)])
     assert await kind.rows() == {"k": 6, "other": 4}
-    await written.close()
+    await kind_writer.close()
 
 
 async def test_events_of_two_logs_with_equal_partitions_and_offsets_are_written_once_each(
@@ -148,14 +148,14 @@ async def test_events_of_two_logs_with_equal_partitions_and_offsets_are_written_
     blue = [outbound(f"b{offset}", offset, log=BLUE) for offset in range(20)]
     green = [outbound(f"g{offset}", offset, log=GREEN) for offset in range(20)]
     for _ in range(2):
-        of_blue, of_green = writer(kind), writer(kind)
+        blue_writer, green_writer = writer(kind), writer(kind)
         for first in range(0, 20, 5):
-            await of_blue.write(blue[first : first + 5])
-            await of_green.write(green[first : first + 5])
-        await of_green.write([event._replace(retried=True) for event in green])
-        await of_blue.write([event._replace(retried=True) for event in blue])
-        await of_green.close()
-        await of_blue.close()
+            await blue_writer.write(blue[first : first + 5])
+            await green_writer.write(green[first : first + 5])
+        await green_writer.write([event._replace(retried=True) for event in green])
+        await blue_writer.write([event._replace(retried=True) for event in blue])
+        await green_writer.close()
+        await blue_writer.close()
     history = await kind.history()
     assert sorted(history) == sorted([(f"{log}{n}", n) for log in "bg" for n in range(20)])
 
@@ -164,31 +164,37 @@ async def test_of_events_of_a_key_from_two_logs_the_one_that_was_accepted_later_
     kind: KindUnderTest,
 ) -> None:
     """An older one that arrives after it is refused by name where it would replace it, and by nothing else."""
-    written = writer(kind)
-    await written.write([outbound("k", 50, 1, log=BLUE, at_s=1), outbound("other", 51, 2, log=BLUE, at_s=1)])
-    await written.write([outbound("k", 3, 30, log=GREEN, at_s=2)])
+    kind_writer = writer(kind)
+    await kind_writer.write(
+        [outbound("k", 50, 1, log=BLUE, at_s=1), outbound("other", 51, 2, log=BLUE, at_s=1)]
+    )
+    await kind_writer.write([outbound("k", 3, 30, log=GREEN, at_s=2)])
     older = [outbound("k", 52, 20, log=BLUE, at_s=1.5), outbound("new", 53, 4, log=BLUE, at_s=1.6)]
     if kind.upserts:
-        with pytest.raises(Rejected) as refused:
-            await written.write(older)
-        assert refused.value.reason == "superseded"
+        with pytest.raises(Rejected) as refusal:
+            await kind_writer.write(older)
+        assert refusal.value.reason == "superseded"
         assert await kind.rows() == {"k": 30, "other": 2}
-        await written.write(older[1:])
+        await kind_writer.write(older[1:])
     else:
-        await written.write(older)
+        await kind_writer.write(older)
     assert await kind.rows() == {"k": 30, "other": 2, "new": 4}
-    await written.write([outbound("k", 54, 40, log=BLUE, at_s=3), outbound("k", 4, 50, log=GREEN, at_s=4)])
+    await kind_writer.write(
+        [outbound("k", 54, 40, log=BLUE, at_s=3), outbound("k", 4, 50, log=GREEN, at_s=4)]
+    )
     assert (await kind.rows())["k"] == 50
-    await written.close()
+    await kind_writer.close()
 
 
 async def test_a_batch_with_an_event_that_is_rejected_writes_nothing(kind: KindUnderTest) -> None:
-    written = writer(kind)
-    await written.write([outbound("k", 1)])
+    kind_writer = writer(kind)
+    await kind_writer.write([outbound("k", 1)])
     with pytest.raises(Rejected):
-        await written.write([outbound("k", 2), outbound("k", 3)._replace(data=b"{", attributes={"id": "3"})])
+        await kind_writer.write(
+            [outbound("k", 2), outbound("k", 3)._replace(data=b"{", attributes={"id": "3"})]
+        )
     assert await kind.rows() == {"k": 1}
-    await written.close()
+    await kind_writer.close()
 
 
 async def test_a_destination_that_is_locked_delays_no_other_destination(
@@ -206,14 +212,14 @@ async def test_a_destination_that_is_locked_delays_no_other_destination(
             await stream.enriched(numbered(stream, "k0", 0, to="d,http"))
             await stream.receipts(2)
             async with kind.locked():
-                for sent in range(1, 101, 10):
+                for sent_count in range(1, 101, 10):
                     await stream.enriched(*(numbered(stream, f"k{n}", n, to="d,http") for n in range(10)))
-                    await until(partial(has_arrived, sent + 10))
+                    await until(partial(has_arrived, sent_count + 10))
                 await stream.at_least(stream.topics.retry_in(stream.topics.tiers[0]), 1)
             receipts = await stream.receipts(202)
-    of_kind = [receipt[OUTCOME] for receipt in receipts if receipt[DESTINATION] == "d"]
-    assert len(of_kind) == 101
-    assert {"retry"} <= set(of_kind) <= {"delivered", "retry"}
+    kind_outcomes = [receipt[OUTCOME] for receipt in receipts if receipt[DESTINATION] == "d"]
+    assert len(kind_outcomes) == 101
+    assert {"retry"} <= set(kind_outcomes) <= {"delivered", "retry"}
 
 
 async def test_while_a_secret_is_missing_deliveries_go_to_the_retrier(

@@ -1,4 +1,4 @@
-"""What the contract suite of destinations needs of a destination."""
+"""The interface of a destination for the contract suite."""
 
 from collections import Counter
 from contextlib import AbstractAsyncContextManager
@@ -13,7 +13,7 @@ class KindUnderTest(Protocol):
     refusal: str = "not-json"
     """The reason of the dead letter of an event whose data is not JSON and that has no subject."""
 
-    def declared(self, **more: Any) -> dict[str, Any]:
+    def declared(self, **overrides: Any) -> dict[str, Any]:
         """The destination `d` in a pipe."""
 
     async def rows(self) -> dict[str, int]:
@@ -35,4 +35,4 @@ class EventLog(KindUnderTest):
     async def rows(self) -> dict[str, int]:
         history = await self.history()
         assert not [pair for pair, count in Counter(history).items() if count > 1], "an event is there twice"
-        return {key: max(number for other, number in history if other == key) for key, _ in history}
+        return {key: max(number for event_key, number in history if event_key == key) for key, _ in history}

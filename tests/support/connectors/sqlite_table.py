@@ -16,9 +16,9 @@ class SqliteTable(KindUnderTest):
     def __init__(self, folder: Path) -> None:
         self.file = folder / "events.db"
 
-    def declared(self, **more: Any) -> dict[str, Any]:
+    def declared(self, **overrides: Any) -> dict[str, Any]:
         settings = {"database": str(self.file), "table": "events"}
-        return {"name": "d", "kind": "sqlite", "settings": settings, **more}
+        return {"name": "d", "kind": "sqlite", "settings": settings, **overrides}
 
     async def rows(self) -> dict[str, int]:
         with contextlib.closing(sqlite3.connect(self.file)) as connection:

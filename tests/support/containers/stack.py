@@ -26,7 +26,7 @@ def run(
     *command: str, env: Mapping[str, str] | None = None, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """Run a command; a failure shows its output."""
-    done = subprocess.run(
+    completed = subprocess.run(
         command,
         cwd=ROOT,
         # The mesh has its own list of what pipes may connect to, not that of the test process.
@@ -37,17 +37,19 @@ def run(
         timeout=1500,
         check=False,
     )
-    assert not check or done.returncode == 0, (
-        f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    assert not check or completed.returncode == 0, (
+        f"{' '.join(command)} ended with {completed.returncode}:\n{completed.stdout}{completed.stderr}"
     )
-    return done
+    return completed
 
 
-def until(holds: Callable[[], object], what: str, within_s: float = WITHIN_S, every_s: float = 0.5) -> None:
+def until(
+    condition: Callable[[], object], description: str, within_s: float = WITHIN_S, every_s: float = 0.5
+) -> None:
     """Poll until a condition holds; less often where asking is a program that takes a second of CPU time."""
     end = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < end, f"not within {within_s:.0f} s: {what}"
+    while not condition():
+        assert time.monotonic() < end, f"not within {within_s:.0f} s: {description}"
         time.sleep(every_s)
 
 
@@ -95,7 +97,7 @@ class ComposeMesh:
         return [inspect(container, "{{.State.Health.Status}}") for container in self.containers(service)]
 
     def waiting(self, service: str) -> dict[str, str]:
-        """What the first container of a service waits for; empty when it is ready."""
+        """The reason for which the first container of a service waits; empty when it is ready."""
         answer = run("docker", "exec", self.containers(service)[0], *READY, check=False).stdout
         try:
             return dict(json.loads(answer)["waiting"])
@@ -107,10 +109,10 @@ class ComposeMesh:
         return self.compose("run", "--rm", "--no-deps", "-T", "cli", *arguments).stdout
 
     def executor(self, *change: str) -> list[dict[str, Any]]:
-        """What the executor reports, after a change of a service to a number if one is given."""
+        """Instances that the executor reports, after a change of a service to a number if there is one."""
         container = self.containers("deploy")[0]
-        done = run("docker", "exec", container, "/opt/hifi/bin/python", "-c", _EXECUTOR, *change)
-        return list(json.loads(done.stdout))
+        completed = run("docker", "exec", container, "/opt/hifi/bin/python", "-c", _EXECUTOR, *change)
+        return list(json.loads(completed.stdout))
 
     def crash(self, service: str) -> None:
         """SIGKILL all processes of the first container of a service; Docker's restart policy starts it again."""
@@ -166,7 +168,7 @@ class SteadySender:
     answers: Counter[int] = field(default_factory=Counter)
     """Number of answers of each status."""
     refusals: Counter[str] = field(default_factory=Counter)
-    """What answers without a 202 say, by whom and why, to their number."""
+    """Texts of answers other than 202, with their sender, to their number."""
 
     async def send(self, seconds: float) -> None:
         """Send for a number of seconds."""
@@ -181,17 +183,17 @@ class SteadySender:
             aiohttp.ClientSession(timeout=timeout, connector=connector) as session,
             asyncio.TaskGroup() as group,
         ):
-            began = time.monotonic()
+            began_s = time.monotonic()
             number = 0
             while not task.done():
-                due = int((time.monotonic() - began) * self.rate)
+                due = int((time.monotonic() - began_s) * self.rate)
                 while number < due:
                     number += 1
-                    group.create_task(self._one(session, f"{self.name}-{number}"))
+                    group.create_task(self._send_event(session, f"{self.name}-{number}"))
                 await asyncio.sleep(0.02)
         await task
 
-    async def _one(self, session: aiohttp.ClientSession, name: str) -> None:
+    async def _send_event(self, session: aiohttp.ClientSession, name: str) -> None:
         event = {"id": name, "customer": f"c{hash(name) % 60}", "amount": 12.5}
         try:
             headers = {"Authorization": f"Bearer {self.key}"}
@@ -223,7 +225,11 @@ def all_arrived_once(mesh: ComposeMesh, *senders: SteadySender, repeats: int = 0
     assert accepted, "nothing was accepted"
     until(lambda: not accepted - mesh.arrivals().keys(), "every accepted event is at the destination")
     time.sleep(3)  # a second arrival would come a little later
-    arrived = mesh.arrivals()
-    ours = accepted | doubtful
-    again = {name: count for name, count in arrived.items() if name in ours and count > 1}
-    assert sum(count - 1 for count in again.values()) <= repeats, f"arrived again: {again}"
+    arrival_counts = mesh.arrivals()
+    expected_names = accepted | doubtful
+    repeated_counts = {
+        name: count for name, count in arrival_counts.items() if name in expected_names and count > 1
+    }
+    assert sum(count - 1 for count in repeated_counts.values()) <= repeats, (
+        f"arrived again: {repeated_counts}"
+    )

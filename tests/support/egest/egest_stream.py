@@ -115,12 +115,18 @@ class EgestStream:
         self.version += 1
 
     def record(
-        self, to: str = "d", *, pipe: str = "flights", key: str | None = None, partition: int = 0, **more: Any
+        self,
+        to: str = "d",
+        *,
+        pipe: str = "flights",
+        key: str | None = None,
+        partition: int = 0,
+        **header_fields: Any,
     ) -> Record:
         """An event as enrich writes it; its id is its number."""
         number = next(self._numbers)
-        data = more.pop("data", {"number": number})
-        version = b"%d" % more.pop("version", self.version)
+        data = header_fields.pop("data", {"number": number})
+        version = b"%d" % header_fields.pop("version", self.version)
         headers = packed(
             {
                 **dict(attributes(number)),
@@ -133,7 +139,7 @@ class EgestStream:
                 IN: b"%d" % (time.time_ns() // 1000),
                 RAW: b"%d" % next(self.raw[partition]),
                 TO: to.encode(),
-                **more,
+                **header_fields,
             }
         )
         value = (data if isinstance(data, bytes) else orjson.dumps(data)) if to else None
@@ -142,9 +148,9 @@ class EgestStream:
     async def enriched(self, *records: Record, partition: int = 0) -> None:
         await self.producer.send_and_wait(self.topics.enriched, partition, records)
 
-    async def send(self, count: int, to: str = "d", *, partition: int = 0, **more: Any) -> list[str]:
+    async def send(self, count: int, to: str = "d", *, partition: int = 0, **header_fields: Any) -> list[str]:
         """Write events; returns their ids."""
-        records = [self.record(to, partition=partition, **more) for _ in range(count)]
+        records = [self.record(to, partition=partition, **header_fields) for _ in range(count)]
         await self.enriched(*records, partition=partition)
         return [dict(record.headers)["ce_id"].decode() for record in records]
 
@@ -157,14 +163,16 @@ class EgestStream:
         try:
             tps = [TopicPartition(topic, number) for number in range(self.partitions)]
             consumer.assign(tps)
-            ends = await consumer.end_offsets(tps)
-            by_partition: dict[TopicPartition, list[ConsumerRecord]] = {tp: [] for tp in tps}
-            unread = [tp for tp in tps if ends[tp]]
-            while unread:
-                for tp, records in (await consumer.getmany(*unread, timeout_ms=200)).items():
-                    by_partition[tp] += records
-                unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
-            return [record for tp in tps for record in by_partition[tp]]
+            end_offsets = await consumer.end_offsets(tps)
+            records_by_partition: dict[TopicPartition, list[ConsumerRecord]] = {tp: [] for tp in tps}
+            unread_partitions = [tp for tp in tps if end_offsets[tp]]
+            while unread_partitions:
+                for tp, records in (await consumer.getmany(*unread_partitions, timeout_ms=200)).items():
+                    records_by_partition[tp] += records
+                unread_partitions = [
+                    tp for tp in unread_partitions if await consumer.position(tp) < end_offsets[tp]
+                ]
+            return [record for tp in tps for record in records_by_partition[tp]]
         finally:
             await consumer.stop()
 
@@ -248,11 +256,11 @@ class ServiceProcess:
             "tiers": TIERS,
             "commit_interval_s": 0.1,
         }
-        named = {f"HIFI_{name.upper()}": str(value) for name, value in (variables | settings).items()}
+        environment = {f"HIFI_{name.upper()}": str(value) for name, value in (variables | settings).items()}
         self.log = log
         with log.open("ab") as file:
             self._popen = subprocess.Popen(
-                [PROGRAMS / f"hifi-{service}"], env=os.environ | named, stderr=file
+                [PROGRAMS / f"hifi-{service}"], env=os.environ | environment, stderr=file
             )
 
     def send(self, number: int) -> None:

@@ -15,7 +15,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 @dataclass
 class ReceivedRequest:
-    """What came, and when (monotonic seconds)."""
+    """A request, and the time of its arrival (monotonic seconds)."""
 
     method: str
     target: str

@@ -316,4 +316,4 @@ ORDINARY: Final[Mapping[str, object]] = {
     "regexp_count(t, 'k')": 11_000,
     "length(quote(overlay(t placing 'x' from 3 for 1)))": 99_002,
 }
-"""What they are for an event with that text."""
+"""Their results for an event with that text."""

@@ -78,14 +78,14 @@ class LiveStream:
         consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka)
         await consumer.start()
         try:
-            parts = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
-            consumer.assign(parts)
-            await consumer.seek_to_beginning(*parts)
-            ends = await consumer.end_offsets(parts)
+            tps = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+            consumer.assign(tps)
+            await consumer.seek_to_beginning(*tps)
+            end_offsets = await consumer.end_offsets(tps)
             records: list[Any] = []
-            for part in parts:
-                while await consumer.position(part) < ends[part]:
-                    records += (await consumer.getmany(part, timeout_ms=100)).get(part, [])
+            for tp in tps:
+                while await consumer.position(tp) < end_offsets[tp]:
+                    records += (await consumer.getmany(tp, timeout_ms=100)).get(tp, [])
             return records
         finally:
             await consumer.stop()
@@ -107,7 +107,7 @@ class LiveStream:
         return (await self._start_offsets()).offsets
 
     async def notes(self) -> dict[int, str]:
-        """What enrich keeps beside its committed offsets."""
+        """The metadata that enrich commits with its offsets, by partition."""
         return (await self._start_offsets()).notes
 
     async def _start_offsets(self) -> StartOffsets:

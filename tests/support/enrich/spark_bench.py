@@ -53,7 +53,7 @@ def make_pipe(name: str = "p", /, destinations: Sequence[Any] = (), **enrich: An
     )
 
 
-def make_headers(pipe: str = "p", version: int = 0, number: int = 1, **more: bytes) -> Headers:
+def make_headers(pipe: str = "p", version: int = 0, number: int = 1, **other_fields: bytes) -> Headers:
     event_fields = {
         PIPE: pipe.encode(),
         REVISION: b"%d" % version,
@@ -65,7 +65,7 @@ def make_headers(pipe: str = "p", version: int = 0, number: int = 1, **more: byt
         RAW: b"%d" % number,
         "ce_id": b"%d" % number,
     }
-    return packed(event_fields | more)
+    return packed(event_fields | other_fields)
 
 
 @dataclass(frozen=True)

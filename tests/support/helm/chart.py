@@ -25,18 +25,18 @@ class HelmRefused(Exception):
 
 def find_helm() -> list[str]:
     """The command `helm`; skips the test where it is missing and cannot be built."""
-    found = subprocess.run(
+    completed = subprocess.run(
         [ROOT / "infra/helm/helm.sh", "--which"], capture_output=True, text=True, check=False
     )
-    if found.returncode == _MISSING:
-        pytest.skip(found.stderr.strip())
-    assert found.returncode == 0, found.stderr
-    return found.stdout.split()
+    if completed.returncode == _MISSING:
+        pytest.skip(completed.stderr.strip())
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout.split()
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What `helm template` makes of a set of values."""
+    """The output of `helm template` for a set of values."""
 
     resources: Sequence[Resource]
 
@@ -77,14 +77,14 @@ def render(helm: Sequence[str], *arguments: str, apis: Sequence[str] = ()) -> Re
     Raises:
         HelmRefused: a value is wrong.
     """
-    more = [word for api in apis for word in ("--api-versions", api)]
-    rendered = subprocess.run(
-        [*helm, "template", "try", CHART, "--namespace", "shop", *more, *arguments],
+    api_options = [word for api in apis for word in ("--api-versions", api)]
+    completed = subprocess.run(
+        [*helm, "template", "try", CHART, "--namespace", "shop", *api_options, *arguments],
         capture_output=True,
         text=True,
         check=False,
     )
-    if rendered.returncode != 0:
-        raise HelmRefused(rendered.stderr)
-    documents = YAML(typ="safe").load_all(rendered.stdout)
+    if completed.returncode != 0:
+        raise HelmRefused(completed.stderr)
+    documents = YAML(typ="safe").load_all(completed.stdout)
     return Rendered([document for document in documents if document])

@@ -38,8 +38,8 @@ def write_pipes(folder: Path, destination: str) -> None:
     trial = YAML(typ="safe").load((CHART / "values/try.yaml").read_text())
     for name, text in trial["pipes"]["files"].items():
         (folder / name).write_text(text)
-    for place in (folder, *folder.rglob("*")):
-        place.chmod(0o755 if place.is_dir() else 0o644)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Flights:
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """What came of some events.
+    """The arrivals of some events.
 
     Attributes:
         lost: path and id of each delivery that is missing.

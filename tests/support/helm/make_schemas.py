@@ -49,27 +49,29 @@ def module(name: str) -> Path:
 def strict(schema: Any) -> Any:
     """A schema that refuses keys which are not declared, without descriptions."""
     if isinstance(schema, list):
-        return [strict(part) for part in schema]
+        return [strict(subschema) for subschema in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("x-kubernetes-int-or-string"):
         return {"type": ["integer", "string"]}
-    kept = {
-        key: {name: strict(part) for name, part in value.items()} if key == "properties" else strict(value)
+    strict_schema = {
+        key: {name: strict(subschema) for name, subschema in value.items()}
+        if key == "properties"
+        else strict(value)
         for key, value in schema.items()
         if not key.startswith("x-") and key not in {"description", "format"}
     }
     is_open = schema.get("x-kubernetes-preserve-unknown-fields")
-    if "properties" in kept and not is_open:
-        kept.setdefault("additionalProperties", False)
-    return kept
+    if "properties" in strict_schema and not is_open:
+        strict_schema.setdefault("additionalProperties", False)
+    return strict_schema
 
 
 def references(schema: Any) -> Iterator[str]:
     """The names of the definitions to which a schema refers."""
     if isinstance(schema, list):
-        for part in schema:
-            yield from references(part)
+        for subschema in schema:
+            yield from references(subschema)
     elif isinstance(schema, dict):
         for key, value in schema.items():
             if key == "$ref":
@@ -82,17 +84,19 @@ def kubernetes_schemas() -> dict[str, Any]:
     """The definitions of the kinds, and those to which they refer."""
     file = module(KUBERNETES) / "api/openapi-spec/swagger.json"
     definitions = json.loads(file.read_bytes())["definitions"]
-    used: dict[str, Any] = {}
+    used_schemas: dict[str, Any] = {}
     waiting = list(KINDS.values())
     while waiting:
         name = waiting.pop()
-        if name not in used:
-            used[name] = {"type": ["string", "number"]} if name in _QUANTITIES else strict(definitions[name])
-            waiting += references(used[name])
+        if name not in used_schemas:
+            used_schemas[name] = (
+                {"type": ["string", "number"]} if name in _QUANTITIES else strict(definitions[name])
+            )
+            waiting += references(used_schemas[name])
     return {
         "module": KUBERNETES,
         "kinds": {f"{version} {kind}": f"{_REFERENCE}{name}" for (version, kind), name in KINDS.items()},
-        "definitions": used,
+        "definitions": used_schemas,
     }
 
 

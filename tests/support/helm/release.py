@@ -54,10 +54,10 @@ class Release:
 
     def deploy(self, *arguments: str) -> None:
         """Install or upgrade it and wait until all is ready."""
-        done = self.run_helm(
+        completed = self.run_helm(
             "upgrade", "--install", RELEASE, str(CHART), *self.values(*arguments), *self.waiting
         )
-        assert done.returncode == 0, f"{done.stdout}\n{self.state()}"
+        assert completed.returncode == 0, f"{completed.stdout}\n{self.state()}"
 
     def values(self, *arguments: str) -> Sequence[str]:
         """Arguments for the values."""
@@ -69,7 +69,7 @@ class Release:
         return ("--wait", "--wait-for-jobs", f"--timeout={WITHIN_S}s")
 
     def ask(self, *arguments: str, input_text: str | None = None) -> str:
-        """What kubectl prints in the namespace; it must succeed."""
+        """The output of kubectl in the namespace; it must succeed."""
         return self.node.ask("-n", NAMESPACE, *arguments, input_text=input_text)
 
     def get(self, *arguments: str) -> Any:
@@ -78,8 +78,8 @@ class Release:
 
     def pods(self, component: str) -> list[Any]:
         """The pods of a component that are not ending."""
-        listed = self.get("pods", "-l", f"app.kubernetes.io/component={component}")["items"]
-        return [pod for pod in listed if "deletionTimestamp" not in pod["metadata"]]
+        items = self.get("pods", "-l", f"app.kubernetes.io/component={component}")["items"]
+        return [pod for pod in items if "deletionTimestamp" not in pod["metadata"]]
 
     def pod(self, component: str) -> str:
         """Name of the first pod of a component."""
@@ -93,7 +93,9 @@ class Release:
         """Whether the autoscaler of a deployment knows its CPU."""
         autoscaler = self.get("horizontalpodautoscaler", f"{RELEASE}-hifi-{component}")
         conditions = autoscaler.get("status", {}).get("conditions", [])
-        return any(part["type"] == "ScalingActive" and part["status"] == "True" for part in conditions)
+        return any(
+            condition["type"] == "ScalingActive" and condition["status"] == "True" for condition in conditions
+        )
 
     def wait_ready(self, component: str) -> None:
         """Wait until all pods of a deployment are ready."""
@@ -137,11 +139,11 @@ class Release:
         service = f"/api/v1/namespaces/{NAMESPACE}/services/http:{RELEASE}-hifi-destination:9100"
         return dict(json.loads(self.node.ask("get", "--raw", f"{service}/proxy/counts"))["by_path"])
 
-    def copy_request_log(self, into: Path) -> None:
+    def copy_request_log(self, target: Path) -> None:
         """Copy the destination's log of requests."""
         self.counts()
         pod = self.pod("destination")
-        into.write_text(self.ask("exec", pod, "--", "cat", "/var/lib/destination/books"))
+        target.write_text(self.ask("exec", pod, "--", "cat", "/var/lib/destination/books"))
 
     def logs(self, component: str) -> str:
         """The log of the first pod of a component."""
@@ -149,7 +151,7 @@ class Release:
 
     def state(self) -> str:
         """Pods, events and logs, for the message of a failed test."""
-        parts = [
+        sections = [
             self.node.kubectl("-n", NAMESPACE, *words).stdout
             for words in (
                 ("get", "pods", "-o", "wide"),
@@ -157,4 +159,4 @@ class Release:
                 ("logs", "-l", "app.kubernetes.io/name=hifi", "--all-containers", "--prefix", "--tail=3"),
             )
         ]
-        return "\n".join(parts)
+        return "\n".join(sections)

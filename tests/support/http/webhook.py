@@ -16,16 +16,16 @@ class Webhook(EventLog):
 
     def __init__(self, server: FakeDestination) -> None:
         self._server = server
-        self._taken: list[ReceivedRequest] = []
+        self._requests: list[ReceivedRequest] = []
         self._open = True
         server.reply = self._reply
 
-    def declared(self, **more: Any) -> dict[str, Any]:
+    def declared(self, **overrides: Any) -> dict[str, Any]:
         batch = {"size": 100, "wait": "50ms"}
-        return {"name": "d", "url": self._server.url, "format": "json", "batch": batch, **more}
+        return {"name": "d", "url": self._server.url, "format": "json", "batch": batch, **overrides}
 
     async def history(self) -> list[tuple[str, int]]:
-        events = [data for request in self._taken for data in orjson.loads(request.body)]
+        events = [data for request in self._requests for data in orjson.loads(request.body)]
         return [(data["key"], data["number"]) for data in events]
 
     @contextlib.asynccontextmanager
@@ -41,5 +41,5 @@ class Webhook(EventLog):
             orjson.loads(request.body)
         except orjson.JSONDecodeError:
             return answer(422)
-        self._taken.append(request)
+        self._requests.append(request)
         return OK

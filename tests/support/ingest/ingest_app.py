@@ -39,8 +39,8 @@ class Issued:
     def __init__(self) -> None:
         self.keys = IssuedKeys()
         for key, origins in ((PAGE_KEY, [PAGE]), (PROGRAM_KEY, [])):
-            issued = issued_key(key, "flights", origins=origins, expires_us=None, author="t", at_us=1)
-            self.keys.take(issued.id.encode(), issued.record().value, 0)
+            new_key = issued_key(key, "flights", origins=origins, expires_us=None, author="t", at_us=1)
+            self.keys.take(new_key.id.encode(), new_key.record().value, 0)
 
     def of_hash(self, sha256: str) -> IssuedKey | None:
         return self.keys.of_hash(sha256, 2)

@@ -121,10 +121,10 @@ class Ingest:
         return self.process.wait(bound_s)
 
 
-def wait_until(look: Callable[[], T], bound_s: float = 20) -> T:
-    """Wait until `look` returns a true value, and return it."""
+def wait_until(probe: Callable[[], T], bound_s: float = 20) -> T:
+    """Wait until `probe` returns a true value, and return it."""
     end = time.monotonic() + bound_s
-    while not (value := look()):
+    while not (value := probe()):
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.05)
     return value

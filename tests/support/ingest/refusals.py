@@ -12,7 +12,7 @@ async def send_while_refused(
     other: Sender,
     refuse: Callable[[], Awaitable[None]],
     resume: Callable[[], Awaitable[None]],
-    look: Callable[[], None] = lambda: None,
+    check: Callable[[], None] = lambda: None,
 ) -> None:
     """Send to two pipes; one takes nothing from `refuse` to `resume`, and the other suffers nothing.
 
@@ -21,18 +21,18 @@ async def send_while_refused(
         other: to the other pipe.
         refuse: has the first pipe take nothing.
         resume: has it take events again.
-        look: is called while it takes nothing.
+        check: called while the first pipe takes nothing.
     """
     async with sender.sending(connections=1, pause_s=0.02), other.sending(connections=1, pause_s=0.05):
         await until(lambda: sender.statuses[202] > 5)
         await refuse()
         await until(lambda: sender.statuses[503] > 0)
-        taken, seen = sender.statuses[202], sender.statuses[503]
-        await until(lambda: sender.statuses[503] > seen + 20)
-        assert sender.statuses[202] == taken, "the pipe takes nothing"
-        look()
+        accepted_count, refused_count = sender.statuses[202], sender.statuses[503]
+        await until(lambda: sender.statuses[503] > refused_count + 20)
+        assert sender.statuses[202] == accepted_count, "the pipe takes nothing"
+        check()
         await resume()
-        await until(lambda: sender.statuses[202] > taken + 5)
+        await until(lambda: sender.statuses[202] > accepted_count + 5)
     assert set(sender.statuses) == {202, 503}
     assert set(other.statuses) == {202}
 

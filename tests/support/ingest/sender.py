@@ -49,18 +49,18 @@ class Sender:
         """Post over and over on each connection while the block runs."""
 
         async def loop(client: aiohttp.ClientSession) -> None:
-            while not ended.is_set():
+            while not stopped.is_set():
                 await self.post(client)
                 await asyncio.sleep(pause_s)
 
-        ended = asyncio.Event()
+        stopped = asyncio.Event()
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(headers=self.bearer, connector=connector) as client:
             tasks = [asyncio.create_task(loop(client)) for _ in range(connections)]
             try:
                 yield client
             finally:
-                ended.set()
+                stopped.set()
                 await asyncio.gather(*tasks)
 
 

@@ -25,16 +25,21 @@ class OutTopic:
         self.kafka = kafka
         self.name = name
 
-    def declared(self, **more: Any) -> dict[str, Any]:
+    def declared(self, **overrides: Any) -> dict[str, Any]:
         settings = {"bootstrap": self.kafka, "topic": self.name, "positions_topic": f"{self.name}-positions"}
-        return {"name": "d", "kind": "kafka", "settings": settings | more.pop("settings", {}), **more}
+        return {
+            "name": "d",
+            "kind": "kafka",
+            "settings": settings | overrides.pop("settings", {}),
+            **overrides,
+        }
 
-    def pipe(self, **more: Any) -> Pipe:
-        return pipe_to("flights", self.declared(**more))
+    def pipe(self, **overrides: Any) -> Pipe:
+        return pipe_to("flights", self.declared(**overrides))
 
     def writer(self, **settings: Any) -> DestinationWriter:
-        kind, read = read_settings(connector_destination(self.pipe(settings=settings)))
-        return kind.open(read, WriterContext("s", "flights", "d", 16, 10.0))
+        kind, kind_settings = read_settings(connector_destination(self.pipe(settings=settings)))
+        return kind.open(kind_settings, WriterContext("s", "flights", "d", 16, 10.0))
 
     async def configure(self, limit: int) -> None:
         """Set the topic's `max.message.bytes`."""
@@ -64,26 +69,28 @@ class OutTopic:
         options = {"bootstrap_servers": self.kafka, "enable_auto_commit": False}
         consumer = AIOKafkaConsumer(**options, isolation_level=isolation)
         # Kafka acknowledges a commit before it writes the markers: until then `read_committed` ends before the records.
-        all_records = AIOKafkaConsumer(**options)
+        uncommitted_consumer = AIOKafkaConsumer(**options)
         await consumer.start()
-        await all_records.start()
+        await uncommitted_consumer.start()
         try:
             count = (await partition_counts(self.kafka, [self.name])).get(self.name, 0)
             tps = [TopicPartition(self.name, number) for number in range(count)]
             consumer.assign(tps)
-            ends = await all_records.end_offsets(tps)
+            end_offsets = await uncommitted_consumer.end_offsets(tps)
             collected: list[ConsumerRecord] = []
             for tp in tps:
                 consumer.seek(tp, 0)
-            unread = [tp for tp in tps if ends[tp]]
-            while unread:
-                for records in (await consumer.getmany(*unread, timeout_ms=200)).values():
+            unread_partitions = [tp for tp in tps if end_offsets[tp]]
+            while unread_partitions:
+                for records in (await consumer.getmany(*unread_partitions, timeout_ms=200)).values():
                     collected += records
-                unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
+                unread_partitions = [
+                    tp for tp in unread_partitions if await consumer.position(tp) < end_offsets[tp]
+                ]
             return collected
         finally:
             await consumer.stop()
-            await all_records.stop()
+            await uncommitted_consumer.stop()
 
 
 class KeyedTopic(OutTopic, EventLog):
@@ -95,8 +102,10 @@ class KeyedTopic(OutTopic, EventLog):
         super().__init__(cluster.bootstrap, name)
         self._cluster = cluster
 
-    def declared(self, **more: Any) -> dict[str, Any]:
-        return super().declared(settings={"key_attribute": "subject"} | more.pop("settings", {}), **more)
+    def declared(self, **overrides: Any) -> dict[str, Any]:
+        return super().declared(
+            settings={"key_attribute": "subject"} | overrides.pop("settings", {}), **overrides
+        )
 
     async def history(self) -> list[tuple[str, int]]:
         values = [orjson.loads(record.value) for record in await self.records()]

@@ -99,11 +99,11 @@ contexts: [{{name: test, context: {{cluster: test, user: admin}}}}]
 current-context: test
 """
     )
-    started: list[subprocess.Popen[bytes]] = []
+    processes: list[subprocess.Popen[bytes]] = []
     try:
         for name, arguments in commands.items():
             with (folder / f"{name}.log").open("wb") as log:
-                started.append(
+                processes.append(
                     subprocess.Popen([hyperkube, name, *arguments], stdout=log, stderr=subprocess.STDOUT)
                 )
         _wait_until_ready(f"https://127.0.0.1:{port}/readyz", token, folder / "kube-apiserver.log")
@@ -115,7 +115,7 @@ current-context: test
             folder / "certificates/apiserver.crt",
         )
     finally:
-        for process in reversed(started):
+        for process in reversed(processes):
             process.terminate()
             try:
                 process.wait(_STOP_WITHIN_S)

@@ -88,10 +88,10 @@ class Node:
         return self.run(*self.kubectl_words, *arguments, input_text=input_text)
 
     def ask(self, *arguments: str, input_text: str | None = None) -> str:
-        """What kubectl prints; it must succeed."""
-        asked = self.kubectl(*arguments, input_text=input_text)
-        assert asked.returncode == 0, f"kubectl {' '.join(arguments)}:\n{asked.stdout}"
-        return asked.stdout
+        """The output of kubectl, which must succeed."""
+        completed = self.kubectl(*arguments, input_text=input_text)
+        assert completed.returncode == 0, f"kubectl {' '.join(arguments)}:\n{completed.stdout}"
+        return completed.stdout
 
     def load_images(self, *images: str) -> None:
         """Bring images of the Docker engine to the node."""
@@ -106,11 +106,11 @@ class Node:
         assert (save.returncode, load.returncode) == (0, 0), load.stderr.decode()
 
 
-def until(holds: Callable[[], object], what: str, within_s: float = READY_WITHIN_S) -> None:
+def until(condition: Callable[[], object], description: str, within_s: float = READY_WITHIN_S) -> None:
     """Poll until a condition holds."""
     end = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < end, f"not within {within_s:.0f} s: {what}"
+    while not condition():
+        assert time.monotonic() < end, f"not within {within_s:.0f} s: {description}"
         time.sleep(0.5)
 
 
@@ -125,7 +125,7 @@ def node(folder: Path) -> Iterator[Node]:
         _make_cgroups()
         _fill(folder, programs)
         with (folder / "logs/node.log").open("wb") as log:
-            started = subprocess.Popen(
+            node_process = subprocess.Popen(
                 [
                     *death_signal_command(),
                     *("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
@@ -138,8 +138,8 @@ def node(folder: Path) -> Iterator[Node]:
                 stderr=subprocess.STDOUT,
             )
         try:
-            until(lambda: _is_ready(folder, started), "the node is ready")
-            running = Node(folder, psutil.Process(started.pid).children()[0].pid)
+            until(lambda: _is_ready(folder, node_process), "the node is ready")
+            running = Node(folder, psutil.Process(node_process.pid).children()[0].pid)
             for manifest in sorted((SOURCE / "manifests").iterdir()):
                 running.ask("apply", "-f", "-", input_text=manifest.read_text())
             for deployment in ("coredns", "metrics-server"):
@@ -148,9 +148,9 @@ def node(folder: Path) -> Iterator[Node]:
                 )
             yield running
         finally:
-            for child in psutil.Process(started.pid).children() if started.poll() is None else ():
+            for child in psutil.Process(node_process.pid).children() if node_process.poll() is None else ():
                 child.send_signal(signal.SIGKILL)
-            started.wait()
+            node_process.wait()
             _remove_cgroups()
             _remove_state(folder)
 
@@ -158,9 +158,11 @@ def node(folder: Path) -> Iterator[Node]:
 def _skip_if_something_is_missing() -> None:
     if os.geteuid() != 0:
         pytest.skip("a Kubernetes node needs root, for namespaces, cgroups and mounts")
-    missing = sorted({package for needed, package in _NEEDED.items() if shutil.which(needed) is None})
-    if missing:
-        pytest.skip(f"a Kubernetes node needs the packages {', '.join(missing)}")
+    missing_packages = sorted(
+        {package for needed, package in _NEEDED.items() if shutil.which(needed) is None}
+    )
+    if missing_packages:
+        pytest.skip(f"a Kubernetes node needs the packages {', '.join(missing_packages)}")
 
 
 def _fill(folder: Path, programs: list[Path]) -> None:
@@ -175,16 +177,16 @@ def _fill(folder: Path, programs: list[Path]) -> None:
     make_keys(folder / "keys")
 
 
-def _is_ready(folder: Path, started: "subprocess.Popen[bytes]") -> bool:
-    assert started.poll() is None, (folder / "logs/node.log").read_text()
+def _is_ready(folder: Path, node_process: "subprocess.Popen[bytes]") -> bool:
+    assert node_process.poll() is None, (folder / "logs/node.log").read_text()
     return (folder / "ready").exists()
 
 
 def _remove_state(folder: Path) -> None:
     """Remove all but logs: images alone take gigabytes."""
-    for place in folder.iterdir():
-        if place.is_dir() and place.name not in {"logs", "pod-logs"}:
-            shutil.rmtree(place)
+    for path in folder.iterdir():
+        if path.is_dir() and path.name not in {"logs", "pod-logs"}:
+            shutil.rmtree(path)
 
 
 def _make_cgroups() -> None:
@@ -202,10 +204,13 @@ def _make_cgroups() -> None:
 def _remove_cgroups() -> None:
     """Remove the cgroups of a node that has ended; the kernel takes a moment to empty them."""
     end = time.monotonic() + 30
-    while left := [*_CGROUPS.glob(f"*/{_PODS}"), *_CGROUPS.glob(_PODS)]:
-        for group in left:
-            for part in (*sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True), group):
+    while remaining_groups := [*_CGROUPS.glob(f"*/{_PODS}"), *_CGROUPS.glob(_PODS)]:
+        for group in remaining_groups:
+            for cgroup in (
+                *sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True),
+                group,
+            ):
                 with contextlib.suppress(OSError):
-                    part.rmdir()
-        assert time.monotonic() < end, f"cgroups of a node stay: {left}"
+                    cgroup.rmdir()
+        assert time.monotonic() < end, f"cgroups of a node stay: {remaining_groups}"
         time.sleep(0.1)

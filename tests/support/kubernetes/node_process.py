@@ -109,8 +109,8 @@ def prepare(folder: Path) -> None:
         Path("/run", name).mkdir()
     run("mount", "--bind", str(folder), NODE)
     # The kubelet's links to logs, and what CNI remembers.
-    for place in ("/var/log", "/var/lib"):
-        run("mount", "-t", "tmpfs", "tmpfs", place)
+    for mount_point in ("/var/log", "/var/lib"):
+        run("mount", "-t", "tmpfs", "tmpfs", mount_point)
     for name, value in _SYSCTLS.items():
         file = Path("/run", name.replace("/", "."))
         file.write_text(f"{value}\n")
@@ -129,17 +129,17 @@ def start(name: str, *command: str) -> None:
         subprocess.Popen(command, cwd=NODE, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], description: str) -> None:
     """Poll until a condition holds."""
     end = time.monotonic() + _WITHIN_S
-    while not holds():
+    while not condition():
         if time.monotonic() > end:
-            sys.exit(f"not within {_WITHIN_S} s: {what}")
+            sys.exit(f"not within {_WITHIN_S} s: {description}")
         time.sleep(0.1)
 
 
 def get(path: str) -> bytes:
-    """What the API server answers as the body; empty while it does not."""
+    """The body of the API server's answer; empty while it does not answer."""
     trust = ssl.create_default_context(cafile=f"{_KEYS}/authority.crt")
     trust.load_cert_chain(f"{_KEYS}/admin.crt", f"{_KEYS}/admin.key")
     try:
@@ -153,13 +153,13 @@ def has_ready_node() -> bool:
     """Whether the node says that it is ready."""
     node = json.loads(get("/api/v1/nodes/node1") or b"{}")
     conditions = node.get("status", {}).get("conditions", [])
-    return any(part["type"] == "Ready" and part["status"] == "True" for part in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def has_containerd() -> bool:
     """Whether containerd answers."""
-    asked = subprocess.run(["ctr", "-a", CONTAINERD, "version"], capture_output=True, check=False)
-    return asked.returncode == 0
+    completed = subprocess.run(["ctr", "-a", CONTAINERD, "version"], capture_output=True, check=False)
+    return completed.returncode == 0
 
 
 def main() -> None:

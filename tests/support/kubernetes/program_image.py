@@ -11,10 +11,10 @@ def write_image(program: Path, name: str, archive: Path) -> None:
     """Write the archive of an image whose only file and entry point is a program."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as layer:
-        about = tarfile.TarInfo(program.name)
-        about.size, about.mode = program.stat().st_size, 0o755
+        entry = tarfile.TarInfo(program.name)
+        entry.size, entry.mode = program.stat().st_size, 0o755
         with program.open("rb") as file:
-            layer.addfile(about, file)
+            layer.addfile(entry, file)
     content = buffer.getvalue()
     digest = hashlib.sha256(content).hexdigest()
     configuration = json.dumps(
@@ -28,11 +28,11 @@ def write_image(program: Path, name: str, archive: Path) -> None:
     file_name = f"{hashlib.sha256(configuration).hexdigest()}.json"
     manifest = [{"Config": file_name, "RepoTags": [name], "Layers": [f"{digest}.tar"]}]
     with tarfile.open(archive, "w") as image:
-        for part, data in (
+        for entry_name, data in (
             (f"{digest}.tar", content),
             (file_name, configuration),
             ("manifest.json", json.dumps(manifest).encode()),
         ):
-            about = tarfile.TarInfo(part)
-            about.size = len(data)
-            image.addfile(about, io.BytesIO(data))
+            entry = tarfile.TarInfo(entry_name)
+            entry.size = len(data)
+            image.addfile(entry, io.BytesIO(data))

@@ -36,7 +36,7 @@ def cache() -> Path:
 
 
 def folder() -> Path:
-    """Where the programs are kept, by what they are built from."""
+    """The folder of the built programs, named after a digest of their sources."""
     digest = hashlib.sha256()
     for file in (SOURCE / "go.mod", *sorted(SOURCE.rglob("*.go"))):
         digest.update(file.read_bytes())
@@ -50,16 +50,16 @@ def program(name: str) -> Path:
         if shutil.which("go") is None:
             pytest.skip(f"{name} of Kubernetes {VERSION} is not built, and Go is missing")
         built.parent.mkdir(parents=True, exist_ok=True)
-        part = built.with_suffix(f".{os.getpid()}")
+        part_file = built.with_suffix(f".{os.getpid()}")
         _, minor, _ = VERSION.split(".")
         prefix = "-X k8s.io/component-base/version"
         flags = f"-s -w {prefix}.gitVersion={VERSION} {prefix}.gitMajor=1 {prefix}.gitMinor={minor}"
         build = ["nice", "-n", "15", "go", "build", "-mod=readonly", "-p=1", "-trimpath", "-buildvcs=false"]
         subprocess.run(
-            [*build, "-ldflags", flags, "-o", part, PACKAGES[name]],
+            [*build, "-ldflags", flags, "-o", part_file, PACKAGES[name]],
             cwd=SOURCE,
             env={**os.environ, "CGO_ENABLED": "0"},
             check=True,
         )
-        part.rename(built)
+        part_file.rename(built)
     return built

@@ -82,7 +82,7 @@ class LakeStream:
         row: int | None = None,
         pipe: str = "p",
         revision_offset: int = 1,
-        **more: bytes,
+        **other_headers: bytes,
     ) -> tuple[int, Record]:
         """An event as enrich writes it, and its partition.
 
@@ -93,7 +93,7 @@ class LakeStream:
             row: of the table, which decides the partition; default: the same number.
             pipe: name.
             revision_offset: in the topic `pipes`, which the service must have read.
-            more: headers.
+            other_headers: of the record.
         """
         partition = (number if row is None else row) % PARTITIONS
         if raw is None:
@@ -103,7 +103,7 @@ class LakeStream:
             identity_prefix(pipe, 1, revision_offset, now_us()), now_us() // 60_000_000, EPOCH
         )
         hop = write_enriched_hop(now_us(), raw, b"lake")
-        headers = [write_identity(stem, number), hop, ("ce_id", b"%d" % number), *more.items()]
+        headers = [write_identity(stem, number), hop, ("ce_id", b"%d" % number), *other_headers.items()]
         return partition, Record(b"k%d" % number, data, headers)
 
     async def enrich(self, records: Sequence[tuple[int, Record]]) -> None:
@@ -112,9 +112,9 @@ class LakeStream:
         await producer.start()
         try:
             for partition in range(PARTITIONS):
-                mine = [record for number, record in records if number == partition]
-                if mine:
-                    await producer.send_and_wait(self.topics.enriched, partition, mine)
+                partition_records = [record for number, record in records if number == partition]
+                if partition_records:
+                    await producer.send_and_wait(self.topics.enriched, partition, partition_records)
         finally:
             await producer.stop()
 
@@ -197,7 +197,7 @@ class LakeStream:
         return counts
 
     async def until_receipts(self, count: int) -> Counter[tuple[int, str]]:
-        """The receipts once there are so many."""
+        """Wait for `count` receipts; returns all of them."""
         end_s = time.monotonic() + WITHIN_S
         while (counts := await self.receipts()).total() < count:
             assert time.monotonic() < end_s, f"{counts}\n{self.log.read_text()[-6000:]}"

@@ -87,8 +87,8 @@ class Managed:
                 )
             self.urls.append(f"http://127.0.0.1:{port}/api/v1")
         await self.create("ann", Role.ADMIN)
-        for at in range(2):
-            await self.until(at, "GET", "/pipes", 200)
+        for instance in range(2):
+            await self.until(instance, "GET", "/pipes", 200)
 
     async def stop(self) -> None:
         for process in self.processes:
@@ -112,49 +112,51 @@ class Managed:
 
     async def call(
         self,
-        at: int,
+        instance: int,
         method: str,
         path: str,
         content: Any = None,
         headers: dict[str, str] | None = None,
         by: str = "ann",
     ) -> Answer:
-        sent = {"authorization": f"Bearer {self.tokens[by]}"} if by else {}
+        sent_headers = {"authorization": f"Bearer {self.tokens[by]}"} if by else {}
         data = content if isinstance(content, bytes | None) else orjson.dumps(content)
         async with self._session.request(
-            method, self.urls[at] + path, data=data, headers=sent | (headers or {})
+            method, self.urls[instance] + path, data=data, headers=sent_headers | (headers or {})
         ) as answer:
             body = orjson.loads(await answer.read())
             if path.startswith(_DESCRIBED):
-                at_path = f"/api/v1{path.partition('?')[0]}"
-                require_described(_DOCUMENT, method, at_path, answer.status, body)
+                api_path = f"/api/v1{path.partition('?')[0]}"
+                require_described(_DOCUMENT, method, api_path, answer.status, body)
             return Answer(answer.status, answer.headers, body)
 
-    async def until(self, at: int, method: str, path: str, status: int, by: str = "ann") -> Answer:
+    async def until(self, instance: int, method: str, path: str, status: int, by: str = "ann") -> Answer:
         """Call again until the status comes."""
         end, last = time.monotonic() + WITHIN_S, None
         while time.monotonic() < end:
             try:
-                last = await self.call(at, method, path, by=by)
+                last = await self.call(instance, method, path, by=by)
                 if last.status == status:
                     return last
             except aiohttp.ClientError:
-                assert self.processes[at].poll() is None, (self.folder / f"manage-{at}.log").read_text()
+                assert self.processes[instance].poll() is None, (
+                    self.folder / f"manage-{instance}.log"
+                ).read_text()
             await asyncio.sleep(0.05)
-        raise AssertionError((last and last.content, (self.folder / f"manage-{at}.log").read_text()))
+        raise AssertionError((last and last.content, (self.folder / f"manage-{instance}.log").read_text()))
 
     async def read(self, topic: str, take: Any) -> None:
         follower = TopicFollower(self.kafka, "test", {topic: take})
         await follower.start()
         await follower.stop()
 
-    async def read_until(self, topic: str, enough: Callable[[Registered], bool]) -> Registered:
+    async def read_until(self, topic: str, is_complete: Callable[[Registered], bool]) -> Registered:
         """The schema registry in its topic, as soon as it is enough."""
         registered, end = Registered(), time.monotonic() + WITHIN_S
         follower = TopicFollower(self.kafka, "test", {topic: registered.take})
         await follower.start()
         try:
-            while not enough(registered):
+            while not is_complete(registered):
                 assert time.monotonic() < end, registered.last_id
                 await asyncio.sleep(0.02)
                 await follower.catch_up()

@@ -139,9 +139,9 @@ class Normalize:
         """Wait until /readyz has this status and these warnings, and return its body."""
         async with asyncio.timeout(40):
             while True:
-                answered, body = await asyncio.to_thread(self.readyz)
+                answer_status, body = await asyncio.to_thread(self.readyz)
                 assert self.process.poll() is None, "it ended"
-                if answered == status and set(warned) <= set(body["warnings"]):
+                if answer_status == status and set(warned) <= set(body["warnings"]):
                     return body
                 await asyncio.sleep(0.05)
 

@@ -25,14 +25,14 @@ class Item:
 
     Attributes:
         name: says what is hostile.
-        form: format of the objects.
+        file_format: of the objects.
         content: makes it.
         good: numbers of the rows that are read; None: those before the damage, whichever they are.
         refused: number to reason of the rows that are refused.
     """
 
     name: str
-    form: str
+    file_format: str
     content: Callable[[], bytes]
     good: list[int] | None = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)
@@ -45,12 +45,12 @@ def corpus() -> Iterator[Item]:
     yield from _avro()
     yield from _parquet()
     yield from _compressed()
-    for form in ("ndjson", "csv", "avro", "parquet"):
+    for file_format in ("ndjson", "csv", "avro", "parquet"):
         yield Item(
-            f"{form} empty",
-            form,
+            f"{file_format} empty",
+            file_format,
             bytes,
-            refused={} if form in {"ndjson", "csv"} else {1: "unreadable-object"},
+            refused={} if file_format in {"ndjson", "csv"} else {1: "unreadable-object"},
         )
 
 
@@ -96,13 +96,13 @@ def _returns(content: bytes) -> Callable[[], bytes]:
 
 
 def _lines() -> Iterator[Item]:
-    def between(line: bytes) -> Callable[[], bytes]:
+    def between_rows(line: bytes) -> Callable[[], bytes]:
         return lambda: b'{"n":1}\n' + line + b'\r\n{"n":3}\n'
 
     for name, (line, reason) in BAD_LINES.items():
-        yield Item(f"ndjson {name}", "ndjson", between(line), [1, 3], {2: reason})
+        yield Item(f"ndjson {name}", "ndjson", between_rows(line), [1, 3], {2: reason})
     for name, line in GOOD_LINES.items():
-        yield Item(f"ndjson good: {name}", "ndjson", between(line), [1, 2, 3])
+        yield Item(f"ndjson good: {name}", "ndjson", between_rows(line), [1, 2, 3])
     for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32"):
         text = '{"n":1}\n{"n":2}\n'.encode(encoding)
         yield Item(f"ndjson {encoding}", "ndjson", _returns(text), refused={1: "unknown-encoding"})
@@ -140,8 +140,8 @@ def _csv() -> Iterator[Item]:
         "an open quote in the header": b'n,"s\n1,2\n',
     }.items():
         yield Item(f"csv {name}", "csv", _returns(header), refused={1: "csv-header"})
-    wide = ",".join(f"c{number}" for number in range(3000)) + "\n" + "," * 2999 + "\n"
-    yield Item("csv good: wide", "csv", wide.encode, [2])
+    wide_text = ",".join(f"c{number}" for number in range(3000)) + "\n" + "," * 2999 + "\n"
+    yield Item("csv good: wide", "csv", wide_text.encode, [2])
     yield Item("csv good: NUL", "csv", lambda: b"n,s\n1,\x00\n", [2])
     yield Item("csv UTF-16", "csv", lambda: "n,s\n1,a\n".encode("utf-16"), refused={1: "unknown-encoding"})
     binary = bytes(range(1, 256)) * 100
@@ -156,7 +156,7 @@ def parquet_of(table: pa.Table, **options: Any) -> bytes:
 
 
 def _parquet() -> Iterator[Item]:
-    good = pa.table({"n": [*range(1, 1001)]})
+    table = pa.table({"n": [*range(1, 1001)]})
 
     def times(*values: int) -> bytes:
         return parquet_of(pa.table({"n": [*range(len(values))], "t": pa.array(values, pa.timestamp("ms"))}))
@@ -165,15 +165,18 @@ def _parquet() -> Iterator[Item]:
     value: Any = 1
     for _ in range(80):
         nested, value = pa.list_(nested), [value]
-    deep = pa.table({"v": pa.array([None, value, None], nested)})
-    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
-    wide = pa.table({f"c{number}": [number] for number in range(2000)})
+    deep_table = pa.table({"v": pa.array([None, value, None], nested)})
+    repeated_column = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
+    wide_table = pa.table({f"c{number}": [number] for number in range(2000)})
     yield Item("parquet year 12000", "parquet", lambda: times(0, 2**60, 1), [1, 3], {2: "not-json"})
-    yield Item("parquet deep", "parquet", lambda: parquet_of(deep), refused={1: "unreadable-object"})
+    yield Item("parquet deep", "parquet", lambda: parquet_of(deep_table), refused={1: "unreadable-object"})
     yield Item(
-        "parquet a column twice", "parquet", lambda: parquet_of(twice), refused={1: "duplicate-column"}
+        "parquet a column twice",
+        "parquet",
+        lambda: parquet_of(repeated_column),
+        refused={1: "duplicate-column"},
     )
-    yield Item("parquet good: wide", "parquet", lambda: parquet_of(wide), [1])
+    yield Item("parquet good: wide", "parquet", lambda: parquet_of(wide_table), [1])
     yield Item(
         "parquet a row too large",
         "parquet",
@@ -182,13 +185,13 @@ def _parquet() -> Iterator[Item]:
         {2: "too-large"},
     )
     for share in (1, 2, 3):
-        whole = parquet_of(good, row_group_size=100)
-        cut = whole[: len(whole) * share // 4]
-        yield Item(f"parquet cut {share}", "parquet", _returns(cut), refused={1: "unreadable-object"})
-    for at in (4, 500, 1500):
-        damaged = bytearray(parquet_of(good, compression="gzip", use_dictionary=False))
-        damaged[at : at + 40] = b"\xff" * 40
-        yield Item(f"parquet damaged at {at}", "parquet", _returns(bytes(damaged)), None)
+        content = parquet_of(table, row_group_size=100)
+        truncated = content[: len(content) * share // 4]
+        yield Item(f"parquet cut {share}", "parquet", _returns(truncated), refused={1: "unreadable-object"})
+    for offset in (4, 500, 1500):
+        damaged = bytearray(parquet_of(table, compression="gzip", use_dictionary=False))
+        damaged[offset : offset + 40] = b"\xff" * 40
+        yield Item(f"parquet damaged at {offset}", "parquet", _returns(bytes(damaged)), None)
     yield Item("parquet text", "parquet", lambda: b"n\n1\n" * 100, refused={1: "unreadable-object"})
     yield Item(
         "parquet length of 4 GiB",
@@ -247,8 +250,8 @@ def _avro() -> Iterator[Item]:
         "name": "R",
         "fields": [{"name": "a", "type": {"type": "array", "items": "null"}}],
     }
-    many = avro_of(nulls, (1, _long(2**40) + b"\x00"))
-    yield Item("avro a trillion nulls", "avro", lambda: many, refused={1: "unusable-schema"})
+    nulls_file = avro_of(nulls, (1, _long(2**40) + b"\x00"))
+    yield Item("avro a trillion nulls", "avro", lambda: nulls_file, refused={1: "unusable-schema"})
     numbers = {
         "type": "record",
         "name": "R",
@@ -263,18 +266,18 @@ def _avro() -> Iterator[Item]:
     }
     year = avro_of(times, (3, b"\x00" + _long(2**60) + b"\x00"))
     yield Item("avro year 36000000", "avro", lambda: year, [1, 3], {2: "not-json"})
-    map_of = {
+    map_schema = {
         "type": "record",
         "name": "R",
         "fields": [{"name": "m", "type": {"type": "map", "values": "int"}}],
     }
-    keys = avro_of(map_of, (1, _long(2) + b"\x02\xff\x02" + b"\x02a\x02" + b"\x00"), (1, b"\x00"))
+    keys = avro_of(map_schema, (1, _long(2) + b"\x02\xff\x02" + b"\x02a\x02" + b"\x00"), (1, b"\x00"))
     yield Item("avro a key that is no UTF-8", "avro", lambda: keys, [2], {1: "not-json"})
-    cut = avro_of(text, (1, b"\x02a"), (1, b"\x02b"))[:-10]
-    yield Item("avro cut", "avro", lambda: cut, [1], {2: "unreadable-object"})
-    deep: Any = "int"
+    truncated = avro_of(text, (1, b"\x02a"), (1, b"\x02b"))[:-10]
+    yield Item("avro cut", "avro", lambda: truncated, [1], {2: "unreadable-object"})
+    deep_type: Any = "int"
     for _ in range(3000):
-        deep = {"type": "array", "items": deep}
+        deep_type = {"type": "array", "items": deep_type}
     schema = orjson.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]})
     nested = (
         b'{"type":"record","name":"R","fields":[{"name":"a","type":'
@@ -284,10 +287,18 @@ def _avro() -> Iterator[Item]:
         + b"}]}"
     )
     file = avro_of(orjson.loads(schema))
-    at = file.index(b"avro.schema") + len(b"avro.schema")
+    schema_start = file.index(b"avro.schema") + len(b"avro.schema")
     marker = file[-16:]
     damaged = (
-        file[:at] + _long(len(nested)) + nested + b"\x00" + marker + _long(1) + _long(1) + b"\x00" + marker
+        file[:schema_start]
+        + _long(len(nested))
+        + nested
+        + b"\x00"
+        + marker
+        + _long(1)
+        + _long(1)
+        + b"\x00"
+        + marker
     )
     yield Item("avro a schema nested 100,000 times", "avro", lambda: damaged, None)
     yield Item("avro expands to 300 MB", "avro", _avro_bomb, refused={1: "unreadable-object"})
@@ -322,14 +333,14 @@ def _compressed() -> Iterator[Item]:
         ).compress,
     }
     for name, compress in compressions.items():
-        whole = compress(lines)
-        yield Item(f"{name} good", "ndjson", _returns(whole), [*range(1, 20_001)])
-        cut = whole[: len(whole) // 2]
-        yield Item(f"{name} cut", "ndjson", _returns(cut), None)
-        noise = bytearray(whole)
-        noise[len(noise) // 2 : len(noise) // 2 + 50] = b"\xaa" * 50
-        yield Item(f"{name} damaged", "ndjson", _returns(bytes(noise)), None)
-        only_head = whole[:12]
+        content = compress(lines)
+        yield Item(f"{name} good", "ndjson", _returns(content), [*range(1, 20_001)])
+        truncated = content[: len(content) // 2]
+        yield Item(f"{name} cut", "ndjson", _returns(truncated), None)
+        damaged_content = bytearray(content)
+        damaged_content[len(damaged_content) // 2 : len(damaged_content) // 2 + 50] = b"\xaa" * 50
+        yield Item(f"{name} damaged", "ndjson", _returns(bytes(damaged_content)), None)
+        only_head = content[:12]
         yield Item(f"{name} only a head", "ndjson", _returns(only_head), None)
     for name, head in {
         "xz": b"\xfd7zXZ\x00",
@@ -340,5 +351,5 @@ def _compressed() -> Iterator[Item]:
     }.items():
         yield Item(f"{name}", "csv", _returns(head + bytes(50)), refused={1: "unknown-compression"})
     yield Item("gzip expands to 300 MB", "ndjson", _gzip_bomb, [1, 3], {2: "too-large"})
-    twice = gzip.compress(gzip.compress(lines))
-    yield Item("gzip twice", "ndjson", lambda: twice, None)
+    compressed_twice = gzip.compress(gzip.compress(lines))
+    yield Item("gzip twice", "ndjson", lambda: compressed_twice, None)

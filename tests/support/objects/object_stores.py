@@ -20,16 +20,16 @@ class ObjectFolder(KindUnderTest):
 
     upserts = False
 
-    def __init__(self, root: Path, form: str = "ndjson") -> None:
+    def __init__(self, root: Path, file_format: str = "ndjson") -> None:
         self.root = root
-        self.form = form
+        self.file_format = file_format
 
     def settings(self) -> dict[str, Any]:
         return {"folder": str(self.root)}
 
-    def declared(self, **more: Any) -> dict[str, Any]:
-        settings = self.settings() | {"format": self.form} | more.pop("settings", {})
-        return {"name": "d", "kind": "objects", "settings": settings, **more}
+    def declared(self, **overrides: Any) -> dict[str, Any]:
+        settings = self.settings() | {"format": self.file_format} | overrides.pop("settings", {})
+        return {"name": "d", "kind": "objects", "settings": settings, **overrides}
 
     def objects(self) -> list[Path]:
         """The objects, without what readers skip: names that begin with a dot."""
@@ -43,11 +43,11 @@ class ObjectFolder(KindUnderTest):
 
     def offsets(self) -> list[int]:
         """The offsets of all rows; no row is there twice."""
-        counted = Counter(
+        row_counts = Counter(
             (row["hifi_log"], row["hifi_partition"], row["hifi_offset"]) for row in self.table()
         )
-        assert set(counted.values()) <= {1}, "a row is there twice"
-        return sorted(offset for *_, offset in counted)
+        assert set(row_counts.values()) <= {1}, "a row is there twice"
+        return sorted(offset for *_, offset in row_counts)
 
     async def history(self) -> list[tuple[str, int]]:
         return [(row["data"]["key"], row["data"]["number"]) for row in self.table()]
@@ -60,12 +60,12 @@ class ObjectFolder(KindUnderTest):
     @contextlib.asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
         """A file is where the folder was."""
-        kept = self.root.with_name(f"kept-{uuid.uuid4().hex}")
-        self.root.rename(kept)
+        moved_root = self.root.with_name(f"kept-{uuid.uuid4().hex}")
+        self.root.rename(moved_root)
         self.root.write_bytes(b"")
         yield
         self.root.unlink()
-        kept.rename(self.root)
+        moved_root.rename(self.root)
 
 
 class ObjectBucket(ObjectFolder):
@@ -74,10 +74,10 @@ class ObjectBucket(ObjectFolder):
     SECRET = "TEST_S3_SECRET"
     ACCESS = "TEST_S3_ACCESS"
 
-    def __init__(self, server: S3Server, form: str = "ndjson") -> None:
+    def __init__(self, server: S3Server, file_format: str = "ndjson") -> None:
         self.server = server
         self.prefix = "p" + uuid.uuid4().hex[:10]
-        super().__init__(server.root / BUCKET / self.prefix, form)
+        super().__init__(server.root / BUCKET / self.prefix, file_format)
 
     def settings(self) -> dict[str, Any]:
         keys = {"access_key": {"env": self.ACCESS}, "secret_key": {"env": self.SECRET}}

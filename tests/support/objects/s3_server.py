@@ -33,9 +33,9 @@ class S3Server:
             env=os.environ | {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY},
             stdout=subprocess.DEVNULL,
         )
-        until = time.monotonic() + 60
+        end_s = time.monotonic() + 60
         while not self._answers():
-            assert time.monotonic() < until, "versitygw does not answer within 60 s"
+            assert time.monotonic() < end_s, "versitygw does not answer within 60 s"
             time.sleep(0.05)
         return self
 
@@ -53,9 +53,9 @@ class S3Server:
     def freeze(self) -> None:
         """Requests get no answer from now on; those that arrive are processed after `resume`."""
         self._process.send_signal(signal.SIGSTOP)
-        until = time.monotonic() + 60
+        end_s = time.monotonic() + 60
         while any(_state(thread) != "T" for thread in Path(f"/proc/{self._process.pid}/task").iterdir()):
-            assert time.monotonic() < until, "versitygw does not stop within 60 s"
+            assert time.monotonic() < end_s, "versitygw does not stop within 60 s"
             time.sleep(0.01)
 
     def resume(self) -> None:

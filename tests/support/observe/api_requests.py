@@ -16,12 +16,12 @@ async def ask(url: str, path: str) -> Any:
         return await answer.json(content_type=None)
 
 
-async def until(url: str, path: str, good: Callable[[Any], object], within_s: float = 90) -> Any:
+async def until(url: str, path: str, is_good: Callable[[Any], object], within_s: float = 90) -> Any:
     """The answer as soon as it is good."""
     body = None
     try:
         async with asyncio.timeout(within_s):
-            while not good(body := await ask(url, path)):
+            while not is_good(body := await ask(url, path)):
                 await asyncio.sleep(0.05)
     except TimeoutError:
         pytest.fail(f"{path} stayed {body}")

@@ -64,7 +64,7 @@ def identity(seq: bytes, minute: int, pipe: bytes = b"flights") -> Headers:
 
 
 def bucket(seq: bytes) -> Headers:
-    """What enrich adds for the watched fields of an event."""
+    """Headers that enrich adds for the watched fields of an event."""
     return {WATCH: b"w:%d,x" % (int(seq.partition(b":")[2]) % 3)}
 
 
@@ -127,13 +127,13 @@ class Mesh:
             if self.event_times:
                 headers[TIME] = self._time_text(accepted_ms)
             self._sequence += 1
-            lost = self.random.random() < self.drop
-            if lost:
+            is_lost = self.random.random() < self.drop
+            if is_lost:
                 self.dropped["ingest", ""].add(known_as)
             else:
                 for _ in range(2 if self.random.random() < self.copy else 1):
                     self.append("raw", headers, bytes(size_of(known_as)))
-            if lost or self.random.random() > 0.02:
+            if is_lost or self.random.random() > 0.02:
                 self._untold.append((pipe, minute, known_as[1]))
                 self.acknowledged.add((pipe, minute, known_as))
 
@@ -176,15 +176,17 @@ class Mesh:
             if self._fate(headers, service) < ENDING:
                 return [("dead-letter", headers | {SERVICE: service.encode(), REASON: b"schema"})]
             if service == "normalize":
-                again = self._fate(headers, "sent-before") < ENDING
-                repeated = ("receipts", headers | {OUTCOME: b"duplicate"})
-                return [repeated if again else ("normalized", headers)] * copies
-            to = (b"", b"a", b"a,b")[int(self._fate(headers, "to") * 3)]
-            return [("enriched", headers | {TO: to} | (bucket(headers[SEQ]) if to else {}))] * copies
+                is_repeated = self._fate(headers, "sent-before") < ENDING
+                duplicate_receipt = ("receipts", headers | {OUTCOME: b"duplicate"})
+                return [duplicate_receipt if is_repeated else ("normalized", headers)] * copies
+            destinations = (b"", b"a", b"a,b")[int(self._fate(headers, "to") * 3)]
+            return [
+                ("enriched", headers | {TO: destinations} | (bucket(headers[SEQ]) if destinations else {}))
+            ] * copies
         if service == "retrier":
             name = headers[DESTINATION].decode()
-            back = headers | {PASS: b"%d" % (int(headers.get(PASS, b"0")) + 1)}
-            return [] if self._drops(service, name, headers) else [("retry-out", back)] * copies
+            retried_headers = headers | {PASS: b"%d" % (int(headers.get(PASS, b"0")) + 1)}
+            return [] if self._drops(service, name, headers) else [("retry-out", retried_headers)] * copies
         names = [headers[DESTINATION].decode()] if topic == "retry-out" else headers[TO].decode().split(",")
         receipts = []
         for name in names:
@@ -193,26 +195,26 @@ class Mesh:
         return receipts
 
     def _deliver(self, name: str, headers: Headers) -> list[tuple[str, Headers]]:
-        about = headers | {DESTINATION: name.encode()}
+        delivery_headers = headers | {DESTINATION: name.encode()}
         if not name:
-            return [("receipts", about | {OUTCOME: b"filtered"})]
+            return [("receipts", delivery_headers | {OUTCOME: b"filtered"})]
         trip = int(headers.get(PASS, b"0"))
-        luck = self._fate(headers, f"{name}{trip}")
-        if luck < 0.75:
+        chance = self._fate(headers, f"{name}{trip}")
+        if chance < 0.75:
             times = {
                 SENT: b"%d" % (self.now_ms * 1000),
                 ANSWERED: b"%d" % (self.now_ms * 1000 + 700),
             }
-            return [("receipts", about | times | {OUTCOME: b"delivered"})]
-        if luck < 0.8:
+            return [("receipts", delivery_headers | times | {OUTCOME: b"delivered"})]
+        if chance < 0.8:
             return [
-                ("dead-letter", about | {SERVICE: b"egest", REASON: b"status-400"}),
-                ("receipts", about | {OUTCOME: b"dead-letter"}),
+                ("dead-letter", delivery_headers | {SERVICE: b"egest", REASON: b"status-400"}),
+                ("receipts", delivery_headers | {OUTCOME: b"dead-letter"}),
             ]
-        again = about | {PASS: b"%d" % trip}
+        retry_headers = delivery_headers | {PASS: b"%d" % trip}
         return [
-            (f"retry-in.{self.random.choice(TIERS)}", again),
-            ("receipts", about | {OUTCOME: b"retry"}),
+            (f"retry-in.{self.random.choice(TIERS)}", retry_headers),
+            ("receipts", delivery_headers | {OUTCOME: b"retry"}),
         ]
 
     def _drops(self, hop: str, name: str, headers: Headers) -> bool:
@@ -221,15 +223,17 @@ class Mesh:
         self.dropped[hop, name].add(id_of(headers))
         return True
 
-    def _fate(self, headers: Headers, about: str) -> float:
-        """What becomes of an event is the same at every try: a copy ends like its original."""
-        text = b"%d %s %s" % (self.seed, headers[SEQ], about.encode())
+    def _fate(self, headers: Headers, purpose: str) -> float:
+        """A number from 0 to 1 that is the same at every try: a copy ends like its original."""
+        text = b"%d %s %s" % (self.seed, headers[SEQ], purpose.encode())
         return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "big") / 2**48
 
     def ends_before_egest(self, sequence: int) -> bool:
         """Whether normalize or enrich will refuse this event of the present epoch, or know it as sent before."""
         headers = {SEQ: seq_text(int(self._epoch, 16), sequence)}
-        return any(self._fate(headers, about) < ENDING for about in ("normalize", "sent-before", "enrich"))
+        return any(
+            self._fate(headers, purpose) < ENDING for purpose in ("normalize", "sent-before", "enrich")
+        )
 
     def drain(self) -> None:
         """Every service works until nothing waits, and commits."""
@@ -252,16 +256,16 @@ class Mesh:
                 if not headers:
                     continue
                 key = (headers[PIPE].decode(), int(headers[MINUTE]), topic)
-                about = [headers.get(name, b"").decode() for name in names]
+                header_texts = [headers.get(name, b"").decode() for name in names]
                 self.found[key].append(id_of(headers))
-                self.found[*key, *about[:2]].append(id_of(headers))
-                self.found[*key, "service", about[0], about[2]].append(id_of(headers))
-                self.found[*key, "trip", about[0], int(about[3] or 0)].append(id_of(headers))
+                self.found[*key, *header_texts[:2]].append(id_of(headers))
+                self.found[*key, "service", header_texts[0], header_texts[2]].append(id_of(headers))
+                self.found[*key, "trip", header_texts[0], int(header_texts[3] or 0)].append(id_of(headers))
                 for name in headers.get(TO, b"").decode().split(",") if topic == "enriched" else ():
                     self.found[*key, "to", name].append(id_of(headers))
 
-    def ids(self, pipe: str, minute: int, topic: str, *about: object) -> set[Id]:
-        return set(self.found.get((pipe, minute, topic, *about), ()))
+    def ids(self, pipe: str, minute: int, topic: str, *details: object) -> set[Id]:
+        return set(self.found.get((pipe, minute, topic, *details), ()))
 
     def buckets(self, pipe: str, minute: int) -> Counter[str]:
         """The events of `enriched` that a destination wants, by the buckets of both watched fields."""
@@ -270,17 +274,17 @@ class Mesh:
         return Counter(str(sequence % 3) for sequence in sequences) + Counter({"x": len(sequences)})
 
     def lost(self, pipe: str, minute: int) -> dict[tuple[str, str], set[Id]]:
-        """When everything was read and committed: who has no successor, by hop and destination."""
-        raw, normalized = self.ids(pipe, minute, "raw"), self.ids(pipe, minute, "normalized")
+        """Events without a successor after everything was read and committed, by hop and destination."""
+        raw, normalized_ids = self.ids(pipe, minute, "raw"), self.ids(pipe, minute, "normalized")
         enriched = self.ids(pipe, minute, "enriched")
         accepted = {known_as for p, m, known_as in self.acknowledged if (p, m) == (pipe, minute)}
-        truth = {
+        lost_ids = {
             ("ingest", ""): accepted - raw,
             ("normalize", ""): raw
-            - normalized
+            - normalized_ids
             - self.ids(pipe, minute, "dead-letter", "service", "", "normalize")
             - self.ids(pipe, minute, "receipts", "", "duplicate"),
-            ("enrich", ""): normalized
+            ("enrich", ""): normalized_ids
             - enriched
             - self.ids(pipe, minute, "dead-letter", "service", "", "enrich"),
         }
@@ -288,18 +292,20 @@ class Mesh:
             final = self.ids(pipe, minute, "receipts", name, "delivered")
             final |= self.ids(pipe, minute, "receipts", name, "filtered")
             final |= self.ids(pipe, minute, "dead-letter", "service", name, "egest") if name else set()
-            put = [
+            stored_ids = [
                 self._trip(pipe, minute, [f"retry-in.{tier}" for tier in TIERS], name, trip - 1)
                 for trip in range(40)
             ]
-            out = [self._trip(pipe, minute, ["retry-out"], name, trip) for trip in range(40)]
-            truth["egest", name] = self.ids(pipe, minute, "enriched", "to", name) - final - set().union(*put)
-            truth["retrier", name], truth["retry", name] = set(), set()
+            sent_ids = [self._trip(pipe, minute, ["retry-out"], name, trip) for trip in range(40)]
+            lost_ids["egest", name] = (
+                self.ids(pipe, minute, "enriched", "to", name) - final - set().union(*stored_ids)
+            )
+            lost_ids["retrier", name], lost_ids["retry", name] = set(), set()
             for trip in range(1, 40):
-                later = set().union(*put[trip + 1 :], *out[trip + 1 :])
-                truth["retrier", name] |= put[trip] - out[trip] - final - later
-                truth["retry", name] |= out[trip] - final - later
-        return {where: ids for where, ids in truth.items() if ids}
+                later_ids = set().union(*stored_ids[trip + 1 :], *sent_ids[trip + 1 :])
+                lost_ids["retrier", name] |= stored_ids[trip] - sent_ids[trip] - final - later_ids
+                lost_ids["retry", name] |= sent_ids[trip] - final - later_ids
+        return {stage: ids for stage, ids in lost_ids.items() if ids}
 
     def _trip(self, pipe: str, minute: int, topics: list[str], name: str, trip: int) -> set[Id]:
         return set().union(*(self.ids(pipe, minute, topic, "trip", name, trip) for topic in topics))

@@ -48,7 +48,7 @@ from hifi_observe.settings import ObserveSettings
 PARTITIONS = 2
 
 
-def pipe(name: str = "flights", p95_s: float = 100_000, **more: Any) -> Pipe:
+def pipe(name: str = "flights", p95_s: float = 100_000, **overrides: Any) -> Pipe:
     return Pipe.model_validate(
         {
             "pipe": name,
@@ -56,7 +56,7 @@ def pipe(name: str = "flights", p95_s: float = 100_000, **more: Any) -> Pipe:
             "destinations": [{"name": "crm", "url": "http://127.0.0.1:9/"}],
             "slo": {"p95": p95_s, "loss": 0},
         }
-        | more
+        | overrides
     )
 
 
@@ -154,10 +154,10 @@ class Stream:
         }
         alive = list(range(count))
         now = b"%d" % now_us()
-        for topic, more in added(now).items():
+        for topic, added_fields in added(now).items():
             alive = [position for position in alive if position not in lose.get(topic, ())]
             if alive:
-                fields = [batch[position] | more for position in alive]
+                fields = [batch[position] | added_fields for position in alive]
                 if watch and topic == "enriched":
                     fields = [
                         event_fields | {WATCH: watch[n]}
@@ -182,7 +182,7 @@ class Stream:
             await consumer.stop()
 
     @asynccontextmanager
-    async def observing(self, *, wait_for_principals: bool = True, **more: Any):
+    async def observing(self, *, wait_for_principals: bool = True, **overrides: Any):
         """A running instance of observe, with its URL."""
         options = {
             "observe_settle_s": 0,
@@ -192,7 +192,7 @@ class Stream:
             "observe_heartbeat_gap_s": 100,
         }
         settings = ObserveSettings(
-            kafka=self.kafka, stream=self.topics.stream, instance=secrets.token_hex(4), **options | more
+            kafka=self.kafka, stream=self.topics.stream, instance=secrets.token_hex(4), **options | overrides
         )
         observer = Observer(settings, Health("observe", settings.instance))
         sock = server.listen("127.0.0.1", 0)

@@ -31,7 +31,7 @@ def installed_provider(folder: Path) -> Path:
         pytest.skip("node and npm, for the OpenID Connect provider, are not on this machine")
     for name in ("package.json", "package-lock.json", "provider.mjs"):
         shutil.copy(_FOLDER / name, folder)
-    done = subprocess.run(
+    completed = subprocess.run(
         [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
         cwd=folder,
         capture_output=True,
@@ -39,10 +39,10 @@ def installed_provider(folder: Path) -> Path:
         timeout=_INSTALL_S,
         check=False,
     )
-    unreachable = re.search(r"ENOTFOUND|ECONNREFUSED|ETIMEDOUT|EAI_AGAIN|network", done.stderr)
-    if done.returncode and unreachable:
+    unreachable = re.search(r"ENOTFOUND|ECONNREFUSED|ETIMEDOUT|EAI_AGAIN|network", completed.stderr)
+    if completed.returncode and unreachable:
         pytest.skip(f"npm reaches no registry: {unreachable[0]}")
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     return folder
 
 
@@ -104,12 +104,12 @@ async def answer_of_provider(browser: aiohttp.ClientSession, url: str, login: st
         url: to which the console sends the browser.
         login: name, and after `@` the groups with `+` between them.
     """
-    form: dict[str, str] | None = None
+    form_fields: dict[str, str] | None = None
     for _ in range(12):
-        method = "GET" if form is None else "POST"
-        async with browser.request(method, url, data=form, allow_redirects=False) as answer:
+        method = "GET" if form_fields is None else "POST"
+        async with browser.request(method, url, data=form_fields, allow_redirects=False) as answer:
             text = await answer.text()
-        form = None
+        form_fields = None
         if location := answer.headers.get("location"):
             url = urljoin(url, location)
             if "/sign-in/oidc/callback" in url:
@@ -118,7 +118,7 @@ async def answer_of_provider(browser: aiohttp.ClientSession, url: str, login: st
             url = urljoin(url, html.unescape(action[1]))
             prompt = re.search(r'name="prompt" value="(\w+)"', text)
             assert prompt is not None, text
-            form = {"prompt": prompt[1], "login": login, "password": "any"}
+            form_fields = {"prompt": prompt[1], "login": login, "password": "any"}
         else:
             break
     raise AssertionError(f"{answer.status} at {url}: {text}")

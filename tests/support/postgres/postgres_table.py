@@ -27,10 +27,15 @@ class PostgresTable(KindUnderTest):
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
-    def declared(self, **more: Any) -> dict[str, Any]:
+    def declared(self, **overrides: Any) -> dict[str, Any]:
         columns = {"key": "key", "number": "number"}
         settings = {"url": {"env": self.VARIABLE}, "table": self.name, "columns": columns, "key": ["key"]}
-        return {"name": "d", "kind": "postgres", "settings": settings | more.pop("settings", {}), **more}
+        return {
+            "name": "d",
+            "kind": "postgres",
+            "settings": settings | overrides.pop("settings", {}),
+            **overrides,
+        }
 
     async def rows(self) -> dict[str, int]:
         return dict(self.execute(f"SELECT key, number FROM {self.name}"))

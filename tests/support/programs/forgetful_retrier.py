@@ -15,9 +15,11 @@ bring_back = Retrier._bring_back
 async def forget(
     self: Retrier, work: AssignedPartition, tier: Tier, records: Sequence[ConsumerRecord], fetched_us: int
 ) -> None:
-    kept = [record for record in records if not dict(record.headers)["ce_id"].startswith(b"forgotten")]
-    if kept:
-        await bring_back(self, work, tier, kept, fetched_us)
+    kept_records = [
+        record for record in records if not dict(record.headers)["ce_id"].startswith(b"forgotten")
+    ]
+    if kept_records:
+        await bring_back(self, work, tier, kept_records, fetched_us)
     work.complete_through(records[-1].offset)
 
 

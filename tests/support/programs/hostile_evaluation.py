@@ -30,7 +30,7 @@ def evaluate(catalyst: Catalyst, pipe: Pipe) -> None:
         catalyst.bounded(catalyst.compile(query), "hostile", result=False).eval(nulls)
 
 
-def mark(folder: Path, number: int) -> None:
+def leave_mark(folder: Path, number: int) -> None:
     """Leave a mark among the system calls."""
     with contextlib.suppress(FileNotFoundError):
         (folder / f"mark-{number}").open()
@@ -54,22 +54,22 @@ def main(folder: Path) -> None:
         evaluate(catalyst, first)
         default_backend()  # OpenSSL reads its configuration once
         catalyst.jvm.org.apache.spark.executor.ProcfsMetricsGetter.pTreeInfo()  # Spark's first heartbeat runs getconf
-        mark(folder, 1)
+        leave_mark(folder, 1)
         for row in [rows[-1] for rows in ROWS.values()]:
             for text in HOSTILE.values():
                 _problems(folder, _declared(row, text))
-        for place in sorted(SQL):
+        for field_path in sorted(SQL):
             for text in HOSTILE.values():
                 try:
-                    pipe = Pipe.model_validate(_declared(ROWS[place][-1], text)["pipe"])
+                    pipe = Pipe.model_validate(_declared(ROWS[field_path][-1], text)["pipe"])
                 except ValueError:
                     continue
                 list(check_pipe(catalyst, pipe, "micro-batch"))
                 with contextlib.suppress(SqlProblem):
                     evaluate(catalyst, pipe)
-        mark(folder, 2)
+        leave_mark(folder, 2)
         plant(catalyst.jvm)
-        mark(folder, 3)
+        leave_mark(folder, 3)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python -m tests.support.programs.hostile_services egest|collect KAFKA FOLDER
 
-Whoever may write the topic put them there: no check of the publisher saw them. It tries to open FOLDER/mark-1 before
+A writer of the topic has put them there: no check of the publisher saw them. It tries to open FOLDER/mark-1 before
 they are published, FOLDER/mark-2 when egest has an outcome for an event of each, or collect has tried to read each
 source, and FOLDER/mark-3 after one planted escape of each kind.
 """
@@ -24,7 +24,7 @@ from cryptography.hazmat.backends import default_backend
 from pydantic import ValidationError
 from tests.libs.check.test_hostile_pipes import DESTINATIONS, HOSTILE, ROWS, SOURCES, Row, _declared
 from tests.support.egest.egest_stream import EgestStream, texts
-from tests.support.programs.hostile_evaluation import mark
+from tests.support.programs.hostile_evaluation import leave_mark
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.reader import reader
@@ -54,13 +54,13 @@ AT_ONCE: Final = 60
 """Pipes that are published together."""
 
 
-def hostile_pipes(part: str, folder: Path) -> dict[str, bytes]:
+def hostile_pipes(section: str, folder: Path) -> dict[str, bytes]:
     """Name to the JSON of each pipe with a hostile text in its source or its destination; and of one of each kind."""
     rows = [
-        row for rows in ROWS.values() for row in rows if row.declaration == "pipe" and row.path[0] == part
+        row for rows in ROWS.values() for row in rows if row.declaration == "pipe" and row.path[0] == section
     ]
     declared = [
-        _declared(row, text)["pipe"] for row in rows for text in map(HOSTILE.__getitem__, TEXTS[part])
+        _declared(row, text)["pipe"] for row in rows for text in map(HOSTILE.__getitem__, TEXTS[section])
     ]
     declared += [_declared(Row(("description",), source=source), "x")["pipe"] for source in SOURCES]
     declared += [
@@ -69,7 +69,7 @@ def hostile_pipes(part: str, folder: Path) -> dict[str, bytes]:
     pipes = {}
     for number, pipe in enumerate(declared):
         pipe["pipe"] = f"p{number}"
-        if part == "destinations":
+        if section == "destinations":
             pipe["destinations"][0].setdefault("name", "d")
         text = json.dumps(pipe)
         for name in OWN_FOLDERS:
@@ -80,17 +80,17 @@ def hostile_pipes(part: str, folder: Path) -> dict[str, bytes]:
 
 def accepted(pipes: dict[str, bytes]) -> dict[str, Pipe]:
     """Those that a service can read; the topic's readers leave out the others."""
-    read: dict[str, Pipe] = {}
+    accepted_pipes: dict[str, Pipe] = {}
     for name, pipe in pipes.items():
         with contextlib.suppress(ValidationError):
-            read[name] = Pipe.model_validate_json(pipe)
-    return read
+            accepted_pipes[name] = Pipe.model_validate_json(pipe)
+    return accepted_pipes
 
 
 @contextlib.asynccontextmanager
-async def running(run: Coroutine[Any, Any, None], service: Service) -> AsyncIterator[None]:
+async def running(service_run: Coroutine[Any, Any, None], service: Service) -> AsyncIterator[None]:
     """A service while the block runs."""
-    task = asyncio.create_task(run)
+    task = asyncio.create_task(service_run)
     await asyncio.sleep(0)  # it blocks readiness before its first await
     try:
         await until(lambda: service.health.ready or task.done())
@@ -125,9 +125,13 @@ async def deliver(stream: EgestStream, pipes: dict[str, bytes]) -> None:
     topics = stream.topics
     outcomes = [topics.receipts, topics.dead_letter, topics.parked, *map(topics.retry_in, topics.tiers)]
     destinations = {name: pipe.destinations[0] for name, pipe in accepted(pipes).items()}
-    read = {name: other for name, other in destinations.items() if reader(other) == "egest"}
-    await stream.enriched(*(stream.record(other.name, pipe=name) for name, other in read.items()))
-    undelivered = set(read)
+    egest_destinations = {
+        name: destination for name, destination in destinations.items() if reader(destination) == "egest"
+    }
+    await stream.enriched(
+        *(stream.record(destination.name, pipe=name) for name, destination in egest_destinations.items())
+    )
+    undelivered = set(egest_destinations)
     while undelivered:
         for topic in outcomes:
             undelivered -= {texts(record)[PIPE] for record in await stream.read(topic)}
@@ -140,15 +144,15 @@ async def read_sources(stream: EgestStream, service: Service, pipes: dict[str, b
     A pattern that matches no path gives neither; those pipes are read beside the others.
     """
     sources = {name: pipe.source for name, pipe in accepted(pipes).items()}
-    unread = {
+    unread_pipes = {
         name
         for name, source in sources.items()
         if source.kind != "http" and getattr(source, "pattern", None) not in HOSTILE.values()
     }
-    while unread:
+    while unread_pipes:
         for subject in service.health.warnings:
-            unread.discard(subject.removeprefix("source of ").partition(":")[0])
-        unread -= {texts(record)[PIPE] for record in await stream.read(stream.topics.raw)}
+            unread_pipes.discard(subject.removeprefix("source of ").partition(":")[0])
+        unread_pipes -= {texts(record)[PIPE] for record in await stream.read(stream.topics.raw)}
         await asyncio.sleep(0.5)
 
 
@@ -182,24 +186,24 @@ async def main(program: str, kafka: str, folder: Path) -> None:
     if program == "egest":
         delivering = EgestSettings(**names, tiers=stream.topics.tiers)
         service = Service(program, delivering)
-        run, part = egest(service, delivering), "destinations"
+        service_run, section = egest(service, delivering), "destinations"
     else:
-        reading = CollectSettings(**names)
-        service = Service(program, reading)
-        run, part = collect(service, reading), "source"
-    async with running(run, service), asyncio.timeout(WITHIN_S):
-        mark(folder, 1)
-        rest = iter(hostile_pipes(part, folder).items())
-        while pipes := dict(itertools.islice(rest, AT_ONCE)):
+        collect_settings = CollectSettings(**names)
+        service = Service(program, collect_settings)
+        service_run, section = collect(service, collect_settings), "source"
+    async with running(service_run, service), asyncio.timeout(WITHIN_S):
+        leave_mark(folder, 1)
+        remaining_pipes = iter(hostile_pipes(section, folder).items())
+        while pipes := dict(itertools.islice(remaining_pipes, AT_ONCE)):
             await publish_raw(stream, pipes)
-            if part == "source":
+            if section == "source":
                 await read_sources(stream, service, pipes)
             else:
                 await deliver(stream, pipes)
             await write_pipes(stream, [deletion_record(name) for name in pipes])
-        mark(folder, 2)
+        leave_mark(folder, 2)
         await asyncio.to_thread(plant)
-        mark(folder, 3)
+        leave_mark(folder, 3)
     await stream.producer.stop()
 
 

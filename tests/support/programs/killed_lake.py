@@ -19,15 +19,15 @@ POINTS: dict[str, tuple[Any, str]] = {
 }
 
 
-def kill_at(point: str, once: Path) -> None:
+def kill_at(point: str, marker_file: Path) -> None:
     """Let the process die when it gets there, unless the file says that it did."""
     owner, name = POINTS[point]
     function: Callable[..., Any] = getattr(owner, name)
 
-    def die(*args: Any, **more: Any) -> Any:
-        if once.exists():
-            return function(*args, **more)
-        once.touch()
+    def die(*args: Any, **keywords: Any) -> Any:
+        if marker_file.exists():
+            return function(*args, **keywords)
+        marker_file.touch()
         return os.kill(os.getpid(), signal.SIGKILL)
 
     setattr(owner, name, die)

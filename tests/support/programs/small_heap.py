@@ -22,23 +22,23 @@ CPU_S = 60.0
 
 
 def main() -> None:
-    asked = json.load(sys.stdin)
-    tasks = asked["tasks"]
+    request = json.load(sys.stdin)
+    tasks = request["tasks"]
     settings = EnrichSettings(enrich_driver_memory=HEAP)
     with tempfile.TemporaryDirectory() as scratch:
         spark = start_session(
             f"local[{tasks}]", settings, connector_jars(settings.enrich_spark_jars), Path(scratch)
         )
         spark.sparkContext.setLogLevel("OFF")
-        bench = SparkBench(Catalyst(spark, SqlBudget(CPU_S, asked["budget_bytes"])), tasks)
+        bench = SparkBench(Catalyst(spark, SqlBudget(CPU_S, request["budget_bytes"])), tasks)
         bench.evaluate_as("micro-batch")
-        event = json.dumps(asked["event"]).encode()
+        event = json.dumps(request["event"]).encode()
         pipes = [
-            make_pipe(f"p{number}", fields=asked["fields"], derive={"r": sql})
-            for number, sql in enumerate(asked["sql"])
+            make_pipe(f"p{number}", fields=request["fields"], derive={"r": sql})
+            for number, sql in enumerate(request["sql"])
         ]
         plan = bench.plan(pipes)
-        for pipe, sql in zip(pipes, asked["sql"], strict=True):
+        for pipe, sql in zip(pipes, request["sql"], strict=True):
             events = [(b"k", event, 1, make_headers(pipe.pipe))] * tasks
             for record in bench.run(plan, events):
                 reason = record.reason

@@ -23,11 +23,11 @@ class Pages(BaseHTTPRequestHandler):
     def do_GET(self):
         ready = BEHAVIOUR != "never-ready"
         events = int((time.monotonic() - STARTED_S) * EVENTS_PER_S)
-        dead = events // 2 if BEHAVIOUR == "dead-letters" else 0
+        dead_letter_count = events // 2 if BEHAVIOUR == "dead-letters" else 0
         if self.path == "/metrics":
             body = (
                 f'hifi_records_read_total{{topic="enriched"}} {events}\n'
-                f'hifi_dead_letters_total{{pipe="p",service="egest",reason="r"}} {dead}\n'
+                f'hifi_dead_letters_total{{pipe="p",service="egest",reason="r"}} {dead_letter_count}\n'
             ).encode()
         else:
             waiting = {} if ready else {"caches": "the caches are cold"}

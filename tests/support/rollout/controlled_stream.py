@@ -97,7 +97,7 @@ class ControlledStream:
 
     def run(self) -> subprocess.Popen[bytes]:
         """Start a rollout service."""
-        named = {
+        variables = {
             "HIFI_KAFKA": self.kafka,
             "HIFI_STREAM": self.topics.stream,
             "HIFI_CONTROL": self.control.control,
@@ -110,23 +110,23 @@ class ControlledStream:
         }
         with (self.folder / f"rollout-{len(self.processes)}.log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "hifi_rollout"], env=os.environ | named, stderr=log, stdout=log
+                [sys.executable, "-m", "hifi_rollout"], env=os.environ | variables, stderr=log, stdout=log
             )
         self.processes.append(process)
         return process
 
     async def observe(self) -> None:
         """Write verdicts until cancelled; the revisions of a rollout get events by their shares."""
-        condition, since = self.condition, now_us()
+        condition, since_us = self.condition, now_us()
         while True:
             published = await read_registry(self.kafka, self.topics)
             now = now_us()
             if self.condition is not condition:
-                condition, since = self.condition, now
-            verdicts = [Verdict("stream", condition, since, now)]
+                condition, since_us = self.condition, now
+            verdicts = [Verdict("stream", condition, since_us, now)]
             for name in published.pipes:
                 rollout = self._count(published, name)
-                verdicts.append(Verdict(f"pipe/{name}", condition, since, now, (), {}, rollout))
+                verdicts.append(Verdict(f"pipe/{name}", condition, since_us, now, (), {}, rollout))
             records = [Record(verdict.scope.encode(), verdict.encode(), []) for verdict in verdicts]
             await self._producer.send_and_wait(self.control.health, 0, records)
             await asyncio.sleep(0.2)
@@ -136,17 +136,19 @@ class ControlledStream:
         if current.rollout is None and current.cap is None:
             self._figures.pop(name, None)
             return None
-        counted = self._figures.setdefault(name, {})
+        revision_figures = self._figures.setdefault(name, {})
         share = current.rollout.share if current.rollout else 0
-        new = EVENTS_PER_LOOK * share // WHOLE
+        new_count = EVENTS_PER_LOOK * share // WHOLE
         following = current.rollout.next.number if current.rollout else current.number + 1
-        for revision, events, dead in (
-            (current.number, EVENTS_PER_LOOK - new if self.traffic else 0, 0),
-            (following, new, round(new * self.dead)),
+        for revision, events, dead_letter_count in (
+            (current.number, EVENTS_PER_LOOK - new_count if self.traffic else 0, 0),
+            (following, new_count, round(new_count * self.dead)),
         ):
-            before = counted.get(revision, RevisionFigures())
-            counted[revision] = before + RevisionFigures(events, events - dead, 0, dead)
-        return RolloutFigures(1, dict(counted))
+            before = revision_figures.get(revision, RevisionFigures())
+            revision_figures[revision] = before + RevisionFigures(
+                events, events - dead_letter_count, 0, dead_letter_count
+            )
+        return RolloutFigures(1, dict(revision_figures))
 
     async def declare(self, pipe: Pipe | None, name: str = "flights") -> None:
         await self._declared.catch_up()
@@ -158,10 +160,10 @@ class ControlledStream:
         newest = self._declared.declared.newest["flights"]
         assert await self._declared.append([newest.with_pause("ben", now_us(), paused=paused)])
 
-    async def until_pipe(self, holds: Callable[[PipeRevision], bool]) -> None:
+    async def until_pipe(self, condition: Callable[[PipeRevision], bool]) -> None:
         """Wait until the pipe is in force as it should be."""
         end = time.monotonic() + WITHIN_S
-        while not holds((await self.pipes()).pipes["flights"]):
+        while not condition((await self.pipes()).pipes["flights"]):
             assert time.monotonic() < end
             await asyncio.sleep(0.05)
 
@@ -173,13 +175,13 @@ class ControlledStream:
         request = Request(f"pipe/{status.pipe}", status.declaration, kind, "ann", now_us(), status.share)
         await self._producer.send_and_wait(self.control.requests, 0, [request.record()])
 
-    async def status(self, holds: Callable[[RolloutStatus], Any], name: str = "flights") -> RolloutStatus:
+    async def status(self, condition: Callable[[RolloutStatus], Any], name: str = "flights") -> RolloutStatus:
         """Wait for a status."""
         end = time.monotonic() + WITHIN_S
         while True:
             await self._follower.catch_up()
             statuses = self.statuses.get(name, [])
-            if statuses and holds(statuses[-1]):
+            if statuses and condition(statuses[-1]):
                 return statuses[-1]
             assert time.monotonic() < end, statuses[-5:]
             await asyncio.sleep(0.05)

@@ -36,7 +36,7 @@ def headers(
     sequence: int | None = None,
     accepted_us: int = NOW_US,
     time: bytes | None = None,
-    more: Headers | None = None,
+    other_headers: Headers | None = None,
     revision_offset: int = 0,
 ) -> Headers:
     """Headers of an event that stands at an offset of `raw`."""
@@ -52,7 +52,7 @@ def headers(
     }
     if time is not None:
         texts[TIME_HEADER] = time
-    return [*packed(texts), *(more or [])]
+    return [*packed(texts), *(other_headers or [])]
 
 
 def data(**fields: Any) -> bytes:
@@ -61,5 +61,5 @@ def data(**fields: Any) -> bytes:
 
 
 def file_of(folder: Path) -> Path:
-    """Where the tests keep the file."""
+    """The path of the file in the tests."""
     return folder / "flights-now.sqlite"

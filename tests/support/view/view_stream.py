@@ -68,10 +68,10 @@ class ViewStream(EgestStream):
         *events: Mapping[str, Any] | bytes | None,
         partition: int = 0,
         accepted_us: int | None = None,
-        **more: Any,
+        **header_fields: Any,
     ) -> None:
         """Accept events, and bring them to `enriched`, committed."""
-        await self.put(*events, partition=partition, accepted_us=accepted_us, **more)
+        await self.put(*events, partition=partition, accepted_us=accepted_us, **header_fields)
         await self.commit()
 
     async def put(
@@ -79,14 +79,16 @@ class ViewStream(EgestStream):
         *events: Mapping[str, Any] | bytes | None,
         partition: int = 0,
         accepted_us: int | None = None,
-        **more: Any,
+        **header_fields: Any,
     ) -> None:
         """Accept events, and bring them to `enriched`, not committed."""
         records = []
         for event in events:
             value = orjson.dumps(event) if isinstance(event, Mapping) else event
             names = headers(
-                self.next_raw[partition], accepted_us=now_us() if accepted_us is None else accepted_us, **more
+                self.next_raw[partition],
+                accepted_us=now_us() if accepted_us is None else accepted_us,
+                **header_fields,
             )
             records.append(Record(b"k", value, names))
             self.next_raw[partition] += 1
@@ -105,15 +107,17 @@ class ViewStream(EgestStream):
                 ("ce_type", b"made"),
                 ("content-type", b"application/json"),
             ]
-            names = headers(number, accepted_us=now_us(), more=attributes, revision_offset=self.version)
+            names = headers(
+                number, accepted_us=now_us(), other_headers=attributes, revision_offset=self.version
+            )
             records.append(Record(b"k%d" % number, orjson.dumps(event), names))
             self.next_raw[partition] += 1
         await self.producer.send_and_wait(self.topics.raw, partition, records)
 
-    async def commit(self, only: str | None = None) -> None:
+    async def commit(self, only_service: str | None = None) -> None:
         """Commit what is in the topics, as the services do: normalize first."""
         for service, topic in (("normalize", self.topics.raw), ("enrich", self.topics.normalized)):
-            if only not in (None, service):
+            if only_service not in (None, service):
                 continue
             consumer = AIOKafkaConsumer(
                 bootstrap_servers=self.kafka, group_id=self.topics.group(service), enable_auto_commit=False
@@ -254,10 +258,12 @@ async def viewing_process(process: ViewProcess) -> AsyncIterator[ViewClient]:
 def summed(ranges: list[dict[str, Any]]) -> dict[str, int]:
     """The account of all ranges, each of which must be balanced."""
     totals: dict[str, int] = defaultdict(int)
-    for each in ranges:
+    for range_counts in ranges:
         outcomes = ("other", "no_data", "applied", "older", "expired", "refused")
-        assert each["read"] == sum(each[name] for name in outcomes), each
-        assert each["read"] + each["absent"] == each["next"] - each["first"], each
+        assert range_counts["read"] == sum(range_counts[name] for name in outcomes), range_counts
+        assert (
+            range_counts["read"] + range_counts["absent"] == range_counts["next"] - range_counts["first"]
+        ), range_counts
         for name in ("read", "absent", "unfit", *outcomes):
-            totals[name] += each[name]
+            totals[name] += range_counts[name]
     return dict(totals)

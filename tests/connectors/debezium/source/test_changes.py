@@ -140,16 +140,16 @@ def test_a_long_key_before_an_update_is_no_row() -> None:
     for identifier, is_key_alone in (("x" * 2000, True), ("x", False)):
         key = {"id": identifier}
         update = envelope("u", key | {"delay": None}, key | {"delay": [True]})
-        changed = ChangeReader(DebeziumSource.model_validate(SOURCE), "cluster", 10_000)
-        data = orjson.loads(changed(record(update, key=key, schema=schema)).data or b"")
+        change_reader = ChangeReader(DebeziumSource.model_validate(SOURCE), "cluster", 10_000)
+        data = orjson.loads(change_reader(record(update, key=key, schema=schema)).data or b"")
         assert data["delay"] == [True]
         assert ("before" in data["change"]) is not is_key_alone
         null = record(envelope("u", key | {"delay": None}, key | {"delay": None}), key=key, schema=schema)
-        assert (REFUSED in dict(changed(null).headers)) is is_key_alone
+        assert (REFUSED in dict(change_reader(null).headers)) is is_key_alone
 
 
-def reader(**more: Any) -> ChangeReader:
-    return ChangeReader(DebeziumSource.model_validate(SOURCE | more), "cluster", 1024)
+def reader(**overrides: Any) -> ChangeReader:
+    return ChangeReader(DebeziumSource.model_validate(SOURCE | overrides), "cluster", 1024)
 
 
 def test_deletes_of_the_rows_known_so_far_take_the_place_of_a_truncate() -> None:
@@ -159,17 +159,17 @@ def test_deletes_of_the_rows_known_so_far_take_the_place_of_a_truncate() -> None
     event = read_changes(truncate)
     assert (event.data, event.skipped, event.followed) == (None, True, True)
     assert event.sweep == Sweep({"public.flights": 9}, "truncate", COMMITTED_MS)
-    left = LeftKey("public.flights", b'{"id":7}', {"id": 7}, 5)
-    deleted = read_changes.deleted(truncate, event.sweep, left)
-    assert orjson.loads(deleted.data or b"") == {
+    left_key = LeftKey("public.flights", b'{"id":7}', {"id": 7}, 5)
+    deletion = read_changes.deleted(truncate, event.sweep, left_key)
+    assert orjson.loads(deletion.data or b"") == {
         "id": 7,
         "change": {
             "op": "delete", "table": "public.flights", "key": {"id": 7}, "committed": "2026-11-24T04:27:48.562Z",
             "swept": "truncate",
         },
     }  # fmt: skip
-    assert (deleted.key, deleted.position) == (b'{"id":7}', 5)
-    assert dict(deleted.headers)["ce_id"] == b"cluster/changes.flights/0/9/5"
+    assert (deletion.key, deletion.position) == (b'{"id":7}', 5)
+    assert dict(deletion.headers)["ce_id"] == b"cluster/changes.flights/0/9/5"
     ignored = reader(truncate="ignore")(truncate)
     assert (ignored.skipped, ignored.followed, ignored.sweep) == (True, False, None)
 
@@ -183,22 +183,24 @@ def keys(event: Any) -> list[tuple[bytes, LeftKey | None]]:
     ]
 
 
-def marks(event: Any) -> list[str]:
+def mark_names(event: Any) -> list[str]:
     return [mark_name(name) for name, _ in event.key_records if is_mark(name)]
 
 
 @pytest.mark.parametrize(
-    ("operation", "present"), [("r", True), ("c", True), ("d", False), ("u", True), ("t", None)]
+    ("operation", "is_present"), [("r", True), ("c", True), ("d", False), ("u", True), ("t", None)]
 )
-def test_changes_tell_which_keys_there_are(operation: str, present: bool | None) -> None:
+def test_changes_tell_which_keys_there_are(operation: str, is_present: bool | None) -> None:
     change = record(
         envelope(operation, ROW if operation == "d" else None, ROW if operation in "rcu" else None)
     )
     if operation == "t":
         change.key = None
     name = b"public.flights\0" + orjson.dumps({"id": ROW["id"]})
-    left = LeftKey("public.flights", orjson.dumps({"id": ROW["id"]}), {"id": ROW["id"]}, 7)
-    assert keys(reader()(change)) == ([] if present is None else [(name, left if present else None)])
+    left_key = LeftKey("public.flights", orjson.dumps({"id": ROW["id"]}), {"id": ROW["id"]}, 7)
+    assert keys(reader()(change)) == (
+        [] if is_present is None else [(name, left_key if is_present else None)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,25 +228,25 @@ def test_a_row_that_is_refused_is_there_all_the_same() -> None:
     change = record(envelope("c", None, ROW | {"carrier": "x" * 2000}))
     event = reader()(change)
     assert refusal(event) == "too-large"
-    assert [left is not None for _, left in keys(event)] == [True]
+    assert [left_key is not None for _, left_key in keys(event)] == [True]
 
 
-def notice(kind: str, **facts: str) -> Any:
-    told = {
+def notice(kind: str, **additional_data: str) -> Any:
+    value = {
         "id": "x",
         "type": kind,
         "aggregate_type": "Initial Snapshot",
-        "additional_data": facts,
+        "additional_data": additional_data,
         "timestamp": 5,
     }
-    return record(told, offset=3)
+    return record(value, offset=3)
 
 
 def test_begin_tables_and_end_of_a_snapshot_are_kept_and_are_no_events() -> None:
     scanned = {"scanned_collection": "public.flights", "total_rows_scanned": "0"}
     events = [
-        reader()(told)
-        for told in (
+        reader()(notification)
+        for notification in (
             notice("STARTED"),
             notice("IN_PROGRESS"),
             notice("TABLE_SCAN_COMPLETED", status="SUCCEEDED", **scanned),
@@ -253,7 +255,7 @@ def test_begin_tables_and_end_of_a_snapshot_are_kept_and_are_no_events() -> None
         )
     ]
     assert all(event.skipped and REFUSED not in dict(event.headers) for event in events)
-    assert [marks(event) for event in events] == [
+    assert [mark_names(event) for event in events] == [
         ["snapshot"], [], ["snapshot of public.flights"], [], ["end of the snapshot"],
     ]  # fmt: skip
     assert [event.sweep for event in events] == [None] * 4 + [Sweep({}, "snapshot", 5)]
@@ -301,13 +303,13 @@ def test_long_values_that_did_not_change_are_left_out_and_named(operation: str, 
 def test_the_schema_of_a_record_is_read_once_and_a_new_one_when_the_table_changes() -> None:
     reader = ChangeReader(DebeziumSource.model_validate(SOURCE), "cluster", 1024)
     assert all(
-        orjson.loads(reader(record(envelope("c", None, ROW), offset=at)).data or b"")["flight"] == 2120
-        for at in (1, 2)
+        orjson.loads(reader(record(envelope("c", None, ROW), offset=offset)).data or b"")["flight"] == 2120
+        for offset in (1, 2)
     )
     day = {"field": "flight", "type": "int32", "name": "io.debezium.time.Date"}
     schema = {"fields": [{"field": "after", "fields": [day, {"field": "id", "type": "string"}]}]}
-    changed = reader(record(envelope("c", None, {"flight": 0, "id": "x"}), schema=schema))
-    assert orjson.loads(changed.data or b"")["flight"] == "1970-01-01"
+    changed_event = reader(record(envelope("c", None, {"flight": 0, "id": "x"}), schema=schema))
+    assert orjson.loads(changed_event.data or b"")["flight"] == "1970-01-01"
     assert orjson.loads(reader(record(envelope("c", None, ROW))).data or b"")["flight"] == 2120
 
 
@@ -365,7 +367,7 @@ def test_a_setting_that_is_not_listed_or_has_another_form_is_refused(name: str, 
     "setting", [{"config.providers": "dir"}, {"snapshot.mode": "${dir:/run/kafka:password}"}]
 )
 def test_a_service_refuses_a_setting_also_when_the_record_of_the_pipe_has_it(setting: dict[str, str]) -> None:
-    """Whoever may write the topic `pipes` cannot pass by the check of `hifi apply`."""
+    """A writer of the topic `pipes` cannot pass by the check of `hifi apply`."""
     source = SOURCE
     destination = {"name": "d", "url": "https://example.com/"}
     pipe = {"pipe": "p", "source": source, "destinations": [destination]}
@@ -424,16 +426,23 @@ def test_a_change_names_the_columns_that_its_table_has_lost_also_after_a_restart
     ]
     expected = [None, None, None, ["dest", "gate"], ["dest", "gate"], None, ["gate"]]
 
-    def gone(event: Any) -> Any:
+    def gone_columns(event: Any) -> Any:
         return orjson.loads(event.data)["change"].get("gone")
 
     first = reader()
-    assert [gone(first(change)) for change in records] == expected
-    assert [gone(first(change)) for change in records] == expected
-    for begin in range(len(records)):
-        again = reader()
-        again.columns = first.columns
-        assert [gone(again(change)) for change in records[begin:]] == expected[begin:]
-    told = [pair for event in map(reader(), records) for pair in event.key_records if is_mark(pair[0])]
-    assert [mark_name(name) for name, _ in told] == ["columns of public.flights"] * 2
-    assert left_key(told[-1][0], told[-1][1] or b"").values == first.columns["public.flights"]  # type: ignore[index]
+    assert [gone_columns(first(change)) for change in records] == expected
+    assert [gone_columns(first(change)) for change in records] == expected
+    for begin_index in range(len(records)):
+        second_reader = reader()
+        second_reader.columns = first.columns
+        assert [gone_columns(second_reader(change)) for change in records[begin_index:]] == expected[
+            begin_index:
+        ]
+    column_records = [
+        pair for event in map(reader(), records) for pair in event.key_records if is_mark(pair[0])
+    ]
+    assert [mark_name(name) for name, _ in column_records] == ["columns of public.flights"] * 2
+    assert (
+        left_key(column_records[-1][0], column_records[-1][1] or b"").values
+        == first.columns["public.flights"]
+    )  # type: ignore[index]

@@ -14,9 +14,9 @@ MARK = placeholder("changes.shop")
 
 
 def field(
-    kind: str, name: str = "", source: str = "", items: dict[str, Any] | None = None, **more: str
+    kind: str, name: str = "", source: str = "", items: dict[str, Any] | None = None, **other_parameters: str
 ) -> dict[str, Any]:
-    parameters = {SOURCE_TYPE: source, **more} if source else more
+    parameters = {SOURCE_TYPE: source, **other_parameters} if source else other_parameters
     declared = {"field": "v", "type": kind, "parameters": parameters}
     if name:
         declared["name"] = f"io.debezium.{name}"
@@ -118,7 +118,7 @@ def test_what_debezium_changes_is_refused_with_the_column(
 
 
 @pytest.mark.parametrize(
-    ("declared", "mark"),
+    ("declared", "unchanged_mark"),
     [
         (field("string"), MARK),
         (field("string", "data.Json"), MARK),
@@ -128,8 +128,8 @@ def test_what_debezium_changes_is_refused_with_the_column(
         (DATES, list(MARK.encode())),
     ],
 )
-def test_a_value_that_did_not_change_is_left_out(declared: dict[str, Any], mark: Any) -> None:
-    assert read(declared, mark, partial=True) == Row({}, ["v"])
+def test_a_value_that_did_not_change_is_left_out(declared: dict[str, Any], unchanged_mark: Any) -> None:
+    assert read(declared, unchanged_mark, partial=True) == Row({}, ["v"])
 
 
 def test_null_is_refused_where_it_may_stand_for_a_value_that_did_not_change() -> None:
@@ -149,6 +149,6 @@ def test_dates_are_those_of_the_gregorian_calendar(date: dt.date, snapshot: bool
 
 
 @given(st.datetimes())
-def test_timestamps_keep_microseconds(moment: dt.datetime) -> None:
-    text = read(TIMESTAMP, (moment - EPOCH) // dt.timedelta(microseconds=1)).values["v"]
-    assert dt.datetime.fromisoformat(text) == moment
+def test_timestamps_keep_microseconds(timestamp: dt.datetime) -> None:
+    text = read(TIMESTAMP, (timestamp - EPOCH) // dt.timedelta(microseconds=1)).values["v"]
+    assert dt.datetime.fromisoformat(text) == timestamp

@@ -95,29 +95,29 @@ async def connect(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[KafkaC
 async def test_a_database_that_the_pipe_may_not_reach_is_not_declared(
     connect: tuple[KafkaConnect, DebeziumSource], monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
-    served, source = connect
+    connect_server, source = connect
     database = source.database.model_copy(update={"host": host})
     source = source.model_copy(update={"database": database})
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", f"connect=loopback,flights=database={host}:5432")
     with pytest.raises(Misconfigured, match=f"add orders=database={host}:5432"):
         await Connector("hifi", "orders", source).declare()
-    assert served.configs == {}
+    assert connect_server.configs == {}
     await Connector("hifi", "flights", source).declare()
-    assert list(served.configs) == ["hifi.flights"]
+    assert list(connect_server.configs) == ["hifi.flights"]
 
 
 async def test_a_slot_that_belongs_to_another_connector_is_refused(
     connect: tuple[KafkaConnect, DebeziumSource],
 ) -> None:
-    served, source = connect
+    connect_server, source = connect
     connector = Connector("hifi", "flights", source)
-    served.configs["other.flights"] = connector.config()
+    connect_server.configs["other.flights"] = connector.config()
     with pytest.raises(
         Misconfigured, match=r"slot hifi_hifi_flights .* belongs to the connector other\.flights"
     ):
         await connector.declare()
-    assert list(served.configs) == ["other.flights"]
-    served.configs["other.flights"]["database.hostname"] = "another"
+    assert list(connect_server.configs) == ["other.flights"]
+    connect_server.configs["other.flights"]["database.hostname"] = "another"
     await connector.declare()
     await connector.declare()
-    assert served.configs["hifi.flights"] == connector.config()
+    assert connect_server.configs["hifi.flights"] == connector.config()

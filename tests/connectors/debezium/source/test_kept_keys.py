@@ -54,22 +54,24 @@ class Reader:
         """The deletes that follow: the offset of what they follow, their position, and their key."""
         await self.events._keys.provide()
         await self.events.prepare(records)
-        deleted = []
-        for told in records:
-            event = self._event(told)
+        deletions = []
+        for change_record in records:
+            event = self._event(change_record)
             if event.followed:
-                following = await self.events.following(told, event)
+                following = await self.events.following(change_record, event)
                 for name, deletes in following:
                     positions = [delete.position for delete in deletes]
                     assert positions == sorted(positions)
                     for delete in deletes:
-                        place = name, zlib.crc32(delete.key) % 4
+                        partition_key = name, zlib.crc32(delete.key) % 4
                         if delete.position > self._before.get(
-                            place, -1
+                            partition_key, -1
                         ):  # else normalize takes it for a copy
-                            deleted.append((told.offset, delete.position, delete.key.decode()))
+                            deletions.append((change_record.offset, delete.position, delete.key.decode()))
                         if writes:
-                            self._highest[place] = max(delete.position, self._highest.get(place, -1))
+                            self._highest[partition_key] = max(
+                                delete.position, self._highest.get(partition_key, -1)
+                            )
                 if not writes:
                     break
                 await self.events.following_written()
@@ -77,7 +79,7 @@ class Reader:
             if remembered is not None:
                 await remembered
         await self.events.close()
-        return sorted(deleted)
+        return sorted(deletions)
 
 
 def change(operation: str, number: int, offset: int, table: str = "flights") -> Any:
@@ -85,22 +87,24 @@ def change(operation: str, number: int, offset: int, table: str = "flights") -> 
         "id": f"f{number}",
         **dict.fromkeys(("carrier", "flight", "tailnum", "origin", "dest", "distance", "delay")),
     }
-    told = envelope(operation, row if operation == "d" else None, None if operation in "dt" else row)
-    told["source"]["table"] = table
-    made = record(told, key={"id": f"f{number}"}, offset=offset)
+    value = envelope(operation, row if operation == "d" else None, None if operation in "dt" else row)
+    value["source"]["table"] = table
+    change_record = record(value, key={"id": f"f{number}"}, offset=offset)
     if operation == "t":
-        made.key = None
-    return made
+        change_record.key = None
+    return change_record
 
 
-def told(kind: str, offset: int, **facts: str) -> Any:
-    made = notice(kind, **facts)
-    made.offset = offset
-    return made
+def snapshot_notice(kind: str, offset: int, **additional_data: str) -> Any:
+    notification = notice(kind, **additional_data)
+    notification.offset = offset
+    return notification
 
 
 def scanned(offset: int, table: str = "flights") -> Any:
-    return told("TABLE_SCAN_COMPLETED", offset, status="SUCCEEDED", scanned_collection=f"public.{table}")
+    return snapshot_notice(
+        "TABLE_SCAN_COMPLETED", offset, status="SUCCEEDED", scanned_collection=f"public.{table}"
+    )
 
 
 async def test_a_truncate_deletes_the_rows_of_its_table_that_there_are(source: DebeziumSource) -> None:
@@ -136,15 +140,21 @@ async def test_a_snapshot_that_begins_again_deletes_what_its_last_begin_has_left
     source: DebeziumSource,
 ) -> None:
     reader = Reader(source)
-    first = [told("STARTED", 0), change("r", 1, 1), change("r", 2, 2), change("r", 1, 3, "others")]
-    again = [told("STARTED", 4), change("r", 2, 5), scanned(6), scanned(7, "others"), change("r", 3, 8)]
-    assert await reader.read(*first, *again) == []
+    first = [snapshot_notice("STARTED", 0), change("r", 1, 1), change("r", 2, 2), change("r", 1, 3, "others")]
+    second_snapshot = [
+        snapshot_notice("STARTED", 4),
+        change("r", 2, 5),
+        scanned(6),
+        scanned(7, "others"),
+        change("r", 3, 8),
+    ]
+    assert await reader.read(*first, *second_snapshot) == []
     reader.crash()
     expected = [(9, 1, '{"id":"f1"}'), (9, 3, '{"id":"f1"}')]
-    assert await reader.read(told("COMPLETED", 9)) == expected
-    assert await reader.read(change("c", 4, 10), told("COMPLETED", 11)) == []
+    assert await reader.read(snapshot_notice("COMPLETED", 9)) == expected
+    assert await reader.read(change("c", 4, 10), snapshot_notice("COMPLETED", 11)) == []
     # A new snapshot of one of the tables, with no row.
-    assert await reader.read(told("STARTED", 12), scanned(13), told("COMPLETED", 14)) == [
+    assert await reader.read(snapshot_notice("STARTED", 12), scanned(13), snapshot_notice("COMPLETED", 14)) == [
         (14, 5, '{"id":"f2"}'), (14, 8, '{"id":"f3"}'), (14, 10, '{"id":"f4"}'),
     ]  # fmt: skip
 
@@ -155,80 +165,95 @@ async def test_a_snapshot_that_begins_again_deletes_what_its_last_begin_has_left
 async def test_whatever_is_read_again_each_row_that_is_gone_is_deleted_once(
     source: DebeziumSource, seed: int
 ) -> None:
-    made = random.Random(seed)
+    random_source = random.Random(seed)
     rows: set[int] = set()
     records: list[Any] = []
-    gone: list[tuple[int, set[int]]] = []
+    deletions: list[tuple[int, set[int]]] = []
     for offset in range(400):
-        kind = made.choices("cdt", [0.6, 0.35, 0.05])[0]
+        kind = random_source.choices("cdt", [0.6, 0.35, 0.05])[0]
         if kind == "t":
-            gone.append((offset, set(rows)))
+            deletions.append((offset, set(rows)))
             rows.clear()
             records.append(change("t", 0, offset))
         elif kind == "d" and rows:
-            number = made.choice(sorted(rows))
+            number = random_source.choice(sorted(rows))
             rows.remove(number)
             records.append(change("d", number, offset))
         else:
-            number = made.choice([at for at in range(500) if at not in rows])
+            number = random_source.choice(
+                [free_number for free_number in range(500) if free_number not in rows]
+            )
             rows.add(number)
             records.append(change("c", number, offset))
     reader = Reader(source)
-    at, deleted = 0, list[tuple[int, int, str]]()
-    while at < len(records):
-        end = min(len(records), at + made.randint(1, 60))
-        deleted += await reader.read(*records[at:end])
-        if made.random() < 0.3:
+    index, swept_rows = 0, list[tuple[int, int, str]]()
+    while index < len(records):
+        end = min(len(records), index + random_source.randint(1, 60))
+        swept_rows += await reader.read(*records[index:end])
+        if random_source.random() < 0.3:
             reader.crash()
-            at = max(0, end - made.randint(0, 40))
+            index = max(0, end - random_source.randint(0, 40))
         else:
-            at = end
+            index = end
     keys = {number: f'{{"id":"f{number}"}}' for number in range(500)}
-    expected = sorted((offset, keys[number]) for offset, numbers in gone for number in numbers)
+    expected = sorted((offset, keys[number]) for offset, numbers in deletions for number in numbers)
     assert len(expected) > 50
-    assert sorted((follows, key) for follows, _, key in deleted) == expected
+    assert sorted((follows, key) for follows, _, key in swept_rows) == expected
 
 
 async def test_a_snapshot_that_did_not_end_is_made_again_with_another_slot(source: DebeziumSource) -> None:
     reader = Reader(source)
-    await reader.read(told("STARTED", 0), change("r", 1, 1))
+    await reader.read(snapshot_notice("STARTED", 0), change("r", 1, 1))
     assert reader.renewed == 0
-    again = told("STARTED", 2)
-    await reader.read(again)
+    restart_notice = snapshot_notice("STARTED", 2)
+    await reader.read(restart_notice)
     assert reader.renewed == 1
     reader.crash()
-    await reader.read(again, change("r", 1, 3))
+    await reader.read(restart_notice, change("r", 1, 3))
     assert reader.renewed == 1
-    await reader.read(told("STARTED", 4), change("r", 1, 5))
+    await reader.read(snapshot_notice("STARTED", 4), change("r", 1, 5))
     assert reader.renewed == 1  # the one that was asked for
-    await reader.read(told("SKIPPED", 6))
+    await reader.read(snapshot_notice("SKIPPED", 6))
     assert reader.renewed == 2  # it has not ended, and Debezium goes on
-    await reader.read(told("SKIPPED", 7))
+    await reader.read(snapshot_notice("SKIPPED", 7))
     assert reader.renewed == 3  # a task that was ending has made the slot again
-    await reader.read(told("STARTED", 8), scanned(9), told("COMPLETED", 10), told("SKIPPED", 11))
-    await reader.read(told("STARTED", 12), scanned(13), told("COMPLETED", 14))
+    await reader.read(
+        snapshot_notice("STARTED", 8),
+        scanned(9),
+        snapshot_notice("COMPLETED", 10),
+        snapshot_notice("SKIPPED", 11),
+    )
+    await reader.read(snapshot_notice("STARTED", 12), scanned(13), snapshot_notice("COMPLETED", 14))
     assert reader.renewed == 3
     reader.crash()
-    await reader.read(told("STARTED", 0), change("r", 1, 1), again, told("STARTED", 4), told("SKIPPED", 6))
+    await reader.read(
+        snapshot_notice("STARTED", 0),
+        change("r", 1, 1),
+        restart_notice,
+        snapshot_notice("STARTED", 4),
+        snapshot_notice("SKIPPED", 6),
+    )
     assert reader.renewed == 3  # read again
 
 
 async def test_rows_that_may_be_missing_are_told_until_a_snapshot_has_ended(source: DebeziumSource) -> None:
     reader = Reader(source.model_copy(update={"settings": {"snapshot.mode": "initial"}}))
-    await reader.read(told("STARTED", 0), change("r", 1, 1), told("SKIPPED", 2))
+    await reader.read(snapshot_notice("STARTED", 0), change("r", 1, 1), snapshot_notice("SKIPPED", 2))
     assert reader.renewed == 0
     assert "a snapshot was interrupted, so rows may be missing: drop the slot hifi_s_p" in reader.notice
     reader.crash()
     await reader.read(change("c", 2, 3))
     assert "rows may be missing" in reader.notice
-    await reader.read(told("STARTED", 4), scanned(5), told("COMPLETED", 6))
+    await reader.read(snapshot_notice("STARTED", 4), scanned(5), snapshot_notice("COMPLETED", 6))
     assert "missing" not in reader.notice
 
 
 async def test_a_slot_that_cannot_be_dropped_is_told_once_for_a_snapshot(source: DebeziumSource) -> None:
     reader = Reader(source)
     reader.refuses = True
-    await reader.read(told("STARTED", 0), told("SKIPPED", 1), told("SKIPPED", 2))
+    await reader.read(
+        snapshot_notice("STARTED", 0), snapshot_notice("SKIPPED", 1), snapshot_notice("SKIPPED", 2)
+    )
     assert reader.renewed == 1  # it restarts the connector, which tells the same again
     assert "the slot cannot be dropped" in reader.notice
 
@@ -248,7 +273,9 @@ async def test_a_deleted_topic_of_the_keys_is_made_again_and_told_until_a_snapsh
     source: DebeziumSource,
 ) -> None:
     reader = Reader(source)
-    await reader.read(told("STARTED", 0), change("r", 1, 1), scanned(2), told("COMPLETED", 3))
+    await reader.read(
+        snapshot_notice("STARTED", 0), change("r", 1, 1), scanned(2), snapshot_notice("COMPLETED", 3)
+    )
     assert "keys" not in reader.notice
     warnings: dict[str, str | None] = {}
     reader.events._topic_id = await reader.events._keys.topic_id()
@@ -267,7 +294,9 @@ async def test_a_deleted_topic_of_the_keys_is_made_again_and_told_until_a_snapsh
     reader.crash()
     await reader.read(change("c", 3, 5))
     assert expected in reader.notice
-    await reader.read(told("STARTED", 6), change("r", 1, 7), scanned(8), told("COMPLETED", 9))
+    await reader.read(
+        snapshot_notice("STARTED", 6), change("r", 1, 7), scanned(8), snapshot_notice("COMPLETED", 9)
+    )
     assert expected not in reader.notice
     reader.crash()
     await reader.read(change("c", 4, 10))

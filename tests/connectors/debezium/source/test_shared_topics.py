@@ -41,13 +41,13 @@ def test_the_second_pipe_of_a_topic_is_refused_when_it_is_checked_and_published(
 ) -> None:
     (tmp_path / "a.yaml").write_text(FIRST)
     (tmp_path / "b.yaml").write_text(text)
-    loaded, [problem] = load(tmp_path)
+    first_load, [problem] = load(tmp_path)
     assert (problem.file.name, problem.line, problem.where) == ("b.yaml", 6, "source.topic")
     assert "the pipe 'first' has its changes written to the topic 'changes" in problem.message
-    others = {pipe.pipe.pipe: pipe.pipe for pipe in loaded}
-    [refused] = read_pipe(text.encode(), others, coloured=False)[1]
-    assert (refused.where, refused.message) == ("source.topic", problem.message)
-    assert read_pipe(FIRST.encode(), {"first": others["first"]}, coloured=False)[1] == []
+    loaded_pipes = {pipe.pipe.pipe: pipe.pipe for pipe in first_load}
+    [refusal] = read_pipe(text.encode(), loaded_pipes, coloured=False)[1]
+    assert (refusal.where, refusal.message) == ("source.topic", problem.message)
+    assert read_pipe(FIRST.encode(), {"first": loaded_pipes["first"]}, coloured=False)[1] == []
 
 
 @pytest.mark.parametrize("text", [second("others"), second(bootstrap="127.0.0.1:9093")])
@@ -61,10 +61,10 @@ async def test_collect_does_not_read_the_second_pipe_of_a_topic(kafka: str, tmp_
     async with collected_stream(kafka, tmp_path / "log") as stream:
         for name in ("second", "first"):
             (tmp_path / "pipe.yaml").write_text(PIPE.format(name=name, bootstrap=kafka, topic=stream.source))
-            [loaded], problems = load(tmp_path)
+            [loaded_pipe], problems = load(tmp_path)
             assert problems == []
-            assert isinstance(loaded.pipe, Pipe)
-            await stream.publish(loaded.pipe)
+            assert isinstance(loaded_pipe.pipe, Pipe)
+            await stream.publish(loaded_pipe.pipe)
         _, port = await stream.start("collect")
         await until(lambda: "the pipe 'second' has its changes written" in str(readyz(port)[1]))
         assert "the pipe 'first' has its changes written" not in str(readyz(port)[1])

@@ -46,7 +46,7 @@ async def ask(
     return await connected.connection.request(data, connected.timeout_s)
 
 
-def says(data: bytes):
+def answers_with(data: bytes):
     async def reply(_: ReceivedRequest) -> bytes:
         return data
 
@@ -81,7 +81,7 @@ async def test_as_many_connections_as_requests_at_a_time() -> None:
     ],
 )
 async def test_a_whole_status_line_is_an_answer_whatever_is_cut_off_behind_it(reply: bytes) -> None:
-    async with destination(says(reply)) as receiver:
+    async with destination(answers_with(reply)) as receiver:
         receiver.closes = True
         answer = await ask(pool(receiver))
         assert isinstance(answer, Answer)
@@ -99,7 +99,7 @@ async def test_a_whole_status_line_is_an_answer_whatever_is_cut_off_behind_it(re
     ],
 )
 async def test_less_than_a_status_line_is_ambiguous(reply: bytes) -> None:
-    async with destination(says(reply)) as receiver:
+    async with destination(answers_with(reply)) as receiver:
         receiver.closes = True
         answer = await ask(pool(receiver))
         assert isinstance(answer, NoResponse)
@@ -172,15 +172,15 @@ async def test_an_old_connection_is_not_used_again_since_the_destination_may_jus
     async with destination() as receiver:
         connection_pool = pool(receiver)
         await ask(connection_pool)
-        (old,) = connection_pool._all
-        assert 0 < old.idle_until_s - asyncio.get_running_loop().time() <= IDLE_S
-        old.idle_until_s = 0.0
+        (old_connection,) = connection_pool._all
+        assert 0 < old_connection.idle_until_s - asyncio.get_running_loop().time() <= IDLE_S
+        old_connection.idle_until_s = 0.0
         await ask(connection_pool)
         assert receiver.connections == 2
 
 
 async def test_a_destination_that_says_how_long_it_keeps_connections_is_believed() -> None:
-    async with destination(says(answer(200, "Keep-Alive: timeout=1"))) as receiver:
+    async with destination(answers_with(answer(200, "Keep-Alive: timeout=1"))) as receiver:
         connection_pool = pool(receiver)
         await ask(connection_pool)
         await ask(connection_pool)
@@ -188,7 +188,7 @@ async def test_a_destination_that_says_how_long_it_keeps_connections_is_believed
 
 
 async def test_a_long_body_is_not_read_to_its_end() -> None:
-    async with destination(says(answer(200, body=b"x" * (BODY_BYTES * 4)))) as receiver:
+    async with destination(answers_with(answer(200, body=b"x" * (BODY_BYTES * 4)))) as receiver:
         connection_pool = pool(receiver, size=1)
         for _ in range(3):
             assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
@@ -197,7 +197,7 @@ async def test_a_long_body_is_not_read_to_its_end() -> None:
 
 
 async def test_a_body_that_never_ends_holds_nobody_up() -> None:
-    async with destination(says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n...")) as receiver:
+    async with destination(answers_with(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n...")) as receiver:
         connection_pool = pool(receiver, size=1)
         began_s = time.monotonic()
         for _ in range(3):
@@ -230,7 +230,7 @@ class Apart:
 
 
 async def backlog(peer: Apart, workers: int, requests: int) -> None:
-    """Send so many requests, each worker one after the other."""
+    """Send requests from several workers, each worker one after the other."""
     server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
     connection_pool = ConnectionPool(
         "127.0.0.1", server.sockets[0].getsockname()[1], None, workers, NameResolver()
@@ -268,7 +268,7 @@ async def test_slow_bodies_hold_nobody_up_and_take_no_more_connections_than_ther
 
 
 async def test_a_second_answer_is_nobodys() -> None:
-    async with destination(says(OK + answer(500))) as receiver:
+    async with destination(answers_with(OK + answer(500))) as receiver:
         connection_pool = pool(receiver)
         for _ in range(3):
             assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
@@ -279,10 +279,10 @@ async def test_a_second_answer_is_nobodys() -> None:
     [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 103 Early Hints\r\n\r\n", b"H", b"stray"],
 )
 async def test_the_beginning_of_a_second_answer_never_counts_for_the_next_request(remainder: bytes) -> None:
-    async with destination(says(OK + remainder)) as receiver:
+    async with destination(answers_with(OK + remainder)) as receiver:
         connection_pool = pool(receiver)
         assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
-        receiver.reply = says(answer(500))
+        receiver.reply = answers_with(answer(500))
         assert (await ask(connection_pool)).status == 500  # type: ignore[union-attr]
         assert receiver.connections == 2
 
@@ -322,7 +322,7 @@ async def test_what_arrives_unread_on_an_idle_connection_never_counts_for_the_ne
 async def test_after_stray_bytes_no_connection_is_used_again(pause_s: float) -> None:
     """A destination that writes a whole second answer 30 ms after its answer to each request."""
     loop = asyncio.get_running_loop()
-    connections, strays = 0, 0
+    connections, stray_count = 0, 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
@@ -334,24 +334,24 @@ async def test_after_stray_bytes_no_connection_is_used_again(pause_s: float) -> 
                 loop.call_later(0.03, writer.write, OK)
 
     def stray() -> None:
-        nonlocal strays
-        strays += 1
+        nonlocal stray_count
+        stray_count += 1
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     connection_pool = ConnectionPool(
         "127.0.0.1", server.sockets[0].getsockname()[1], None, 1, NameResolver(), stray
     )
-    wrong, statuses_after = 0, list[int]()
+    wrong_answers, statuses_after = 0, list[int]()
     ends_s = loop.time() + 10
     while len(statuses_after) < 20 and loop.time() < ends_s:
-        suspected = strays
+        suspected = stray_count
         response = await ask(connection_pool)
         assert isinstance(response, Answer)
-        wrong += response.status != 422
+        wrong_answers += response.status != 422
         if suspected:
             statuses_after.append(response.status)
         await asyncio.sleep(pause_s)
-    assert wrong <= 2, "until it is noticed, answers can be taken for others"
+    assert wrong_answers <= 2, "until it is noticed, answers can be taken for others"
     assert statuses_after == [422] * 20
     assert connections >= 20, "each has a connection of its own"
     connection_pool.close()
@@ -359,7 +359,7 @@ async def test_after_stray_bytes_no_connection_is_used_again(pause_s: float) -> 
 
 
 async def test_a_server_that_says_408_before_it_closes_an_idle_connection_sends_no_stray_bytes() -> None:
-    strays: list[int] = []
+    stray_reports: list[int] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -371,11 +371,13 @@ async def test_a_server_that_says_408_before_it_closes_an_idle_connection_sends_
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    connection_pool = ConnectionPool("127.0.0.1", port, None, 1, NameResolver(), lambda: strays.append(1))
+    connection_pool = ConnectionPool(
+        "127.0.0.1", port, None, 1, NameResolver(), lambda: stray_reports.append(1)
+    )
     for _ in range(3):
         assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
         await asyncio.sleep(0.1)
-    assert strays == []
+    assert stray_reports == []
     server.close()
 
 

@@ -69,9 +69,9 @@ async def test_a_look_up_is_shared_by_pipes_and_its_answer_is_not() -> None:
     names = SlowNames()
     judge = Egress(tuple(read_allowed("orders=http=127.0.0.1:80")))
     resolver = NameResolver(names.look_up, judge)
-    of_pipes = [resolver.for_pipe(pipe) for pipe in ("orders", "shop")] + [resolver]
-    waiting = [asyncio.create_task(of_pipe.addresses("slow", 80)) for of_pipe in of_pipes]
-    behind = [asyncio.create_task(of_pipe.behind_proxy("slow", 80)) for of_pipe in of_pipes]
+    pipe_resolvers = [resolver.for_pipe(pipe) for pipe in ("orders", "shop")] + [resolver]
+    waiting = [asyncio.create_task(pipe_resolver.addresses("slow", 80)) for pipe_resolver in pipe_resolvers]
+    behind = [asyncio.create_task(pipe_resolver.behind_proxy("slow", 80)) for pipe_resolver in pipe_resolvers]
     while not names.asked:
         await asyncio.sleep(0)
     names.answer.set()

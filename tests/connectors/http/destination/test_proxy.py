@@ -45,14 +45,14 @@ __all__ = [
 
 @pytest.fixture(autouse=True)
 async def proxy(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ConnectProxy]:
-    async with connect_proxy() as there:
-        route = partial(Route, proxy=Proxy("127.0.0.1", there.port))
+    async with connect_proxy() as proxy_server:
+        route = partial(Route, proxy=Proxy("127.0.0.1", proxy_server.port))
         monkeypatch.setattr("hifi_http.destination.pool.Route", route)
-        yield there
-        assert there.asked or there.answer == b"unused"
+        yield proxy_server
+        assert proxy_server.asked or proxy_server.answer == b"unused"
 
 
-def judged(url: str, allow: str, proxy: Proxy, host: str = "127.0.0.1") -> ConnectionPool:
+def proxied_pool(url: str, allow: str, proxy: Proxy, host: str = "127.0.0.1") -> ConnectionPool:
     port = int(url.rpartition(":")[2].partition("/")[0])
     resolver = NameResolver(allowed=Egress(tuple(read_allowed(allow))))
     connection_pool = ConnectionPool(host, port, None, 4, resolver)
@@ -60,8 +60,8 @@ def judged(url: str, allow: str, proxy: Proxy, host: str = "127.0.0.1") -> Conne
     return connection_pool
 
 
-async def refused(made: ConnectionPool, timeout_s: float = 5.0) -> NoResponse:
-    result = await ask(made, timeout_s, POST)
+async def refused(connection_pool: ConnectionPool, timeout_s: float = 5.0) -> NoResponse:
+    result = await ask(connection_pool, timeout_s, POST)
     assert isinstance(result, NoResponse)
     assert not result.ambiguous
     return result
@@ -82,20 +82,20 @@ async def test_a_proxy_that_makes_no_connection_is_a_failure_that_is_retried(
     proxy: ConnectProxy, answer: bytes
 ) -> None:
     proxy.answer = answer
-    async with destination() as there:
-        result = await refused(pool(there))
+    async with destination() as server:
+        result = await refused(pool(server))
         assert result.reason == "proxy"
         if answer.startswith(b"HTTP/1.1 4"):
             assert answer[9:12].decode() in result.detail
-        assert there.connections == 0
+        assert server.connections == 0
 
 
 async def test_while_the_proxy_is_down_nothing_goes_directly(proxy: ConnectProxy) -> None:
     proxy.answer = b"unused"
-    async with destination() as there:
-        down = judged(there.url, "loopback", Proxy("127.0.0.1", free_port()))
+    async with destination() as server:
+        down = proxied_pool(server.url, "loopback", Proxy("127.0.0.1", free_port()))
         result = await refused(down)
-        assert (result.reason, there.connections) == ("proxy", 0)
+        assert (result.reason, server.connections) == ("proxy", 0)
         assert "the proxy accepts no connection" in result.detail
         down.use(Route(None, Proxy("127.0.0.1", proxy.port)))
         proxy.answer = b""
@@ -103,33 +103,33 @@ async def test_while_the_proxy_is_down_nothing_goes_directly(proxy: ConnectProxy
 
 
 async def test_user_and_password_go_to_the_proxy_alone(proxy: ConnectProxy) -> None:
-    async with destination() as there:
-        connection_pool = judged(there.url, "loopback", Proxy("127.0.0.1", proxy.port, "Basic dTpw"))
+    async with destination() as server:
+        connection_pool = proxied_pool(server.url, "loopback", Proxy("127.0.0.1", proxy.port, "Basic dTpw"))
         assert isinstance(await ask(connection_pool), Answer)
         assert "\r\nProxy-Authorization: Basic dTpw\r\n" in proxy.heads[0]
-        assert "proxy-authorization" not in there.requests[0].headers
+        assert "proxy-authorization" not in server.requests[0].headers
 
 
 async def test_the_target_behind_the_proxy_is_judged_and_asked_for_by_its_address(
     proxy: ConnectProxy,
 ) -> None:
-    async with destination() as there:
-        port = there.url.rpartition(":")[2].partition("/")[0]
-        through = Proxy("127.0.0.1", proxy.port)
-        result = await refused(judged(there.url, f"127.0.0.1:{proxy.port}", through, "localhost"))
+    async with destination() as server:
+        port = server.url.rpartition(":")[2].partition("/")[0]
+        proxy_route = Proxy("127.0.0.1", proxy.port)
+        result = await refused(proxied_pool(server.url, f"127.0.0.1:{proxy.port}", proxy_route, "localhost"))
         assert (result.reason, proxy.asked) == ("egress", [])
-        assert isinstance(await ask(judged(there.url, "loopback", through, "localhost")), Answer)
+        assert isinstance(await ask(proxied_pool(server.url, "loopback", proxy_route, "localhost")), Answer)
         assert proxy.asked[0] in (f"127.0.0.1:{port}", f"[::1]:{port}")
-        by_name = judged(there.url, f"localhost,127.0.0.1:{proxy.port}", through, "localhost")
-        assert isinstance(await ask(by_name), Answer)
+        named_pool = proxied_pool(server.url, f"localhost,127.0.0.1:{proxy.port}", proxy_route, "localhost")
+        assert isinstance(await ask(named_pool), Answer)
         assert proxy.asked[1:] == [f"localhost:{port}"]
 
 
 async def test_the_proxy_itself_is_judged(proxy: ConnectProxy) -> None:
     proxy.answer = b"unused"
-    async with destination() as there:
-        port = there.url.rpartition(":")[2].partition("/")[0]
-        connection_pool = judged(there.url, f"127.0.0.1:{port}", Proxy("127.0.0.1", proxy.port))
+    async with destination() as server:
+        port = server.url.rpartition(":")[2].partition("/")[0]
+        connection_pool = proxied_pool(server.url, f"127.0.0.1:{port}", Proxy("127.0.0.1", proxy.port))
         result = await refused(connection_pool)
         assert (result.reason, proxy.asked) == ("egress", [])
         assert str(proxy.port) in result.detail

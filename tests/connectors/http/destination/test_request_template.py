@@ -1,4 +1,4 @@
-"""What a destination gets: the HTTP bindings of CloudEvents, transforms, headers, signatures."""
+"""Requests to a destination: the HTTP bindings of CloudEvents, transforms, headers, signatures."""
 
 import base64
 import dataclasses
@@ -34,7 +34,7 @@ def record(data: Any = None, content_type: str = "application/json", **attribute
     return ConsumerRecord("enriched", 0, 0, 0, 0, b"k", value, None, 0, len(value), tuple(headers))
 
 
-def made(
+def request_of(
     *records: ConsumerRecord,
     headers: dict[str, str] | None = None,
     signing: str | list[str] = [],  # noqa: B006 - never changed
@@ -52,7 +52,9 @@ def made(
 
 
 def test_binary_mode_is_what_the_cloudevents_library_reads() -> None:
-    first, headers, body = made(record({"a": "ü"}, subject='ein "Ünfug" 100 %\n', traceparent="00-ab-cd-01"))
+    first, headers, body = request_of(
+        record({"a": "ü"}, subject='ein "Ünfug" 100 %\n', traceparent="00-ab-cd-01")
+    )
     assert first == "POST /in?a=b HTTP/1.1"
     assert headers["Host"] == "there.example:8080"
     assert headers["User-Agent"].startswith("hifi/")
@@ -65,7 +67,7 @@ def test_binary_mode_is_what_the_cloudevents_library_reads() -> None:
 
 
 def test_structured_mode_is_what_the_cloudevents_library_reads() -> None:
-    _, headers, body = made(record({"a": "ü"}, subject="Ü"), format="cloudevents-structured")
+    _, headers, body = request_of(record({"a": "ü"}, subject="Ü"), format="cloudevents-structured")
     assert headers["Content-Type"] == "application/cloudevents+json"
     event = from_http_event(HTTPMessage(headers, body))
     assert event.get_subject() == "Ü"
@@ -78,44 +80,46 @@ def test_structured_mode_is_what_the_cloudevents_library_reads() -> None:
 )
 def test_structured_mode_has_each_attribute_as_it_is(extensions: dict[str, str], content_type: str) -> None:
     """Also those that JSON has to escape."""
-    sent = record({"a": [1]}, content_type, **extensions)
-    _, _, body = made(sent, format="cloudevents-structured")
-    attributes = {name.removeprefix("ce_"): value.decode() for name, value in sent.headers if "ce_" in name}
+    source_record = record({"a": [1]}, content_type, **extensions)
+    _, _, body = request_of(source_record, format="cloudevents-structured")
+    attributes = {
+        name.removeprefix("ce_"): value.decode() for name, value in source_record.headers if "ce_" in name
+    }
     assert orjson.loads(body) == attributes | {"datacontenttype": content_type, "data": {"a": [1]}}
 
 
 @pytest.mark.parametrize("format_", ["cloudevents-binary", "cloudevents-structured", "json"])
 def test_the_trace_goes_on_as_headers_whatever_the_format(format_: str) -> None:
     trace = {"traceparent": "00-ab-cd-01", "tracestate": "a=1, b=2"}
-    _, headers, _ = made(record({}, **trace), format=format_)
+    _, headers, _ = request_of(record({}, **trace), format=format_)
     assert {name: headers[name] for name in trace} == trace
-    _, headers, _ = made(record({}, traceparent="ü"), format=format_)
+    _, headers, _ = request_of(record({}, traceparent="ü"), format=format_)
     assert "traceparent" not in headers
 
 
 def test_data_that_is_no_json_goes_into_the_envelope_as_base64() -> None:
-    _, _, body = made(record(b"\xff\x00", "image/png"), format="cloudevents-structured")
+    _, _, body = request_of(record(b"\xff\x00", "image/png"), format="cloudevents-structured")
     assert orjson.loads(body)["data_base64"] == "/wA="
 
 
 def test_the_data_alone() -> None:
-    _, headers, body = made(record(b'{"a":  1}', "application/json; charset=utf-8"), format="json")
+    _, headers, body = request_of(record(b'{"a":  1}', "application/json; charset=utf-8"), format="json")
     assert body == b'{"a":  1}'
     assert headers["Content-Type"] == "application/json; charset=utf-8"
     assert not [name for name in headers if name.startswith("ce-")]
 
 
 def test_batches() -> None:
-    _, headers, body = made(record(id="1"), record(id="2"), batch={"size": 2})
+    _, headers, body = request_of(record(id="1"), record(id="2"), batch={"size": 2})
     assert headers["Content-Type"] == "application/cloudevents-batch+json"
     assert [event["id"] for event in orjson.loads(body)] == ["1", "2"]
-    _, headers, body = made(record({"n": 1}), record({"n": 2}), batch={"size": 2}, format="json")
+    _, headers, body = request_of(record({"n": 1}), record({"n": 2}), batch={"size": 2}, format="json")
     assert headers["Content-Type"] == "application/json"
     assert orjson.loads(body) == [{"n": 1}, {"n": 2}]
 
 
 def test_a_transform_gives_the_data() -> None:
-    _, _, body = made(record({"a": {"b": [1, 2]}}), transform="{last: a.b[-1]}", format="json")
+    _, _, body = request_of(record({"a": {"b": [1, 2]}}), transform="{last: a.b[-1]}", format="json")
     assert orjson.loads(body) == {"last": 2}
 
 
@@ -125,12 +129,14 @@ def test_a_transform_gives_the_data() -> None:
 )
 def test_a_transform_that_fails_is_the_events_own_fault(data: Any, transform: str) -> None:
     with pytest.raises(Rejected) as caught:
-        made(record(data), transform=transform)
+        request_of(record(data), transform=transform)
     assert caught.value.reason == "transform-failed"
 
 
 def test_declared_headers_win_where_they_may() -> None:
-    _, headers, _ = made(record(), headers={"user-agent": "mine", "Content-Type": "text/plain", "X-Key": "k"})
+    _, headers, _ = request_of(
+        record(), headers={"user-agent": "mine", "Content-Type": "text/plain", "X-Key": "k"}
+    )
     assert headers["user-agent"] == "mine"
     assert headers["X-Key"] == "k"
     assert headers["Content-Type"] == "text/plain"
@@ -150,12 +156,12 @@ def test_declared_headers_win_where_they_may() -> None:
 )
 def test_headers_that_would_break_the_request_are_refused(headers: dict[str, str]) -> None:
     with pytest.raises(Misconfigured):
-        made(record(), headers=headers)
+        request_of(record(), headers=headers)
 
 
 def test_a_header_secret_is_not_quoted() -> None:
     with pytest.raises(Misconfigured) as caught:
-        made(record(), headers={"X": "geheim\x00"})
+        request_of(record(), headers={"X": "geheim\x00"})
     assert "geheim" not in str(caught.value)
 
 
@@ -164,7 +170,7 @@ def test_signatures_are_what_the_library_verifies(binding: str, monkeypatch: pyt
     monkeypatch.setattr(
         "standardwebhooks.webhooks.timedelta", lambda **_: __import__("datetime").timedelta(days=99999)
     )
-    _, headers, body = made(record({"a": "ü"}, id="mit Raum"), signing=SECRET, format=binding)
+    _, headers, body = request_of(record({"a": "ü"}, id="mit Raum"), signing=SECRET, format=binding)
     assert Webhook(SECRET).verify(body, headers) == orjson.loads(body)
     assert re.fullmatch("msg_[0-9a-f]{32}", headers["webhook-id"])
     assert headers["webhook-timestamp"] == str(NOW_US // 1_000_000)
@@ -176,13 +182,16 @@ def test_while_a_secret_is_replaced_receivers_with_either_verify_the_signature(
     monkeypatch.setattr(
         "standardwebhooks.webhooks.timedelta", lambda **_: __import__("datetime").timedelta(days=99999)
     )
-    other, third = "whsec_" + "b3RoZXIh" * 4, "whsec_" + "dGhpcmQh" * 4
-    _, headers, body = made(record({"a": 1}), signing=[SECRET, other])
-    assert [part.partition(",")[0] for part in headers["webhook-signature"].split(" ")] == ["v1", "v1"]
-    for secret in (SECRET, other):
+    second_secret, third_secret = "whsec_" + "b3RoZXIh" * 4, "whsec_" + "dGhpcmQh" * 4
+    _, headers, body = request_of(record({"a": 1}), signing=[SECRET, second_secret])
+    assert [signature.partition(",")[0] for signature in headers["webhook-signature"].split(" ")] == [
+        "v1",
+        "v1",
+    ]
+    for secret in (SECRET, second_secret):
         assert Webhook(secret).verify(body, headers) == {"a": 1}
     with pytest.raises(WebhookVerificationError):
-        Webhook(third).verify(body, headers)
+        Webhook(third_secret).verify(body, headers)
     declared = HttpDestination.model_validate(
         {"name": "d", "url": "http://h/", "signing": {"env": "NEW"}, "signing_also": [{"env": "OLD"}]}
     )
@@ -196,7 +205,7 @@ def test_an_ed25519_key_signs_what_its_public_key_verifies() -> None:
     seed, public = key.private_bytes_raw(), key.public_key().public_bytes_raw()
     for key_bytes in (seed, seed + public):
         text = "whsk_" + base64.b64encode(key_bytes).decode()
-        _, headers, body = made(record({"a": "ü"}), signing=[text, SECRET])
+        _, headers, body = request_of(record({"a": "ü"}), signing=[text, SECRET])
         asymmetric, symmetric = headers["webhook-signature"].split(" ")
         assert symmetric.startswith("v1,")
         version, _, signature = asymmetric.partition(",")
@@ -235,8 +244,8 @@ def test_the_webhook_id_is_that_of_its_events_in_their_order(
 def test_events_that_differ_have_webhook_ids_of_their_own(
     first: tuple[str, str, bytes], second: tuple[str, str, bytes]
 ) -> None:
-    _, one_headers, _ = made(of_event(*first), signing=SECRET)
-    _, other_headers, _ = made(of_event(*second), signing=SECRET)
+    _, one_headers, _ = request_of(of_event(*first), signing=SECRET)
+    _, other_headers, _ = request_of(of_event(*second), signing=SECRET)
     assert one_headers["webhook-id"] != other_headers["webhook-id"]
     assert "." not in one_headers["webhook-id"]
 
@@ -246,13 +255,13 @@ def test_events_that_differ_have_webhook_ids_of_their_own(
 )
 def test_a_signing_secret_that_is_none(secret: str) -> None:
     with pytest.raises(Misconfigured) as caught:
-        made(record(), signing=secret)
+        request_of(record(), signing=secret)
     assert "%%%" not in str(caught.value)
 
 
 def test_what_cannot_be_signed_is_said() -> None:
     with pytest.raises(Rejected) as caught:
-        made(record(b"\xff", "image/png"), signing=SECRET)
+        request_of(record(b"\xff", "image/png"), signing=SECRET)
     assert caught.value.reason == "not-signable"
 
 

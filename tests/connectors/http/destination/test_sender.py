@@ -26,10 +26,10 @@ class Member:
 
 @pytest.mark.parametrize("lost", ["lease", "partition"])
 async def test_nothing_is_sent_when_it_may_not_be_any_more(lost: str) -> None:
-    assigned = AssignedPartition(TopicPartition("enriched", 0))
+    assigned_partition = AssignedPartition(TopicPartition("enriched", 0))
     member = Member()
     record: Any = ConsumerRecord("enriched", 0, 0, 0, 0, b"k", b"{}", None, 0, 2, tuple(attributes(0)))
-    partition = SourcePartition(assigned, "enriched", InFlightBudget(10, 10**6))
+    partition = SourcePartition(assigned_partition, "enriched", InFlightBudget(10, 10**6))
     delivery = Delivery(EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5), b"d")
     request = OutboundRequest([delivery], [], PartitionLease(lambda: member, 10.0))
     health = Health("egest", "i")
@@ -40,29 +40,29 @@ async def test_nothing_is_sent_when_it_may_not_be_any_more(lost: str) -> None:
         sender = RequestSender(declared, context)
         if lost == "partition":
             member.last_heartbeat_monotonic_s = float("inf")
-            assigned.revoke()
+            assigned_partition.revoke()
         assert await sender.send(request) is None
         assert (receiver.requests, delivery.attempts) == ([], 0)
         member.last_heartbeat_monotonic_s = float("inf")
-        assigned.active = True
-        sent = await sender.send(request)
-        assert isinstance(sent, SentRequest)
-        assert (sent.attempt.status, len(receiver.requests), delivery.attempts) == (200, 1, 1)
+        assigned_partition.active = True
+        sent_request = await sender.send(request)
+        assert isinstance(sent_request, SentRequest)
+        assert (sent_request.attempt.status, len(receiver.requests), delivery.attempts) == (200, 1, 1)
         await sender.stop()
 
 
 async def test_stray_bytes_are_counted_and_shown_until_the_destination_is_declared_anew() -> None:
-    assigned = AssignedPartition(TopicPartition("enriched", 0))
+    assigned_partition = AssignedPartition(TopicPartition("enriched", 0))
     member = Member()
     member.last_heartbeat_monotonic_s = float("inf")
-    partition = SourcePartition(assigned, "enriched", InFlightBudget(10, 10**6))
+    partition = SourcePartition(assigned_partition, "enriched", InFlightBudget(10, 10**6))
     health = Health("egest", "i")
     context = SenderContext("flights", health, 60.0, lambda: None)
 
-    async def twice(_: ReceivedRequest) -> bytes:
+    async def answer_twice(_: ReceivedRequest) -> bytes:
         return OK + OK
 
-    async with destination(twice) as receiver:
+    async with destination(answer_twice) as receiver:
         declared = pipe(receiver.url).destinations[0]
         assert isinstance(declared, HttpDestination)
         sender = RequestSender(declared, context)
@@ -71,8 +71,10 @@ async def test_stray_bytes_are_counted_and_shown_until_the_destination_is_declar
                 "enriched", 0, offset, 0, 0, b"k", b"{}", None, 0, 2, tuple(attributes(offset))
             )
             delivery = Delivery(EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5), b"d")
-            sent = await sender.send(OutboundRequest([delivery], [], PartitionLease(lambda: member, 10.0)))
-            assert isinstance(sent, SentRequest)
+            sent_request = await sender.send(
+                OutboundRequest([delivery], [], PartitionLease(lambda: member, 10.0))
+            )
+            assert isinstance(sent_request, SentRequest)
         assert receiver.connections == 3
         assert metrics.STRAY_ANSWERS.labels("flights", declared.name)._value.get() == 3
         assert "connection of its own" in health.warnings[f"stray bytes from flights/{declared.name}"]

@@ -37,9 +37,9 @@ class Member:
 
 
 def request() -> OutboundRequest:
-    assigned = AssignedPartition(TopicPartition("enriched", 0))
+    assigned_partition = AssignedPartition(TopicPartition("enriched", 0))
     record: Any = ConsumerRecord("enriched", 0, 0, 0, 0, b"k", b"{}", None, 0, 2, tuple(attributes(0)))
-    partition = SourcePartition(assigned, "enriched", InFlightBudget(10, 10**6))
+    partition = SourcePartition(assigned_partition, "enriched", InFlightBudget(10, 10**6))
     delivery = Delivery(EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5), b"d")
     return OutboundRequest([delivery], [], PartitionLease(Member, 10.0))
 
@@ -54,10 +54,10 @@ async def sending(
 
     async def send() -> Answer | NoResponse:
         await until(lambda: sender.ready, 5)
-        sent = await sender.send(request())
-        assert isinstance(sent, SentRequest)
-        assert isinstance(sent.result, Answer | NoResponse)
-        return sent.result
+        sent_request = await sender.send(request())
+        assert isinstance(sent_request, SentRequest)
+        assert isinstance(sent_request.result, Answer | NoResponse)
+        return sent_request.result
 
     try:
         yield send
@@ -133,27 +133,27 @@ def there_url(url: str) -> str:
 
 
 async def test_the_authority_of_a_destination_is_the_only_one_it_trusts(tmp_path: Path) -> None:
-    authority, other = Authority("ours"), Authority("other")
-    async with destination(tls=server_context(tmp_path, authority)) as there:
-        for ca, trusted in ((authority, True), (other, False)):
-            async with sending(there_url(there.url), tls=write(tmp_path, ca=ca.pem)) as send:
+    authority, other_authority = Authority("ours"), Authority("other")
+    async with destination(tls=server_context(tmp_path, authority)) as server:
+        for ca, trusted in ((authority, True), (other_authority, False)):
+            async with sending(there_url(server.url), tls=write(tmp_path, ca=ca.pem)) as send:
                 result = await send()
                 assert isinstance(result, Answer) if trusted else result.reason == "tls"
-        async with sending(there_url(there.url)) as send:
+        async with sending(there_url(server.url)) as send:
             assert (await send()).reason == "tls"
-        assert len(there.requests) == 1
+        assert len(server.requests) == 1
 
 
 async def test_a_client_certificate_is_sent_also_through_a_proxy_and_a_renewed_one_is_used(
     tmp_path: Path,
 ) -> None:
-    authority, clients, other = Authority("ours"), Authority("clients"), Authority("other")
-    certificate, key = other.issue("egest")
+    authority, clients, other_authority = Authority("ours"), Authority("clients"), Authority("other")
+    certificate, key = other_authority.issue("egest")
     tls = write(tmp_path, ca=authority.pem, certificate=certificate, key=key)
     context = server_context(tmp_path, authority, clients)
-    async with destination(tls=context) as there, connect_proxy() as proxy:
+    async with destination(tls=context) as server, connect_proxy() as proxy:
         declared: dict[str, Any] = {"tls": tls, "proxy": {"url": f"http://127.0.0.1:{proxy.port}"}}
-        async with sending(there_url(there.url), refresh_s=0.2, **declared) as send:
+        async with sending(there_url(server.url), refresh_s=0.2, **declared) as send:
             assert isinstance(await send(), NoResponse)
             certificate, key = clients.issue("egest")
             (tmp_path / "key.pem").write_text(key)  # not one that fits, until its certificate is there
@@ -163,7 +163,7 @@ async def test_a_client_certificate_is_sent_also_through_a_proxy_and_a_renewed_o
             while not isinstance(result := await send(), Answer) and time.monotonic() < ends_s:
                 await asyncio.sleep(0.1)
             assert isinstance(result, Answer)
-        assert len(there.requests) == 1
+        assert len(server.requests) == 1
         assert proxy.asked
 
 
@@ -193,27 +193,27 @@ class TokenServer:
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.url = ""
 
-    async def handle(self, asked: web.Request) -> web.Response:
-        form = {name: str(value) for name, value in (await asked.post()).items()}
-        self.requests.append((asked.headers["Authorization"], form))
+    async def handle(self, request: web.Request) -> web.Response:
+        form_fields = {name: str(value) for name, value in (await request.post()).items()}
+        self.requests.append((request.headers["Authorization"], form_fields))
         if self.text:
             return web.Response(text=self.text, status=self.status)
-        granted = {"access_token": f"token-{len(self.requests)}", "expires_in": self.life_s}
-        return web.json_response(granted, status=self.status)
+        grant = {"access_token": f"token-{len(self.requests)}", "expires_in": self.life_s}
+        return web.json_response(grant, status=self.status)
 
 
 @contextlib.asynccontextmanager
 async def token_server() -> AsyncIterator[TokenServer]:
-    there = TokenServer()
+    server = TokenServer()
     application = web.Application()
-    application.router.add_post("/token", there.handle)
+    application.router.add_post("/token", server.handle)
     runner = web.AppRunner(application)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    there.url = f"http://127.0.0.1:{runner.addresses[0][1]}/token"
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/token"
     try:
-        yield there
+        yield server
     finally:
         await runner.cleanup()
 
@@ -236,24 +236,28 @@ def bearers(requests: list[ReceivedRequest]) -> list[str]:
 
 
 async def test_one_token_serves_many_requests(oauth: Any) -> None:
-    async with token_server() as tokens, destination() as there, sending(there.url, **oauth(tokens)) as send:
+    async with (
+        token_server() as tokens,
+        destination() as server,
+        sending(server.url, **oauth(tokens)) as send,
+    ):
         for _ in range(5):
             assert isinstance(await send(), Answer)
-        assert bearers(there.requests) == ["Bearer token-1"] * 5
+        assert bearers(server.requests) == ["Bearer token-1"] * 5
     assert tokens.requests == [
         ("Basic ZWdlc3QlM0ExOmdlaGVpbQ==", {"grant_type": "client_credentials", "scope": "events"})
     ]
 
 
 async def test_a_token_is_replaced_before_it_expires(oauth: Any) -> None:
-    async with token_server() as tokens, destination() as there:
+    async with token_server() as tokens, destination() as server:
         tokens.life_s = 1
-        async with sending(there.url, **oauth(tokens)) as send:
+        async with sending(server.url, **oauth(tokens)) as send:
             ends_s = time.monotonic() + 2.5
             while time.monotonic() < ends_s:
                 assert isinstance(await send(), Answer)
                 await asyncio.sleep(0.05)
-        assert len(set(bearers(there.requests))) >= 3
+        assert len(set(bearers(server.requests))) >= 3
 
 
 async def test_after_a_401_the_request_is_sent_again_with_another_token_but_once(
@@ -262,22 +266,22 @@ async def test_after_a_401_the_request_is_sent_again_with_another_token_but_once
     monkeypatch.setattr("hifi_http.destination.access_token.RETRY_S", 0.3)
     accepted = {"Bearer token-1"}
 
-    async def reply(asked: ReceivedRequest) -> bytes:
-        return OK if asked.headers["authorization"] in accepted else answer(401)
+    async def reply(request: ReceivedRequest) -> bytes:
+        return OK if request.headers["authorization"] in accepted else answer(401)
 
-    async with token_server() as tokens, destination(reply) as there:
-        async with sending(there.url, **oauth(tokens)) as send:
+    async with token_server() as tokens, destination(reply) as server:
+        async with sending(server.url, **oauth(tokens)) as send:
 
             async def status() -> int | None:
-                answered = await send()
-                return answered.status if isinstance(answered, Answer) else None
+                result = await send()
+                return result.status if isinstance(result, Answer) else None
 
             assert await status() == 200
             await asyncio.sleep(0.4)
             accepted.add("Bearer token-2")
             accepted.remove("Bearer token-1")
             assert await status() == 200
-            assert bearers(there.requests) == ["Bearer token-1"] * 2 + ["Bearer token-2"]
+            assert bearers(server.requests) == ["Bearer token-1"] * 2 + ["Bearer token-2"]
             accepted.clear()
             assert {*await asyncio.gather(*(status() for _ in range(20)))} == {401}
         assert len(tokens.requests) <= 3, "each refusal fetches a token"
@@ -301,9 +305,9 @@ async def test_without_a_token_the_reason_is_shown_until_there_is_one(
 ) -> None:
     monkeypatch.setattr("hifi_http.destination.access_token.RETRY_S", 0.1)
     health = Health("egest", "i")
-    async with token_server() as tokens, destination() as there:
+    async with token_server() as tokens, destination() as server:
         tokens.status, tokens.text, tokens.life_s = status, text, 0.5
-        async with sending(there.url, health, **oauth(tokens)) as send:
+        async with sending(server.url, health, **oauth(tokens)) as send:
             await until(lambda: health.warnings, 5)
             (warning,) = health.warnings.values()
             assert "token" in warning or "Authorization" in warning
@@ -319,8 +323,8 @@ async def test_a_secret_that_the_pipe_may_not_have_goes_to_no_token_endpoint(
 ) -> None:
     monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", "other=CLIENT_SECRET")
     health = Health("egest", "i")
-    async with token_server() as tokens, destination() as there:
-        async with sending(there.url, health, **oauth(tokens)):
+    async with token_server() as tokens, destination() as server:
+        async with sending(server.url, health, **oauth(tokens)):
             await asyncio.sleep(0.3)
             (warning,) = health.warnings.values()
             assert "HIFI_PIPES_SECRET_GRANTS" in warning
@@ -331,11 +335,11 @@ async def test_a_token_endpoint_with_a_forbidden_address_is_not_asked(
     oauth: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     health = Health("egest", "i")
-    async with token_server() as tokens, destination() as there:
+    async with token_server() as tokens, destination() as server:
         declared = oauth(tokens)
         declared["oauth"]["token_url"] = there_url(tokens.url)
         monkeypatch.setenv("HIFI_EGRESS_ALLOW", "http=loopback")
-        async with sending(there.url, health, **declared):
+        async with sending(server.url, health, **declared):
             await until(lambda: health.warnings, 5)
             (warning,) = health.warnings.values()
             assert "HIFI_EGRESS_ALLOW" in warning

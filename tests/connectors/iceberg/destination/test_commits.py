@@ -49,18 +49,18 @@ def file_with(declared: LakeTable, log: str, offsets: range) -> list[str]:
     return [file.as_uri()]
 
 
-def progress(through: int) -> TableProgress:
-    return TableProgress({0: PartitionProgress(through, through - 1)})
+def progress(next_offset: int) -> TableProgress:
+    return TableProgress({0: PartitionProgress(next_offset, next_offset - 1)})
 
 
 def test_two_logs_commit_in_turns_and_each_keeps_its_progress(declared: LakeTable) -> None:
     blue, green = commits(declared, BLUE), commits(declared, GREEN)
-    for turn in range(3):
-        offsets = range(turn * 10, turn * 10 + 10)
+    for round_number in range(3):
+        offsets = range(round_number * 10, round_number * 10 + 10)
         blue.append(file_with(declared, BLUE, offsets), progress(offsets.stop))
         green.append(file_with(declared, GREEN, offsets), progress(offsets.stop))
     green.append(file_with(declared, GREEN, range(30, 35)), progress(35))
-    # Whoever takes a log over finds how far it is, although the newest snapshots are of the other one.
+    # The next writer of a log finds its progress, although the newest snapshots are of the other log.
     assert commits(declared, BLUE).progress == progress(30)
     assert commits(declared, GREEN).progress == progress(35)
     assert commits(declared, BLUE).progress_at({0: 25}) == progress(20)
@@ -83,8 +83,10 @@ def test_a_new_owner_fences_the_old_one_of_its_log_alone(declared: LakeTable) ->
 def test_progress_of_a_log_outlives_the_snapshots_of_its_commits(declared: LakeTable) -> None:
     commits(declared, BLUE).append(file_with(declared, BLUE, range(5)), progress(5))
     green = commits(declared, GREEN)
-    for turn in range(12):
-        green.append(file_with(declared, GREEN, range(turn, turn + 1)), progress(turn + 1))
+    for round_number in range(12):
+        green.append(
+            file_with(declared, GREEN, range(round_number, round_number + 1)), progress(round_number + 1)
+        )
     assert green.expire(keep=3, keep_s=0) > 5
     assert commits(declared, BLUE).progress == progress(5)
 
@@ -96,19 +98,19 @@ def test_files_of_the_other_log_are_deleted_only_when_no_batch_can_use_them(
     blue.append(file_with(declared, BLUE, range(5)), progress(5))
     for log in (BLUE, GREEN):
         file_with(declared, log, range(5, 10))
-    (old,) = file_with(declared, GREEN, range(10, 15))
+    (old_file,) = file_with(declared, GREEN, range(10, 15))
     two_days_ago_s = time.time() - 2 * 86400
-    os.utime(old.removeprefix("file://"), (two_days_ago_s, two_days_ago_s))
+    os.utime(old_file.removeprefix("file://"), (two_days_ago_s, two_days_ago_s))
     blue.table.refresh()
     assert FileStore(blue.table, BLUE, "w", tmp_path).delete_unreferenced() == 2
-    left = sorted(file.parent.name for file in (tmp_path / "lake").rglob("*.parquet"))
-    assert left == [f"hifi-{BLUE}-w", f"hifi-{GREEN}-w"]
+    remaining_folders = sorted(file.parent.name for file in (tmp_path / "lake").rglob("*.parquet"))
+    assert remaining_folders == [f"hifi-{BLUE}-w", f"hifi-{GREEN}-w"]
 
 
 def test_a_snapshot_states_until_when_it_is_settled_and_others_do_not_repeat_it(declared: LakeTable) -> None:
     times: list[str | None] = [None, "2026-11-27T12:00:00.000000Z", "2026-11-27T12:00:05.000000Z", None]
-    left = list(times)
-    blue = TableCommits(open_table(declared), BLUE, "w", 10, lambda: left.pop(0))
+    remaining_times = list(times)
+    blue = TableCommits(open_table(declared), BLUE, "w", 10, lambda: remaining_times.pop(0))
     for number in range(3):
         blue.append(file_with(declared, BLUE, range(number, number + 1)), progress(number + 1))
     green = commits(declared, GREEN)

@@ -1,4 +1,4 @@
-"""Whatever a pipe, the server of a catalog or the properties of a table name, lake runs no code of it.
+"""Lake runs no code that a pipe, the server of a catalog or the properties of a table name.
 
 Each test names the class `Planted` of a module that is on the path and creates a file when it is imported.
 """
@@ -35,23 +35,23 @@ Path({file!r}).touch()
 
 
 @pytest.fixture
-def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def import_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that exists once the planted module was imported."""
-    ran = tmp_path / "ran"
+    planted_proof = tmp_path / "ran"
     (tmp_path / "modules").mkdir()
-    (tmp_path / "modules/planted_by_pipe.py").write_text(PLANTED.format(file=str(ran)))
+    (tmp_path / "modules/planted_by_pipe.py").write_text(PLANTED.format(file=str(planted_proof)))
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     monkeypatch.delitem(sys.modules, "planted_by_pipe", raising=False)
-    return ran
+    return planted_proof
 
 
 def _declared(folder: Path, **settings: Any) -> LakeTable:
-    merged = {"warehouse": str(folder / "warehouse"), "table": "shop.orders"} | settings
-    return LakeTable("p", "lake", IcebergSettings.model_validate(merged), {"id": SqlType.INT})
+    all_settings = {"warehouse": str(folder / "warehouse"), "table": "shop.orders"} | settings
+    return LakeTable("p", "lake", IcebergSettings.model_validate(all_settings), {"id": SqlType.INT})
 
 
 class CatalogServer:
-    """A REST catalog of one table; whoever runs it says what its answers hold.
+    """A REST catalog of one table, with answers that a test chooses.
 
     Attributes:
         config: what `/v1/config` answers.
@@ -140,7 +140,7 @@ def server(tmp_path: Path) -> Iterator[CatalogServer]:
 
 
 def _write(table: Table) -> None:
-    """What lake does with an open table: a commit, for which pyiceberg writes files."""
+    """Commit to an open table as lake does; pyiceberg writes files for it."""
     with table.transaction() as change, change.update_snapshot().fast_append():
         pass
 
@@ -148,11 +148,11 @@ def _write(table: Table) -> None:
 @pytest.mark.parametrize("catalog", [None, "http://127.0.0.1:9"])
 @pytest.mark.parametrize("name", ["py-io-impl", "py-catalog-impl", "s3.retry-strategy-impl"])
 def test_a_class_that_a_pipe_names_is_not_imported(
-    tmp_path: Path, ran: Path, name: str, catalog: str | None
+    tmp_path: Path, import_proof: Path, name: str, catalog: str | None
 ) -> None:
     with pytest.raises(Misconfigured, match=f"the property '{name}' of a catalog is not allowed"):
         open_table(_declared(tmp_path, catalog=catalog, properties={name: CLASS}))
-    assert not ran.exists()
+    assert not import_proof.exists()
     assert not (tmp_path / "warehouse").exists()
 
 
@@ -163,11 +163,11 @@ def test_a_secret_is_judged_by_what_it_holds(tmp_path: Path, monkeypatch: pytest
         open_table(_declared(tmp_path, catalog="http://127.0.0.1:9", properties=properties))
 
 
-@pytest.mark.parametrize("part", ["defaults", "overrides"])
+@pytest.mark.parametrize("section", ["defaults", "overrides"])
 def test_a_class_that_the_server_names_in_its_configuration_is_not_imported(
-    tmp_path: Path, ran: Path, server: CatalogServer, part: str
+    tmp_path: Path, import_proof: Path, server: CatalogServer, section: str
 ) -> None:
-    server.config[part] = {
+    server.config[section] = {
         "py-io-impl": CLASS,
         "py-catalog-impl": CLASS,
         "s3.retry-strategy-impl": CLASS,
@@ -178,21 +178,21 @@ def test_a_class_that_the_server_names_in_its_configuration_is_not_imported(
     table = open_table(_declared(tmp_path, catalog=server.url, partition="none"))
     _write(table)
     assert server.commits == 2
-    assert not ran.exists()
+    assert not import_proof.exists()
     assert list((tmp_path / "warehouse").rglob("*.avro"))
 
 
 def test_a_class_that_the_server_names_with_a_table_is_not_imported(
-    tmp_path: Path, ran: Path, server: CatalogServer
+    tmp_path: Path, import_proof: Path, server: CatalogServer
 ) -> None:
     server.table_config = server.properties = {"py-io-impl": CLASS, "s3.retry-strategy-impl": CLASS}
     _write(open_table(_declared(tmp_path, catalog=server.url, partition="none")))
-    assert not ran.exists()
+    assert not import_proof.exists()
 
 
 @pytest.mark.parametrize("when", ["at once", "after a commit"])
 def test_a_table_whose_locations_a_class_gives_is_refused(
-    tmp_path: Path, ran: Path, server: CatalogServer, when: str
+    tmp_path: Path, import_proof: Path, server: CatalogServer, when: str
 ) -> None:
     properties = {"write.py-location-provider.impl": CLASS}
     if when == "at once":
@@ -201,29 +201,29 @@ def test_a_table_whose_locations_a_class_gives_is_refused(
         server.properties_after_commit = properties
     with pytest.raises(Misconfigured, match=r"write\.py-location-provider\.impl, which lake does not follow"):
         open_table(_declared(tmp_path, catalog=server.url, partition="none"))
-    assert not ran.exists()
+    assert not import_proof.exists()
 
 
-def test_a_class_in_the_metadata_of_a_folder_is_not_imported(tmp_path: Path, ran: Path) -> None:
+def test_a_class_in_the_metadata_of_a_folder_is_not_imported(tmp_path: Path, import_proof: Path) -> None:
     declared = _declared(tmp_path)
     open_table(declared)
     folder = tmp_path / "warehouse"
-    other = SqlCatalog("hifi", uri=f"sqlite:///{folder}/catalog.db", warehouse=folder.as_uri())
-    with other.load_table("shop.orders").transaction() as change:
+    other_catalog = SqlCatalog("hifi", uri=f"sqlite:///{folder}/catalog.db", warehouse=folder.as_uri())
+    with other_catalog.load_table("shop.orders").transaction() as change:
         change.set_properties({"py-io-impl": CLASS})
-    ran.unlink()
+    import_proof.unlink()
     sys.modules.pop("planted_by_pipe")
     _write(open_table(declared))
-    assert not ran.exists()
+    assert not import_proof.exists()
 
 
-@pytest.mark.parametrize("place", ["../elsewhere", "link/orders"])
+@pytest.mark.parametrize("location", ["../elsewhere", "link/orders"])
 def test_a_table_outside_of_the_warehouse_is_not_written(
-    tmp_path: Path, server: CatalogServer, place: str
+    tmp_path: Path, server: CatalogServer, location: str
 ) -> None:
     (tmp_path / "warehouse").mkdir()
     (tmp_path / "warehouse/link").symlink_to(tmp_path)
-    server.location = f"file://{tmp_path}/warehouse/{place}"
+    server.location = f"file://{tmp_path}/warehouse/{location}"
     table = open_table(_declared(tmp_path, catalog=server.url, partition="none"))
     with pytest.raises(Misconfigured, match="is not in the warehouse"):
         FileStore(table, "0a" * 16, "w", tmp_path)
@@ -233,7 +233,7 @@ def test_a_table_outside_of_the_warehouse_is_not_written(
 
 
 def test_settings_of_pyiceberg_from_elsewhere_have_no_effect(
-    tmp_path: Path, ran: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, import_proof: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pyiceberg import catalog as pyiceberg_catalog
     from pyiceberg.utils.config import Config
@@ -241,7 +241,7 @@ def test_settings_of_pyiceberg_from_elsewhere_have_no_effect(
     monkeypatch.setenv("PYICEBERG_CATALOG__HIFI__PY_IO_IMPL", CLASS)
     monkeypatch.setattr(pyiceberg_catalog, "_ENV_CONFIG", Config())
     _write(open_table(_declared(tmp_path)))
-    assert not ran.exists()
+    assert not import_proof.exists()
 
 
 def test_a_file_outside_of_the_warehouse_is_no_catalog(tmp_path: Path) -> None:
@@ -249,6 +249,6 @@ def test_a_file_outside_of_the_warehouse_is_no_catalog(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="is not in the warehouse folder"):
         open_table(_declared(tmp_path, catalog=f"sqlite:///{victim}"))
     assert not victim.exists()
-    inside = f"sqlite:///{tmp_path}/warehouse/mine.db"
-    open_table(_declared(tmp_path, catalog=inside))
+    catalog_url = f"sqlite:///{tmp_path}/warehouse/mine.db"
+    open_table(_declared(tmp_path, catalog=catalog_url))
     assert (tmp_path / "warehouse/mine.db").exists()

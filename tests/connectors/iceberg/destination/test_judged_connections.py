@@ -26,14 +26,14 @@ def test_each_connection_for_files_is_judged(monkeypatch: pytest.MonkeyPatch, na
         }
         files = WarehouseFileIO(properties, "shop")
         assert not files.new_input("s3://b/w/data").exists()
-        reached = len(server.requests)
-        assert reached
+        request_count = len(server.requests)
+        assert request_count
         name.addresses = ["127.0.0.2"]
         with pytest.raises(OSError, match="ACCESS_DENIED"):
             files.new_input("s3://b/w/data").exists()
         with pytest.raises(Misconfigured, match="is a loopback address"):
             WarehouseFileIO(properties, "shop")
-        assert len(server.requests) == reached
+        assert len(server.requests) == request_count
 
 
 def test_each_connection_to_a_catalog_is_judged(monkeypatch: pytest.MonkeyPatch, name: BoundName) -> None:
@@ -42,8 +42,8 @@ def test_each_connection_to_a_catalog_is_judged(monkeypatch: pytest.MonkeyPatch,
         url = f"http://{NAME}:{server.port}"
         with pytest.raises(RESTError, match="Not Found"):
             RestrictedRestCatalog("shop", url, "s3://b/w", {})
-        reached = ["GET /v1/config"]
-        assert [line.split("?")[0] for line in server.requests] == reached
+        request_lines = ["GET /v1/config"]
+        assert [line.split("?")[0] for line in server.requests] == request_lines
         tokens = {"oauth2-server-uri": f"{url}/tokens", "credential": "a:b"}
         with pytest.raises(Misconfigured, match="add shop=token="):
             RestrictedRestCatalog("shop", url, "s3://b/w", tokens)
@@ -54,7 +54,7 @@ def test_each_connection_to_a_catalog_is_judged(monkeypatch: pytest.MonkeyPatch,
         name.addresses = ["127.0.0.1", "127.0.0.1", "127.0.0.2"]
         with pytest.raises(ForbiddenError, match="add shop=token="):
             RestrictedRestCatalog("shop", url, "s3://b/w", tokens)
-        assert [line.split("?")[0] for line in server.requests] == reached
+        assert [line.split("?")[0] for line in server.requests] == request_lines
         name.addresses = ["127.0.0.1"]
         with pytest.raises(RESTError, match="Not Found"):
             RestrictedRestCatalog("shop", url, "s3://b/w", tokens)

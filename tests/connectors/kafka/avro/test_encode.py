@@ -1,4 +1,4 @@
-"""What `decode` writes, `Encoder` reads; what does not fit names its field."""
+"""`Encoder` reads the output of `decode`; the error of a value that does not fit names its field."""
 
 import io
 import json
@@ -22,15 +22,15 @@ from hifi_kafka.avro.decode import decode
 from hifi_kafka.avro.encode import Encoder
 
 
-def of(base: str, logical: str, **more: Any) -> dict[str, Any]:
-    return {"type": base, "logicalType": logical, **more}
+def logical_type(base: str, logical: str, **attributes: Any) -> dict[str, Any]:
+    return {"type": base, "logicalType": logical, **attributes}
 
 
 def record(name: str = "R", **fields: Any) -> dict[str, Any]:
     return {
         "type": "record",
         "name": name,
-        "fields": [{"name": field_name, "type": of} for field_name, of in fields.items()],
+        "fields": [{"name": field_name, "type": field_type} for field_name, field_type in fields.items()],
     }
 
 
@@ -48,12 +48,12 @@ EVERYTHING = record(
         "type": "array",
         "items": ["null", "long", {"type": "map", "values": "string"}, record("In", x="int")],
     },
-    l=of("bytes", "decimal", precision=12, scale=4),
-    m=of("long", "timestamp-micros"),
-    n=of("int", "date"),
-    o=of("long", "time-micros"),
-    p=of("string", "uuid"),
-    q=of("long", "local-timestamp-millis"),
+    l=logical_type("bytes", "decimal", precision=12, scale=4),
+    m=logical_type("long", "timestamp-micros"),
+    n=logical_type("int", "date"),
+    o=logical_type("long", "time-micros"),
+    p=logical_type("string", "uuid"),
+    q=logical_type("long", "local-timestamp-millis"),
     r=["null", "In"],
 )
 TREE = record("Tree", value="int", children={"type": "array", "items": "Tree"})
@@ -79,7 +79,7 @@ def test_a_value_that_was_decoded_is_encoded_to_the_same_bytes(tree: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("fields", "value", "pointer", "why"),
+    ("fields", "value", "pointer", "reason"),
     [
         ({"a": "int"}, {}, "/a", "missing"),
         ({"a": "int"}, {"a": 1, "b": 1}, "/b", "does not have the field"),
@@ -98,21 +98,31 @@ def test_a_value_that_was_decoded_is_encoded_to_the_same_bytes(tree: Any) -> Non
             "no integer",
         ),
         ({"a": {"type": "map", "values": "int"}}, {"a": {"k/y": "2"}}, "/a/k~1y", "no integer"),
-        ({"a": of("bytes", "decimal", precision=4, scale=2)}, {"a": "100.00"}, "/a", "2 digits before"),
-        ({"a": of("bytes", "decimal", precision=4, scale=2)}, {"a": "0.001"}, "/a", "2 digits after"),
-        ({"a": of("long", "timestamp-millis")}, {"a": "2026-01-01T00:00:00"}, "/a", "no offset"),
-        ({"a": of("long", "timestamp-millis")}, {"a": "soon"}, "/a", "RFC 3339"),
+        (
+            {"a": logical_type("bytes", "decimal", precision=4, scale=2)},
+            {"a": "100.00"},
+            "/a",
+            "2 digits before",
+        ),
+        (
+            {"a": logical_type("bytes", "decimal", precision=4, scale=2)},
+            {"a": "0.001"},
+            "/a",
+            "2 digits after",
+        ),
+        ({"a": logical_type("long", "timestamp-millis")}, {"a": "2026-01-01T00:00:00"}, "/a", "no offset"),
+        ({"a": logical_type("long", "timestamp-millis")}, {"a": "soon"}, "/a", "RFC 3339"),
         ({"a": {"type": "enum", "name": "E", "symbols": ["X"]}}, {"a": "Z"}, "/a", "no symbol"),
     ],
 )
 def test_what_does_not_fit_names_the_field_and_none_of_its_values(
-    fields: Any, value: Any, pointer: str, why: str
+    fields: Any, value: Any, pointer: str, reason: str
 ) -> None:
-    with pytest.raises(Rejected) as refused:
+    with pytest.raises(Rejected) as refusal:
         Encoder(read_schema(json.dumps(record(**fields))))(value)
-    assert (refused.value.reason, refused.value.pointer) == ("avro-schema", pointer)
-    assert why in refused.value.detail
-    assert pointer in refused.value.detail
+    assert (refusal.value.reason, refusal.value.pointer) == ("avro-schema", pointer)
+    assert reason in refusal.value.detail
+    assert pointer in refusal.value.detail
 
 
 def test_unknown_fields_are_dropped_if_that_is_asked_for() -> None:
@@ -153,10 +163,13 @@ def test_what_is_no_schema_or_could_stand_for_endless_values_is_refused(text: st
         read_schema(text)
 
 
-DECIMAL = of("bytes", "decimal", precision=10, scale=2)
-DATE = of("int", "date")
-MICROS, LOCAL_MICROS = of("long", "timestamp-micros"), of("long", "local-timestamp-micros")
-PRECISE = of("bytes", "decimal", precision=20, scale=17)
+DECIMAL = logical_type("bytes", "decimal", precision=10, scale=2)
+DATE = logical_type("int", "date")
+MICROS, LOCAL_MICROS = (
+    logical_type("long", "timestamp-micros"),
+    logical_type("long", "local-timestamp-micros"),
+)
+PRECISE = logical_type("bytes", "decimal", precision=20, scale=17)
 XYZ = {"x": 1, "y": 2, "z": 3}
 
 
@@ -176,13 +189,17 @@ def encoded_and_read(branches: Any, value: Any, unknown: Any = "reject") -> Any:
         (["double", "string"], Decimal("1.10"), Decimal("1.1")),
         (["double", PRECISE], Decimal("1.12345678901234567"), "1.12345678901234567"),
         ([record("P", x="int", y="int"), record("Q", x="int", y="int", z="int")], XYZ, XYZ),
-        ([of("long", "timestamp-millis"), "string"], "2026-01-01T00:00:00.123456Z", "2026-01-01T00:00:00.123456Z"),
+        (
+            [logical_type("long", "timestamp-millis"), "string"],
+            "2026-01-01T00:00:00.123456Z",
+            "2026-01-01T00:00:00.123456Z",
+        ),
         ({"type": "array", "items": ["float", "double"]}, [0.5, 0.1], [0.5, Decimal("0.1")]),
         ([DATE, "string"], "20260701", "20260701"),
         ([MICROS, "string"], "2026-07-01T12:00:00+02:00", "2026-07-01T12:00:00+02:00"),
         ([MICROS, "string"], "2026-07-01T12:00:00.1234567Z", "2026-07-01T12:00:00.1234567Z"),
         ([MICROS, "string"], "2026-07-01T12:00:00.500+00:00", "2026-07-01T12:00:00.500000Z"),
-        ([of("long", "time-micros"), "string"], "12:00:00+02", "12:00:00+02"),
+        ([logical_type("long", "time-micros"), "string"], "12:00:00+02", "12:00:00+02"),
         ([LOCAL_MICROS, DATE], "2026-07-01", "2026-07-01"),
         (["double", "string"], "NaN", "NaN"),
     ],
@@ -202,34 +219,43 @@ def test_minus_zero_is_a_floating_point_number_where_the_schema_has_them(branche
 
 
 @pytest.mark.parametrize(
-    "logical", [DATE, MICROS, LOCAL_MICROS, of("long", "time-micros"), of("int", "time-millis")]
+    "logical",
+    [DATE, MICROS, LOCAL_MICROS, logical_type("long", "time-micros"), logical_type("int", "time-millis")],
 )
 @given(
-    moment=st.datetimes(timezones=st.none() | st.timezones()),
-    form=st.sampled_from(["%Y-%m-%d", "%Y%m%d", "%G-W%V-%u", "%H:%M", "%H%M%S", "%H:%M:%S.%f", "%H:%M:%S%z"]),
-    more=st.sampled_from(["", "7", "Z", "z", "+02", "+00:00"]),
+    local_time=st.datetimes(timezones=st.none() | st.timezones()),
+    time_format=st.sampled_from(
+        ["%Y-%m-%d", "%Y%m%d", "%G-W%V-%u", "%H:%M", "%H%M%S", "%H:%M:%S.%f", "%H:%M:%S%z"]
+    ),
+    suffix=st.sampled_from(["", "7", "Z", "z", "+02", "+00:00"]),
 )
 def test_a_text_that_a_logical_type_would_change_stays_text(
-    logical: Any, moment: datetime, form: str, more: str
+    logical: Any, local_time: datetime, time_format: str, suffix: str
 ) -> None:
-    for text in (moment.isoformat() + more, moment.isoformat(" ") + more, moment.strftime(form) + more):
+    for text in (
+        local_time.isoformat() + suffix,
+        local_time.isoformat(" ") + suffix,
+        local_time.strftime(time_format) + suffix,
+    ):
         assert comparable(encoded_and_read([logical, "string"], text)) == comparable(text)
 
 
 def comparable(text: str) -> str:
     """A text without what two texts of a time may differ in: zeros at the end of its fraction, `Z` for `+00:00`."""
-    whole, point, fraction = text.removesuffix("Z").removesuffix("+00:00").partition(".")
+    integer_part, point, fraction = text.removesuffix("Z").removesuffix("+00:00").partition(".")
     is_utc = text.endswith(("Z", "+00:00"))
-    return f"{whole}{point and point + fraction.rstrip('0')}".removesuffix(".") + ("Z" if is_utc else "")
+    return f"{integer_part}{point and point + fraction.rstrip('0')}".removesuffix(".") + (
+        "Z" if is_utc else ""
+    )
 
 
 @pytest.mark.parametrize("kind", ["time-micros", "time-millis"])
 def test_a_time_of_day_with_an_offset_is_refused(kind: str) -> None:
-    only = of("int" if kind == "time-millis" else "long", kind)
+    time_type = logical_type("int" if kind == "time-millis" else "long", kind)
     for text in ("12:00:00+02", "12:00:00-00:30"):
         with pytest.raises(Rejected, match="the time of day has an offset from UTC"):
-            encoded_and_read(only, text)
-    assert encoded_and_read(only, "12:00:00Z") == "12:00:00"
+            encoded_and_read(time_type, text)
+    assert encoded_and_read(time_type, "12:00:00Z") == "12:00:00"
 
 
 def test_what_no_type_keeps_whole_loses_the_least() -> None:
@@ -240,18 +266,18 @@ def test_what_no_type_keeps_whole_loses_the_least() -> None:
 @given(st.integers(-(2**70), 2**70) | st.integers(-(2**54), 2**54))
 def test_a_whole_number_is_kept_or_refused(number: int) -> None:
     for kind in ("int", "long", "float", "double"):
-        written = Decimal(f"{number}.0")
-        for value in (number, Decimal(number), written, written.normalize()):
+        with_fraction = Decimal(f"{number}.0")
+        for value in (number, Decimal(number), with_fraction, with_fraction.normalize()):
             try:
-                read = encoded_and_read(kind, value)
+                read_number = encoded_and_read(kind, value)
             except Rejected:
                 continue
             digits = len(Decimal(value).as_tuple().digits)
-            assert read == number or Decimal(f"{float(read):.{digits - 1}e}") == number
+            assert read_number == number or Decimal(f"{float(read_number):.{digits - 1}e}") == number
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "read"),
+    ("kind", "text", "expected"),
     [
         ("float", "16777217e1", None),
         ("float", "1.6777217e7", None),
@@ -267,14 +293,14 @@ def test_a_whole_number_is_kept_or_refused(number: int) -> None:
     ],
 )
 def test_a_whole_number_with_an_exponent_is_kept_or_refused(
-    kind: Any, text: str, read: Decimal | None
+    kind: Any, text: str, expected: Decimal | None
 ) -> None:
     value = exact_json.loads(text)
-    if read is None:
+    if expected is None:
         with pytest.raises(Rejected, match="does not fit the Avro schema"):
             encoded_and_read(kind, value)
     else:
-        assert encoded_and_read(kind, value) == read
+        assert encoded_and_read(kind, value) == expected
 
 
 @given(
@@ -284,9 +310,9 @@ def test_a_whole_number_with_an_exponent_is_kept_or_refused(
 def test_a_decimal_with_more_zeros_than_its_scale_is_kept(number: Decimal, zeros: int) -> None:
     for text in (f"{number:f}" + "0" * zeros, f"{number.normalize():E}"):
         for value in (text, exact_json.loads(text)):
-            read = encoded_and_read(DECIMAL, value)
-            assert Decimal(read) == number
-            assert read.endswith(f"{number:f}"[-3:])
+            decoded_text = encoded_and_read(DECIMAL, value)
+            assert Decimal(decoded_text) == number
+            assert decoded_text.endswith(f"{number:f}"[-3:])
 
 
 def test_a_decimal_with_other_digits_than_its_scale_is_refused() -> None:
@@ -297,7 +323,7 @@ def test_a_decimal_with_other_digits_than_its_scale_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("branches", "alike"),
+    ("branches", "is_ambiguous"),
     [
         (["null", "float", "double"], False),
         (["int", "long", "boolean", "string"], False),
@@ -312,7 +338,7 @@ def test_a_decimal_with_other_digits_than_its_scale_is_refused() -> None:
         (record("In", x=["null", "string", "bytes"]), True),
     ],
 )
-def test_unions_that_json_cannot_tell_apart_are_named(branches: Any, alike: bool) -> None:
-    named = ambiguous_unions(read_schema(json.dumps(record(a=branches))))
-    assert bool(named) is alike
-    assert all(text.startswith("/a") for text in named)
+def test_unions_that_json_cannot_tell_apart_are_named(branches: Any, is_ambiguous: bool) -> None:
+    union_paths = ambiguous_unions(read_schema(json.dumps(record(a=branches))))
+    assert bool(union_paths) is is_ambiguous
+    assert all(text.startswith("/a") for text in union_paths)

@@ -36,7 +36,7 @@ EVENTS = 4000
 
 
 @pytest.fixture
-async def out(kafka: str, topic: Callable[..., Awaitable[str]]) -> OutTopic:
+async def out_topic(kafka: str, topic: Callable[..., Awaitable[str]]) -> OutTopic:
     return OutTopic(kafka, await topic(2, prefix="out"))
 
 
@@ -44,12 +44,12 @@ LOG = "0a" * 16
 
 
 def outbound(
-    offset: int, key: str = "k", *, partition: int = 0, retried: bool = False, **data: Any
+    offset: int, key: str = "k", *, partition: int = 0, is_retried: bool = False, **data: Any
 ) -> OutboundEvent:
     attributes = {"specversion": "1.0", "id": f"i{offset}", "source": "/s", "type": "made"}
     body = orjson.dumps({"number": offset, **data})
     return OutboundEvent(
-        body, "application/json", attributes, key.encode(), LOG, partition, offset, 0, retried
+        body, "application/json", attributes, key.encode(), LOG, partition, offset, 0, is_retried
     )
 
 
@@ -57,62 +57,68 @@ def numbers(records: Sequence[ConsumerRecord]) -> list[int]:
     return [orjson.loads(record.value)["number"] for record in records]
 
 
-async def test_each_event_is_written_once_in_the_order_of_its_key(stream: EgestStream, out: OutTopic) -> None:
-    async with running_egest(stream, out.pipe()):
-        sent = [stream.record(key=f"k{n % 7}", data={"number": n}) for n in range(300)]
-        await stream.enriched(*sent)
+async def test_each_event_is_written_once_in_the_order_of_its_key(
+    stream: EgestStream, out_topic: OutTopic
+) -> None:
+    async with running_egest(stream, out_topic.pipe()):
+        sent_records = [stream.record(key=f"k{n % 7}", data={"number": n}) for n in range(300)]
+        await stream.enriched(*sent_records)
         receipts = await stream.receipts(300)
     assert outcomes(receipts) == ["delivered"] * 300
-    records = await out.records()
+    records = await out_topic.records()
     assert sorted(numbers(records)) == list(range(300))
     for key in range(7):
-        of_key = numbers([record for record in records if record.key == f"k{key}".encode()])
-        assert of_key == sorted(of_key)
+        key_numbers = numbers([record for record in records if record.key == f"k{key}".encode()])
+        assert key_numbers == sorted(key_numbers)
 
 
-async def test_events_that_were_written_are_not_written_again(out: OutTopic) -> None:
-    kafka_writer = out.writer()
+async def test_events_that_were_written_are_not_written_again(out_topic: OutTopic) -> None:
+    kafka_writer = out_topic.writer()
     await kafka_writer.write([outbound(1), outbound(3)])
     await kafka_writer.write([outbound(1), outbound(2), outbound(3)])
     await kafka_writer.close()
-    two = out.writer()  # a new owner reads what was written
-    await two.write([outbound(3), outbound(2), outbound(5000)])
-    await two.write([outbound(1, retried=True), outbound(6, retried=True), outbound(5000, retried=True)])
-    await two.close()
-    assert numbers(await out.records()) == [1, 3, 2, 5000, 6]
+    second_writer = out_topic.writer()  # a new owner reads what was written
+    await second_writer.write([outbound(3), outbound(2), outbound(5000)])
+    await second_writer.write(
+        [outbound(1, is_retried=True), outbound(6, is_retried=True), outbound(5000, is_retried=True)]
+    )
+    await second_writer.close()
+    assert numbers(await out_topic.records()) == [1, 3, 2, 5000, 6]
 
 
 async def test_a_takeover_of_partitions_does_not_wait_for_the_open_transactions_of_each_other(
-    kafka: str, out: OutTopic, topic: Callable[..., Awaitable[str]]
+    kafka: str, out_topic: OutTopic, topic: Callable[..., Awaitable[str]]
 ) -> None:
     positions = await topic(1, prefix="positions")
-    async with contextlib.AsyncExitStack() as killed:
+    async with contextlib.AsyncExitStack() as killed_processes:
         for partition in (0, 1):
             producer = AIOKafkaProducer(
                 bootstrap_servers=kafka,
                 transactional_id=f"hifi;s;flights;d;{LOG};{partition};fresh",
                 transaction_timeout_ms=600_000,
             )
-            await killed.enter_async_context(producer)
+            await killed_processes.enter_async_context(producer)
             await producer.begin_transaction()
             await producer.send_and_wait(
                 positions, b"", key=f"s;flights;d;{LOG};{partition};fresh;0".encode()
             )
-        writer = out.writer(positions_topic=positions)
+        writer = out_topic.writer(positions_topic=positions)
         async with asyncio.timeout(120):
             await writer.write([outbound(1, partition=0), outbound(2, partition=1)])
         await writer.close()
-    assert sorted(numbers(await out.records())) == [1, 2]
+    assert sorted(numbers(await out_topic.records())) == [1, 2]
 
 
-async def test_a_positions_topic_forgets_what_was_last_written_long_ago(kafka: str, out: OutTopic) -> None:
-    writer = out.writer()
+async def test_a_positions_topic_forgets_what_was_last_written_long_ago(
+    kafka: str, out_topic: OutTopic
+) -> None:
+    writer = out_topic.writer()
     await writer.write([outbound(1)])
     await writer.close()
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
     await admin.start()
     try:
-        resource = ConfigResource(ConfigResourceType.TOPIC, f"{out.name}-positions")
+        resource = ConfigResource(ConfigResourceType.TOPIC, f"{out_topic.name}-positions")
         (answer,) = await admin.describe_configs([resource])
     finally:
         await admin.close()
@@ -121,26 +127,28 @@ async def test_a_positions_topic_forgets_what_was_last_written_long_ago(kafka: s
     assert int(settings["retention.ms"]) == RETENTION_DAYS * 86_400_000
 
 
-async def test_what_the_other_owner_wrote_is_known_before_a_retried_event_is_written(out: OutTopic) -> None:
-    fresh, retried = out.writer(), out.writer()
-    await retried.write([outbound(1, retried=True)])
-    await fresh.write([outbound(2), outbound(3)])
-    await retried.write([outbound(3, retried=True), outbound(4, retried=True)])
-    await fresh.write([outbound(5)])
-    assert numbers(await out.records()) == [1, 2, 3, 4, 5]
-    await fresh.close()
-    await retried.close()
+async def test_what_the_other_owner_wrote_is_known_before_a_retried_event_is_written(
+    out_topic: OutTopic,
+) -> None:
+    first_writer, retry_writer = out_topic.writer(), out_topic.writer()
+    await retry_writer.write([outbound(1, is_retried=True)])
+    await first_writer.write([outbound(2), outbound(3)])
+    await retry_writer.write([outbound(3, is_retried=True), outbound(4, is_retried=True)])
+    await first_writer.write([outbound(5)])
+    assert numbers(await out_topic.records()) == [1, 2, 3, 4, 5]
+    await first_writer.close()
+    await retry_writer.close()
 
 
-async def test_a_new_owner_fences_the_old_one(out: OutTopic) -> None:
-    old, new = out.writer(), out.writer()
-    await old.write([outbound(1)])
-    await new.write([outbound(2)])
+async def test_a_new_owner_fences_the_old_one(out_topic: OutTopic) -> None:
+    old_writer, new_writer = out_topic.writer(), out_topic.writer()
+    await old_writer.write([outbound(1)])
+    await new_writer.write([outbound(2)])
     with pytest.raises(HifiError):
-        await old.write([outbound(3)])
-    await new.close()
-    await old.close()
-    assert numbers(await out.records()) == [1, 2]
+        await old_writer.write([outbound(3)])
+    await new_writer.close()
+    await old_writer.close()
+    assert numbers(await out_topic.records()) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -165,32 +173,32 @@ async def test_a_new_owner_fences_the_old_one(out: OutTopic) -> None:
     ],
 )
 async def test_records_have_the_declared_form(
-    out: OutTopic, settings: dict[str, Any], key: bytes, value: Any, headers: dict[str, bytes]
+    out_topic: OutTopic, settings: dict[str, Any], key: bytes, value: Any, headers: dict[str, bytes]
 ) -> None:
-    kafka_writer = out.writer(**settings)
+    kafka_writer = out_topic.writer(**settings)
     await kafka_writer.write([outbound(1)])
     await kafka_writer.close()
-    [record] = await out.records()
+    [record] = await out_topic.records()
     assert (record.key, orjson.loads(record.value), dict(record.headers)) == (key, value, headers)
 
 
 async def test_a_record_that_the_cluster_refuses_is_rejected_and_the_others_can_be_written(
-    out: OutTopic,
+    out_topic: OutTopic,
 ) -> None:
-    kafka_writer = out.writer()
+    kafka_writer = out_topic.writer()
     await kafka_writer.write([outbound(1)])
     with pytest.raises(Rejected) as caught:
         await kafka_writer.write([outbound(2), outbound(3, pad="x" * 2_000_000)])
     assert caught.value.reason == "too-large"
     await kafka_writer.write([outbound(2)])
     await kafka_writer.close()
-    assert numbers(await out.records()) == [1, 2]
+    assert numbers(await out_topic.records()) == [1, 2]
 
 
 @pytest.mark.parametrize("limit", [20_000, 2_000])
-async def test_batches_keep_the_limit_of_the_topic_and_the_order(out: OutTopic, limit: int) -> None:
-    await out.configure(limit)
-    writer = out.writer()
+async def test_batches_keep_the_limit_of_the_topic_and_the_order(out_topic: OutTopic, limit: int) -> None:
+    await out_topic.configure(limit)
+    writer = out_topic.writer()
     for start in range(0, 900, 300):
         events = [outbound(n, f"k{n % 7}", pad="x" * 300) for n in range(start, start + 300)]
         await writer.write([*events[:100], *events[100:]])
@@ -198,47 +206,49 @@ async def test_batches_keep_the_limit_of_the_topic_and_the_order(out: OutTopic, 
         await writer.write([outbound(900), outbound(901, pad="x" * 2 * limit)])
     await writer.write([outbound(902)])
     await writer.close()
-    records = await out.records()
+    records = await out_topic.records()
     assert sorted(numbers(records)) == [*range(900), 902]
     for key in range(7):
-        of_key = numbers([record for record in records if record.key == f"k{key}".encode()])
-        assert of_key == sorted(of_key)
-    attempts = await out.records("read_uncommitted")
+        key_numbers = numbers([record for record in records if record.key == f"k{key}".encode()])
+        assert key_numbers == sorted(key_numbers)
+    attempts = await out_topic.records("read_uncommitted")
     assert len(attempts) < 1.5 * len(records), "the limit is kept, not met again with each batch"
 
 
-async def test_a_limit_that_is_lowered_under_a_writer_loses_neither_records_nor_order(out: OutTopic) -> None:
-    writer = out.writer()
+async def test_a_limit_that_is_lowered_under_a_writer_loses_neither_records_nor_order(
+    out_topic: OutTopic,
+) -> None:
+    writer = out_topic.writer()
     events = [outbound(n, f"k{n % 7}", pad="x" * 300) for n in range(600)]
     await writer.write(events[:300])
-    await out.configure(2_000)
+    await out_topic.configure(2_000)
     await writer.write(events[300:])
     await writer.close()
-    records = await out.records()
+    records = await out_topic.records()
     assert sorted(numbers(records)) == [*range(600)]
     for key in range(7):
-        of_key = numbers([record for record in records if record.key == f"k{key}".encode()])
-        assert of_key == sorted(of_key)
+        key_numbers = numbers([record for record in records if record.key == f"k{key}".encode()])
+        assert key_numbers == sorted(key_numbers)
 
 
 async def test_for_a_topic_that_somebody_deletes_deliveries_wait_and_the_reason_names_it(
-    out: OutTopic,
+    out_topic: OutTopic,
 ) -> None:
-    writer = out.writer()
+    writer = out_topic.writer()
     await writer.write([outbound(1)])
-    await out.delete(out.name)
-    missing: list[Missing] = []
+    await out_topic.delete(out_topic.name)
+    missing_errors: list[Missing] = []
     async with asyncio.timeout(45):
-        while not missing:
+        while not missing_errors:
             try:
                 async with asyncio.timeout(5):
                     await writer.write([outbound(2), outbound(3)])
             except Missing as error:
-                missing.append(error)
+                missing_errors.append(error)
             except (TimeoutError, HifiError):
                 await asyncio.sleep(0.2)
-    assert missing[0].what == f"topic {out.name}"
-    await out.create()
+    assert missing_errors[0].what == f"topic {out_topic.name}"
+    await out_topic.create()
     async with asyncio.timeout(45):
         while True:
             with contextlib.suppress(TimeoutError, HifiError):
@@ -248,15 +258,15 @@ async def test_for_a_topic_that_somebody_deletes_deliveries_wait_and_the_reason_
             await asyncio.sleep(0.2)
     await writer.write([outbound(3), outbound(4)])
     await writer.close()
-    assert numbers(await out.records()) == [2, 3, 4]
+    assert numbers(await out_topic.records()) == [2, 3, 4]
 
 
-async def test_a_positions_topic_that_somebody_deletes_is_made_again(out: OutTopic) -> None:
-    writer = out.writer()
+async def test_a_positions_topic_that_somebody_deletes_is_made_again(out_topic: OutTopic) -> None:
+    writer = out_topic.writer()
     await writer.write([outbound(1), outbound(2)])
-    await writer.write([outbound(3, retried=True)])
-    await out.delete_positions()
-    for event in (outbound(4), outbound(5, retried=True)):
+    await writer.write([outbound(3, is_retried=True)])
+    await out_topic.delete_positions()
+    for event in (outbound(4), outbound(5, is_retried=True)):
         async with asyncio.timeout(45):
             while True:
                 with contextlib.suppress(TimeoutError, HifiError):
@@ -265,10 +275,10 @@ async def test_a_positions_topic_that_somebody_deletes_is_made_again(out: OutTop
                         break
                 await asyncio.sleep(0.2)
     await writer.close()
-    successor = out.writer()
-    await successor.write([outbound(4), outbound(5, retried=True), outbound(6)])
+    successor = out_topic.writer()
+    await successor.write([outbound(4), outbound(5, is_retried=True), outbound(6)])
     await successor.close()
-    assert numbers(await out.records()) == [1, 2, 3, 4, 5, 6]
+    assert numbers(await out_topic.records()) == [1, 2, 3, 4, 5, 6]
 
 
 async def test_a_cluster_that_is_away_is_a_retry(stream: EgestStream) -> None:
@@ -281,9 +291,9 @@ async def test_a_cluster_that_is_away_is_a_retry(stream: EgestStream) -> None:
 
 
 async def test_events_that_are_rejected_become_dead_letters_and_the_others_of_the_batch_are_written(
-    stream: EgestStream, out: OutTopic
+    stream: EgestStream, out_topic: OutTopic
 ) -> None:
-    declared = out.pipe(settings={"key_attribute": "subject"}, batch={"size": 50, "wait": "200ms"})
+    declared = out_topic.pipe(settings={"key_attribute": "subject"}, batch={"size": 50, "wait": "200ms"})
     poison = {11, 12, 40}
 
     def subject(number: int) -> dict[str, Any]:
@@ -297,42 +307,42 @@ async def test_events_that_are_rejected_become_dead_letters_and_the_others_of_th
     assert sorted(orjson.loads(letter.value)["number"] for letter in letters) == sorted(poison)
     assert {texts(letter)[REASON] for letter in letters} == {"no-key"}
     assert sorted(outcomes(receipts)) == ["dead-letter"] * 3 + ["delivered"] * 57
-    written = await out.records()
-    assert sorted(numbers(written)) == [n for n in range(60) if n not in poison]
-    assert {record.key for record in written} == {b"s0", b"s1", b"s2"}
+    written_records = await out_topic.records()
+    assert sorted(numbers(written_records)) == [n for n in range(60) if n not in poison]
+    assert {record.key for record in written_records} == {b"s0", b"s1", b"s2"}
 
 
 async def test_a_cluster_that_is_away_delays_no_other_destination(stream: EgestStream) -> None:
     async with destination() as receiver:
-        away = OutTopic("127.0.0.1:1", "out").declared(timeout="1s", retry={"local_attempts": 1})
-        declared = pipe_to("flights", away, {"name": "http", "url": receiver.url})
+        absent_cluster = OutTopic("127.0.0.1:1", "out").declared(timeout="1s", retry={"local_attempts": 1})
+        declared = pipe_to("flights", absent_cluster, {"name": "http", "url": receiver.url})
 
         def has_arrived(count: int) -> bool:
             return len(receiver.ids) == count
 
         async with running_egest(stream, declared, egest_lane_events=20):
-            for sent in range(0, 100, 10):
+            for sent_count in range(0, 100, 10):
                 await stream.send(10, to="d,http")
-                await until(partial(has_arrived, sent + 10))
+                await until(partial(has_arrived, sent_count + 10))
             receipts = await stream.receipts(200)
-    by_destination = Counter((receipt[DESTINATION], receipt[OUTCOME]) for receipt in receipts)
-    assert by_destination == {("http", "delivered"): 100, ("d", "retry"): 100}
+    receipt_counts = Counter((receipt[DESTINATION], receipt[OUTCOME]) for receipt in receipts)
+    assert receipt_counts == {("http", "delivered"): 100, ("d", "retry"): 100}
 
 
 async def test_kills_in_mid_transaction_lose_and_repeat_nothing(
-    stream: EgestStream, out: OutTopic, tmp_path: Path
+    stream: EgestStream, out_topic: OutTopic, tmp_path: Path
 ) -> None:
-    await stream.publish(out.pipe(batch={"size": 20, "wait": "5ms"}))
+    await stream.publish(out_topic.pipe(batch={"size": 20, "wait": "5ms"}))
     await stream.enriched(*(stream.record(key=f"k{n % 50}", data={"number": n}) for n in range(EVENTS)))
     for kill in range(3):
         with process(stream, tmp_path / f"log{kill}", session_timeout_s=6, commit_interval_s=3600) as egest:
-            before = len(await out.records("read_uncommitted"))
-            await grown(out, before + 200)
+            before = len(await out_topic.records("read_uncommitted"))
+            await grown(out_topic, before + 200)
             egest.stop(signal.SIGKILL)
     async with running_egest(stream, session_timeout_s=6), retrying(stream), asyncio.timeout(120):
         while outcomes(await stream.receipts(EVENTS)).count("delivered") < EVENTS:
             await asyncio.sleep(0.1)
-    assert sorted(numbers(await out.records())) == list(range(EVENTS))
+    assert sorted(numbers(await out_topic.records())) == list(range(EVENTS))
 
 
 async def grown(out: OutTopic, count: int) -> None:
@@ -342,27 +352,27 @@ async def grown(out: OutTopic, count: int) -> None:
 
 
 async def test_an_owner_that_was_frozen_writes_nothing_after_its_partition_was_taken_over(
-    stream: EgestStream, out: OutTopic, tmp_path: Path
+    stream: EgestStream, out_topic: OutTopic, tmp_path: Path
 ) -> None:
-    await stream.publish(out.pipe(batch={"size": 20, "wait": "5ms"}))
+    await stream.publish(out_topic.pipe(batch={"size": 20, "wait": "5ms"}))
     with contextlib.ExitStack() as processes:
         egest = processes.enter_context(process(stream, tmp_path / "one", session_timeout_s=6))
         await egest.ready()
         await stream.enriched(*(stream.record(key=f"k{n % 50}", data={"number": n}) for n in range(EVENTS)))
-        await grown(out, 200)
+        await grown(out_topic, 200)
         egest.send(signal.SIGSTOP)
-        other = processes.enter_context(process(stream, tmp_path / "other", session_timeout_s=6))
-        await other.ready()
-        await grown(out, 2000)
+        other_owner = processes.enter_context(process(stream, tmp_path / "other", session_timeout_s=6))
+        await other_owner.ready()
+        await grown(out_topic, 2000)
         egest.send(signal.SIGCONT)
         # The writes of the frozen process fail at once, so its circuit breaker opens and deliveries go to the retrier.
         async with retrying(stream):
-            await asyncio.wait_for(all_written(out), 60)
+            await asyncio.wait_for(all_written(out_topic), 60)
         await until(lambda: b'"kind":"lost"' in egest.log.read_bytes())
-        logs = egest.log.read_bytes() + other.log.read_bytes()
-    counted = Counter(numbers(await out.records()))
-    assert set(counted) == set(range(EVENTS))
-    assert set(counted.values()) == {1}
+        logs = egest.log.read_bytes() + other_owner.log.read_bytes()
+    counts = Counter(numbers(await out_topic.records()))
+    assert set(counts) == set(range(EVENTS))
+    assert set(counts.values()) == {1}
     letters = await stream.read(stream.topics.dead_letter)
     assert [texts(letter) for letter in letters] == []
     assert b"never retrieved" not in logs

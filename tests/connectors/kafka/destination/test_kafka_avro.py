@@ -82,9 +82,9 @@ async def values(kafka: str, topic: str, registry: SchemaRegistryProcess, count:
 async def test_confluents_deserializer_reads_what_is_written_and_what_does_not_fit_is_a_dead_letter(
     kafka: str, stream: EgestStream, topic: Callable[..., Awaitable[str]], tmp_path: Path
 ) -> None:
-    out, other = await topic(1, prefix="out"), await topic(1, prefix="out")
+    out_topic, second_topic = await topic(1, prefix="out"), await topic(1, prefix="out")
     async with schema_registry(kafka, tmp_path) as registry:
-        published = completed(pipe(kafka, out, {"registry": registry.declared}))
+        published = completed(pipe(kafka, out_topic, {"registry": registry.declared}))
         async with running_egest(stream, published):
             data: list[dict[str, Any]] = [
                 {"number": 1},
@@ -98,35 +98,37 @@ async def test_confluents_deserializer_reads_what_is_written_and_what_does_not_f
         assert outcomes(receipts) == ["delivered", "delivered", "dead-letter", "dead-letter"]
         assert {letter["hifi_reason"] for letter in letters} == {"avro-schema"}
         assert sorted(letter["hifi_detail"].split(" ")[0] for letter in letters) == ["/more", "/number"]
-        assert await values(kafka, out, registry, 2) == [
+        assert await values(kafka, out_topic, registry, 2) == [
             {"number": 1, "note": None},
             {"number": 2, "note": "x"},
         ]
-        assert (await registry.client().newest(f"{out}-value")).id == 1
+        assert (await registry.client().newest(f"{out_topic}-value")).id == 1
 
         # A schema of its own; the registry is away at first.
         await registry.kill()
         avro = {"registry": registry.declared, "subject": "made", "unknown_fields": "drop"}
-        kafka_writer = writer(pipe(kafka, other, avro | {"schema": DECLARED}))
+        kafka_writer = writer(pipe(kafka, second_topic, avro | {"schema": DECLARED}))
         with pytest.raises(Retryable, match="does not answer"):
             await kafka_writer.write([outbound(1, number=1, at=MADE.decode())])
         await registry.start()
         await kafka_writer.write([outbound(1, number=1, at=MADE.decode(), more=2)])
         await kafka_writer.close()
-        [value] = await values(kafka, other, registry, 1)
+        [value] = await values(kafka, second_topic, registry, 1)
         assert (value["number"], value["at"].microsecond, value["at"].second) == (1, 2, 1)
 
-        newest = writer(pipe(kafka, other, avro | {"schema": "newest"}))
+        newest = writer(pipe(kafka, second_topic, avro | {"schema": "newest"}))
         await newest.write([outbound(2, number=2, at=MADE.decode())])
         await newest.close()
-        assert [value["number"] for value in await values(kafka, other, registry, 2)] == [1, 2]
+        assert [value["number"] for value in await values(kafka, second_topic, registry, 2)] == [1, 2]
 
-        changed = {**DECLARED, "fields": [*DECLARED["fields"], {"name": "must", "type": "string"}]}
-        refused = writer(pipe(kafka, other, avro | {"schema": changed}))
+        changed_schema = {**DECLARED, "fields": [*DECLARED["fields"], {"name": "must", "type": "string"}]}
+        refused_writer = writer(pipe(kafka, second_topic, avro | {"schema": changed_schema}))
         with pytest.raises(Misconfigured, match="incompatible"):
-            await refused.write([outbound(3, number=3, at=MADE.decode(), must="x")])
-        await refused.close()
-        absent = writer(pipe(kafka, other, avro | {"schema": changed, "register": False}))
+            await refused_writer.write([outbound(3, number=3, at=MADE.decode(), must="x")])
+        await refused_writer.close()
+        unregistered_writer = writer(
+            pipe(kafka, second_topic, avro | {"schema": changed_schema, "register": False})
+        )
         with pytest.raises(Misconfigured, match="40403"):
-            await absent.write([outbound(3, number=3, at=MADE.decode(), must="x")])
-        await absent.close()
+            await unregistered_writer.write([outbound(3, number=3, at=MADE.decode(), must="x")])
+        await unregistered_writer.close()

@@ -51,8 +51,8 @@ def writer(cluster: KafkaCluster, security: KafkaSecurity) -> DestinationWriter:
     source = {"keys": [{"sha256": "0" * 64}]}
     destination = {"name": "d", "kind": "kafka", "settings": settings}
     pipe = Pipe.model_validate({"pipe": "flights", "source": source, "destinations": [destination]})
-    kind, read = read_settings(connector_destination(pipe))
-    return kind.open(read, WriterContext("s", "flights", "d", 16, 10.0))
+    kind, kind_settings = read_settings(connector_destination(pipe))
+    return kind.open(kind_settings, WriterContext("s", "flights", "d", 16, 10.0))
 
 
 def outbound(offset: int) -> OutboundEvent:
@@ -70,12 +70,12 @@ async def test_a_secured_cluster_gets_each_event_once_and_refuses_who_has_no_cre
         kafka_writer = writer(secured, security)
         await kafka_writer.write([outbound(offset) for offset in offsets])
         await kafka_writer.close()
-    wrong = tmp_path / "wrong"
-    wrong.write_text("no such password")
-    stranger = writer(secured, security.model_copy(update={"password_file": wrong}))
+    wrong_password_file = tmp_path / "wrong"
+    wrong_password_file.write_text("no such password")
+    refused_writer = writer(secured, security.model_copy(update={"password_file": wrong_password_file}))
     with pytest.raises((HifiError, OSError)):
-        await stranger.write([outbound(4)])
-    await stranger.close()
+        await refused_writer.write([outbound(4)])
+    await refused_writer.close()
     consumer = AIOKafkaConsumer(
         TOPIC,
         **client_options(secured.bootstrap, security),

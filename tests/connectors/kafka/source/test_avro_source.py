@@ -16,8 +16,8 @@ from tests.support.schema_registry import SchemaRegistryProcess, schema_registry
 from tests.support.stream_process import readyz
 
 
-def of(base: str, logical: str, **more: Any) -> dict[str, Any]:
-    return {"type": base, "logicalType": logical, **more}
+def logical_type(base: str, logical: str, **attributes: Any) -> dict[str, Any]:
+    return {"type": base, "logicalType": logical, **attributes}
 
 
 SCHEMA = {
@@ -25,10 +25,10 @@ SCHEMA = {
     "name": "Order",
     "fields": [
         {"name": "id", "type": "long"},
-        {"name": "price", "type": of("bytes", "decimal", precision=20, scale=8)},
-        {"name": "at", "type": of("long", "timestamp-micros")},
-        {"name": "day", "type": of("int", "date")},
-        {"name": "key", "type": of("string", "uuid")},
+        {"name": "price", "type": logical_type("bytes", "decimal", precision=20, scale=8)},
+        {"name": "at", "type": logical_type("long", "timestamp-micros")},
+        {"name": "day", "type": logical_type("int", "date")},
+        {"name": "key", "type": logical_type("string", "uuid")},
         {"name": "raw", "type": "bytes"},
         {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "PAID"]}},
         {"name": "note", "type": ["null", "string", "long"]},
@@ -59,12 +59,14 @@ AS_JSON = {
 }
 
 
-async def serialized(registry: SchemaRegistryProcess, topic: str, schema: Any, value: Any, at: str) -> bytes:
+async def serialized(
+    registry: SchemaRegistryProcess, topic: str, schema: Any, value: Any, field: str
+) -> bytes:
     """A message as a producer with Confluent's serializer writes it, which registers the schema."""
 
     def serialize() -> bytes | None:
         serializer = AvroSerializer(registry.confluent(), json.dumps(schema))
-        message: bytes | None = serializer(value, SerializationContext(topic, MessageField(at)))
+        message: bytes | None = serializer(value, SerializationContext(topic, MessageField(field)))
         return message
 
     message = await asyncio.to_thread(serialize)
@@ -86,39 +88,44 @@ async def test_avro_becomes_json_and_without_its_registry_a_partition_waits(
         key = await serialized(registry, stream.source, "string", "order 7", "key")
         await send(stream.source, order, key=key, partition=0)
         await send(stream.source, None, key=key, partition=0)
-        normalized = await stream.read(topics.normalized, lambda records: len(records) == 2)
-        event, deletion = sorted(normalized, key=lambda record: fields(record)["ce_id"])
+        normalized_records = await stream.read(topics.normalized, lambda records: len(records) == 2)
+        event, deletion = sorted(normalized_records, key=lambda record: fields(record)["ce_id"])
         assert (orjson.loads(event.value), event.key) == (AS_JSON, b"7")
         assert fields(event)["content-type"] == b"application/json"
         assert orjson.loads(deletion.value) == {"key": "order 7", "deleted": True}
 
         number = int.from_bytes(order[1:5], "big")
-        bad = {
+        bad_values = {
             b"no": "not-avro",
             b"{}garbage": "not-avro",
             b"\0" + (number + 99).to_bytes(4, "big") + order[5:]: "unknown-schema",
             order[:-3]: "not-avro",
             order + b"\0": "not-avro",
         }
-        for value in bad:
+        for value in bad_values:
             await send(stream.source, value, key=key, partition=1)
-        dead = await stream.read(topics.dead_letter, lambda records: len(records) == len(bad))
+        dead_letters = await stream.read(topics.dead_letter, lambda records: len(records) == len(bad_values))
         reasons = {
             int(letter["ce_id"].split(b"/")[-1]): letter["hifi_reason"].decode()
-            for letter in map(fields, dead)
+            for letter in map(fields, dead_letters)
         }
-        assert [reasons[at] for at in sorted(reasons)] == list(bad.values())
+        assert [reasons[position] for position in sorted(reasons)] == list(bad_values.values())
 
-        changed = {**SCHEMA, "fields": [*SCHEMA["fields"], {"name": "more", "type": "string", "default": ""}]}
-        new = await serialized(registry, stream.source, changed, {**ORDER, "more": "x"}, "value")
+        changed_schema = {
+            **SCHEMA,
+            "fields": [*SCHEMA["fields"], {"name": "more", "type": "string", "default": ""}],
+        }
+        new = await serialized(registry, stream.source, changed_schema, {**ORDER, "more": "x"}, "value")
         await registry.kill()
-        for at in range(30):
-            await send(stream.source, new, partition=at % 3)
+        for index in range(30):
+            await send(stream.source, new, partition=index % 3)
         await until(lambda: "source of orders: schema registry" in readyz(admin)[1]["warnings"])
         assert readyz(admin)[0] == 200, "other sources go on"
-        assert len(await stream.all(topics.raw)) == 2 + len(bad)
+        assert len(await stream.all(topics.raw)) == 2 + len(bad_values)
         await registry.start()
-        normalized = await stream.read(topics.normalized, lambda records: len(records) == 32)
-        assert [orjson.loads(record.value) for record in normalized].count(AS_JSON | {"more": "x"}) == 30
-        assert len(await stream.all(topics.dead_letter)) == len(bad)
+        normalized_records = await stream.read(topics.normalized, lambda records: len(records) == 32)
+        assert [orjson.loads(record.value) for record in normalized_records].count(
+            AS_JSON | {"more": "x"}
+        ) == 30
+        assert len(await stream.all(topics.dead_letter)) == len(bad_values)
         await until(lambda: readyz(admin)[1]["warnings"] == {})

@@ -23,9 +23,9 @@ DATA = {"customer": {"id": "c9"}, "n": 1}
 BINARY = [("ce_specversion", b"1.0"), ("ce_id", b"7"), ("ce_source", b"/s"), ("ce_type", b"t")]
 
 
-def source(**more: Any) -> KafkaSource:
+def source(**settings: Any) -> KafkaSource:
     return KafkaSource.model_validate(
-        {"kind": "kafka", "bootstrap": "127.0.0.1:9092", "topic": "orders", **more}
+        {"kind": "kafka", "bootstrap": "127.0.0.1:9092", "topic": "orders", **settings}
     )
 
 
@@ -33,8 +33,8 @@ def record(value: bytes | None, headers: Any, key: bytes | None = b"k0") -> Any:
     return SimpleNamespace(partition=0, offset=3, timestamp=1000, key=key, value=value, headers=headers)
 
 
-def read(record: Any, **more: Any) -> Any:
-    return RecordReader(source(**more), "cluster", 1000)(record)
+def read(record: Any, **settings: Any) -> Any:
+    return RecordReader(source(**settings), "cluster", 1000)(record)
 
 
 def written(mode: Any, attributes: dict[str, Any] = ATTRIBUTES) -> Any:
@@ -64,8 +64,8 @@ def test_the_type_of_watermarks_is_refused(mode: Any) -> None:
 
 @pytest.mark.parametrize("mode", [to_binary_event, to_structured_event])
 def test_the_key_is_that_of_the_record_unless_the_event_or_the_pipe_names_one(mode: Any) -> None:
-    plain = {name: value for name, value in ATTRIBUTES.items() if name != "partitionkey"}
-    assert read(written(mode, plain)).key == b"k0"
+    keyless_attributes = {name: value for name, value in ATTRIBUTES.items() if name != "partitionkey"}
+    assert read(written(mode, keyless_attributes)).key == b"k0"
     assert read(written(mode), partition_key="customer.id").key == b"c9"
 
 
@@ -78,9 +78,9 @@ def test_binary_data_need_not_be_json() -> None:
 
 @pytest.mark.parametrize("mode", [to_binary_event, to_structured_event, None])
 def test_a_byte_order_mark_in_front_of_json_is_not_part_of_the_data(mode: Any) -> None:
-    plain = record(b'{"a":1}', []) if mode is None else written(mode)
-    marked = SimpleNamespace(**{**vars(plain), "value": b"\xef\xbb\xbf" + plain.value})
-    assert (read(marked).data, read(marked).headers) == (read(plain).data, read(plain).headers)
+    unmarked = record(b'{"a":1}', []) if mode is None else written(mode)
+    with_mark = SimpleNamespace(**{**vars(unmarked), "value": b"\xef\xbb\xbf" + unmarked.value})
+    assert (read(with_mark).data, read(with_mark).headers) == (read(unmarked).data, read(unmarked).headers)
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,16 @@ def test_a_structured_cloudevent_without_a_value_is_refused_and_deletes_nothing(
     "name", ["ce_subject", "ce_time", "ce_partitionkey", "content-type", "ce_x", "other"]
 )
 def test_a_header_with_a_null_value_is_as_if_it_were_absent(name: str) -> None:
-    with_null, without = (read(record(b'{"a":1}', [*PLAIN_HEADERS, *more])) for more in ([(name, None)], []))
-    assert (with_null.headers, with_null.data, with_null.key) == (without.headers, without.data, without.key)
-    plain = read(record(b'{"a":1}', [(name, None)]))
-    assert (plain.data, REFUSED in dict(plain.headers)) == (b'{"a":1}', False)
+    with_null_header, without_header = (
+        read(record(b'{"a":1}', [*PLAIN_HEADERS, *extra_headers])) for extra_headers in ([(name, None)], [])
+    )
+    assert (with_null_header.headers, with_null_header.data, with_null_header.key) == (
+        without_header.headers,
+        without_header.data,
+        without_header.key,
+    )
+    plain_event = read(record(b'{"a":1}', [(name, None)]))
+    assert (plain_event.data, REFUSED in dict(plain_event.headers)) == (b'{"a":1}', False)
 
 
 def test_a_null_specversion_makes_no_cloudevent() -> None:
@@ -177,13 +183,13 @@ def test_a_byte_order_mark_before_json_is_left_out_and_one_before_other_data_is_
     event = written(to_structured_event)
     event.value = BOM + event.value
     assert orjson.loads(read(event).data) == DATA
-    twice = read(record(BOM + BOM + b'{"a":1}', None))
-    assert parse_refusal(dict(twice.headers)[REFUSED]).reason == "not-json"
+    double_mark = read(record(BOM + BOM + b'{"a":1}', None))
+    assert parse_refusal(dict(double_mark.headers)[REFUSED]).reason == "not-json"
 
 
 def test_json_that_is_nested_deeper_than_ingest_accepts_is_refused() -> None:
-    deep = read(record(b'{"a":' * 65 + b"1" + b"}" * 65, None))
-    refusal = parse_refusal(dict(deep.headers)[REFUSED])
+    deep_event = read(record(b'{"a":' * 65 + b"1" + b"}" * 65, None))
+    refusal = parse_refusal(dict(deep_event.headers)[REFUSED])
     assert (refusal.reason, refusal.detail) == ("not-json", "the value is nested deeper than 64 levels")
     assert read(record(b'{"a":' * 64 + b"1" + b"}" * 64, None)).data is not None
     assert REFUSED not in dict(read(record(b'{"a":' * 64 + b"1" + b"}" * 64, None)).headers)

@@ -56,20 +56,20 @@ BATCHES = [(NAMES, 1, "unreadable-record"), (BOMB, 0, "too-large")]
 """Batches with one bad record each: the bytes, the number of good records, the reason."""
 
 
-async def put(stream: CollectedStream, topic: str) -> None:
+async def write_records(stream: CollectedStream, topic: str) -> None:
     """Write all records to a new topic, good ones between bad ones."""
     admin = AIOKafkaAdminClient(bootstrap_servers=stream.kafka)
     await admin.start()
     # As before Kafka 3.6: a producer may give its records any time.
     accepts = {"message.timestamp.type": "CreateTime", "message.timestamp.after.max.ms": str(2**63 - 1)}
-    created = await admin.create_topics([NewTopic(topic, 1, 1, topic_configs=accepts)])
-    assert all(error[1] == 0 for error in created.topic_errors), created
+    creation = await admin.create_topics([NewTopic(topic, 1, 1, topic_configs=accepts)])
+    assert all(error[1] == 0 for error in creation.topic_errors), creation
     await admin.close()
     producer = AIOKafkaProducer(bootstrap_servers=stream.kafka)
     await producer.start()
-    bad = [record for record, _ in BAD]
-    for index in range(max(len(GOOD), len(bad))):
-        for record in (*GOOD[index : index + 1], *bad[index : index + 1]):
+    bad_records = [record for record, _ in BAD]
+    for index in range(max(len(GOOD), len(bad_records))):
+        for record in (*GOOD[index : index + 1], *bad_records[index : index + 1]):
             await producer.send_and_wait(topic, partition=0, **record)
     for batch, _, _ in BATCHES:
         await send_batch(producer, topic, batch)
@@ -82,21 +82,23 @@ async def test_each_bad_record_is_one_dead_letter_with_its_id_and_all_others_pas
 ) -> None:
     async with collected_stream(kafka, log) as stream:
         topics = stream.topics
-        await put(stream, topic := f"{stream.source}-hostile")
+        await write_records(stream, topic := f"{stream.source}-hostile")
         await stream.publish(stream.pipe(topic=topic))
         await stream.start("normalize")
         collect, _ = await stream.start("collect")
-        good = len(GOOD) + sum(count for _, count, _ in BATCHES) + 1
+        expected_count = len(GOOD) + sum(count for _, count, _ in BATCHES) + 1
         reasons = [reason for _, reason in BAD] + [reason for *_, reason in BATCHES]
-        normalized = await stream.read(topics.normalized, lambda records: len(records) == good)
-        dead = await stream.read(topics.dead_letter, lambda records: len(records) == len(reasons))
-        assert sorted(fields(record)["hifi_reason"].decode() for record in dead) == sorted(reasons)
-        ids = [fields(record)["ce_id"] for record in (*normalized, *dead)]
-        assert len(set(ids)) == len(ids) == good + len(reasons)
-        by_id = {fields(record)["ce_id"]: record for record in normalized}
-        assert not by_id[b"without-data"].value
-        assert fields(by_id[b"without-data"])["ce_type"] == b"order"
-        texts = [record.value for record in normalized if record.value]
+        normalized_records = await stream.read(
+            topics.normalized, lambda records: len(records) == expected_count
+        )
+        dead_letters = await stream.read(topics.dead_letter, lambda records: len(records) == len(reasons))
+        assert sorted(fields(record)["hifi_reason"].decode() for record in dead_letters) == sorted(reasons)
+        ids = [fields(record)["ce_id"] for record in (*normalized_records, *dead_letters)]
+        assert len(set(ids)) == len(ids) == expected_count + len(reasons)
+        records_by_id = {fields(record)["ce_id"]: record for record in normalized_records}
+        assert not records_by_id[b"without-data"].value
+        assert fields(records_by_id[b"without-data"])["ce_type"] == b"order"
+        texts = [record.value for record in normalized_records if record.value]
         assert WIDE in texts
         data = [orjson.loads(text) for text in texts if text != WIDE]
         assert sorted(document["n"] for document in data if "n" in document) == [*range(7), 8, 9]

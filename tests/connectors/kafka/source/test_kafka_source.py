@@ -81,10 +81,12 @@ async def test_each_record_passes_once_although_collect_and_normalize_are_killed
         copies = len(raw) - RECORDS
         assert copies > 0, "nothing was read again, so the test shows nothing"
         receipts = await stream.read(topics.receipts, lambda records: ids_in_raw(records) == copies)
-        normalized = await stream.read(topics.normalized, lambda records: len(ids_of(records)) == RECORDS)
-        assert set(ids(normalized).values()) == {1}
+        normalized_records = await stream.read(
+            topics.normalized, lambda records: len(ids_of(records)) == RECORDS
+        )
+        assert set(ids(normalized_records).values()) == {1}
         assert {fields(receipt)["hifi_outcome"] for receipt in receipts} == {b"duplicate"}
-        assert sorted({orjson.loads(record.value)["n"] for record in normalized}) == [*range(RECORDS)]
+        assert sorted({orjson.loads(record.value)["n"] for record in normalized_records}) == [*range(RECORDS)]
 
         stamps: dict[bytes, set[tuple[bytes, bytes]]] = {}
         for stamped in map(fields, raw):
@@ -95,12 +97,12 @@ async def test_each_record_passes_once_although_collect_and_normalize_are_killed
             return await asyncio.to_thread(minutes, port)
 
         # enrich does not run, so what has passed normalize stays in flight. observe may read the receipts later.
-        seen: tuple[int, ...] = ()
+        counts: tuple[int, ...] = ()
         end_s = time.monotonic() + 200
-        while seen != (len(raw), 0, RECORDS):
-            assert time.monotonic() < end_s, f"in, lost and in flight: {seen}"
+        while counts != (len(raw), 0, RECORDS):
+            assert time.monotonic() < end_s, f"in, lost and in flight: {counts}"
             closed_minutes = await closed()
-            seen = tuple(
+            counts = tuple(
                 sum(minute[name] for minute in closed_minutes) for name in ("in", "lost", "in_flight")
             )
             await asyncio.sleep(0.5)
@@ -132,17 +134,19 @@ async def test_records_become_events_and_what_cannot_be_read_becomes_a_dead_lett
         }
         for key, value in values.items():
             await send(stream.source, value, key=key, partition=1, timestamp_ms=1_700_000_000_123)
-        normalized = await stream.read(topics.normalized, lambda records: len(records) == 3)
-        dead = await stream.read(topics.dead_letter, lambda records: len(records) == 5)
-        by_place = {int(fields(record)["ce_id"].split(b"/")[-1]): record for record in normalized}
-        first, second, deletion = by_place[0], by_place[1], by_place[6]
+        normalized_records = await stream.read(topics.normalized, lambda records: len(records) == 3)
+        dead_letters = await stream.read(topics.dead_letter, lambda records: len(records) == 5)
+        records_by_offset = {
+            int(fields(record)["ce_id"].split(b"/")[-1]): record for record in normalized_records
+        }
+        first, second, deletion = records_by_offset[0], records_by_offset[1], records_by_offset[6]
         assert (fields(deletion)["ce_type"], deletion.key) == (b"hifi.deleted", b"k1")
         assert orjson.loads(deletion.value) == {"key": "k1", "deleted": True}
         assert (first.key, second.key) == (b"7", b"by the record")
         first_fields = fields(first)
         cluster = first_fields["ce_source"].removeprefix(b"kafka://").split(b"/")[0]
-        place = b"%b/%b/1/0" % (cluster, stream.source.encode())
-        assert (first_fields["ce_id"], first_fields["ce_type"]) == (place, b"order")
+        event_id = b"%b/%b/1/0" % (cluster, stream.source.encode())
+        assert (first_fields["ce_id"], first_fields["ce_type"]) == (event_id, b"order")
         assert first_fields["ce_time"] == b"2023-11-14T22:13:20.123Z"
         assert first_fields["content-type"] == b"application/json"
         assert first_fields["hifi_position"].split(b";")[1:] == [
@@ -153,11 +157,13 @@ async def test_records_become_events_and_what_cannot_be_read_becomes_a_dead_lett
         assert first.value == values[b"by the field"]
         refusals = {
             int(letter["ce_id"].split(b"/")[-1]): (letter["hifi_reason"], letter["hifi_service"])
-            for letter in map(fields, dead)
+            for letter in map(fields, dead_letters)
         }
         reasons = (b"partition-key", b"not-json", b"not-json", b"too-large", b"no-data")
-        places = (2, 3, 4, 5, 7)
-        assert refusals == {at: (reason, b"normalize") for at, reason in zip(places, reasons, strict=True)}
+        offsets = (2, 3, 4, 5, 7)
+        assert refusals == {
+            offset: (reason, b"normalize") for offset, reason in zip(offsets, reasons, strict=True)
+        }
 
 
 async def test_a_source_is_read_while_a_pipe_declares_it(kafka: str, log: Path) -> None:
@@ -209,12 +215,12 @@ async def test_the_records_of_a_topic_that_was_created_again_are_new_events(kafk
     async with collected_stream(kafka, log) as stream:
         await stream.publish(stream.pipe())
         await stream.start("normalize")
-        for created, records in ((False, 60), (True, 30)):
-            if created:
+        for is_recreated, records in ((False, 60), (True, 30)):
+            if is_recreated:
                 await stream.create_source_again()
             process, _ = await stream.start("collect")
             await stream.put(range(records))
-            expected = 60 + records if created else 60
+            expected = 60 + records if is_recreated else 60
             await stream.read(stream.topics.normalized, partial(has_records, expected))
             process.terminate()
             assert await asyncio.to_thread(process.wait, 60) == 0
@@ -242,9 +248,9 @@ async def test_a_paused_pipe_leaves_its_source_where_it_is_and_reads_on_when_it_
 async def test_a_held_pipe_leaves_its_source_where_it_is_and_another_one_is_read(
     kafka: str, log: Path
 ) -> None:
-    async with collected_stream(kafka, log) as stream, collected_stream(kafka, log) as other:
+    async with collected_stream(kafka, log) as stream, collected_stream(kafka, log) as other_stream:
         topics, pipe = stream.topics, stream.pipe()
-        second = other.pipe().model_copy(update={"pipe": "second"})
+        second = other_stream.pipe().model_copy(update={"pipe": "second"})
         await stream.publish(pipe)
         await stream.publish(second)
         process, _ = await stream.start("collect")
@@ -255,7 +261,7 @@ async def test_a_held_pipe_leaves_its_source_where_it_is_and_another_one_is_read
         await stream.kill(process)  # the next one has never read the pipe, as after a compaction
         await stream.start("collect")
         await stream.put(range(100, 200))
-        await other.put(range(10))
+        await other_stream.put(range(10))
         raw = await stream.read(topics.raw, lambda records: len(records) == 110)
         assert sum(fields(record)["hifi_pipe"] == b"second" for record in raw) == 10
         await stream.publish(pipe)

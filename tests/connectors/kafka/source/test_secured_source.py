@@ -43,16 +43,16 @@ async def test_a_secured_cluster_is_read_with_the_credentials_of_the_pipe_alone(
             await producer.send_and_wait("orders", orjson.dumps({"n": number}))
     finally:
         await producer.stop()
-    wrong = tmp_path / "wrong"
-    wrong.write_text("no such password")
+    wrong_password_file = tmp_path / "wrong"
+    wrong_password_file.write_text("no such password")
     async with collected_stream(kafka, log) as stream:
         _, ready = await stream.start("collect")
-        for password in (wrong, security.password_file):
+        for password in (wrong_password_file, security.password_file):
             credentials = security.model_copy(update={"password_file": password})
             declared = credentials.model_dump(mode="json", exclude_defaults=True)
             pipe = stream.pipe(bootstrap=secured.bootstrap, topic="orders", security=declared)
             await stream.publish(pipe)
-            if password == wrong:
+            if password == wrong_password_file:
                 await until(lambda: "source of orders: topic" in readyz(ready)[1]["warnings"])
                 assert await stream.all(stream.topics.raw) == []
         raw = await stream.read(stream.topics.raw, lambda raw: len(raw) >= 20)

@@ -45,8 +45,10 @@ def store(request: pytest.FixtureRequest) -> ObjectFolder:
 
 
 def writer(store: ObjectFolder, timeout_s: float = 10.0, **settings: Any) -> DestinationWriter:
-    kind, read = read_settings(connector_destination(pipe_to("flights", store.declared(settings=settings))))
-    return kind.open(read, WriterContext("s", "flights", "d", 16, timeout_s))
+    kind, kind_settings = read_settings(
+        connector_destination(pipe_to("flights", store.declared(settings=settings)))
+    )
+    return kind.open(kind_settings, WriterContext("s", "flights", "d", 16, timeout_s))
 
 
 LOG = "0a" * 16
@@ -78,16 +80,16 @@ async def test_objects_are_in_folders_of_pipe_date_and_hour_and_numbered_for_eac
     ]
 
 
-@pytest.mark.parametrize("form", ["ndjson", "ndjson.gz", "parquet"])
+@pytest.mark.parametrize("file_format", ["ndjson", "ndjson.gz", "parquet"])
 async def test_rows_that_an_earlier_owner_wrote_are_left_out_in_each_format(
-    store: ObjectFolder, form: str
+    store: ObjectFolder, file_format: str
 ) -> None:
-    store.form = form
+    store.file_format = file_format
     object_writer = writer(store)
     for first in range(0, 40, 2):
         await object_writer.write(events(first, first + 1))
-    two = writer(store)
-    await two.write(events(38, 40, 3, 41))
+    second_writer = writer(store)
+    await second_writer.write(events(38, 40, 3, 41))
     await object_writer.write(
         events(41, 42)
     )  # the earlier owner is still there and has not read what the new one wrote
@@ -117,16 +119,16 @@ async def test_a_write_that_arrives_after_its_timeout_is_not_repeated(object_buc
 async def test_a_batch_with_a_row_that_does_not_fit_writes_nothing(store: ObjectFolder) -> None:
     columns = {"number": {"path": "number", "type": "long"}, "city": {"path": "to.city"}}
     object_writer = writer(store, columns=columns)
-    for wrong, column in ((outbound(2, number="2"), "number"), (outbound(2, to={"city": 3}), "city")):
+    for wrong_event, column in ((outbound(2, number="2"), "number"), (outbound(2, to={"city": 3}), "city")):
         with pytest.raises(Rejected, match=f"the column {column} has the type") as caught:
-            await object_writer.write([outbound(1), wrong])
+            await object_writer.write([outbound(1), wrong_event])
         assert caught.value.reason == "value"
     assert store.objects() == []
 
 
-@pytest.mark.parametrize("form", ["ndjson", "parquet"])
-async def test_columns_have_the_declared_types(object_folder: ObjectFolder, form: str) -> None:
-    object_folder.form = form
+@pytest.mark.parametrize("file_format", ["ndjson", "parquet"])
+async def test_columns_have_the_declared_types(object_folder: ObjectFolder, file_format: str) -> None:
+    object_folder.file_format = file_format
     columns = {
         "number": {"path": "number", "type": "long"},
         "share": {"path": "share", "type": "double"},
@@ -137,10 +139,10 @@ async def test_columns_have_the_declared_types(object_folder: ObjectFolder, form
     object_writer = writer(object_folder, columns=columns)
     await object_writer.write([outbound(7, share=1, to={"city": "Köln"}, late=True, legs=[1, {"a": None}])])
     await object_writer.write([outbound(8)])
-    full, empty = (rows_of(file)[0] for file in object_folder.objects())
-    parquet = form == "parquet"
+    full_row, empty_row = (rows_of(file)[0] for file in object_folder.objects())
+    parquet = file_format == "parquet"
     accepted = datetime(2026, 11, 24, 12, 0, 0, 7, tzinfo=UTC)
-    assert full == {
+    assert full_row == {
         "hifi_log": LOG,
         "hifi_partition": 0,
         "hifi_offset": 7,
@@ -156,25 +158,27 @@ async def test_columns_have_the_declared_types(object_folder: ObjectFolder, form
         "late": True,
         "legs": '[1,{"a":null}]' if parquet else [1, {"a": None}],
     }
-    assert [empty[name] for name in columns] == [8, None, None, None, None]
+    assert [empty_row[name] for name in columns] == [8, None, None, None, None]
 
 
-@pytest.mark.parametrize("form", ["ndjson", "parquet"])
-async def test_numbers_keep_their_digits_or_are_refused(object_folder: ObjectFolder, form: str) -> None:
-    object_folder.form = form
+@pytest.mark.parametrize("file_format", ["ndjson", "parquet"])
+async def test_numbers_keep_their_digits_or_are_refused(
+    object_folder: ObjectFolder, file_format: str
+) -> None:
+    object_folder.file_format = file_format
     text = '{"d":1.10,"l":5.0,"j":[1.10,18446744073709551616],"n":"NaN"}'
     columns = {"d": {"path": "d", "type": "double"}, "l": {"path": "l", "type": "long"}}
     columns |= {"j": {"path": "j", "type": "json"}, "n": {"path": "n", "type": "double"}}
     number_writer = writer(object_folder, columns=columns)
-    for bad in (
+    for bad_number in (
         '{"d":9007199254740993}', '{"d":1e400}', '{"l":1.5}', '{"l":9223372036854775808}', '{"d":"1"}',
         '{"l":1e9999999}', '{"l":-1e9999999}', '{"d":-1e9999999}', '{"l":1e-9999999}', '{"d":9007199254740993e1}',
     ):  # fmt: skip
-        with pytest.raises(Rejected, match=f"the column {bad[2]} has the type"):
-            await number_writer.write([outbound(1)._replace(data=bad.encode())])
+        with pytest.raises(Rejected, match=f"the column {bad_number[2]} has the type"):
+            await number_writer.write([outbound(1)._replace(data=bad_number.encode())])
     await number_writer.write([outbound(2)._replace(data=text.encode())])
     (file,) = object_folder.objects()
-    if form == "ndjson":
+    if file_format == "ndjson":
         assert file.read_text().endswith('"d":1.10,"l":5.0,"j":[1.10,18446744073709551616],"n":"NaN"}\n')
         return
     (row,) = rows_of(file)
@@ -188,9 +192,11 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_while_the_disk_is_full_deliveries_wait_and_each_row_is_there_once(disk: Path) -> None:
-    full = ObjectFolder(disk / "objects")
-    full_writer = writer(full)
-    batches = [[outbound(at, pad="x" * 5000) for at in range(first, first + 4)] for first in range(0, 80, 4)]
+    full_folder = ObjectFolder(disk / "objects")
+    full_writer = writer(full_folder)
+    batches = [
+        [outbound(number, pad="x" * 5000) for number in range(first, first + 4)] for first in range(0, 80, 4)
+    ]
 
     async def written_before_it_is_full() -> int:
         for count, batch in enumerate(batches):
@@ -200,29 +206,29 @@ async def test_while_the_disk_is_full_deliveries_wait_and_each_row_is_there_once
                 return count
         raise AssertionError("the disk is never full")
 
-    written = await written_before_it_is_full()
-    assert full.offsets() == list(range(written * 4)), "no object is cut"
+    written_count = await written_before_it_is_full()
+    assert full_folder.offsets() == list(range(written_count * 4)), "no object is cut"
     with pytest.raises(Retryable, match="No space left"):
-        await full_writer.write(batches[written])
+        await full_writer.write(batches[written_count])
     subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
-    for batch in batches[written - 1 :]:
+    for batch in batches[written_count - 1 :]:
         await full_writer.write(batch)
-    assert full.offsets() == list(range(80))
-    assert list(full.root.rglob(".*")) == []
+    assert full_folder.offsets() == list(range(80))
+    assert list(full_folder.root.rglob(".*")) == []
 
 
 async def test_a_damaged_object_stops_the_writes_beside_it_and_is_named(object_folder: ObjectFolder) -> None:
-    for form in ("ndjson", "ndjson.gz", "parquet"):
-        object_folder.form = form
+    for file_format in ("ndjson", "ndjson.gz", "parquet"):
+        object_folder.file_format = file_format
         await writer(object_folder).write(events(1, 2))
         damaged = object_folder.objects()[-1]
-        whole = damaged.read_bytes()
-        damaged.write_bytes(whole[:-5])
+        content = damaged.read_bytes()
+        damaged.write_bytes(content[:-5])
         object_writer = writer(object_folder)
         with pytest.raises(Retryable, match=f"{damaged.name} cannot be read"):
             await object_writer.write(events(3))
         await object_writer.write([outbound(4, hour=13)])
-        damaged.write_bytes(whole)
+        damaged.write_bytes(content)
         await object_writer.write(events(2, 3))
         assert object_folder.offsets() == [1, 2, 3, 4]
         for file in object_folder.objects():
@@ -246,12 +252,12 @@ async def test_temporary_files_of_a_killed_process_are_removed_when_they_are_old
 ) -> None:
     await writer(object_folder).write(events(1))
     folder = object_folder.objects()[0].parent
-    old, young = folder / ".s.d.x.tmp", folder / ".s.d.y.tmp"
-    for file in (old, young):
+    old_file, young_file = folder / ".s.d.x.tmp", folder / ".s.d.y.tmp"
+    for file in (old_file, young_file):
         file.write_bytes(b"half of")
-    os.utime(old, (time.time() - 3600, time.time() - 3600))
+    os.utime(old_file, (time.time() - 3600, time.time() - 3600))
     await writer(object_folder).write(events(2))
-    assert sorted(file.name for file in folder.glob(".*")) == [young.name]
+    assert sorted(file.name for file in folder.glob(".*")) == [young_file.name]
 
 
 async def test_a_bucket_that_refuses_is_a_retry_that_shows_no_secret(
@@ -277,16 +283,18 @@ def problems(settings: dict[str, Any]) -> Sequence[tuple[Sequence[str | int], st
 def test_wrong_settings_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "exactly one of `folder` and `s3`" in problems({})[0][1]
     assert "write an absolute path" in problems({"folder": "here"})[0][1]
-    wrong = problems({"folder": "/tmp", "columns": {"hour": {"path": "a"}}})
-    assert "the column hour needs another name" in wrong[0][1]
+    reserved_problems = problems({"folder": "/tmp", "columns": {"hour": {"path": "a"}}})
+    assert "the column hour needs another name" in reserved_problems[0][1]
     for name in ("Date", "HOUR", "Hifi_offset", "CE_id"):
-        (taken,) = problems({"folder": "/tmp", "columns": {name: {"path": "a"}}})
-        assert f"the column {name} needs another name" in taken[1]
-    (alike,) = problems({"folder": "/tmp", "columns": {"userId": {"path": "a"}, "userid": {"path": "b"}}})
-    assert "the columns userId and userid differ in upper and lower case only" in alike[1]
+        (taken_problem,) = problems({"folder": "/tmp", "columns": {name: {"path": "a"}}})
+        assert f"the column {name} needs another name" in taken_problem[1]
+    (case_problem,) = problems(
+        {"folder": "/tmp", "columns": {"userId": {"path": "a"}, "userid": {"path": "b"}}}
+    )
+    assert "the columns userId and userid differ in upper and lower case only" in case_problem[1]
     monkeypatch.setenv("HIFI_PIPES_OBJECT_FOLDERS", str(tmp_path / "allowed"))
-    refused = problems({"folder": str(tmp_path / "allowed/../other")})
-    assert "HIFI_PIPES_OBJECT_FOLDERS allows files below" in refused[0][1]
+    folder_problems = problems({"folder": str(tmp_path / "allowed/../other")})
+    assert "HIFI_PIPES_OBJECT_FOLDERS allows files below" in folder_problems[0][1]
 
 
 async def test_events_of_raw_that_was_created_again_are_new_ones(

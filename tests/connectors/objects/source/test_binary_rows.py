@@ -22,12 +22,12 @@ from hifi_objects.source.rows.row_format import RowFormat
 tolerate_bad_values()
 
 
-def rows(form: str, content: bytes, max_bytes: int = 100_000, skip: int = 0) -> list[ObjectRow]:
-    reading = RowBatches(RowFormat(form, ",", "utf-8", max_bytes), io.BytesIO(content), "x", skip)
-    read: list[ObjectRow] = []
-    while not reading.complete:
-        read += reading.next(500)
-    return read
+def rows(file_format: str, content: bytes, max_bytes: int = 100_000, skip: int = 0) -> list[ObjectRow]:
+    batches = RowBatches(RowFormat(file_format, ",", "utf-8", max_bytes), io.BytesIO(content), "x", skip)
+    object_rows: list[ObjectRow] = []
+    while not batches.complete:
+        object_rows += batches.next(500)
+    return object_rows
 
 
 def parquet_of(table: pa.Table, **options: Any) -> bytes:
@@ -38,9 +38,9 @@ def parquet_of(table: pa.Table, **options: Any) -> bytes:
 
 def column(values: list[Any], data_type: pa.DataType) -> list[Any]:
     """The values as they are read, of a column with this type."""
-    read = rows("parquet", parquet_of(pa.table({"v": pa.array(values, data_type)})))
-    assert {row.reason for row in read} == {""}
-    return [orjson.loads(row.data or b"")["v"] for row in read]
+    object_rows = rows("parquet", parquet_of(pa.table({"v": pa.array(values, data_type)})))
+    assert {row.reason for row in object_rows} == {""}
+    return [orjson.loads(row.data or b"")["v"] for row in object_rows]
 
 
 NS = 1_767_225_600_123_456_789  # 2026-01-01T00:00:00.123456789Z
@@ -113,13 +113,13 @@ def test_a_column_that_is_there_twice_is_named_and_the_object_is_refused(
     schema: pa.Schema, name: str
 ) -> None:
     arrays = [pa.nulls(3, field.type) for field in schema]
-    (only,) = rows("parquet", parquet_of(pa.Table.from_arrays(arrays, schema=schema)))
-    assert (only.number, only.reason) == (1, "duplicate-column")
-    assert only.detail == f"x: the schema names the column {name!r} twice"
+    (row,) = rows("parquet", parquet_of(pa.Table.from_arrays(arrays, schema=schema)))
+    assert (row.number, row.reason) == (1, "duplicate-column")
+    assert row.detail == f"x: the schema names the column {name!r} twice"
 
 
 @pytest.mark.parametrize(
-    ("bad", "data_type"),
+    ("bad_value", "data_type"),
     [
         (253_402_300_800_000, pa.timestamp("ms")),
         (-(2**62), pa.timestamp("us", "UTC")),
@@ -129,27 +129,29 @@ def test_a_column_that_is_there_twice_is_named_and_the_object_is_refused(
         ([(b"\xff", 1)], pa.map_(pa.binary(), pa.int64())),
     ],
 )
-def test_a_value_that_cannot_be_represented_refuses_its_row_alone(bad: Any, data_type: pa.DataType) -> None:
-    good: Any = [] if pa.types.is_map(data_type) else 0
-    table = pa.table({"n": [0, 1, 2], "v": pa.array([good, bad, good], data_type)})
-    read = rows("parquet", parquet_of(table, store_schema=True))
-    assert [(row.number, row.reason) for row in read] == [(1, ""), (2, "not-json"), (3, "")]
-    assert "row 2" in read[1].detail
+def test_a_value_that_cannot_be_represented_refuses_its_row_alone(
+    bad_value: Any, data_type: pa.DataType
+) -> None:
+    good_value: Any = [] if pa.types.is_map(data_type) else 0
+    table = pa.table({"n": [0, 1, 2], "v": pa.array([good_value, bad_value, good_value], data_type)})
+    object_rows = rows("parquet", parquet_of(table, store_schema=True))
+    assert [(row.number, row.reason) for row in object_rows] == [(1, ""), (2, "not-json"), (3, "")]
+    assert "row 2" in object_rows[1].detail
 
 
 def test_text_that_is_not_utf_8_refuses_its_row_alone() -> None:
     offsets, data = pa.array([0, 1, 3, 4], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff\xfeb")
     text = pa.StringArray.from_buffers(3, offsets, data)
-    read = rows("parquet", parquet_of(pa.table({"v": text})))
-    assert [row.reason for row in read] == ["", "not-json", ""]
-    assert "'v'" in read[1].detail
+    object_rows = rows("parquet", parquet_of(pa.table({"v": text})))
+    assert [row.reason for row in object_rows] == ["", "not-json", ""]
+    assert "'v'" in object_rows[1].detail
 
 
 def test_large_rows_are_read_a_few_at_a_time_and_one_that_is_too_large_is_refused_alone() -> None:
     values = ["x" * 90_000] * 300 + ["x" * 200_000] + ["y"]
-    read = rows("parquet", parquet_of(pa.table({"v": values}), compression="zstd"))
-    assert [row.number for row in read] == [*range(1, 303)]
-    assert [(row.number, row.data) for row in read if row.reason] == [(301, None)]
+    object_rows = rows("parquet", parquet_of(pa.table({"v": values}), compression="zstd"))
+    assert [row.number for row in object_rows] == [*range(1, 303)]
+    assert [(row.number, row.data) for row in object_rows if row.reason] == [(301, None)]
 
 
 def avro_of(schema: Any, records: list[Any], **options: Any) -> bytes:
@@ -168,8 +170,8 @@ def test_a_field_of_avro_that_is_there_twice_is_named_and_the_object_is_refused(
             "fields": [{"name": "r", "type": {"type": "record", "name": "R", "fields": [field, field]}}],
         },
     ):
-        (only,) = rows("avro", avro_of(schema, []))
-        assert (only.reason, only.detail) == (
+        (row,) = rows("avro", avro_of(schema, []))
+        assert (row.reason, row.detail) == (
             "duplicate-column",
             "x: the schema names the column 'x' of R twice",
         )
@@ -218,7 +220,7 @@ def test_values_of_avro_fields(data_type: Any, value: Any, expected: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("logical", "plain", "bad", "good"),
+    ("logical", "plain_type", "bad_value", "good_value"),
     [
         ({"type": "long", "logicalType": "timestamp-millis"}, "long", 2**62, 0),
         ({"type": "long", "logicalType": "timestamp-micros"}, "long", -(2**63), 0),
@@ -228,12 +230,14 @@ def test_values_of_avro_fields(data_type: Any, value: Any, expected: Any) -> Non
     ],
 )
 def test_an_avro_value_that_cannot_be_represented_refuses_its_row_alone(
-    logical: Any, plain: str, bad: Any, good: Any
+    logical: Any, plain_type: str, bad_value: Any, good_value: Any
 ) -> None:
-    content = avro_of(record_of(plain), [{"v": good}, {"v": bad}, {"v": good}])
-    old, new = (orjson.dumps(record_of(part)["fields"][0]["type"]) for part in (plain, logical))
-    content = _with_schema(content, orjson.dumps(record_of(plain)), orjson.dumps(record_of(logical)))
-    assert old != new
+    content = avro_of(record_of(plain_type), [{"v": good_value}, {"v": bad_value}, {"v": good_value}])
+    old_type, new_type = (
+        orjson.dumps(record_of(field_type)["fields"][0]["type"]) for field_type in (plain_type, logical)
+    )
+    content = _with_schema(content, orjson.dumps(record_of(plain_type)), orjson.dumps(record_of(logical)))
+    assert old_type != new_type
     assert [(row.number, row.reason) for row in rows("avro", content)] == [(1, ""), (2, "not-json"), (3, "")]
 
 
@@ -280,28 +284,28 @@ def _long(value: int) -> bytes:
 
 
 def test_a_recursive_schema_is_read_and_what_is_nested_too_deeply_is_refused_alone() -> None:
-    read = rows("avro", linked_file(1, 5_000_000, 63, 64, 2))
-    assert [(row.number, row.reason) for row in read] == [
+    object_rows = rows("avro", linked_file(1, 5_000_000, 63, 64, 2))
+    assert [(row.number, row.reason) for row in object_rows] == [
         (1, ""),
         (2, "unreadable-object"),
         (3, ""),
         (4, "not-json"),
         (5, ""),
     ]
-    assert read[1].detail.startswith("x: row 2: ")
-    assert "deeper than 64 levels" in read[3].detail
+    assert object_rows[1].detail.startswith("x: row 2: ")
+    assert "deeper than 64 levels" in object_rows[3].detail
 
 
 def test_the_rest_of_a_damaged_block_is_one_row_and_the_next_block_is_read() -> None:
-    read = rows("avro", linked_file(1, 1_000_000, 2, 3, 4, 5, records_a_block=3))
-    assert [(row.number, row.reason) for row in read] == [
+    object_rows = rows("avro", linked_file(1, 1_000_000, 2, 3, 4, 5, records_a_block=3))
+    assert [(row.number, row.reason) for row in object_rows] == [
         (1, ""),
         (2, "unreadable-object"),
         (4, ""),
         (5, ""),
         (6, ""),
     ]
-    assert read[1].detail.startswith("x: rows 2 to 3: ")
+    assert object_rows[1].detail.startswith("x: rows 2 to 3: ")
 
 
 @pytest.mark.parametrize("skip", [0, 1, 3, 4, 6])
@@ -314,8 +318,8 @@ def test_a_block_that_says_that_it_has_endless_rows_is_refused() -> None:
     empty = {"type": "record", "name": "R", "fields": [{"name": "v", "type": "null"}]}
     content = avro_of(empty, [])
     content += _long(2**50) + _long(0) + content[-16:]
-    (only,) = rows("avro", content)
-    assert (only.number, only.reason) == (1, "unreadable-object")
+    (row,) = rows("avro", content)
+    assert (row.number, row.reason) == (1, "unreadable-object")
 
 
 def test_a_block_that_says_that_it_has_fewer_rows_than_none_ends_the_object() -> None:
@@ -356,14 +360,14 @@ def test_schemas_that_are_no_rows_or_no_end_are_refused(schema: Any, reason: str
 
 
 @given(st.binary(max_size=400), st.integers(0, 400), st.sampled_from(["parquet", "avro"]))
-def test_a_damaged_object_is_read_to_its_damage(noise: bytes, at: int, form: str) -> None:
-    whole = (
+def test_a_damaged_object_is_read_to_its_damage(noise: bytes, position: int, file_format: str) -> None:
+    content = (
         parquet_of(pa.table({"v": [*range(20)]}), row_group_size=5)
-        if form == "parquet"
+        if file_format == "parquet"
         else avro_of(record_of("long"), [{"v": number} for number in range(20)], sync_interval=10)
     )
-    at = min(at, len(whole))
-    read = rows(form, whole[:at] + noise + whole[at + len(noise) :])
-    numbers = [row.number for row in read]
+    position = min(position, len(content))
+    object_rows = rows(file_format, content[:position] + noise + content[position + len(noise) :])
+    numbers = [row.number for row in object_rows]
     assert numbers == sorted(set(numbers))
-    assert len([row for row in read if row.reason == "unreadable-object"]) <= 20
+    assert len([row for row in object_rows if row.reason == "unreadable-object"]) <= 20

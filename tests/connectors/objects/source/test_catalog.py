@@ -23,12 +23,12 @@ def paths(catalog: ObjectCatalog, ordinal: int = 0) -> list[tuple[int, str]]:
 def test_a_late_object_with_an_earlier_name_is_read_after_those_that_were_seen() -> None:
     catalog = ObjectCatalog({}, 0)
     entries: dict[str, Any] = catalog.add(catalog.unseen([version("b"), version("c")], 0), 0)
-    late = catalog.unseen([version("a"), version("b"), version("c")], 1)
-    assert [known_object.path for known_object in late] == ["a"]
-    entries |= catalog.add(late, 2)
-    again = ObjectCatalog(orjson.loads(orjson.dumps(entries)), 0)
-    assert paths(again) == [(0, "b"), (1, "c"), (2, "a")]
-    assert again.unseen([version("c"), version("b"), version("a")], 0) == []
+    late_versions = catalog.unseen([version("a"), version("b"), version("c")], 1)
+    assert [known_object.path for known_object in late_versions] == ["a"]
+    entries |= catalog.add(late_versions, 2)
+    restored_catalog = ObjectCatalog(orjson.loads(orjson.dumps(entries)), 0)
+    assert paths(restored_catalog) == [(0, "b"), (1, "c"), (2, "a")]
+    assert restored_catalog.unseen([version("c"), version("b"), version("a")], 0) == []
 
 
 def test_an_object_that_was_written_again_is_another_version() -> None:
@@ -52,22 +52,22 @@ def test_a_file_is_read_when_it_has_not_changed_for_a_while() -> None:
 def test_an_object_that_may_not_be_read_gets_a_later_ordinal_after_a_while() -> None:
     catalog = ObjectCatalog({}, 0)
     catalog.add([version("a"), version("b", "1"), version("b", "2"), version("c")], 0)
-    refused = catalog.next(2)
-    assert refused is not None
-    assert catalog.postpone(refused, 100) == {"o/2": None}
+    refused_version = catalog.next(2)
+    assert refused_version is not None
+    assert catalog.postpone(refused_version, 100) == {"o/2": None}
     assert paths(catalog, 3) == [(3, "c")]
-    listed = [version("a"), version("b", "2"), version("c")]
-    assert catalog.unseen(listed, 100 + POSTPONE_S - 1) == []
+    versions = [version("a"), version("b", "2"), version("c")]
+    assert catalog.unseen(versions, 100 + POSTPONE_S - 1) == []
     assert catalog.forget(4, 100) == {}
-    assert catalog.unseen(listed, 100 + POSTPONE_S) == [version("b", "2")]
+    assert catalog.unseen(versions, 100 + POSTPONE_S) == [version("b", "2")]
     catalog.add([version("b", "2")], 4)
     assert paths(catalog, 4) == [(4, "b")]
 
 
 def test_objects_are_read_in_the_order_of_their_times() -> None:
     catalog = ObjectCatalog({}, 0)
-    listed = [version("a", modified_us=3), version("b", modified_us=1), version("c", modified_us=2)]
-    assert [known_object.path for known_object in catalog.unseen(listed, 0)] == ["b", "c", "a"]
+    versions = [version("a", modified_us=3), version("b", modified_us=1), version("c", modified_us=2)]
+    assert [known_object.path for known_object in catalog.unseen(versions, 0)] == ["b", "c", "a"]
 
 
 def test_an_object_that_was_read_and_removed_is_forgotten_after_a_day() -> None:

@@ -30,8 +30,8 @@ async def read(rows: ObjectRows, item: Item, path: Path) -> dict[int, tuple[str,
     return row_outcomes
 
 
-@pytest.mark.parametrize("form", ["ndjson", "csv", "avro", "parquet"])
-async def test_hostile_objects_refuse_what_is_bad_and_nothing_else(form: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file_format", ["ndjson", "csv", "avro", "parquet"])
+async def test_hostile_objects_refuse_what_is_bad_and_nothing_else(file_format: str, tmp_path: Path) -> None:
     starts = 0
 
     class CountedWorker(RowWorker):
@@ -40,24 +40,24 @@ async def test_hostile_objects_refuse_what_is_bad_and_nothing_else(form: str, tm
             starts += 1
             return super()._start()
 
-    rows = ObjectRows(RowFormat(form, ",", "utf-8", MAX_BYTES), CountedWorker(MEMORY_BYTES))
-    wrong: list[str] = []
-    items = [item for item in ITEMS if item.form == form]
+    rows = ObjectRows(RowFormat(file_format, ",", "utf-8", MAX_BYTES), CountedWorker(MEMORY_BYTES))
+    mismatches: list[str] = []
+    items = [item for item in ITEMS if item.file_format == file_format]
     assert len(items) >= 13
     for item in items:
         row_outcomes = await read(rows, item, tmp_path / "object")
-        good = [number for number, (reason, _) in row_outcomes.items() if not reason]
-        refused = {number: reason for number, (reason, _) in row_outcomes.items() if reason}
+        good_rows = [number for number, (reason, _) in row_outcomes.items() if not reason]
+        refused_rows = {number: reason for number, (reason, _) in row_outcomes.items() if reason}
         for number, (reason, detail) in row_outcomes.items():
             if reason and not detail.startswith(f"{item.name}: "):
-                wrong.append(f"{item.name}: row {number} does not name its place: {detail}")
+                mismatches.append(f"{item.name}: row {number} does not name its place: {detail}")
         if item.good is None:
-            if not refused:
-                wrong.append(f"{item.name}: nothing of it is refused")
-        elif (good, refused) != (item.good, item.refused):
-            wrong.append(f"{item.name}: {good[:10]} {refused}")
+            if not refused_rows:
+                mismatches.append(f"{item.name}: nothing of it is refused")
+        elif (good_rows, refused_rows) != (item.good, item.refused):
+            mismatches.append(f"{item.name}: {good_rows[:10]} {refused_rows}")
     await rows.close()
-    assert wrong == []
+    assert mismatches == []
     assert starts <= 1 + 2 * sum(
         "unreadable-object" in item.refused.values() or item.good is None for item in items
     )

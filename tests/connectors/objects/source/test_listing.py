@@ -58,11 +58,11 @@ def page(first: int) -> bytes:
         f"<ETag>&quot;tag&quot;</ETag><Size>{SIZES.get(key, 4)}</Size></Contents>"
         for key in keys
     )
-    more = first + 3 < len(KEYS)
-    token = f"<NextContinuationToken>{first + 3}</NextContinuationToken>" if more else ""
+    is_truncated = first + 3 < len(KEYS)
+    token = f"<NextContinuationToken>{first + 3}</NextContinuationToken>" if is_truncated else ""
     return (
         '<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
-        f"<EncodingType>url</EncodingType><IsTruncated>{str(more).lower()}</IsTruncated>{token}{contents}"
+        f"<EncodingType>url</EncodingType><IsTruncated>{str(is_truncated).lower()}</IsTruncated>{token}{contents}"
         "</ListBucketResult>"
     ).encode()
 
@@ -79,7 +79,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Settings]:
     server.server_close()
 
 
-def bucket(endpoint: str | None, **more: str) -> S3Settings:
+def bucket(endpoint: str | None, **other_settings: str) -> S3Settings:
     return S3Settings.model_validate(
         {
             "bucket": "lake",
@@ -87,7 +87,7 @@ def bucket(endpoint: str | None, **more: str) -> S3Settings:
             "access_key": {"env": "TEST_ACCESS"},
             "secret_key": {"env": "TEST_SECRET"},
             **({} if endpoint is None else {"endpoint": endpoint}),
-            **more,
+            **other_settings,
         }
     )
 
@@ -96,10 +96,10 @@ async def test_all_keys_are_listed_and_those_that_cannot_be_named_are_told_apart
     settings: S3Settings,
 ) -> None:
     store = ReadableBucket(settings, "shop", None)
-    listed = await store.listed()
-    refused = {version.path for version in listed if store.refusal(version) is not None}
-    assert refused == {"/b.csv", "c//", "data/", "\x01.csv"}, "parts that begin with a point are hidden"
-    assert {version.path for version in listed} - refused == {
+    versions = await store.listed()
+    refused_paths = {version.path for version in versions if store.refusal(version) is not None}
+    assert refused_paths == {"/b.csv", "c//", "data/", "\x01.csv"}, "parts that begin with a point are hidden"
+    assert {version.path for version in versions} - refused_paths == {
         "a.csv", "folder", "f g+h&ü%2f.csv", "empty"
     }  # fmt: skip
 
@@ -111,8 +111,8 @@ async def test_a_version_is_the_same_when_it_is_opened(settings: S3Settings) -> 
     assert len(readable) == 4
     for version in readable:
         ASKED.clear()
-        async with store.opened(version._replace(size=4)) as opened:
-            assert opened.file.read() == b"a,b\n"
+        async with store.opened(version._replace(size=4)) as open_object:
+            assert open_object.file.read() == b"a,b\n"
         assert [unquote(path) for path in ASKED] == [f"/lake/in/{version.path}"], (
             "it is this key that is read"
         )

@@ -31,13 +31,15 @@ MAX_BYTES = 1024 * 1024
 
 
 class EndedWorker(RowWorker):
-    """A worker that something ends when it is about to read a certain row, as often as it is told to."""
+    """A worker that ends when it is about to read row `end_row`, `times` times."""
 
-    def __init__(self, at: int, times: int, answer_s: float = 60.0, with_signal: str = "SIGKILL") -> None:
+    def __init__(
+        self, end_row: int, times: int, answer_s: float = 60.0, with_signal: str = "SIGKILL"
+    ) -> None:
         super().__init__(MEMORY_BYTES, answer_s)
         self._signal = signal.Signals[with_signal]
         self.starts = 0
-        self._at, self._times, self._row = at, times, 0
+        self._end_row, self._times, self._row = end_row, times, 0
 
     def kill_at_row(self) -> None:
         """End the process as a parser or the kernel would."""
@@ -49,7 +51,7 @@ class EndedWorker(RowWorker):
         self._row, self.starts = skip, self.starts + 1
 
     def next(self, limit: int, through: int | None) -> Rows:
-        if self._times and self._row < self._at <= self._row + limit:
+        if self._times and self._row < self._end_row <= self._row + limit:
             self._times -= 1
             self.kill_at_row()
         answer = super().next(limit, through)
@@ -58,17 +60,17 @@ class EndedWorker(RowWorker):
 
 
 @contextlib.asynccontextmanager
-async def reader(form: str, worker: RowWorker) -> AsyncIterator[ObjectRows]:
-    rows = ObjectRows(RowFormat(form, ",", "utf-8", MAX_BYTES), worker)
+async def reader(file_format: str, worker: RowWorker) -> AsyncIterator[ObjectRows]:
+    rows = ObjectRows(RowFormat(file_format, ",", "utf-8", MAX_BYTES), worker)
     yield rows
     await rows.close()
 
 
 async def read(
-    rows: ObjectRows, path: Path, row: int = 0, through: int | None = None, check: Any = lambda: None
+    rows: ObjectRows, path: Path, row: int = 0, last_row: int | None = None, check: Any = lambda: None
 ) -> list[list[ObjectRow]]:
     with path.open("rb") as file:
-        batches = rows.batches(OpenObject(file, check), path.name, row, through)
+        batches = rows.batches(OpenObject(file, check), path.name, row, last_row)
         return [batch.rows async for batch in batches]
 
 
@@ -94,10 +96,10 @@ async def test_rows_are_those_of_the_object_from_any_row_on_and_batches_end_wher
         assert await read(rows, path, 5000) == []
 
 
-@pytest.mark.parametrize("at", [1, 2, 1999, 2001, 4000, 5000])
-async def test_a_worker_that_ends_once_loses_and_repeats_no_row(tmp_path: Path, at: int) -> None:
+@pytest.mark.parametrize("end_row", [1, 2, 1999, 2001, 4000, 5000])
+async def test_a_worker_that_ends_once_loses_and_repeats_no_row(tmp_path: Path, end_row: int) -> None:
     path = lines(tmp_path / "a", 5000)
-    async with reader("ndjson", worker := EndedWorker(at, 1)) as rows:
+    async with reader("ndjson", worker := EndedWorker(end_row, 1)) as rows:
         assert [(row.number, row.reason) for row in flat(await read(rows, path))] == [
             (number, "") for number in range(1, 5001)
         ]
@@ -105,23 +107,23 @@ async def test_a_worker_that_ends_once_loses_and_repeats_no_row(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("at", "with_signal"), [(1, "SIGSEGV"), (2, "SIGKILL"), (2001, "SIGABRT"), (5000, "SIGSEGV")]
+    ("end_row", "with_signal"), [(1, "SIGSEGV"), (2, "SIGKILL"), (2001, "SIGABRT"), (5000, "SIGSEGV")]
 )
 async def test_an_object_that_always_ends_the_worker_has_its_rows_before_and_then_one_that_says_so(
-    tmp_path: Path, at: int, with_signal: str
+    tmp_path: Path, end_row: int, with_signal: str
 ) -> None:
-    bad, good = lines(tmp_path / "bad", 5000), lines(tmp_path / "good", 3)
-    async with reader("ndjson", worker := EndedWorker(at, 1000, with_signal=with_signal)) as rows:
-        *before, last = flat(await read(rows, bad))
-        assert [(row.number, row.reason) for row in before] == [(number, "") for number in range(1, at)]
-        assert (last.number, last.reason, last.data) == (at, "unreadable-object", None)
+    bad_file, good_file = lines(tmp_path / "bad", 5000), lines(tmp_path / "good", 3)
+    async with reader("ndjson", worker := EndedWorker(end_row, 1000, with_signal=with_signal)) as rows:
+        *before, last = flat(await read(rows, bad_file))
+        assert [(row.number, row.reason) for row in before] == [(number, "") for number in range(1, end_row)]
+        assert (last.number, last.reason, last.data) == (end_row, "unreadable-object", None)
         assert (
             last.detail
-            == f"bad: the object cannot be read after row {at - 1}: its reader ended with {with_signal}"
+            == f"bad: the object cannot be read after row {end_row - 1}: its reader ended with {with_signal}"
         )
         assert worker.starts <= 3, "it is not started again and again"
         worker._times = 0
-        assert [row.number for row in flat(await read(rows, good))] == [1, 2, 3]
+        assert [row.number for row in flat(await read(rows, good_file))] == [1, 2, 3]
 
 
 def too_large_parquet(path: Path) -> Path:
@@ -136,39 +138,41 @@ def too_large_parquet(path: Path) -> Path:
 async def test_a_few_bytes_that_expand_to_more_than_the_memory_refuse_their_object_alone(
     tmp_path: Path,
 ) -> None:
-    bad = too_large_parquet(tmp_path / "bad")
-    parquet.write_table(pa.table({"n": [*range(600)]}), good := tmp_path / "good")
+    bad_file = too_large_parquet(tmp_path / "bad")
+    parquet.write_table(pa.table({"n": [*range(600)]}), good_file := tmp_path / "good")
     async with reader("parquet", RowWorker(MEMORY_BYTES)) as rows:
-        (only,) = flat(await read(rows, bad))
-        assert (only.number, only.reason) == (1, "unreadable-object")
-        assert [row.number for row in flat(await read(rows, good))] == [*range(1, 601)]
+        (refused_row,) = flat(await read(rows, bad_file))
+        assert (refused_row.number, refused_row.reason) == (1, "unreadable-object")
+        assert [row.number for row in flat(await read(rows, good_file))] == [*range(1, 601)]
 
 
-@pytest.mark.parametrize("form", ["csv", "ndjson"])
-async def test_a_value_of_200_mb_in_a_few_kilobytes_is_refused_alone(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("file_format", ["csv", "ndjson"])
+async def test_a_value_of_200_mb_in_a_few_kilobytes_is_refused_alone(
+    tmp_path: Path, file_format: str
+) -> None:
     value = b"x" * (200 * 1024 * 1024)
     content = (
         b'id,name\n1,a\n2,"' + value + b'"\n3,b\n'
-        if form == "csv"
+        if file_format == "csv"
         else b'{"id":1}\n{"v":"' + value + b'"}\n{"id":3}\n'
     )
     (path := tmp_path / "bad.gz").write_bytes(gzip.compress(content, 1))
-    async with reader(form, RowWorker(MEMORY_BYTES)) as rows:
+    async with reader(file_format, RowWorker(MEMORY_BYTES)) as rows:
         read_rows = flat(await read(rows, path))
     assert [row.reason for row in read_rows] == ["", "too-large", ""]
 
 
 async def test_a_row_that_takes_too_long_ends_its_object_and_not_the_next_one(tmp_path: Path) -> None:
-    bad, good = lines(tmp_path / "bad", 10), lines(tmp_path / "good", 3)
+    bad_file, good_file = lines(tmp_path / "bad", 10), lines(tmp_path / "good", 3)
     async with reader("ndjson", worker := EndedWorker(5, 1000, 3.0, "SIGSTOP")) as rows:
-        *before, last = flat(await read(rows, bad))
+        *before, last = flat(await read(rows, bad_file))
         assert [row.number for row in before] == [1, 2, 3, 4]
         assert (
             last.detail
             == "bad: the object cannot be read after row 4: its reader took longer than 3 s for a row"
         )
         worker._times = 0
-        assert [row.number for row in flat(await read(rows, good))] == [1, 2, 3]
+        assert [row.number for row in flat(await read(rows, good_file))] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("program", ["/bin/false", "/nonexistent"])
@@ -197,11 +201,11 @@ async def test_a_reader_that_is_cancelled_ends_its_worker(tmp_path: Path) -> Non
     path = tmp_path / "endless"
     path.write_bytes(gzip.compress(b"x" * 300_000_000, 1))
     async with reader("ndjson", worker := RowWorker(MEMORY_BYTES)) as rows:
-        reading = asyncio.create_task(read(rows, path))
+        read_task = asyncio.create_task(read(rows, path))
         while worker._process is None:
             await asyncio.sleep(0.01)
-        reading.cancel()
+        read_task.cancel()
         began_s = time.monotonic()
         with pytest.raises(asyncio.CancelledError):
-            await reading
+            await read_task
         assert time.monotonic() - began_s < 10

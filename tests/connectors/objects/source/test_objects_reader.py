@@ -109,14 +109,14 @@ class GuardedFolder(ReadableFolder):
 
     @asynccontextmanager
     async def _ending(self, version: ObjectVersion) -> AsyncIterator[OpenObject]:
-        async with super().opened(version) as opened:
+        async with super().opened(version) as open_object:
 
             def check() -> None:
-                opened.check()
+                open_object.check()
                 if self.ends_early(version.path):
                     raise OSError(errno.EIO, "Input/output error")
 
-            yield opened._replace(check=check)
+            yield open_object._replace(check=check)
 
     @asynccontextmanager
     async def _broken(self) -> AsyncIterator[OpenObject]:
@@ -125,30 +125,30 @@ class GuardedFolder(ReadableFolder):
             yield OpenObject(file, lambda: None)
 
 
-def reading(store: ReadableFolder, folder: Path) -> ObjectsReader:
+def objects_reader(store: ReadableFolder, folder: Path) -> ObjectsReader:
     source = ObjectsSource.model_validate(
         {"kind": "objects", "format": "ndjson", "folder": str(folder), "settle": "0s", "interval": "100ms"}
     )
     return ObjectsReader(source, store, SourceContext("s", "p", 1000, None, 128 * 1024 * 1024))
 
 
-def put(folder: Path, name: str, number: int) -> None:
+def write_object(folder: Path, name: str, number: int) -> None:
     (folder / name).write_bytes(b'{"n":%d}\n' % number)
     os.utime(folder / name, (number, number))
 
 
-async def read_until(read: ObjectsReader, turn: Turn, count: int) -> None:
-    task = asyncio.create_task(read.read(turn))
+async def read_until(reader: ObjectsReader, turn: Turn, count: int) -> None:
+    task = asyncio.create_task(reader.read(turn))
     await turn.until_written(count)
     turn._over.set()
     await task
 
 
-async def read_again(read: ObjectsReader, turn: Turn) -> None:
+async def read_again(reader: ObjectsReader, turn: Turn) -> None:
     """Read, again whenever the store cannot be read, as collect does."""
     while not turn.over():
         try:
-            await read.read(turn)
+            await reader.read(turn)
         except Retryable:
             await turn.pause(0)
 
@@ -158,16 +158,16 @@ async def test_an_object_that_may_not_be_read_is_read_later_and_others_need_not_
 ) -> None:
     monkeypatch.setattr(catalog, "POSTPONE_S", 1.0)
     for number, name in enumerate("abc", 1):
-        put(tmp_path, name, number)
+        write_object(tmp_path, name, number)
     store, turn = GuardedFolder(tmp_path), Turn()
     store.guarded.add("b")
-    task = asyncio.create_task(reading(store, tmp_path).read(turn))
+    task = asyncio.create_task(objects_reader(store, tmp_path).read(turn))
     await turn.until_written(2)
     assert turn.numbers() == [1, 3]
     assert turn.warnings == {
         "object b": "the file b cannot be read: Permission denied; it is tried again, and others are read"
     }
-    put(tmp_path, "d", 4)
+    write_object(tmp_path, "d", 4)
     await turn.until_written(3)
     store.guarded.clear()
     await turn.until_written(4)
@@ -177,10 +177,10 @@ async def test_an_object_that_may_not_be_read_is_read_later_and_others_need_not_
     assert turn.warnings == {}
     assert len({dict(event.headers)["ce_id"] for event in turn.written}) == 4
 
-    again = Turn(turn.kept)
-    put(tmp_path, "e", 5)
-    await read_until(reading(store, tmp_path), again, 1)
-    assert again.numbers() == [5], "the next reader reads nothing again"
+    second_turn = Turn(turn.kept)
+    write_object(tmp_path, "e", 5)
+    await read_until(objects_reader(store, tmp_path), second_turn, 1)
+    assert second_turn.numbers() == [5], "the next reader reads nothing again"
 
 
 async def test_an_object_whose_reading_fails_is_read_later_and_others_need_not_wait(
@@ -188,15 +188,15 @@ async def test_an_object_whose_reading_fails_is_read_later_and_others_need_not_w
 ) -> None:
     monkeypatch.setattr(catalog, "POSTPONE_S", 1.0)
     for number, name in enumerate("abcd", 1):
-        put(tmp_path, name, number)
+        write_object(tmp_path, name, number)
     store, turn = GuardedFolder(tmp_path), Turn()
     store.broken |= {"b", "c"}
-    task = asyncio.create_task(read_again(reading(store, tmp_path), turn))
+    task = asyncio.create_task(read_again(objects_reader(store, tmp_path), turn))
     await turn.until_written(2)
     assert turn.numbers() == [1, 4]
     problem = "cannot be read: [Errno 5] Input/output error; it is tried again, and others are read"
     assert turn.warnings == {f"object {name}": f"the object {name} {problem}" for name in "bc"}
-    put(tmp_path, "e", 5)
+    write_object(tmp_path, "e", 5)
     await turn.until_written(3)
     store.broken.clear()
     await turn.until_written(5)
@@ -215,11 +215,11 @@ async def test_an_object_whose_reading_fails_after_some_rows_is_read_on_later_an
     rows = 20_000
     (tmp_path / "a").write_bytes(b"".join(b'{"n":%d}\n' % number for number in range(rows)))
     os.utime(tmp_path / "a", (1, 1))
-    put(tmp_path, "b", rows + 1)
-    put(tmp_path, "c", rows + 2)
+    write_object(tmp_path, "b", rows + 1)
+    write_object(tmp_path, "c", rows + 2)
     store, turn = GuardedFolder(tmp_path), Turn()
     store.ends_early = lambda path: path == "a" and bool(turn.written)
-    task = asyncio.create_task(read_again(reading(store, tmp_path), turn))
+    task = asyncio.create_task(read_again(objects_reader(store, tmp_path), turn))
     async with asyncio.timeout(60):
         while not {rows + 1, rows + 2} <= set(turn.numbers()):
             await asyncio.sleep(0.02)
@@ -232,21 +232,23 @@ async def test_an_object_whose_reading_fails_after_some_rows_is_read_on_later_an
     turn._over.set()
     await task
 
-    again = Turn(turn.kept)
-    again.positions = turn.positions
-    put(tmp_path, "d", rows + 3)
+    second_turn = Turn(turn.kept)
+    second_turn.positions = turn.positions
+    write_object(tmp_path, "d", rows + 3)
     if is_replaced:
-        put(tmp_path, "a", rows + 4)
+        write_object(tmp_path, "a", rows + 4)
     store.ends_early = lambda _: False
-    await read_until(reading(store, tmp_path), again, 2 if is_replaced else rows - read_before + 1)
-    assert again.warnings == {}
-    numbers = turn.numbers() + again.numbers()
-    of_a = [number for number in numbers if number < rows]
-    assert of_a == list(range(read_before if is_replaced else rows)), "in order, and once"
-    others = [rows + 1, rows + 2, rows + 3, *([rows + 4] if is_replaced else [])]
-    assert sorted(number for number in numbers if number > rows) == others
-    assert len({dict(event.headers)["ce_id"] for event in turn.written + again.written}) == len(numbers)
-    assert not [name for name in again.kept if name.startswith("h/")]
+    await read_until(
+        objects_reader(store, tmp_path), second_turn, 2 if is_replaced else rows - read_before + 1
+    )
+    assert second_turn.warnings == {}
+    numbers = turn.numbers() + second_turn.numbers()
+    numbers_of_a = [number for number in numbers if number < rows]
+    assert numbers_of_a == list(range(read_before if is_replaced else rows)), "in order, and once"
+    later_numbers = [rows + 1, rows + 2, rows + 3, *([rows + 4] if is_replaced else [])]
+    assert sorted(number for number in numbers if number > rows) == later_numbers
+    assert len({dict(event.headers)["ce_id"] for event in turn.written + second_turn.written}) == len(numbers)
+    assert not [name for name in second_turn.kept if name.startswith("h/")]
 
 
 @pytest.mark.parametrize("status", [400, 409, 412, 500, 501])
@@ -255,11 +257,11 @@ async def test_an_object_of_a_bucket_that_the_server_does_not_give_holds_no_othe
 ) -> None:
     monkeypatch.setattr(catalog, "POSTPONE_S", 1.0)
     monkeypatch.setenv("TEST_KEY", "k")
-    moment, bad = datetime(2026, 1, 2, tzinfo=UTC), {"b"}
+    modified, failing_keys = datetime(2026, 1, 2, tzinfo=UTC), {"b"}
 
     async def listing(_: web.Request) -> web.Response:
         keys = "".join(
-            f"<Contents><Key>{key}</Key><LastModified>{moment:%Y-%m-%dT%H:%M:%SZ}</LastModified>"
+            f"<Contents><Key>{key}</Key><LastModified>{modified:%Y-%m-%dT%H:%M:%SZ}</LastModified>"
             f"<ETag>e</ETag><Size>8</Size></Contents>"
             for key in "abc"
         )
@@ -267,8 +269,8 @@ async def test_an_object_of_a_bucket_that_the_server_does_not_give_holds_no_othe
 
     async def content(request: web.Request) -> web.Response:
         key = request.match_info["key"]
-        headers = {"ETag": "e", "Last-Modified": f"{moment:%a, %d %b %Y %H:%M:%S} GMT"}
-        if key in bad:
+        headers = {"ETag": "e", "Last-Modified": f"{modified:%a, %d %b %Y %H:%M:%S} GMT"}
+        if key in failing_keys:
             return web.Response(status=status)
         return web.Response(body=b'{"n":%d}\n' % (ord(key) - 96), headers=headers)
 
@@ -296,7 +298,7 @@ async def test_an_object_of_a_bucket_that_the_server_does_not_give_holds_no_othe
     await turn.until_written(2)
     assert turn.numbers() == [1, 3]
     assert "the object b: " in turn.warnings["object b"]
-    bad.clear()
+    failing_keys.clear()
     await turn.until_written(3)
     turn._over.set()
     await task
@@ -307,10 +309,10 @@ async def test_an_object_of_a_bucket_that_the_server_does_not_give_holds_no_othe
 
 async def test_a_name_that_cannot_be_used_is_one_dead_letter_and_a_warning(tmp_path: Path) -> None:
     for number, name in enumerate("abc", 1):
-        put(tmp_path, name, number)
+        write_object(tmp_path, name, number)
     store, turn = GuardedFolder(tmp_path), Turn()
     store.unusable.add("b")
-    await read_until(reading(store, tmp_path), turn, 3)
+    await read_until(objects_reader(store, tmp_path), turn, 3)
     refusals = [dict(event.headers).get(REFUSED) for event in turn.written]
     assert [None if refusal is None else parse_refusal(refusal) for refusal in refusals] == [
         None,
@@ -318,10 +320,10 @@ async def test_a_name_that_cannot_be_used_is_one_dead_letter_and_a_warning(tmp_p
         None,
     ]
     assert turn.warnings == {"names": "b: rename it"}
-    again = Turn(turn.kept)
-    put(tmp_path, "d", 4)
-    await read_until(reading(store, tmp_path), again, 1)
-    assert again.numbers() == [4]
+    second_turn = Turn(turn.kept)
+    write_object(tmp_path, "d", 4)
+    await read_until(objects_reader(store, tmp_path), second_turn, 1)
+    assert second_turn.numbers() == [4]
 
 
 async def test_objects_of_a_folder_that_cannot_be_listed_are_not_forgotten(
@@ -329,28 +331,28 @@ async def test_objects_of_a_folder_that_cannot_be_listed_are_not_forgotten(
 ) -> None:
     monkeypatch.setattr(catalog, "FORGET_S", 0.2)
     (tmp_path / "closed").mkdir()
-    put(tmp_path, "closed/a", 1)
-    put(tmp_path, "b", 2)
+    write_object(tmp_path, "closed/a", 1)
+    write_object(tmp_path, "b", 2)
 
     class Closing(ReadableFolder):
         closed = False
 
         async def listed(self) -> list[ObjectVersion]:
-            listed = await super().listed()
+            versions = await super().listed()
             if not self.closed:
-                return listed
+                return versions
             self.problems = ["the folder closed cannot be listed"]
-            return [version for version in listed if not version.path.startswith("closed")]
+            return [version for version in versions if not version.path.startswith("closed")]
 
     store, turn = Closing(tmp_path), Turn()
-    task = asyncio.create_task(reading(store, tmp_path).read(turn))
+    task = asyncio.create_task(objects_reader(store, tmp_path).read(turn))
     await turn.until_written(2)
     store.closed = True
     while "listing" not in turn.warnings:
         await asyncio.sleep(0.02)
     await asyncio.sleep(0.6)  # three times as long as objects are remembered
     store.closed = False
-    put(tmp_path, "c", 3)
+    write_object(tmp_path, "c", 3)
     await turn.until_written(3)
     turn._over.set()
     await task
@@ -359,10 +361,10 @@ async def test_objects_of_a_folder_that_cannot_be_listed_are_not_forgotten(
 
 @pytest.mark.parametrize("seconds", [-1_000_000_000, 0, 200_000_000_000])
 async def test_the_time_of_a_file_may_be_any(tmp_path: Path, seconds: int) -> None:
-    put(tmp_path, "a", 1)
+    write_object(tmp_path, "a", 1)
     os.utime(tmp_path / "a", (seconds, seconds))
     turn = Turn()
-    await read_until(reading(ReadableFolder(tmp_path), tmp_path), turn, 1)
+    await read_until(objects_reader(ReadableFolder(tmp_path), tmp_path), turn, 1)
     (event,) = turn.written
     assert ("ce_time" in dict(event.headers)) == (seconds >= 0)
 

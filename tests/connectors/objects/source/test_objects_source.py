@@ -31,19 +31,19 @@ async def read_and_kill(kafka: str, log: Path, store: PolledFolder) -> None:
         starts = (stream.start("collect", session_timeout_s=6) for _ in range(2))
         instances = list(await asyncio.gather(*starts))
         await raw_end.reached(1)
-        killed, _ = await take_reader(instances)
+        killed_reader, _ = await take_reader(instances)
         store.put("m/1.ndjson", lines(range(1, ROWS // 3)))
         store.put("m/2.ndjson.gz", gzip.compress(lines(range(ROWS // 3, ROWS))))
         await raw_end.reached(ROWS // 6)
-        await stream.kill(killed)
+        await stream.kill(killed_reader)
         store.put("a/late.ndjson", lines(range(ROWS, ROWS + 100)))  # an earlier name that arrives later
         await stream.start("normalize")
         expected = {*range(ROWS + 100)}
-        normalized = await stream.read(
+        normalized_records = await stream.read(
             stream.topics.normalized, lambda records: expected <= set(field(records, "n"))
         )
-        await assert_each_once(stream, normalized)
-        assert len(normalized) == len(expected)
+        await assert_each_once(stream, normalized_records)
+        assert len(normalized_records) == len(expected)
 
 
 async def test_each_row_of_a_folder_passes_once_although_its_reader_is_killed(
@@ -76,13 +76,15 @@ async def replace_and_damage(kafka: str, log: Path, store: PolledFolder) -> None
         store.put("cut", table(2)[:-100])
         store.put("two", table(3))
         store.put("one", table(40))
-        normalized = await stream.read(topics.normalized, lambda records: len(records) == 30)
-        assert sorted(field(normalized, "n")) == [1] * 10 + [3] * 10 + [40] * 10
-        assert {record.key for record in normalized} == {b"k1", b"k3", b"k40"}
-        versions = {fields(record)["ce_id"].split(b"/")[1] for record in normalized if record.key != b"k3"}
+        normalized_records = await stream.read(topics.normalized, lambda records: len(records) == 30)
+        assert sorted(field(normalized_records, "n")) == [1] * 10 + [3] * 10 + [40] * 10
+        assert {record.key for record in normalized_records} == {b"k1", b"k3", b"k40"}
+        versions = {
+            fields(record)["ce_id"].split(b"/")[1] for record in normalized_records if record.key != b"k3"
+        }
         assert len(versions) == 2, "the rows of a replaced object are other events"
-        (dead,) = await stream.read(topics.dead_letter, lambda records: len(records) == 1)
-        letter = fields(dead)
+        (dead_letter,) = await stream.read(topics.dead_letter, lambda records: len(records) == 1)
+        letter = fields(dead_letter)
         assert (letter["hifi_reason"], letter["hifi_service"]) == (b"unreadable-object", b"normalize")
         assert letter["hifi_detail"].startswith(b"cut: the object cannot be read after row 0")
         assert readyz(admin)[0] == 200
@@ -134,16 +136,18 @@ async def test_each_hostile_object_is_one_dead_letter_and_all_others_are_read(
         await stream.publish(folder.pipe(format="csv"))
         await stream.start("normalize")
         collect, admin = await stream.start("collect")
-        normalized = await stream.read(topics.normalized, lambda records: len(records) == 4)
-        assert sorted(field(normalized, "n")) == ["1", "2", "3", "4"]
-        assert any(fields(record)["ce_id"].startswith(b"\\xff.csv/") for record in normalized)
-        dead = await stream.read(topics.dead_letter, lambda records: len(records) == len(expected))
-        refused = {
+        normalized_records = await stream.read(topics.normalized, lambda records: len(records) == 4)
+        assert sorted(field(normalized_records, "n")) == ["1", "2", "3", "4"]
+        assert any(fields(record)["ce_id"].startswith(b"\\xff.csv/") for record in normalized_records)
+        dead_letters = await stream.read(topics.dead_letter, lambda records: len(records) == len(expected))
+        reasons_by_object = {
             fields(record)["ce_id"].rsplit(b"/", 2)[0].decode(): fields(record)["hifi_reason"].decode()
-            for record in dead
+            for record in dead_letters
         }
-        assert refused == expected
-        assert {fields(record)["hifi_detail"].partition(b": ")[0].decode() for record in dead} == {*expected}
+        assert reasons_by_object == expected
+        assert {fields(record)["hifi_detail"].partition(b": ")[0].decode() for record in dead_letters} == {
+            *expected
+        }
         assert collect.poll() is None
         assert readyz(admin) == (200, readyz(admin)[1])
         assert readyz(admin)[1]["warnings"] == {}
@@ -155,20 +159,20 @@ async def test_an_object_that_ends_its_reader_is_one_dead_letter_and_all_others_
     kafka: str, log: Path, folder: PolledFolder
 ) -> None:
     async with collected_stream(kafka, log) as stream:
-        topics, good, bomb = stream.topics, io.BytesIO(), io.BytesIO()
-        parquet.write_table(pa.table({"n": [*range(10)]}), good)
+        topics, good_object, bomb = stream.topics, io.BytesIO(), io.BytesIO()
+        parquet.write_table(pa.table({"n": [*range(10)]}), good_object)
         table = pa.table({"n": ["x" * (190 * 1024 * 1024)]})
         parquet.write_table(table, bomb, compression="brotli", use_dictionary=False, write_statistics=False)
-        folder.put("a", good.getvalue())
+        folder.put("a", good_object.getvalue())
         folder.put("b", bomb.getvalue())
-        folder.put("c", good.getvalue())
+        folder.put("c", good_object.getvalue())
         await stream.publish(folder.pipe(format="parquet"))
         await stream.start("normalize")
         collect, _ = await stream.start("collect", collect_reader_bytes=128 * 1024 * 1024)
         await stream.read(topics.normalized, lambda records: len(records) == 20)
-        (dead,) = await stream.read(topics.dead_letter, lambda records: len(records) == 1)
-        assert fields(dead)["hifi_reason"] == b"unreadable-object"
-        assert fields(dead)["hifi_detail"].startswith(b"b: the object cannot be read after row 0")
+        (dead_letter,) = await stream.read(topics.dead_letter, lambda records: len(records) == 1)
+        assert fields(dead_letter)["hifi_reason"] == b"unreadable-object"
+        assert fields(dead_letter)["hifi_detail"].startswith(b"b: the object cannot be read after row 0")
         assert collect.poll() is None
 
 
@@ -181,26 +185,26 @@ async def test_a_file_that_grows_is_read_when_it_is_complete(
         file = folder.root / "growing.ndjson"
         folder.put("other.ndjson", lines(range(1)))
         # Written until a file that appeared at the same time was read: this one has not been unchanged for so long.
-        written = 0
+        written_count = 0
         while not await stream.all(stream.topics.raw):
-            with file.open("ab") as opened:
-                opened.write(lines(range(100 + written, 101 + written)))
-            written += 1
-        raw = await stream.read(stream.topics.raw, lambda records: len(records) >= 1 + written)
-        assert sorted(field(raw, "n")) == [0, *range(100, 100 + written)]
+            with file.open("ab") as open_file:
+                open_file.write(lines(range(100 + written_count, 101 + written_count)))
+            written_count += 1
+        raw = await stream.read(stream.topics.raw, lambda records: len(records) >= 1 + written_count)
+        assert sorted(field(raw, "n")) == [0, *range(100, 100 + written_count)]
 
 
 async def test_a_folder_that_is_away_is_a_warning_and_read_when_it_is_back(
     kafka: str, log: Path, folder: PolledFolder
 ) -> None:
     async with collected_stream(kafka, log) as stream:
-        away = folder.root.with_name("away")
-        folder.root.rename(away)
+        moved_folder = folder.root.with_name("away")
+        folder.root.rename(moved_folder)
         await stream.publish(folder.pipe())
         _, admin = await stream.start("collect")
         await until(lambda: "source of orders: source" in readyz(admin)[1]["warnings"])
         assert readyz(admin)[0] == 200
-        away.rename(folder.root)
+        moved_folder.rename(folder.root)
         folder.put("one.ndjson", lines(range(3)))
         await stream.read(stream.topics.raw, lambda records: len(records) == 3)
         await until(lambda: readyz(admin)[1]["warnings"] == {})

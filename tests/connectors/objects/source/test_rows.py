@@ -58,42 +58,42 @@ WRITERS: dict[str, Callable[[], bytes]] = {
 
 
 def batches(
-    form: str, content: bytes, skip: int = 0, max_bytes: int = 1000, encoding: str = "utf-8"
+    file_format: str, content: bytes, skip: int = 0, max_bytes: int = 1000, encoding: str = "utf-8"
 ) -> RowBatches:
     file: BinaryIO = io.BytesIO(content)
-    return RowBatches(RowFormat(form, ",", encoding, max_bytes), file, "a/b", skip)
+    return RowBatches(RowFormat(file_format, ",", encoding, max_bytes), file, "a/b", skip)
 
 
 def rows(
-    form: str, content: bytes, skip: int = 0, max_bytes: int = 1000, encoding: str = "utf-8"
+    file_format: str, content: bytes, skip: int = 0, max_bytes: int = 1000, encoding: str = "utf-8"
 ) -> list[ObjectRow]:
-    reading, object_rows = batches(form, content, skip, max_bytes, encoding), list[ObjectRow]()
-    while not reading.complete:
-        some = reading.next(500)
-        assert len(some) <= 500
-        object_rows += some
+    row_batches, object_rows = batches(file_format, content, skip, max_bytes, encoding), list[ObjectRow]()
+    while not row_batches.complete:
+        batch = row_batches.next(500)
+        assert len(batch) <= 500
+        object_rows += batch
     return object_rows
 
 
-def values(form: str, object_rows: list[ObjectRow]) -> list[Any]:
-    read = [orjson.loads(row.data or b"null") for row in object_rows]
-    return [fields | {"n": int(fields["n"])} for fields in read] if form == "csv" else read
+def values(file_format: str, object_rows: list[ObjectRow]) -> list[Any]:
+    row_values = [orjson.loads(row.data or b"null") for row in object_rows]
+    return [fields | {"n": int(fields["n"])} for fields in row_values] if file_format == "csv" else row_values
 
 
-@pytest.mark.parametrize("form", WRITERS)
+@pytest.mark.parametrize("file_format", WRITERS)
 @pytest.mark.parametrize("skip", [0, 1, 299, 300, 750, COUNT])
-def test_rows_are_read_from_any_row_on(form: str, skip: int) -> None:
-    object_rows = rows(form, WRITERS[form](), skip)
-    header = int(form == "csv")
+def test_rows_are_read_from_any_row_on(file_format: str, skip: int) -> None:
+    object_rows = rows(file_format, WRITERS[file_format](), skip)
+    header = int(file_format == "csv")
     assert [row.number for row in object_rows] == [*range(max(skip, header) + 1, COUNT + header + 1)]
-    assert values(form, object_rows) == FIELDS[max(0, skip - header) :]
+    assert values(file_format, object_rows) == FIELDS[max(0, skip - header) :]
     assert {row.reason for row in object_rows} <= {""}
 
 
-@pytest.mark.parametrize("form", ["ndjson", "csv", "avro"])
+@pytest.mark.parametrize("file_format", ["ndjson", "csv", "avro"])
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, zstandard.compress])
-def test_compressed_objects_are_recognized(form: str, compress: Callable[[bytes], bytes]) -> None:
-    assert values(form, rows(form, compress(WRITERS[form]()))) == FIELDS
+def test_compressed_objects_are_recognized(file_format: str, compress: Callable[[bytes], bytes]) -> None:
+    assert values(file_format, rows(file_format, compress(WRITERS[file_format]()))) == FIELDS
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zstandard.compress])
@@ -101,23 +101,23 @@ def test_a_compressed_object_that_is_cut_has_its_rows_and_then_one_that_says_so(
     compress: Callable[[bytes], bytes],
 ) -> None:
     object_rows = rows("ndjson", compress(ndjson())[:-200])
-    *good, last = object_rows
-    assert values("ndjson", good) == FIELDS[: len(good)]
-    assert (last.number, last.data, last.reason) == (len(good) + 1, None, "unreadable-object")
+    *good_rows, last = object_rows
+    assert values("ndjson", good_rows) == FIELDS[: len(good_rows)]
+    assert (last.number, last.data, last.reason) == (len(good_rows) + 1, None, "unreadable-object")
     assert last.detail.startswith("a/b: the object cannot be read after row")
 
 
-@pytest.mark.parametrize("form", ["parquet", "avro"])
-def test_a_binary_object_that_is_cut_has_a_row_that_says_so(form: str) -> None:
-    *_, last = rows(form, WRITERS[form]()[:-3000])
+@pytest.mark.parametrize("file_format", ["parquet", "avro"])
+def test_a_binary_object_that_is_cut_has_a_row_that_says_so(file_format: str) -> None:
+    *_, last = rows(file_format, WRITERS[file_format]()[:-3000])
     assert (last.data, last.reason) == (None, "unreadable-object")
-    assert [row.reason for row in rows(form, b"")] == ["unreadable-object"]
+    assert [row.reason for row in rows(file_format, b"")] == ["unreadable-object"]
 
 
 def test_an_object_with_another_compression_is_not_read_as_text() -> None:
-    (only,) = rows("ndjson", lzma.compress(ndjson()))
-    assert (only.number, only.reason) == (1, "unknown-compression")
-    assert "xz" in only.detail
+    (row,) = rows("ndjson", lzma.compress(ndjson()))
+    assert (row.number, row.reason) == (1, "unknown-compression")
+    assert "xz" in row.detail
 
 
 def test_a_line_that_is_no_json_object_or_too_long_is_refused_alone() -> None:
@@ -163,8 +163,13 @@ def test_a_bad_record_of_csv_is_refused_alone() -> None:
 
 
 def test_values_that_json_does_not_have_are_text() -> None:
-    moment = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
-    row = {"time": moment, "price": Decimal("1.20"), "raw": b"\x00\xff", "list": [{"day": moment.date()}]}
+    timestamp = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+    row = {
+        "time": timestamp,
+        "price": Decimal("1.20"),
+        "raw": b"\x00\xff",
+        "list": [{"day": timestamp.date()}],
+    }
     sink = io.BytesIO()
     table = pa.Table.from_pylist([row])
     nanos = table.column("time").cast(pa.timestamp("ns", "UTC"))

@@ -17,24 +17,24 @@ from hifi_objects.source.store import ReadableStore
 from hifi_objects.source.version import ObjectGone, ObjectVersion
 
 
-async def check_versions(put: PolledFolder, store: ReadableStore) -> None:
+async def check_versions(folder: PolledFolder, store: ReadableStore) -> None:
     """List, open, replace and remove objects."""
-    put.put("a/b.txt", b"first")
-    put.put("a/.hidden", b"")
-    put.put("_work/c", b"")
+    folder.put("a/b.txt", b"first")
+    folder.put("a/.hidden", b"")
+    folder.put("_work/c", b"")
     (first,) = await store.listed()
     assert (first.path, first.size) == ("a/b.txt", 5)
-    async with store.opened(first) as opened:
-        assert opened.file.read() == b"first"
-        opened.check()
+    async with store.opened(first) as open_object:
+        assert open_object.file.read() == b"first"
+        open_object.check()
     assert await store.listed() == [first]
-    put.put("a/b.txt", b"second")
+    folder.put("a/b.txt", b"second")
     (second,) = await store.listed()
     assert second.version != first.version
     with pytest.raises(ObjectGone, match=r"a/b\.txt"):
         async with store.opened(first):
             pass
-    put.remove("a/b.txt")
+    folder.remove("a/b.txt")
     with pytest.raises(ObjectGone, match="was removed"):
         async with store.opened(second):
             pass
@@ -57,17 +57,17 @@ async def test_a_file_that_is_removed_while_it_is_read_is_read_and_one_that_is_w
     store = ReadableFolder(folder.root)
     folder.put("one", b"content")
     (version,) = await store.listed()
-    async with store.opened(version) as opened:
+    async with store.opened(version) as open_object:
         folder.remove("one")
-        assert opened.file.read() == b"content"
-        opened.check()
+        assert open_object.file.read() == b"content"
+        open_object.check()
     folder.put("two", b"content")
-    (two,) = await store.listed()
-    async with store.opened(two) as opened:
+    (remaining_version,) = await store.listed()
+    async with store.opened(remaining_version) as open_object:
         with (folder.root / "two").open("ab") as file:
             file.write(b"more")
         with pytest.raises(ObjectGone, match="was changed"):
-            opened.check()
+            open_object.check()
 
 
 async def test_links_to_outside_of_the_folder_and_refused_files_are_left_out(
@@ -88,17 +88,17 @@ async def test_names_that_are_no_utf_8_are_read_and_what_is_no_file_is_left_out(
         (folder.root / os.fsdecode(name)).write_bytes(name)
     os.mkfifo(folder.root / "pipe")
     store = ReadableFolder(folder.root)
-    listed = await store.listed()
-    assert {os.fsencode(version.path) for version in listed} == {*names}
-    assert {version.shown_path for version in listed} == {"caf\\xe9.csv", "a\\x0ab", "\\xff\\xfe", "ü"}
-    for version in listed:
+    versions = await store.listed()
+    assert {os.fsencode(version.path) for version in versions} == {*names}
+    assert {version.shown_path for version in versions} == {"caf\\xe9.csv", "a\\x0ab", "\\xff\\xfe", "ü"}
+    for version in versions:
         assert ObjectVersion.read(orjson.loads(orjson.dumps(version.entry()))) == version
-        async with store.opened(version) as opened:
-            assert opened.file.read() == os.fsencode(version.path)
+        async with store.opened(version) as open_object:
+            assert open_object.file.read() == os.fsencode(version.path)
     folder.remove(os.fsdecode(b"\xff\xfe"))
-    gone = next(version for version in listed if version.path.startswith("\udcff"))
+    deleted_version = next(version for version in versions if version.path.startswith("\udcff"))
     with pytest.raises(ObjectGone) as raised:
-        async with store.opened(gone):
+        async with store.opened(deleted_version):
             pass
     assert str(raised.value).encode() == b"the file \\xff\\xfe was removed"
 
@@ -140,10 +140,10 @@ async def test_a_bucket_that_does_not_exist_or_refuses_the_key_is_told(
     bucket: PolledBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared = bucket.declared()["s3"]
-    for changed, message in (
+    for overrides, message in (
         ({"bucket": "none"}, "the bucket none: .* 404 Not Found"),
         ({"secret_key": {"env": "TEST_WRONG"}}, "the bucket lake: .* 403 "),
     ):
         monkeypatch.setenv("TEST_WRONG", "wrong")
         with pytest.raises(Retryable, match=message):
-            await ReadableBucket(S3Settings.model_validate(declared | changed), "shop", None).listed()
+            await ReadableBucket(S3Settings.model_validate(declared | overrides), "shop", None).listed()

@@ -24,25 +24,25 @@ OTHER = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("present", "declared"), SAME)
-def test_names_of_one_type_are_the_same(present: str, declared: str) -> None:
-    assert same_type(present, declared)
-    assert [*alterations("t", {"v": column(present)}, {"v": declared})] == []
+@pytest.mark.parametrize(("column_type", "declared"), SAME)
+def test_names_of_one_type_are_the_same(column_type: str, declared: str) -> None:
+    assert same_type(column_type, declared)
+    assert [*alterations("t", {"v": column(column_type)}, {"v": declared})] == []
 
 
-@pytest.mark.parametrize(("present", "declared"), WIDER)
-def test_a_type_with_every_value_is_wider(present: str, declared: str) -> None:
-    assert widens(present, declared)
-    assert not widens(declared, present)
-    assert [*alterations("t", {"v": column(present)}, {"v": declared})] == [("v", declared)]
+@pytest.mark.parametrize(("column_type", "declared"), WIDER)
+def test_a_type_with_every_value_is_wider(column_type: str, declared: str) -> None:
+    assert widens(column_type, declared)
+    assert not widens(declared, column_type)
+    assert [*alterations("t", {"v": column(column_type)}, {"v": declared})] == [("v", declared)]
 
 
-@pytest.mark.parametrize(("present", "declared"), OTHER)
-def test_another_type_waits_and_is_named(present: str, declared: str) -> None:
-    assert not widens(present, declared)
+@pytest.mark.parametrize(("column_type", "declared"), OTHER)
+def test_another_type_waits_and_is_named(column_type: str, declared: str) -> None:
+    assert not widens(column_type, declared)
     with pytest.raises(Missing, match="the column v of the table t has the type") as caught:
-        [*alterations("t", {"v": column(present)}, {"v": declared})]
-    assert present in str(caught.value)
+        [*alterations("t", {"v": column(column_type)}, {"v": declared})]
+    assert column_type in str(caught.value)
     assert declared in str(caught.value)
 
 

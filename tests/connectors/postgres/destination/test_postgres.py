@@ -31,8 +31,10 @@ from hifi_postgres.declaration import PostgresSettings
 
 
 def writer(table: PostgresTable, timeout_s: float = 10.0, **settings: Any) -> DestinationWriter:
-    kind, read = read_settings(connector_destination(pipe_to("flights", table.declared(settings=settings))))
-    return kind.open(read, WriterContext("s", "flights", "d", 16, timeout_s))
+    kind, kind_settings = read_settings(
+        connector_destination(pipe_to("flights", table.declared(settings=settings)))
+    )
+    return kind.open(kind_settings, WriterContext("s", "flights", "d", 16, timeout_s))
 
 
 LOG, OTHER_LOG = "0a" * 16, "0b" * 16
@@ -103,21 +105,21 @@ async def test_while_keys_change_sides_between_two_logs_the_last_change_of_each_
     postgres: PostgresTable, deleting: dict[str, Any], seed: int
 ) -> None:
     """The changes of a few keys go to one log or the other, as at shifts; each log is delivered at its own pace."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     waiting: dict[str, list[OutboundEvent]] = {LOG: [], OTHER_LOG: []}
     last: dict[str, OutboundEvent] = {}
     offsets = dict.fromkeys(waiting, 0)
     log = LOG
     for number in range(300):
-        if chance.random() < 0.05:
+        if rng.random() < 0.05:
             log = OTHER_LOG if log == LOG else LOG
-        key = chance.choice("abcd")
-        change = outbound(key, offsets[log], number, op="d" if chance.random() < 0.2 else "u")
+        key = rng.choice("abcd")
+        change = outbound(key, offsets[log], number, op="d" if rng.random() < 0.2 else "u")
         last[key] = change._replace(log=log, accepted_us=1_800_000_000_000_000 + number)
         waiting[log].append(last[key])
         offsets[log] += 1
     writers = {log: writer(postgres, **deleting) for log in waiting}
-    written, superseded = dict.fromkeys(waiting, 0), set()
+    written_counts, superseded = dict.fromkeys(waiting, 0), set()
 
     async def deliver(log: str, changes: list[OutboundEvent]) -> None:
         try:
@@ -125,20 +127,20 @@ async def test_while_keys_change_sides_between_two_logs_the_last_change_of_each_
         except Rejected as error:  # as egest divides a batch
             if error.reason != "superseded":
                 raise
-            half = len(changes) // 2
-            if not half:
+            middle = len(changes) // 2
+            if not middle:
                 superseded.add((log, changes[0].offset))
                 return
-            await deliver(log, changes[:half])
-            await deliver(log, changes[half:])
+            await deliver(log, changes[:middle])
+            await deliver(log, changes[middle:])
 
-    while left := [log for log, changes in waiting.items() if written[log] < len(changes)]:
-        log = chance.choice(left)
+    while unfinished_logs := [log for log, changes in waiting.items() if written_counts[log] < len(changes)]:
+        log = rng.choice(unfinished_logs)
         # Now and then what was written is written again, as after a kill.
-        first = max(0, written[log] - (chance.randrange(10) if chance.random() < 0.2 else 0))
-        changes = waiting[log][first : written[log] + chance.randint(1, 20)]
+        first = max(0, written_counts[log] - (rng.randrange(10) if rng.random() < 0.2 else 0))
+        changes = waiting[log][first : written_counts[log] + rng.randint(1, 20)]
         await deliver(log, changes)
-        written[log] = max(written[log], first + len(changes))
+        written_counts[log] = max(written_counts[log], first + len(changes))
     for open_writer in writers.values():
         await open_writer.close()
     data = {key: orjson.loads(change.data) for key, change in last.items()}
@@ -218,14 +220,16 @@ async def test_a_batch_writes_the_same_as_its_events_alone(
 ) -> None:
     postgres.execute(f"ALTER TABLE {postgres.name} ADD v {column_type}")
     columns = {"key": "key", "number": "number", "v": "v"}
-    events = [outbound(f"k{at}", at, v=value) for at, value in enumerate(values)]
-    read = f"SELECT key, number, v::text, hifi_partition, hifi_offset FROM {postgres.name} ORDER BY number"
+    events = [outbound(f"k{offset}", offset, v=value) for offset, value in enumerate(values)]
+    statement = (
+        f"SELECT key, number, v::text, hifi_partition, hifi_offset FROM {postgres.name} ORDER BY number"
+    )
     await written(writer(postgres, columns=columns), *([event] for event in events))
-    alone = postgres.execute(read)
+    single_rows = postgres.execute(statement)
     postgres.execute(f"TRUNCATE {postgres.name}")
     await written(writer(postgres, columns=columns), events)
-    assert len(alone) == len(values)
-    assert postgres.execute(read) == alone
+    assert len(single_rows) == len(values)
+    assert postgres.execute(statement) == single_rows
 
 
 async def test_the_rows_of_a_batch_are_written_with_one_statement(postgres: PostgresTable) -> None:
@@ -238,13 +242,13 @@ async def test_the_rows_of_a_batch_are_written_with_one_statement(postgres: Post
         f"CREATE TRIGGER each AFTER INSERT ON {postgres.name} FOR EACH STATEMENT"
         f" EXECUTE FUNCTION {postgres.name}()"
     )
-    counted = f"SELECT count(*) FROM {postgres.name}_statements"
+    statement = f"SELECT count(*) FROM {postgres.name}_statements"
     postgres_writer = writer(postgres)
     await postgres_writer.write([outbound(f"k{number}", number) for number in range(500)])
-    assert postgres.execute(counted) == [(1,)]
+    assert postgres.execute(statement) == [(1,)]
     # A key that comes again begins the next one.
     await written(postgres_writer, [outbound(f"k{number % 250}", number) for number in range(500, 1000)])
-    assert postgres.execute(counted) == [(3,)]
+    assert postgres.execute(statement) == [(3,)]
     expected = {f"k{number}": number + (750 if number < 250 else 0) for number in range(500)}
     assert await postgres.rows() == expected
 
@@ -267,7 +271,7 @@ async def test_a_column_whose_type_changes_is_written_as_its_new_type(postgres: 
 
 
 @pytest.mark.parametrize(
-    ("bad", "reason"),
+    ("bad_event", "reason"),
     [
         (outbound("k", 2, "no number"), "value"),
         (outbound("k", 2, 2**40), "value"),
@@ -279,11 +283,11 @@ async def test_a_column_whose_type_changes_is_written_as_its_new_type(postgres: 
     ],
 )
 async def test_a_row_that_does_not_fit_is_rejected_without_its_values_in_the_text(
-    postgres: PostgresTable, bad: OutboundEvent, reason: str
+    postgres: PostgresTable, bad_event: OutboundEvent, reason: str
 ) -> None:
     postgres_writer = writer(postgres)
     with pytest.raises(Rejected) as caught:
-        await postgres_writer.write([outbound("before", 1), bad])
+        await postgres_writer.write([outbound("before", 1), bad_event])
     assert caught.value.reason == reason
     assert "no number" not in caught.value.detail
     assert await postgres.rows() == {}
@@ -292,7 +296,7 @@ async def test_a_row_that_does_not_fit_is_rejected_without_its_values_in_the_tex
 
 
 @pytest.mark.parametrize(
-    ("change", "repair", "says"),
+    ("change", "repair", "message"),
     [
         (
             "ALTER TABLE {} RENAME number TO amount",
@@ -311,16 +315,16 @@ async def test_a_row_that_does_not_fit_is_rejected_without_its_values_in_the_tex
         ),
     ],
 )
-@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("is_used", [False, True])
 async def test_while_a_table_is_changed_deliveries_wait_and_the_reason_names_it(
-    postgres: PostgresTable, change: str, repair: str, says: str, used: bool
+    postgres: PostgresTable, change: str, repair: str, message: str, is_used: bool
 ) -> None:
     postgres_writer = writer(postgres)
-    if used:
+    if is_used:
         await postgres_writer.write([outbound("a", 1), outbound("b", 1)])
     postgres.execute(change.replace("{}", postgres.name))
     for batch in ([outbound("a", 2)], [outbound("a", 2), outbound("b", 2)]):
-        with pytest.raises(Retryable, match=says.replace("{}", postgres.name)) as caught:
+        with pytest.raises(Retryable, match=message.replace("{}", postgres.name)) as caught:
             await postgres_writer.write(batch)
         assert postgres.name in str(caught.value)
     postgres.execute(repair.replace("{}", postgres.name))
@@ -345,7 +349,7 @@ async def test_a_table_that_is_dropped_and_made_again_gets_what_comes_after_it(
 
 
 @pytest.mark.parametrize(
-    ("narrowed", "bad"),
+    ("narrowed", "bad_event"),
     [
         ("ALTER TABLE {} ALTER number TYPE smallint", outbound("b", 2, 70_000)),
         ("ALTER TABLE {} ALTER key TYPE varchar(1)", outbound("bb", 2)),
@@ -353,13 +357,13 @@ async def test_a_table_that_is_dropped_and_made_again_gets_what_comes_after_it(
     ],
 )
 async def test_a_column_that_becomes_narrower_refuses_what_does_not_fit_and_cuts_nothing(
-    postgres: PostgresTable, narrowed: str, bad: OutboundEvent
+    postgres: PostgresTable, narrowed: str, bad_event: OutboundEvent
 ) -> None:
     postgres_writer = writer(postgres)
     await postgres_writer.write([outbound("a", 1), outbound("b", 1)])
     postgres.execute(narrowed.replace("{}", postgres.name))
     with pytest.raises(Rejected) as caught:
-        await written_at_last(postgres_writer, [bad])
+        await written_at_last(postgres_writer, [bad_event])
     assert caught.value.reason in {"value", "constraint"}
     await written(postgres_writer, [outbound("a", 3), outbound("b", 3)])
     assert await postgres.rows() == {"a": 3, "b": 3}
@@ -376,21 +380,21 @@ async def written_at_last(postgres_writer: DestinationWriter, batch: list[Outbou
 
 
 async def test_two_pipes_that_write_the_same_rows_do_not_block_each_other(postgres: PostgresTable) -> None:
-    rounds = 40
+    round_count = 40
     keys = [f"k{number}" for number in range(25)]
 
     async def write(pipe: str, first: int, order: list[str]) -> None:
         (declared,) = pipe_to(pipe, postgres.declared()).destinations
         assert isinstance(declared, ConnectorDestination)
-        kind, read = read_settings(declared)
-        pipe_writer = kind.open(read, WriterContext("s", pipe, "d", 16, 10.0))
-        for offset in range(first, 2 * rounds + 2, 2):
+        kind, kind_settings = read_settings(declared)
+        pipe_writer = kind.open(kind_settings, WriterContext("s", pipe, "d", 16, 10.0))
+        for offset in range(first, 2 * round_count + 2, 2):
             await pipe_writer.write([outbound(key, offset) for key in order])
         await pipe_writer.close()
 
     async with asyncio.timeout(60):
         await asyncio.gather(write("one", 0, keys), write("two", 1, keys[::-1]))
-    assert await postgres.rows() == dict.fromkeys(keys, 2 * rounds + 1)
+    assert await postgres.rows() == dict.fromkeys(keys, 2 * round_count + 1)
 
 
 async def test_a_table_that_is_swapped_makes_no_dead_letter(
@@ -450,8 +454,10 @@ async def test_a_server_that_does_not_listen_is_a_retry(
 async def test_connections_that_the_server_closed_are_replaced(postgres: PostgresTable) -> None:
     postgres_writer = writer(postgres)
     await postgres_writer.write([outbound("a", 1)])
-    ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hifi flights/d'"
-    assert postgres.execute(ended) == [(True,)]
+    statement = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hifi flights/d'"
+    )
+    assert postgres.execute(statement) == [(True,)]
     with pytest.raises(Retryable):
         await postgres_writer.write([outbound("a", 2)])
     await written(postgres_writer, [outbound("a", 2)])
@@ -510,7 +516,7 @@ async def test_after_a_kill_in_mid_run_each_event_is_appended_once(
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "message"),
     [
         ({"columns": {}}, "set `columns`"),
         ({"key": []}, "set `key`"),
@@ -523,8 +529,8 @@ async def test_after_a_kill_in_mid_run_each_event_is_appended_once(
         ({"table": 'x"; DROP TABLE y'}, "String should match"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], says: str) -> None:
-    good = {"url": {"env": "URL"}, "table": "public.orders", "columns": {"a": "a"}, "key": ["a"]}
-    PostgresSettings.model_validate(good)
-    with pytest.raises(ValidationError, match=says):
-        PostgresSettings.model_validate(good | settings)
+def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], message: str) -> None:
+    valid_settings = {"url": {"env": "URL"}, "table": "public.orders", "columns": {"a": "a"}, "key": ["a"]}
+    PostgresSettings.model_validate(valid_settings)
+    with pytest.raises(ValidationError, match=message):
+        PostgresSettings.model_validate(valid_settings | settings)

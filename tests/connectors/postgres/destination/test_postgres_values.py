@@ -36,16 +36,16 @@ LOG, OTHER_LOG = "0a" * 16, "0b" * 16
 COLUMNS_OF_V = {"columns": {"key": "key", "number": "number", "v": "v"}}
 
 
-def writer(to: PostgresTable, timeout_s: float = 10.0, **settings: Any) -> DestinationWriter:
-    kind, read = read_settings(
-        connector_destination(pipe_to("flights", to.declared(settings=COLUMNS_OF_V | settings)))
+def writer(table: PostgresTable, timeout_s: float = 10.0, **settings: Any) -> DestinationWriter:
+    kind, kind_settings = read_settings(
+        connector_destination(pipe_to("flights", table.declared(settings=COLUMNS_OF_V | settings)))
     )
-    return kind.open(read, WriterContext("s", "flights", "d", 16, timeout_s))
+    return kind.open(kind_settings, WriterContext("s", "flights", "d", 16, timeout_s))
 
 
-def event(offset: int, value: str | None, key: str | None = None, **more: Any) -> OutboundEvent:
+def event(offset: int, value: str | None, key: str | None = None, **other_fields: Any) -> OutboundEvent:
     """An event with the JSON text of `v`; None: without `v`."""
-    members = orjson.dumps({"key": key or f"k{offset}", "number": offset} | more).decode()[:-1]
+    members = orjson.dumps({"key": key or f"k{offset}", "number": offset} | other_fields).decode()[:-1]
     body = members + ("}" if value is None else f',"v":{value}}}')
     return OutboundEvent(body.encode(), "application/json", {}, b"k", LOG, 0, offset, 0)
 
@@ -156,10 +156,10 @@ async def test_values_are_exact_whatever_the_role_has(postgres: PostgresTable, f
 
 
 async def test_arrays_of_a_domain_and_keys_have_the_values_of_their_type(postgres: PostgresTable) -> None:
-    moment = f"{postgres.name}_moment"
-    postgres.execute(f"CREATE DOMAIN {moment}_base AS timestamp")
-    postgres.execute(f"CREATE DOMAIN {moment} AS {moment}_base CHECK (value > '2000-01-01')")
-    postgres.execute(f"ALTER TABLE {postgres.name} ADD v {moment}[], ADD w timestamp[], ADD UNIQUE (key, w)")
+    domain = f"{postgres.name}_moment"
+    postgres.execute(f"CREATE DOMAIN {domain}_base AS timestamp")
+    postgres.execute(f"CREATE DOMAIN {domain} AS {domain}_base CHECK (value > '2000-01-01')")
+    postgres.execute(f"ALTER TABLE {postgres.name} ADD v {domain}[], ADD w timestamp[], ADD UNIQUE (key, w)")
     columns = {"key": "key", "number": "number", "v": "v", "w": "v"}
     postgres_writer = writer(postgres, columns=columns, key=["key", "w"])
     for offset in (1, 2):
@@ -184,8 +184,8 @@ async def test_the_table_of_values_is_true(postgres: PostgresTable) -> None:
             await postgres_writer.write([event(1, row.example)])
             with psycopg.connect(postgres.url) as connection:
                 connection.execute("SET TimeZone = 'UTC'; SET lc_monetary = 'C'")
-                stored = connection.execute(f"SELECT v::text FROM {postgres.name}").fetchall()
-            assert stored == [(row.stored,)], row
+                stored_rows = connection.execute(f"SELECT v::text FROM {postgres.name}").fetchall()
+            assert stored_rows == [(row.stored,)], row
         await postgres_writer.close()
         postgres.execute(f"TRUNCATE {postgres.name}")
 
@@ -230,7 +230,7 @@ REFUSED = [
 
 
 async def test_one_bad_value_of_a_batch_is_refused_by_number_and_column(postgres: PostgresTable) -> None:
-    for column_type, value, says in REFUSED:
+    for column_type, value, message in REFUSED:
         postgres.execute(f"ALTER TABLE {postgres.name} DROP COLUMN IF EXISTS v, ADD v {column_type}")
         postgres_writer = writer(postgres)
         batch = [event(offset, value if offset == 37 else "null") for offset in range(100)]
@@ -238,13 +238,13 @@ async def test_one_bad_value_of_a_batch_is_refused_by_number_and_column(postgres
             await postgres_writer.write(batch)
         assert list(caught.value.events) == [37]
         assert caught.value.events[37].reason == "value"
-        assert caught.value.events[37].detail.startswith(says)
-        with pytest.raises(Rejected) as alone:
+        assert caught.value.events[37].detail.startswith(message)
+        with pytest.raises(Rejected) as single_refusal:
             await postgres_writer.write([batch[37]])
-        assert alone.value.detail == caught.value.detail
+        assert single_refusal.value.detail == caught.value.detail
         if len(value) > 4:
-            assert value.strip('"') not in alone.value.detail
-        await postgres_writer.write([sent for sent in batch if sent is not batch[37]])
+            assert value.strip('"') not in single_refusal.value.detail
+        await postgres_writer.write([batch_event for batch_event in batch if batch_event is not batch[37]])
         await postgres_writer.close()
         assert len(await postgres.rows()) == 99
         postgres.execute(f"TRUNCATE {postgres.name}")
@@ -258,16 +258,19 @@ async def test_bad_rows_do_not_delay_the_others_of_their_batch(
     async with running_egest(
         stream, pipe_to("flights", postgres.declared(settings=COLUMNS_OF_V, batch=batch))
     ):
-        bad = {3: "x", 50: 2**40, 51: 1.5, 52: [], 99: True}
+        bad_values = {3: "x", 50: 2**40, 51: 1.5, 52: [], 99: True}
         records = [
-            stream.record(key=f"k{at}", data={"key": f"k{at}", "number": at, "v": bad.get(at, at)})
-            for at in range(100)
+            stream.record(
+                key=f"k{number}",
+                data={"key": f"k{number}", "number": number, "v": bad_values.get(number, number)},
+            )
+            for number in range(100)
         ]
         await stream.enriched(*records)
         receipts = await stream.receipts(100)
         letters = await stream.read(stream.topics.dead_letter)
     assert sorted(outcomes(receipts)) == ["dead-letter"] * 5 + ["delivered"] * 95
-    assert sorted(letter.key.decode() for letter in letters) == sorted(f"k{at}" for at in bad)
+    assert sorted(letter.key.decode() for letter in letters) == sorted(f"k{number}" for number in bad_values)
     assert all("the column v" in texts(letter)[DETAIL] for letter in letters)
 
 
@@ -280,9 +283,9 @@ CONSTRAINTS = [
 ]
 
 
-@pytest.mark.parametrize(("column", "value", "reason", "says"), CONSTRAINTS)
+@pytest.mark.parametrize(("column", "value", "reason", "expected_texts"), CONSTRAINTS)
 async def test_a_constraint_names_the_column_and_the_hint_of_the_database(
-    postgres: PostgresTable, column: str, value: str, reason: str, says: list[str]
+    postgres: PostgresTable, column: str, value: str, reason: str, expected_texts: list[str]
 ) -> None:
     postgres.execute(f"CREATE SCHEMA {postgres.name}_types")
     postgres.execute(f"ALTER ROLE postgres SET search_path = public, {postgres.name}_types")
@@ -297,24 +300,24 @@ async def test_a_constraint_names_the_column_and_the_hint_of_the_database(
     finally:
         postgres.execute("ALTER ROLE postgres RESET ALL")
     assert caught.value.reason == reason
-    for text in says:
+    for text in expected_texts:
         assert text in caught.value.detail
     if value.strip('"') == "angry":
         assert "angry" not in caught.value.detail
 
 
 async def test_a_missing_partition_is_named(postgres: PostgresTable) -> None:
-    parts = f"{postgres.name}_parts"
+    partitioned_table = f"{postgres.name}_parts"
     postgres.execute(
-        f"CREATE TABLE {parts} (key text, number integer, v integer, hifi_log uuid, hifi_partition integer,"
+        f"CREATE TABLE {partitioned_table} (key text, number integer, v integer, hifi_log uuid, hifi_partition integer,"
         " hifi_offset bigint, hifi_accepted timestamptz, PRIMARY KEY (key, number)) PARTITION BY RANGE (number)"
     )
-    postgres_writer = writer(postgres, table=parts, key=["key", "number"])
+    postgres_writer = writer(postgres, table=partitioned_table, key=["key", "number"])
     with pytest.raises(Rejected) as caught:
         await postgres_writer.write([event(1, "1")])
     await postgres_writer.close()
     assert caught.value.reason == "constraint"
-    assert f'no partition of relation "{parts}"' in caught.value.detail
+    assert f'no partition of relation "{partitioned_table}"' in caught.value.detail
 
 
 async def test_a_value_that_a_trigger_raises_is_not_in_the_detail(postgres: PostgresTable) -> None:
@@ -357,9 +360,9 @@ async def test_an_absent_column_stays_as_it_is(postgres: PostgresTable, keeping:
 async def test_a_change_waits_whose_table_has_lost_a_column_that_is_copied(
     postgres: PostgresTable, keeping: DestinationWriter
 ) -> None:
-    def change(number: int, op: str, gone: list[str], **row: Any) -> OutboundEvent:
-        changed = {"op": op, "table": "public.orders", "key": {"key": "a"}, "gone": gone}
-        data = orjson.dumps({"key": "a", "number": number, **row, "change": changed})
+    def change(number: int, op: str, gone_columns: list[str], **row: Any) -> OutboundEvent:
+        change_values = {"op": op, "table": "public.orders", "key": {"key": "a"}, "gone": gone_columns}
+        data = orjson.dumps({"key": "a", "number": number, **row, "change": change_values})
         return event(number, None, "a")._replace(data=data)
 
     await keeping.write([change(1, "insert", [], v="x")])
@@ -409,8 +412,8 @@ async def test_in_any_order_and_repeated_the_newest_value_of_each_column_stands(
 ) -> None:
     events = [event(1, '"one"', "a"), event(2, None, "a"), event(3, '"three"', "a"), event(4, None, "a")]
     for order in itertools.permutations(events):
-        for sent in order:
-            await keeping.write([sent])
+        for sent_event in order:
+            await keeping.write([sent_event])
         await keeping.write([order[0], order[0]])
         assert postgres.execute(f"SELECT number, v, hifi_offset FROM {postgres.name}") == [(4, "three", 4)], (
             order
@@ -424,21 +427,21 @@ async def test_a_column_that_another_log_set_keeps_the_value_that_was_accepted_l
 ) -> None:
     """The key went to the other log and came back while an event of it waited for its repetition."""
     first = event(5, '"first"', "a")._replace(accepted_us=1)
-    late = event(6, '"late"', "a")._replace(accepted_us=2)
-    of_other = event(1, '"other"', "a")._replace(log=OTHER_LOG, accepted_us=3)
+    late_event = event(6, '"late"', "a")._replace(accepted_us=2)
+    foreign_event = event(1, '"other"', "a")._replace(log=OTHER_LOG, accepted_us=3)
     partial = event(2, None, "a")._replace(log=OTHER_LOG, accepted_us=4)
-    back = event(7, None, "a")._replace(accepted_us=5)
-    for before, value in (([of_other, partial], "other"), ([partial], "late"), ([], "late")):
+    older_event = event(7, None, "a")._replace(accepted_us=5)
+    for before, value in (([foreign_event, partial], "other"), ([partial], "late"), ([], "late")):
         await keeping.write([first])
-        for sent in (*before, back, late):
-            await keeping.write([sent])
+        for sent_event in (*before, older_event, late_event):
+            await keeping.write([sent_event])
         assert postgres.execute(f"SELECT number, v FROM {postgres.name}") == [(7, value)]
         with pytest.raises(Rejected, match="superseded"):
-            await keeping.write([of_other])
+            await keeping.write([foreign_event])
         await keeping.write([event(8, '"newest"', "a")._replace(log=OTHER_LOG, accepted_us=6)])
         with pytest.raises(RejectedEvents) as caught:
-            await keeping.write([event(1, '"x"', "b"), late])
-        assert {at: why.reason for at, why in caught.value.events.items()} == {1: "superseded"}
+            await keeping.write([event(1, '"x"', "b"), late_event])
+        assert {index: refusal.reason for index, refusal in caught.value.events.items()} == {1: "superseded"}
         assert postgres.execute(f"SELECT key, number, v FROM {postgres.name}") == [("a", 8, "newest")]
         postgres.execute(f"TRUNCATE {postgres.name}")
     await keeping.close()
@@ -451,36 +454,36 @@ async def test_partial_events_of_two_logs_in_any_order_leave_the_newest_value_of
     """Of those that are written: an event is refused if the row has a later one of the other log."""
     postgres.execute(f"ALTER TABLE {postgres.name} ADD v text, ADD w text, ADD hifi_unchanged jsonb")
     names = ("key", "number", "v", "w")
-    both_logs = writer(postgres, absent="keep", columns={name: name for name in names})
-    chance = random.Random(seed)
+    merging_writer = writer(postgres, absent="keep", columns={name: name for name in names})
+    rng = random.Random(seed)
     events, log = list[OutboundEvent](), LOG
     for number in range(200):
-        if chance.random() < 0.1:
+        if rng.random() < 0.1:
             log = OTHER_LOG if log == LOG else LOG
-        more = {"w": f"w{number}"} if chance.random() < 0.3 else {}
-        value = f'"v{number}"' if chance.random() < 0.3 else None
-        partial = event(number, value, chance.choice("abc"), **more)
+        second_column = {"w": f"w{number}"} if rng.random() < 0.3 else {}
+        value = f'"v{number}"' if rng.random() < 0.3 else None
+        partial = event(number, value, rng.choice("abc"), **second_column)
         events.append(partial._replace(log=log, accepted_us=number))
-    waiting, written, refused = list(events), set[int](), list[str]()
+    waiting, written_offsets, refusal_reasons = list(events), set[int](), list[str]()
     while waiting:
-        sent = waiting.pop(min(int(chance.expovariate(0.3)), len(waiting) - 1))
+        sent_event = waiting.pop(min(int(rng.expovariate(0.3)), len(waiting) - 1))
         try:
-            await both_logs.write([sent])
-        except Rejected as why:
-            refused.append(why.reason)
+            await merging_writer.write([sent_event])
+        except Rejected as rejection:
+            refusal_reasons.append(rejection.reason)
         else:
-            written.add(sent.offset)
-            if chance.random() < 0.1:  # written again, now or later
-                waiting.insert(chance.randrange(len(waiting) + 1), sent)
-    await both_logs.close()
+            written_offsets.add(sent_event.offset)
+            if rng.random() < 0.1:  # written again, now or later
+                waiting.insert(rng.randrange(len(waiting) + 1), sent_event)
+    await merging_writer.close()
     newest: dict[str, dict[str, Any]] = {}
-    for sent in events:
-        data = orjson.loads(sent.data)
-        if sent.offset in written:
+    for sent_event in events:
+        data = orjson.loads(sent_event.data)
+        if sent_event.offset in written_offsets:
             newest.setdefault(data["key"], {}).update(data)
     rows = postgres.execute(f"SELECT key, number, v, w FROM {postgres.name}")
     assert sorted(rows) == sorted(tuple(row.get(name) for name in names) for row in newest.values())
-    assert set(refused) == {"superseded"}
+    assert set(refusal_reasons) == {"superseded"}
 
 
 async def test_without_the_column_that_it_needs_a_partial_event_is_refused(postgres: PostgresTable) -> None:
@@ -517,10 +520,10 @@ async def test_a_late_create_and_the_delete_of_its_key_at_the_same_time_leave_no
         f"CREATE TRIGGER slow BEFORE INSERT ON {postgres.name} FOR EACH ROW EXECUTE FUNCTION {postgres.name}_slow()"
     )
     creating, removing = writer(postgres, **deleting), writer(postgres, **deleting)
-    created = asyncio.create_task(creating.write([event(1, '"x"', "a")]))
+    create_write = asyncio.create_task(creating.write([event(1, '"x"', "a")]))
     await asyncio.sleep(0.25)
     await removing.write([event(2, '"x"', "a", op="d")])
-    await created
+    await create_write
     await creating.close()
     await removing.close()
     assert await postgres.rows() == {}
@@ -529,32 +532,37 @@ async def test_a_late_create_and_the_delete_of_its_key_at_the_same_time_leave_no
 async def test_two_pipes_that_write_the_same_rows_in_opposite_order_never_wait_for_each_other(
     postgres: PostgresTable, deleting: dict[str, Any]
 ) -> None:
-    first, other = writer(postgres, **deleting), writer(postgres, **deleting)
+    first, second = writer(postgres, **deleting), writer(postgres, **deleting)
     keys = [f"k{number}" for number in range(50)]
 
-    def batch(turn: int, order: list[str]) -> list[OutboundEvent]:
+    def batch(round_number: int, order: list[str]) -> list[OutboundEvent]:
         events = [
-            event(turn * 100 + at, '"x"', key, op="d" if at % 7 == 0 else "u") for at, key in enumerate(order)
+            event(round_number * 100 + index, '"x"', key, op="d" if index % 7 == 0 else "u")
+            for index, key in enumerate(order)
         ]
-        return events + [event(turn * 100 + 50 + at, '"y"', key) for at, key in enumerate(order[::3])]
+        return events + [
+            event(round_number * 100 + 50 + index, '"y"', key) for index, key in enumerate(order[::3])
+        ]
 
-    for turn in range(30):
-        await asyncio.gather(first.write(batch(turn, keys)), other.write(batch(turn, keys[::-1])))
+    for round_number in range(30):
+        await asyncio.gather(
+            first.write(batch(round_number, keys)), second.write(batch(round_number, keys[::-1]))
+        )
     await first.close()
-    await other.close()
+    await second.close()
 
 
 async def test_a_transaction_whose_writer_is_frozen_is_ended_by_the_database(postgres: PostgresTable) -> None:
     """The rows that it has locked can be written by others then."""
     postgres.execute(f"ALTER TABLE {postgres.name} ADD v text")
-    frozen, other = writer(postgres, timeout_s=0.6), writer(postgres)
+    frozen, other_writer = writer(postgres, timeout_s=0.6), writer(postgres)
     assert isinstance(frozen, PostgresWriter)
     connection = await frozen._connect()
     await frozen._write(connection, frozen._table.changes([event(1, '"x"', "a")]))
-    await other.write([event(2, '"y"', "a")])
+    await other_writer.write([event(2, '"y"', "a")])
     assert await postgres.rows() == {"a": 2}
     await connection.close()
-    await other.close()
+    await other_writer.close()
 
 
 # Pools of connections
@@ -581,15 +589,21 @@ async def test_writers_share_the_connections_of_a_pool_and_leave_no_settings(
                 break
             except Retryable:  # the pool does not listen yet
                 await asyncio.sleep(0.1)
-    for turn in range(1, 30):
-        batches = [[event(turn * 10 + at, "[1.5]", f"k{at}") for at in range(1 + turn % 7)] for _ in range(8)]
-        await asyncio.gather(*(writers[at % 2].write(batch) for at, batch in enumerate(batches)))
+    for round_number in range(1, 30):
+        batches = [
+            [
+                event(round_number * 10 + number, "[1.5]", f"k{number}")
+                for number in range(1 + round_number % 7)
+            ]
+            for _ in range(8)
+        ]
+        await asyncio.gather(*(writers[index % 2].write(batch) for index, batch in enumerate(batches)))
     with psycopg.connect(pooled, autocommit=True) as connection:
-        left = connection.execute(
+        counts = connection.execute(
             "SELECT current_setting('statement_timeout'), current_setting('lock_timeout'),"
             " (SELECT count(*) FROM pg_prepared_statements)"
         ).fetchall()
     for postgres_writer in writers:
         await postgres_writer.close()
-    assert left == [("0", "0", 0)]
+    assert counts == [("0", "0", 0)]
     assert len(await postgres.rows()) == 8

@@ -116,20 +116,20 @@ def test_numbers_keep_every_digit(number: Decimal) -> None:
     assert "E" not in text
 
 
-@given(number=st.integers(-(2**70), 2**70), name=st.sampled_from(["float4", "float8"]), as_text=st.booleans())
+@given(number=st.integers(-(2**70), 2**70), name=st.sampled_from(["float4", "float8"]), is_text=st.booleans())
 def test_a_whole_number_is_written_to_a_floating_point_column_as_it_is_or_refused(
-    number: int, name: str, *, as_text: bool
+    number: int, name: str, *, is_text: bool
 ) -> None:
     bits = 32 if name == "float4" else 64
     for text in (str(number), f"{number}.00", f"{Decimal(number):E}"):
-        value = text if as_text else exact_json.loads(text)
+        value = text if is_text else exact_json.loads(text)
         try:
-            written = column_text(value, column(name))
+            column_value = column_text(value, column(name))
         except Unfit:
             assert nearest(number, bits) != number
         else:
-            assert written is not None
-            assert Decimal(written) == number
+            assert column_value is not None
+            assert Decimal(column_value) == number
             digits = len(Decimal(text).as_tuple().digits)
             assert (
                 nearest(number, bits) == number
@@ -144,17 +144,20 @@ def test_a_whole_number_is_written_to_a_floating_point_column_as_it_is_or_refuse
 def test_the_shortest_text_of_a_floating_point_number_is_written(number: float) -> None:
     for text in (repr(number), f"{Decimal(repr(number)):E}"):
         assert column_text(text, column("float8")) == text
-        written = column_text(exact_json.loads(text), column("float8"))
-        assert written is not None
-        assert float(written) == number
+        column_value = column_text(exact_json.loads(text), column("float8"))
+        assert column_value is not None
+        assert float(column_value) == number
 
 
 @given(st.dates(), st.times(), st.timezones())
 def test_every_date_and_time_of_iso_8601_is_written_as_it_is(day: date, hour: time, zone: tzinfo) -> None:
-    moment = datetime.combine(day, hour)
-    with_zone = [moment.replace(tzinfo=UTC), moment.replace(tzinfo=zone)]
-    for name, moments in {"timestamp": [moment, *with_zone], "timestamptz": [moment, *with_zone]}.items():
-        for text in [each.isoformat() for each in moments]:
+    local_time = datetime.combine(day, hour)
+    with_zone = [local_time.replace(tzinfo=UTC), local_time.replace(tzinfo=zone)]
+    for name, moments in {
+        "timestamp": [local_time, *with_zone],
+        "timestamptz": [local_time, *with_zone],
+    }.items():
+        for text in [timestamp.isoformat() for timestamp in moments]:
             assert column_text(text, column(name)) == text
             assert column_text(f"{{{text}}}", column(f"{name}[]")) == f"{{{text}}}"
     assert column_text(day.isoformat(), column("date")) == day.isoformat()

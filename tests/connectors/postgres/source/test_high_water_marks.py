@@ -4,17 +4,19 @@ from hifi_postgres.source.high_water_marks import HighWaterMark, HighWaterMarks
 
 
 def test_a_mark_settles_when_it_is_old_enough_and_earlier_transactions_have_ended() -> None:
-    marks = HighWaterMarks(settle_s=5)
-    assert marks.settled(HighWaterMark("10", next_transaction=8, oldest_transaction=7), 100) is None
-    assert marks.settled(HighWaterMark("12", 9, 7), 106) is None, "transaction 7 still runs"
-    assert marks.held_back_s(106) == 1
-    assert marks.settled(HighWaterMark("12", 9, 8), 107) == "10", "it has ended"
-    assert marks.settled(HighWaterMark("12", 9, 9), 112) == "12"
-    assert marks.held_back_s(112) == 0
-    assert marks.settled(HighWaterMark("13", 10, 10), 113) == "12"
+    high_water_marks = HighWaterMarks(settle_s=5)
+    assert (
+        high_water_marks.settled(HighWaterMark("10", next_transaction=8, oldest_transaction=7), 100) is None
+    )
+    assert high_water_marks.settled(HighWaterMark("12", 9, 7), 106) is None, "transaction 7 still runs"
+    assert high_water_marks.held_back_s(106) == 1
+    assert high_water_marks.settled(HighWaterMark("12", 9, 8), 107) == "10", "it has ended"
+    assert high_water_marks.settled(HighWaterMark("12", 9, 9), 112) == "12"
+    assert high_water_marks.held_back_s(112) == 0
+    assert high_water_marks.settled(HighWaterMark("13", 10, 10), 113) == "12"
 
 
 def test_an_empty_table_has_no_mark() -> None:
-    marks = HighWaterMarks(settle_s=0)
-    assert marks.settled(HighWaterMark(None, 3, 3), 0) is None
-    assert marks.settled(HighWaterMark("1", 3, 3), 0) == "1"
+    high_water_marks = HighWaterMarks(settle_s=0)
+    assert high_water_marks.settled(HighWaterMark(None, 3, 3), 0) is None
+    assert high_water_marks.settled(HighWaterMark("1", 3, 3), 0) == "1"

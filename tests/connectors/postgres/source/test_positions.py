@@ -10,15 +10,17 @@ from hifi_postgres.source.positions import ZERO, positions, rfc3339, time_us
 @given(st.lists(st.integers(-(2**63), 2**62)), st.integers(-1, 2**63))
 def test_positions_rise_and_are_above_the_last_one(values: list[int], last: int) -> None:
     numbers = list(positions(map(str, values), last))
-    assert all(position < other for position, other in zip([last, *numbers], numbers, strict=False))
+    assert all(position < following for position, following in zip([last, *numbers], numbers, strict=False))
 
 
 @given(st.sets(st.integers(-(2**63), 2**63 - 1), min_size=1))
 def test_the_position_of_a_unique_integer_is_its_value(values: set[int]) -> None:
     texts = [str(value) for value in sorted(values)]
-    whole = list(positions(texts, -1))
-    assert whole == [value + ZERO for value in sorted(values)]
-    assert list(positions(texts[1:], whole[0])) == whole[1:], "it does not matter where reading begins"
+    all_positions = list(positions(texts, -1))
+    assert all_positions == [value + ZERO for value in sorted(values)]
+    assert list(positions(texts[1:], all_positions[0])) == all_positions[1:], (
+        "it does not matter where reading begins"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is written down about a table says which rows may have been written, and at which positions."""
+"""The recorded progress of a table tells which rows may have been written, and at which positions."""
 
 import orjson
 
@@ -8,13 +8,18 @@ from hifi_postgres.source.progress import SqlProgress
 
 def test_the_positions_of_a_batch_are_the_same_when_its_progress_is_read_again() -> None:
     first = SqlProgress.new().begun([("5", "a"), ("5", "b"), ("9", "a")], ["k", None, "k"]).accepted(17)
-    again = SqlProgress.read(orjson.loads(orjson.dumps(first.entry())))
-    assert again == first
-    assert again.positions() == [ZERO + 5, ZERO + 6, ZERO + 9]
-    done = again.completed()
-    assert SqlProgress.read(orjson.loads(orjson.dumps(done.entry()))) == done
-    assert (done.after, done.last, done.done, done.batch) == (("9", "a"), ZERO + 9, 3, None)
-    assert done.begun([("9", "b")], []).positions() == [ZERO + 10], "above the row of equal value"
+    read_back = SqlProgress.read(orjson.loads(orjson.dumps(first.entry())))
+    assert read_back == first
+    assert read_back.positions() == [ZERO + 5, ZERO + 6, ZERO + 9]
+    completed = read_back.completed()
+    assert SqlProgress.read(orjson.loads(orjson.dumps(completed.entry()))) == completed
+    assert (completed.after, completed.last, completed.done, completed.batch) == (
+        ("9", "a"),
+        ZERO + 9,
+        3,
+        None,
+    )
+    assert completed.begun([("9", "b")], []).positions() == [ZERO + 10], "above the row of equal value"
 
 
 def test_each_reading_has_a_name_of_its_own() -> None:

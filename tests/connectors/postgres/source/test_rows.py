@@ -21,16 +21,16 @@ from hifi_postgres.source.progress import Place
 from hifi_postgres.source.rows import Page, PostgresRows, postgres_rows
 
 
-def source(polled: PolledTable, /, **changed: Any) -> SqlSource:
-    sql_source = polled.pipe(**changed).source
+def source(polled: PolledTable, /, **overrides: Any) -> SqlSource:
+    sql_source = polled.pipe(**overrides).source
     assert isinstance(sql_source, SqlSource)
     return sql_source
 
 
-async def every_row(rows: PostgresRows, upto: str, limit: int) -> list[int]:
+async def every_row(rows: PostgresRows, upper_bound: str, limit: int) -> list[int]:
     ids, after = list[int](), None
     while True:
-        page = await rows.page(after, upto, limit)
+        page = await rows.page(after, upper_bound, limit)
         ids += [orjson.loads(row.data or b"")["id"] for row in page.rows]
         if page.following is None:
             return ids
@@ -43,12 +43,12 @@ async def test_pages_have_each_row_once_in_order_though_many_have_equal_values(
 ) -> None:
     table.add(range(1, 22), "timestamptz '2026-01-01' + (n / 5) * interval '1 ms'")
     async with postgres_rows(source(table), "test", 1000, "shop") as rows:
-        upto = (await rows.mark()).value
-        assert upto == "2026-01-01 00:00:00.004+00"
-        assert await every_row(rows, upto, limit) == [*range(1, 22)]
-        page = await rows.page(None, upto, 3)
+        upper_bound = (await rows.mark()).value
+        assert upper_bound == "2026-01-01 00:00:00.004+00"
+        assert await every_row(rows, upper_bound, limit) == [*range(1, 22)]
+        page = await rows.page(None, upper_bound, 3)
         assert page.following == ("2026-01-01 00:00:00+00", "4")
-        assert await rows.estimate(page.rows[-1].place, upto) >= 1
+        assert await rows.estimate(page.rows[-1].place, upper_bound) >= 1
 
 
 async def test_a_page_is_bounded_in_bytes(table: PolledTable) -> None:
@@ -68,9 +68,9 @@ async def test_the_same_rows_are_found_again_and_those_that_changed_are_not(tabl
         table.execute("UPDATE {} SET name = 'other' WHERE id = 3")
         table.execute("DELETE FROM {} WHERE id = 4")
         table.execute("INSERT INTO {} VALUES (0, 'new', 1, '2026-01-01')")
-        again = await rows.named([row.place for row in page.rows])
-        assert [key[1] for key in sorted(again)] == ["1", "3"]
-        assert again["2026-01-01 00:00:00+00", "3"].key == "other"
+        found_rows = await rows.named([row.place for row in page.rows])
+        assert [key[1] for key in sorted(found_rows)] == ["1", "3"]
+        assert found_rows["2026-01-01 00:00:00+00", "3"].key == "other"
 
 
 async def test_rows_of_a_query_with_a_time_without_time_zone(table: PolledTable) -> None:
@@ -101,7 +101,7 @@ async def test_a_mark_tells_which_transactions_run(table: PolledTable) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("overrides", "message"),
     [
         ({"column": "none"}, "no column none"),
         ({"key": ["nokey"]}, "no column nokey"),
@@ -110,9 +110,11 @@ async def test_a_mark_tells_which_transactions_run(table: PolledTable) -> None:
         ({"query": "SELEC 1"}, "syntax error"),
     ],
 )
-async def test_what_cannot_be_read_is_told(table: PolledTable, changed: dict[str, Any], message: str) -> None:
+async def test_what_cannot_be_read_is_told(
+    table: PolledTable, overrides: dict[str, Any], message: str
+) -> None:
     with pytest.raises(Misconfigured, match=message):
-        async with postgres_rows(source(table, **changed), "test", 1000, "shop"):
+        async with postgres_rows(source(table, **overrides), "test", 1000, "shop"):
             pass
 
 
@@ -178,8 +180,8 @@ async def test_the_table_of_types_is_true(table: PolledTable) -> None:
             table.execute(f"INSERT INTO {{}} (name, v) VALUES ('x', {value})")
         async with postgres_rows(source(table, column="id", key=[]), "test", 1000, "shop") as rows:
             page = await rows.page(None, "99", 10)
-        for read, (_, text) in zip(page.rows, declared.reads, strict=True):
-            assert exact_json.loads(read.data or b"")["v"] == exact_json.loads(text or ""), declared.types
+        for row, (_, text) in zip(page.rows, declared.reads, strict=True):
+            assert exact_json.loads(row.data or b"")["v"] == exact_json.loads(text or ""), declared.types
 
 
 async def test_through_a_pool_each_transaction_has_the_settings_whatever_others_have_left(
@@ -201,12 +203,17 @@ async def test_through_a_pool_each_transaction_has_the_settings_whatever_others_
             postgres_rows(pooled, "test", 1000, "shop") as second,
             postgres_rows(direct, "test", 1000, "shop") as unpooled,
         ):
-            upto = (await unpooled.mark()).value or ""
-            expected = _content(await unpooled.page(None, upto, 50))
+            upper_bound = (await unpooled.mark()).value or ""
+            expected = _content(await unpooled.page(None, upper_bound, 50))
             for _ in range(12):  # psycopg prepares what it has run five times
-                marks = await asyncio.gather(first.mark(), second.mark())
-                pages = await asyncio.gather(first.page(None, upto, 50), second.page(None, upto, 50))
-                assert [mark.value for mark in marks] == [upto, upto]
+                high_water_marks = await asyncio.gather(first.mark(), second.mark())
+                pages = await asyncio.gather(
+                    first.page(None, upper_bound, 50), second.page(None, upper_bound, 50)
+                )
+                assert [high_water_mark.value for high_water_mark in high_water_marks] == [
+                    upper_bound,
+                    upper_bound,
+                ]
                 assert [_content(page) for page in pages] == [expected, expected]
 
 

@@ -37,10 +37,10 @@ async def test_each_row_passes_once_although_its_reader_is_killed_or_frozen_and_
 
         add_rows(range(1, 2))
         await raw_end.reached(1)
-        killed, _ = await take_reader(instances)
+        killed_reader, _ = await take_reader(instances)
         add_rows(range(2, ROWS // 2))
         await raw_end.reached(ROWS // 8)
-        await stream.kill(killed)
+        await stream.kill(killed_reader)
         change_rows()
         await until(lambda: any(written(admin) for _, admin in instances))
         frozen, _ = await take_reader(instances)
@@ -53,8 +53,10 @@ async def test_each_row_passes_once_although_its_reader_is_killed_or_frozen_and_
 
         await stream.start("normalize")
         last = set(table.rows().values())
-        normalized = await stream.read(topics.normalized, lambda records: last <= set(field(records, "name")))
-        await assert_each_once(stream, normalized)
+        normalized_records = await stream.read(
+            topics.normalized, lambda records: last <= set(field(records, "name"))
+        )
+        await assert_each_once(stream, normalized_records)
         assert log.read_text().count("source-taken-over") >= 3
 
 
@@ -66,10 +68,10 @@ async def test_a_reader_that_has_to_end_completes_its_batch_however_low_the_rate
     async with collected_stream(kafka, log) as stream, RawEnd(stream) as raw_end:
         table.add(range(rows))
         await stream.publish(table.pipe(backfill={"rate": "4/s", "after": "0s"}))
-        reading, _ = await stream.start("collect")
+        collect_process, _ = await stream.start("collect")
         await raw_end.reached(1)
-        reading.terminate()
-        await asyncio.to_thread(reading.wait)
+        collect_process.terminate()
+        await asyncio.to_thread(collect_process.wait)
         assert await raw_end.count() == MOST_EVENTS
         await stream.publish(table.pipe())
         await stream.start("collect")
@@ -82,21 +84,21 @@ async def test_a_row_of_a_transaction_that_commits_late_is_not_passed_over(
 ) -> None:
     async with collected_stream(kafka, log) as stream:
         await stream.publish(table.pipe(column="id", key=[], settle="0s"))
-        late = table.connect(autocommit=False)
-        table.execute("INSERT INTO {} (name) VALUES ('late')", late)
+        late_connection = table.connect(autocommit=False)
+        table.execute("INSERT INTO {} (name) VALUES ('late')", late_connection)
         table.execute("INSERT INTO {} (name) VALUES ('early')")
         _, admin = await stream.start("collect")
         await until(lambda: b"source-taken-over" in log.read_bytes())
-        other = table.connect()
-        asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT max(s.%'"
-        await until(lambda: table.execute(asked, other).fetchone() == (1,))
+        other_connection = table.connect()
+        waiting_query = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT max(s.%'"
+        await until(lambda: table.execute(waiting_query, other_connection).fetchone() == (1,))
         assert await stream.all(stream.topics.raw) == []
         assert readyz(admin)[0] == 200
-        late.commit()
+        late_connection.commit()
         raw = await stream.read(stream.topics.raw, lambda records: len(records) == 2)
         assert sorted(field(raw, "name")) == ["early", "late"]
-        late.close()
-        other.close()
+        late_connection.close()
+        other_connection.close()
 
 
 async def test_rows_become_events_and_one_that_is_too_large_a_dead_letter(
@@ -112,10 +114,10 @@ async def test_rows_become_events_and_one_that_is_too_large_a_dead_letter(
         )
         await stream.start("normalize")
         await stream.start("collect", collect_max_event_bytes=1024)
-        normalized = await stream.read(stream.topics.normalized, lambda records: len(records) == 2)
-        (dead,) = await stream.read(stream.topics.dead_letter, lambda records: len(records) == 1)
-        assert fields(dead)["hifi_reason"] == b"too-large"
-        first = next(record for record in normalized if record.key == b"n1")
+        normalized_records = await stream.read(stream.topics.normalized, lambda records: len(records) == 2)
+        (dead_letter,) = await stream.read(stream.topics.dead_letter, lambda records: len(records) == 1)
+        assert fields(dead_letter)["hifi_reason"] == b"too-large"
+        first = next(record for record in normalized_records if record.key == b"n1")
         first_fields = fields(first)
         assert first_fields["ce_time"] == b"2026-01-02T03:04:05.678901Z"
         assert first_fields["ce_type"] == b"order"

@@ -40,7 +40,7 @@ def check(token: str, keys: Any = None, now_s: int = NOW_S) -> dict[str, Any]:
     return verified_claims(token, PUBLIC if keys is None else keys, ISSUER, CLIENT, NONCE, now_s)
 
 
-def part(content: object) -> str:
+def token_segment(content: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(content).encode()).rstrip(b"=").decode()
 
 
@@ -50,7 +50,7 @@ def test_a_token_with_the_signature_of_the_provider_is_valid(algorithm: str) -> 
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "changed_claims",
     [
         *({"iss": issuer} for issuer in ("https://evil.example", ISSUER + "/", "", None, [ISSUER], 1)),
         *({"aud": audience} for audience in ("other", ["other"], [], "", None, 1, "HIFI")),
@@ -65,9 +65,9 @@ def test_a_token_with_the_signature_of_the_provider_is_valid(algorithm: str) -> 
     ],
     ids=repr,
 )
-def test_a_token_with_another_claim_is_refused(changed: dict[str, Any]) -> None:
+def test_a_token_with_another_claim_is_refused(changed_claims: dict[str, Any]) -> None:
     with pytest.raises(SignInRefused):
-        check(signed(CLAIMS | changed))
+        check(signed(CLAIMS | changed_claims))
 
 
 @pytest.mark.parametrize("name", CLAIMS)
@@ -77,7 +77,7 @@ def test_a_token_without_a_claim_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "changed_claims",
     [
         {"exp": NOW_S - LEEWAY_S + 1},
         {"iat": NOW_S + LEEWAY_S},
@@ -88,8 +88,8 @@ def test_a_token_without_a_claim_is_refused(name: str) -> None:
     ],
     ids=repr,
 )
-def test_what_is_within_the_leeway_or_for_several_audiences_is_valid(changed: dict[str, Any]) -> None:
-    assert check(signed(CLAIMS | changed)) == CLAIMS | changed
+def test_what_is_within_the_leeway_or_for_several_audiences_is_valid(changed_claims: dict[str, Any]) -> None:
+    assert check(signed(CLAIMS | changed_claims)) == CLAIMS | changed_claims
 
 
 def test_a_wrong_clock_is_named() -> None:
@@ -102,27 +102,27 @@ def test_a_wrong_clock_is_named() -> None:
 def test_a_signature_by_another_key_is_refused(algorithm: str) -> None:
     token = signed(CLAIMS, algorithm)
     keys = {"keys": [key for key in PUBLIC["keys"] if key["kid"] != KEYS[algorithm].kid]}
-    for others in (keys, {"keys": [STRANGER.as_dict(private=False)]}):
+    for key_set in (keys, {"keys": [STRANGER.as_dict(private=False)]}):
         with pytest.raises(SignInRefused):
-            check(token, others)
+            check(token, key_set)
     with pytest.raises(SignInRefused):
         check(signed(CLAIMS, "RS256", STRANGER))
 
 
 def test_each_changed_part_of_a_token_is_refused() -> None:
     header, body, signature = signed(CLAIMS).split(".")
-    forged = part(CLAIMS | {"sub": "root"})
+    forged = token_segment(CLAIMS | {"sub": "root"})
     for token in (
         f"{header}.{forged}.{signature}",
         f"{header}.{body}.{signature[:-8]}AAAAAAAA",
         f"{header}.{body}.",
         f"{header}.{body}",
         *("", ".", "..", "...", "a.b.c", "x" * 10_000, f"{header}.{body}.{signature}.{signature}", "ü.ü.ü"),
-        f"{part({'alg': 'none'})}.{body}.",
-        f"{part({'alg': 'none', 'kid': 'rsa'})}.{body}.{signature}",
-        f"{part({'kid': 'rsa'})}.{body}.{signature}",
-        f"{part({'alg': 'RS256', 'kid': 'rsa', 'crit': ['x'], 'x': 1})}.{body}.{signature}",
-        f"{part([])}.{body}.{signature}",
+        f"{token_segment({'alg': 'none'})}.{body}.",
+        f"{token_segment({'alg': 'none', 'kid': 'rsa'})}.{body}.{signature}",
+        f"{token_segment({'kid': 'rsa'})}.{body}.{signature}",
+        f"{token_segment({'alg': 'RS256', 'kid': 'rsa', 'crit': ['x'], 'x': 1})}.{body}.{signature}",
+        f"{token_segment([])}.{body}.{signature}",
     ):
         with pytest.raises(SignInRefused):
             check(token)
@@ -137,11 +137,11 @@ def test_a_signed_text_that_is_no_object_is_refused(content: bytes) -> None:
 
 def test_a_public_key_is_no_secret_of_a_signature() -> None:
     for secret in (KEYS["RS256"].as_pem(private=False), json.dumps(PUBLIC["keys"][0]).encode()):
-        signed_part = f"{part({'alg': 'HS256', 'kid': 'rsa'})}.{part(CLAIMS)}"
+        signed_part = f"{token_segment({'alg': 'HS256', 'kid': 'rsa'})}.{token_segment(CLAIMS)}"
         signature = base64.urlsafe_b64encode(hmac.digest(secret, signed_part.encode(), "sha256"))
         token = f"{signed_part}.{signature.rstrip(b'=').decode()}"
-        shared = {"kty": "oct", "kid": "rsa", "k": base64.urlsafe_b64encode(secret).rstrip(b"=").decode()}
-        for keys in (PUBLIC, {"keys": [shared]}, {"keys": [shared, *PUBLIC["keys"]]}):
+        shared_key = {"kty": "oct", "kid": "rsa", "k": base64.urlsafe_b64encode(secret).rstrip(b"=").decode()}
+        for keys in (PUBLIC, {"keys": [shared_key]}, {"keys": [shared_key, *PUBLIC["keys"]]}):
             with pytest.raises(SignInRefused):
                 check(token, keys)
 
@@ -183,20 +183,20 @@ LOGOUT: dict[str, Any] = {
 }
 
 
-def ended(claims: dict[str, Any], **header: Any) -> ProviderSession:
+def ended_session_of(claims: dict[str, Any], **header: Any) -> ProviderSession:
     return ended_session(signed(claims, **header), PUBLIC, ISSUER, CLIENT, NOW_S)
 
 
 @pytest.mark.parametrize("kind", [{}, {"typ": "JWT"}, {"typ": "logout+jwt"}])
 def test_a_logout_token_names_the_person_the_session_or_both(kind: dict[str, str]) -> None:
-    assert ended(LOGOUT, **kind) == ProviderSession("ann", "s1")
-    for absent, session in (("sid", ProviderSession("ann", "")), ("sub", ProviderSession("", "s1"))):
-        claims = {name: value for name, value in LOGOUT.items() if name != absent}
-        assert ended(claims, **kind) == session
+    assert ended_session_of(LOGOUT, **kind) == ProviderSession("ann", "s1")
+    for absent_claim, session in (("sid", ProviderSession("ann", "")), ("sub", ProviderSession("", "s1"))):
+        claims = {name: value for name, value in LOGOUT.items() if name != absent_claim}
+        assert ended_session_of(claims, **kind) == session
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "changed_claims",
     [
         *({"iss": issuer} for issuer in ("https://evil.example", "", None)),
         *({"aud": audience} for audience in ("other", ["other"], None)),
@@ -211,9 +211,9 @@ def test_a_logout_token_names_the_person_the_session_or_both(kind: dict[str, str
     ],
     ids=repr,
 )
-def test_a_logout_token_with_another_claim_is_refused(changed: dict[str, Any]) -> None:
+def test_a_logout_token_with_another_claim_is_refused(changed_claims: dict[str, Any]) -> None:
     with pytest.raises(SignInRefused):
-        ended(LOGOUT | changed)
+        ended_session_of(LOGOUT | changed_claims)
 
 
 def test_a_logout_token_of_a_stranger_or_of_another_type_is_refused_and_so_is_an_id_token() -> None:
@@ -221,7 +221,7 @@ def test_a_logout_token_of_a_stranger_or_of_another_type_is_refused_and_so_is_an
         signed(LOGOUT, key=STRANGER),
         signed(LOGOUT, typ="at+jwt"),
         signed(CLAIMS),
-        f"{part({'alg': 'none'})}.{part(LOGOUT)}.",
+        f"{token_segment({'alg': 'none'})}.{token_segment(LOGOUT)}.",
         "",
     ):
         with pytest.raises(SignInRefused):
@@ -231,7 +231,7 @@ def test_a_logout_token_of_a_stranger_or_of_another_type_is_refused_and_so_is_an
 
 
 @pytest.mark.parametrize(
-    ("own", "told", "ends"),
+    ("own_session", "ended_session", "is_ended"),
     [
         (("ann", "s1"), ("ann", "s1"), True),
         (("ann", "s1"), ("", "s1"), True),
@@ -244,6 +244,6 @@ def test_a_logout_token_of_a_stranger_or_of_another_type_is_refused_and_so_is_an
     ],
 )
 def test_a_session_ends_with_its_own_at_the_provider_or_with_all_of_the_person(
-    own: tuple[str, str], told: tuple[str, str], *, ends: bool
+    own_session: tuple[str, str], ended_session: tuple[str, str], *, is_ended: bool
 ) -> None:
-    assert ProviderSession(*own).ends_with(ProviderSession(*told)) == ends
+    assert ProviderSession(*own_session).ends_with(ProviderSession(*ended_session)) == is_ended

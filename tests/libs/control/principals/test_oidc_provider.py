@@ -30,7 +30,7 @@ class Double:
         self.nonce = ""
         self.metadata: dict[str, Any] = {}
         self.claims: dict[str, Any] = {}
-        self.more: dict[str, Any] = {"sub": "ann", "groups": ["admins"]}
+        self.user_info: dict[str, Any] = {"sub": "ann", "groups": ["admins"]}
         self.answers: dict[str, Answer] = {}
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -53,7 +53,7 @@ class Double:
             return web.json_response({"id_token": self.id_token(), "access_token": "access"})
         if path == "/userinfo":
             assert request.headers["authorization"] == "Bearer access"
-            return web.json_response(self.more)
+            return web.json_response(self.user_info)
         return web.json_response({"keys": [KEY.as_dict(private=False)]})
 
     def id_token(self) -> str:
@@ -77,16 +77,16 @@ class Double:
 
 @asynccontextmanager
 async def double() -> AsyncIterator[Double]:
-    made = Double()
+    provider = Double()
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", made.answer)
+    app.router.add_route("*", "/{path:.*}", provider.answer)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
-        made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        yield made
+        provider.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield provider
     finally:
         await runner.cleanup()
 
@@ -94,15 +94,15 @@ async def double() -> AsyncIterator[Double]:
 async def sign_in(provider: Double, **settings: str) -> int:
     """Status of the console's answer to a sign-in; that to its begin, if that fails."""
     complete = {"ISSUER": provider.url, "CLIENT_ID": "hifi", "ROLES": "admin=admins", **settings}
-    async with console(complete) as served, new_browser() as browser:
-        status, _, headers = await fetched(browser, served.url + "/sign-in/oidc")
+    async with console(complete) as served_console, new_browser() as browser:
+        status, _, headers = await fetched(browser, served_console.url + "/sign-in/oidc")
         if status != 303:
             return status
         query = parse_qs(urlsplit(headers["location"]).query)
         provider.nonce = query["nonce"][0]
-        callback = f"{served.url}/sign-in/oidc/callback?code=c&state={query['state'][0]}"
+        callback = f"{served_console.url}/sign-in/oidc/callback?code=c&state={query['state'][0]}"
         status, _, _ = await fetched(browser, callback)
-        assert ((await fetched(browser, served.url))[0] == 200) is (status == 303)
+        assert ((await fetched(browser, served_console.url))[0] == 200) is (status == 303)
         return status
 
 
@@ -116,16 +116,16 @@ async def test_groups_that_the_id_token_lacks_are_asked_for_and_those_in_it_coun
         assert "/userinfo" not in provider.asked
 
 
-@pytest.mark.parametrize("more", [{"sub": "bob", "groups": ["admins"]}, {"groups": ["admins"]}, {}, []])
-async def test_what_the_provider_says_of_somebody_else_is_refused(more: Any) -> None:
+@pytest.mark.parametrize("claims", [{"sub": "bob", "groups": ["admins"]}, {"groups": ["admins"]}, {}, []])
+async def test_what_the_provider_says_of_somebody_else_is_refused(claims: Any) -> None:
     async with double() as provider:
-        provider.more = more
+        provider.user_info = claims
         assert await sign_in(provider) == 401
 
 
 async def test_what_the_provider_adds_replaces_nothing_of_the_id_token() -> None:
     async with double() as provider:
-        provider.more = {"sub": "ann", "groups": ["admins"], "exp": 1, "iss": "x"}
+        provider.user_info = {"sub": "ann", "groups": ["admins"], "exp": 1, "iss": "x"}
         assert await sign_in(provider) == 303
 
 
@@ -197,12 +197,12 @@ async def test_a_provider_whose_certificate_nobody_vouches_for_is_refused(tmp_pa
         assert provider.asked == []
 
 
-async def told(url: str, token: str | None) -> tuple[int, str]:
+async def backchannel_answer(url: str, token: str | None) -> tuple[int, str]:
     """The console's answer to a logout token that comes from the provider: without cookies and Origin."""
-    form = {} if token is None else {"logout_token": token}
+    form_fields = {} if token is None else {"logout_token": token}
     async with (
         new_browser() as anybody,
-        anybody.post(f"{url}/sign-in/oidc/backchannel-logout", data=form) as answer,
+        anybody.post(f"{url}/sign-in/oidc/backchannel-logout", data=form_fields) as answer,
     ):
         assert answer.status == 503 or answer.headers["cache-control"] == "no-store"
         return answer.status, await answer.text()
@@ -211,43 +211,46 @@ async def told(url: str, token: str | None) -> tuple[int, str]:
 async def test_whom_the_provider_signs_out_is_out_and_nobody_else() -> None:
     async with double() as provider, contextlib.AsyncExitStack() as browsers:
         settings = {"ISSUER": provider.url, "CLIENT_ID": "hifi", "ROLES": "admin=admins"}
-        served = await browsers.enter_async_context(console(settings))
+        served_console = await browsers.enter_async_context(console(settings))
 
         async def signed_in(subject: str, session: str) -> Callable[[], Awaitable[bool]]:
             browser = await browsers.enter_async_context(new_browser())
-            _, _, headers = await fetched(browser, served.url + "/sign-in/oidc")
+            _, _, headers = await fetched(browser, served_console.url + "/sign-in/oidc")
             query = parse_qs(urlsplit(headers["location"]).query)
             provider.nonce = query["nonce"][0]
             provider.claims = {"sub": subject, "sid": session, "groups": ["admins"]}
-            callback = f"{served.url}/sign-in/oidc/callback?code=c&state={query['state'][0]}"
+            callback = f"{served_console.url}/sign-in/oidc/callback?code=c&state={query['state'][0]}"
             assert (await fetched(browser, callback))[0] == 303
 
             async def is_in() -> bool:
-                return (await fetched(browser, served.url))[0] == 200
+                return (await fetched(browser, served_console.url))[0] == 200
 
             return is_in
 
         ann, ann_elsewhere = await signed_in("ann", "s1"), await signed_in("ann", "s2")
         bob = await signed_in("bob", "s3")
-        assert await told(served.url, provider.logout_token(sub="ann", sid="s1")) == (200, "")
+        assert await backchannel_answer(served_console.url, provider.logout_token(sub="ann", sid="s1")) == (
+            200,
+            "",
+        )
         assert [await ann(), await ann_elsewhere(), await bob()] == [False, True, True]
-        for refused in (
+        for refused_token in (
             None,
             "",
             "no.token",
             provider.id_token(),
             provider.logout_token(sub="bob", aud="other"),
         ):
-            status, text = await told(served.url, refused)
+            status, text = await backchannel_answer(served_console.url, refused_token)
             assert (status, json.loads(text)["error"]) == (400, "invalid_request")
         provider.answers["/keys"] = lambda _: web.Response(status=500)
-        assert (await told(served.url, provider.logout_token(sub="bob")))[0] == 503
+        assert (await backchannel_answer(served_console.url, provider.logout_token(sub="bob")))[0] == 503
         assert [await ann_elsewhere(), await bob()] == [True, True]
         provider.answers.clear()
-        assert (await told(served.url, provider.logout_token(sub="ann")))[0] == 200
+        assert (await backchannel_answer(served_console.url, provider.logout_token(sub="ann")))[0] == 200
         assert [await ann_elsewhere(), await bob()] == [False, True]
 
 
 async def test_a_console_without_a_provider_ends_no_session() -> None:
-    async with console({}) as served:
-        assert (await told(served.url, "a.b.c"))[0] == 400
+    async with console({}) as served_console:
+        assert (await backchannel_answer(served_console.url, "a.b.c"))[0] == 400

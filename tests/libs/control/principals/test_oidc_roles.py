@@ -22,7 +22,7 @@ def settings(**values: str) -> OidcSettings:
         return load(OidcSettings)
 
 
-def made(of_groups: set[str], roles: str) -> set[tuple[str, tuple[str, ...]]]:
+def roles_of_groups(of_groups: set[str], roles: str) -> set[tuple[str, tuple[str, ...]]]:
     grants = settings(**COMPLETE | {"ROLES": roles}).roles
     principals = principals_of("oidc:ann", of_groups, grants, author="a", at_us=1, expires_us=2)
     assert all(principal.token_sha256 == "" for principal in principals)
@@ -48,7 +48,7 @@ def made(of_groups: set[str], roles: str) -> set[tuple[str, tuple[str, ...]]]:
 def test_groups_give_roles(
     of_groups: set[str], roles: str, expected: set[tuple[str, tuple[str, ...]]]
 ) -> None:
-    assert made(of_groups, roles) == expected
+    assert roles_of_groups(of_groups, roles) == expected
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_role_that_is_none_is_refused_by_the_name_of_its_variable(roles: str) 
 
 
 @pytest.mark.parametrize(
-    ("values", "named"),
+    ("values", "variable"),
     [
         ({"CLIENT_ID": ""}, "HIFI_OIDC_CLIENT_ID"),
         ({"ROLES": ""}, "HIFI_OIDC_ROLES"),
@@ -82,8 +82,8 @@ def test_a_role_that_is_none_is_refused_by_the_name_of_its_variable(roles: str) 
         ),
     ],
 )
-def test_settings_that_are_wrong_or_incomplete_are_refused(values: dict[str, str], named: str) -> None:
-    with pytest.raises(Misconfigured, match=named):
+def test_settings_that_are_wrong_or_incomplete_are_refused(values: dict[str, str], variable: str) -> None:
+    with pytest.raises(Misconfigured, match=variable):
         settings(**COMPLETE | values)
 
 
@@ -101,12 +101,12 @@ def test_without_an_issuer_nothing_else_is_needed() -> None:
 
 def test_the_secret_is_what_its_file_has_now(tmp_path: Path) -> None:
     file = tmp_path / "secret"
-    read = settings(**COMPLETE, CLIENT_SECRET_FILE=str(file)).read_client_secret
+    read_secret = settings(**COMPLETE, CLIENT_SECRET_FILE=str(file)).read_client_secret
     with pytest.raises(Misconfigured, match="HIFI_OIDC_CLIENT_SECRET_FILE"):
-        read()
+        read_secret()
     for text in ("first\n", "second", ""):
         file.write_text(text)
-        assert read() == text.strip()
+        assert read_secret() == text.strip()
     assert settings(**COMPLETE).read_client_secret() == ""
 
 
@@ -154,7 +154,7 @@ def test_a_claim_that_is_not_there_is_none() -> None:
     assert claim({"a": {"b": 1}}, "a.b.c") is None
 
 
-def of(role: Role, *pipes: str) -> Principal:
+def principal_with(role: Role, *pipes: str) -> Principal:
     return Principal("oidc:ann", role, pipes, "", None, "", 0)
 
 
@@ -175,10 +175,10 @@ def of(role: Role, *pipes: str) -> Principal:
 def test_of_several_roles_the_widest_scope_counts_and_for_a_pipe_the_highest(
     role: Role, pipe: str | None, expected: Role | None
 ) -> None:
-    mine = [of(Role.VIEWER), of(Role.OPERATOR, "x")]
-    for principals in (mine, mine[::-1]):
-        chosen = fitting(principals, role, pipe)
-        assert (chosen and chosen.role) == expected
+    own_roles = [principal_with(Role.VIEWER), principal_with(Role.OPERATOR, "x")]
+    for principals in (own_roles, own_roles[::-1]):
+        chosen_role = fitting(principals, role, pipe)
+        assert (chosen_role and chosen_role.role) == expected
 
 
 def test_a_revoked_person_stays_so_until_the_record_is_removed_also_if_it_cannot_be_read() -> None:

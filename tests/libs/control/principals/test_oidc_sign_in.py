@@ -81,9 +81,9 @@ class Site:
 
 @asynccontextmanager
 async def signing_in(
-    provider: RunningProvider, secret: Path, url: str = "", **others: str
+    provider: RunningProvider, secret: Path, url: str = "", **other_variables: str
 ) -> AsyncIterator[Site]:
-    """A console at the URL that the provider has of it; `others`: settings."""
+    """A console at the URL that the provider has of it; `other_variables`: settings."""
     if not secret.exists():
         secret.write_text(CLIENT_SECRET + "\n")
     settings = {
@@ -92,17 +92,17 @@ async def signing_in(
         "CLIENT_SECRET_FILE": str(secret),
         "ROLES": ROLES,
         "NAME_CLAIM": "preferred_username",
-        **others,
+        **other_variables,
     }
     port = urlsplit(provider.console).port or 0
-    async with console(settings, port, url) as served, new_browser() as browser:
-        yield Site(served, provider, browser)
+    async with console(settings, port, url) as served_console, new_browser() as browser:
+        yield Site(served_console, provider, browser)
 
 
 @pytest.fixture
 async def site(provider: RunningProvider, tmp_path: Path) -> AsyncIterator[Site]:
-    async with signing_in(provider, tmp_path / "secret") as made:
-        yield made
+    async with signing_in(provider, tmp_path / "secret") as running_site:
+        yield running_site
 
 
 async def test_a_person_signs_in_and_comes_back_to_the_page_with_the_roles_of_the_groups(site: Site) -> None:
@@ -110,8 +110,8 @@ async def test_a_person_signs_in_and_comes_back_to_the_page_with_the_roles_of_th
     assert status == 200
     assert 'href="/sign-in/oidc?next=%2Fpipes%2Fx"' in text
     assert await site.sign_in("ann@ops+sales", "/pipes/x?a=1") == (303, "/pipes/x?a=1")
-    me = await site.me()
-    assert (me["name"], me["role"], me["pipes"]) == ("oidc:ann", "viewer", [])
+    principal = await site.me()
+    assert (principal["name"], principal["role"], principal["pipes"]) == ("oidc:ann", "viewer", [])
     assert await site.status("/pipes/anything") == 200
     assert await site.status("/pipes/flights/change", "POST") == 200
     assert await site.status("/pipes/orders/change", "POST") == 200
@@ -145,14 +145,14 @@ async def test_who_has_no_role_is_told_so_and_not_signed_in(
 
 
 async def test_an_answer_counts_once_and_in_the_browser_that_asked(site: Site) -> None:
-    async with new_browser() as other:
+    async with new_browser() as other_browser:
         callback = await site.callback("ann@admins")
-        assert (await fetched(other, callback))[0] == 401
+        assert (await fetched(other_browser, callback))[0] == 401
         assert (await fetched(site.browser, callback))[0] == 401  # it was used up by the other browser
         callback = await site.callback("ann@admins")
         assert (await fetched(site.browser, callback))[0] == 303
         assert (await fetched(site.browser, callback))[0] == 401
-        assert (await fetched(other, site.url))[0] == 303
+        assert (await fetched(other_browser, site.url))[0] == 303
 
 
 @pytest.mark.parametrize(
@@ -160,11 +160,11 @@ async def test_an_answer_counts_once_and_in_the_browser_that_asked(site: Site) -
     [("state", "wrong"), ("code", "wrong"), ("iss", "https://evil.example"), ("iss", ""), ("code", "")],
 )
 async def test_an_answer_that_was_changed_signs_nobody_in(site: Site, name: str, value: str) -> None:
-    parts = urlsplit(await site.callback("ann@admins"))
-    changed = {key: values[0] for key, values in parse_qs(parts.query).items()} | {name: value}
+    callback_url = urlsplit(await site.callback("ann@admins"))
+    changed_query = {key: values[0] for key, values in parse_qs(callback_url.query).items()} | {name: value}
     if name == "iss" and not value:
-        del changed["iss"]  # this provider always sends it
-    url = f"{site.url}{parts.path}?{urlencode(changed)}"
+        del changed_query["iss"]  # this provider always sends it
+    url = f"{site.url}{callback_url.path}?{urlencode(changed_query)}"
     assert (await fetched(site.browser, url))[0] == 401
     assert await site.status() == 303
 
@@ -221,28 +221,30 @@ async def test_who_signs_out_may_sign_out_of_the_provider_too(site: Site) -> Non
 async def test_whoever_signs_out_at_the_provider_is_signed_out_of_the_console(site: Site) -> None:
     await site.sign_in("ann@admins")
     async with new_browser() as browser:
-        other = Site(site.console, site.provider, browser)
-        await other.sign_in("bob@admins")
+        other_site = Site(site.console, site.provider, browser)
+        await other_site.sign_in("bob@admins")
         async with site.browser.get(f"{site.provider.issuer}/session/end") as page:
             text = await page.text()
         secret = re.search(r'name="xsrf" value="([^"]+)"', text)
         assert secret is not None, text
-        form = {"xsrf": secret[1], "logout": "yes"}
-        async with site.browser.post(f"{site.provider.issuer}/session/end/confirm", data=form) as done:
-            assert done.status == 200, await done.text()
+        form_fields = {"xsrf": secret[1], "logout": "yes"}
+        async with site.browser.post(
+            f"{site.provider.issuer}/session/end/confirm", data=form_fields
+        ) as answer:
+            assert answer.status == 200, await answer.text()
         async with asyncio.timeout(60):
             while await site.status() != 303:
                 await asyncio.sleep(0.1)
-        assert (await other.me())["name"] == "oidc:bob"
+        assert (await other_site.me())["name"] == "oidc:bob"
 
 
 async def test_keys_that_the_provider_replaces_count_at_once(site: Site) -> None:
     assert (await site.sign_in("ann@admins"))[0] == 303
     await site.provider.rotate()
     async with new_browser() as browser:
-        later = Site(site.console, site.provider, browser)
-        assert (await later.sign_in("bob@admins"))[0] == 303
-        assert (await later.me())["name"] == "oidc:bob"
+        later_site = Site(site.console, site.provider, browser)
+        assert (await later_site.sign_in("bob@admins"))[0] == 303
+        assert (await later_site.me())["name"] == "oidc:bob"
     assert (await site.me())["name"] == "oidc:ann"
 
 
@@ -255,9 +257,9 @@ async def test_while_the_provider_is_down_sessions_go_on_and_the_page_says_503(
         assert await site.status("/sign-in/oidc") == 503
         with running_provider(oidc_program, url, port):
             assert (await site.sign_in("ann@admins"))[0] == 303
-            late = await site.callback("ann@admins")
+            late_callback = await site.callback("ann@admins")
         assert await site.status("/change", "POST") == 200
-        status, text, _ = await fetched(site.browser, late)
+        status, text, _ = await fetched(site.browser, late_callback)
         assert (status, "Tokens and links work" in text) == (503, True)
         assert await site.status() == 200
 
@@ -278,11 +280,11 @@ async def test_with_a_clock_an_hour_off_nobody_signs_in_and_sessions_keep_their_
     site: Site, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
     await site.sign_in("ann@admins")
-    with monkeypatch.context() as off:
-        off.setattr(provider_requests, "now_us", lambda: clock.now_us() + hours * 3_600_000_000)
+    with monkeypatch.context() as clock_patch:
+        clock_patch.setattr(provider_requests, "now_us", lambda: clock.now_us() + hours * 3_600_000_000)
         async with new_browser() as browser:
-            later = Site(site.console, site.provider, browser)
-            status, text = await later.sign_in("bob@admins")
+            later_site = Site(site.console, site.provider, browser)
+            status, text = await later_site.sign_in("bob@admins")
             assert (status, "clock" in text) == (401, True)
     assert await site.status("/change", "POST") == 200
 
@@ -321,8 +323,8 @@ async def test_a_browser_at_another_name_of_the_console_is_led_to_its_url(
     provider: RunningProvider, tmp_path: Path
 ) -> None:
     async with signing_in(provider, tmp_path / "secret", provider.console) as site:
-        elsewhere = provider.console.replace("127.0.0.1", "localhost")
-        _, _, headers = await fetched(site.browser, f"{elsewhere}/sign-in/oidc?next=/pipes/x")
+        other_url = provider.console.replace("127.0.0.1", "localhost")
+        _, _, headers = await fetched(site.browser, f"{other_url}/sign-in/oidc?next=/pipes/x")
         assert headers["location"] == f"{provider.console}/sign-in/oidc?next=%2Fpipes%2Fx"
         assert (await site.sign_in("ann@admins"))[0] == 303
 

@@ -10,7 +10,7 @@ from hifi.control.principals.principal import Principal, Principals, Role, token
 ANN = Principal("ann", Role.OPERATOR, ("flights",), token_sha256("token"), 2_000_000, "test", 1)
 
 
-def taken(**changes: Any) -> Principals:
+def read_principals(**changes: Any) -> Principals:
     principals = Principals()
     body = orjson.loads(ANN.record().value or b"") | changes
     principals.take(b"ann", orjson.dumps({name: value for name, value in body.items() if value != "-"}), 0)
@@ -18,9 +18,9 @@ def taken(**changes: Any) -> Principals:
 
 
 def test_a_record_is_read_as_it_was_written() -> None:
-    assert taken().of_token("token", 1) == ANN
-    assert taken(later="a field of a later release").of_token("token", 1) == ANN
-    assert taken().of_token("token", 2_000_000) is None
+    assert read_principals().of_token("token", 1) == ANN
+    assert read_principals(later="a field of a later release").of_token("token", 1) == ANN
+    assert read_principals().of_token("token", 2_000_000) is None
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ def test_a_record_is_read_as_it_was_written() -> None:
 )
 def test_a_record_with_a_field_of_another_kind_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not the record of a principal"):
-        taken(**changes)
+        read_principals(**changes)
 
 
 def test_a_record_that_cannot_be_read_revokes_its_principal_and_shows_no_hash() -> None:
-    principals = taken()
+    principals = read_principals()
     with pytest.raises(ValueError) as caught:
         principals.take(
             b"ann", orjson.dumps(orjson.loads(ANN.record().value or b"") | {"expires_us": "x"}), 1

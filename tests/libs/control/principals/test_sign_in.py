@@ -33,8 +33,8 @@ class Copy:
         self.read = True
         self.fresh = True
 
-    def create(self, created: Principal) -> None:
-        self.principals.take(created.name.encode(), created.record().value, 0)
+    def create(self, principal: Principal) -> None:
+        self.principals.take(principal.name.encode(), principal.record().value, 0)
 
     def revoke(self, name: str) -> None:
         self.principals.take(name.encode(), None, 0)
@@ -140,8 +140,8 @@ async def test_a_change_with_a_session_names_its_page(site: Site, browser: aioht
     await site.sign_in(browser, token="token-of-ann")
     change = site.url + "/change"
     assert await status(browser, "POST", change) == 403
-    for other in ("http://127.0.0.1:1", "null", "https://evil.example"):
-        assert await status(browser, "POST", change, {"origin": other}) == 403
+    for origin in ("http://127.0.0.1:1", "null", "https://evil.example"):
+        assert await status(browser, "POST", change, {"origin": origin}) == 403
     assert await status(browser, "POST", change, site.origin) == 200
     async with aiohttp.ClientSession() as program:
         assert await status(program, "POST", change, as_principal("ann")) == 200
@@ -205,13 +205,13 @@ async def test_a_link_signs_in_once_within_an_hour(
             assert path == "/sign-in"
             return str(fragment)
 
-    used, old = await code(), await code()
-    assert (await site.sign_in(browser, code=used)).status == 303
+    used_code, expired_code = await code(), await code()
+    assert (await site.sign_in(browser, code=used_code)).status == 303
     assert await status(browser, "GET", site.url) == 200
-    assert (await site.sign_in(browser, code=used)).status == 401
+    assert (await site.sign_in(browser, code=used_code)).status == 401
     later_s = monotonic_s() + sessions.LINK_S
     monkeypatch.setattr(sessions, "monotonic_s", lambda: later_s)
-    assert (await site.sign_in(browser, code=old)).status == 401
+    assert (await site.sign_in(browser, code=expired_code)).status == 401
 
 
 @pytest.mark.parametrize(
@@ -273,8 +273,8 @@ def test_sessions_are_bounded_and_the_oldest_end_first() -> None:
     copy: Any = Copy()
     ann = principal("ann", Role.VIEWER)
     copy.create(ann)
-    kept = sessions.Sessions(lambda: copy.principals)
-    first = kept.begin(ann)
-    later = [kept.begin(ann) for _ in range(1000)]
-    assert kept.principals(first, now_us()) == ()
-    assert all(kept.principals(session, now_us()) == (ann,) for session in later)
+    all_sessions = sessions.Sessions(lambda: copy.principals)
+    first = all_sessions.begin(ann)
+    later_sessions = [all_sessions.begin(ann) for _ in range(1000)]
+    assert all_sessions.principals(first, now_us()) == ()
+    assert all(all_sessions.principals(session, now_us()) == (ann,) for session in later_sessions)

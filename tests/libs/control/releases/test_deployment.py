@@ -36,20 +36,20 @@ def test_another_record_is_refused(value: bytes | None) -> None:
 
 
 def test_a_release_that_was_not_looked_at_waits_and_goes_back_to_the_one_that_runs() -> None:
-    later = replace(WANTED, release="/releases/8", number=4)
+    later_release = replace(WANTED, release="/releases/8", number=4)
     for state, before in (
         (DeploymentState.IN_FORCE, "/releases/7"),
         (DeploymentState.ROLLED_BACK, "/releases/6"),
     ):
-        waiting_deployment = newest_deployments({"egest": later}, {"egest": replace(CANARY, state=state)})[
-            "egest"
-        ]
+        waiting_deployment = newest_deployments(
+            {"egest": later_release}, {"egest": replace(CANARY, state=state)}
+        )["egest"]
         assert (waiting_deployment.state, waiting_deployment.number, waiting_deployment.before) == (
             DeploymentState.WAITING,
             4,
             before,
         )
-    assert newest_deployments({"egest": later}, {})["egest"].before == INSTALLED
+    assert newest_deployments({"egest": later_release}, {})["egest"].before == INSTALLED
     assert newest_deployments({"egest": WANTED}, {"egest": CANARY}) == {"egest": CANARY}
 
 

@@ -102,8 +102,8 @@ class DeadLetterStream:
             headers += [(STARTED, b"1"), (AMBIGUOUS, b"2"), (SOURCE, b"enriched:5")]
         headers += list(further.items())
         self.count += 1
-        why = Rejected(reason, "it is so", "/a/b")
-        record = dead_letter(b"k", b'{"a":1}', headers, service, why, now_us())
+        rejection = Rejected(reason, "it is so", "/a/b")
+        record = dead_letter(b"k", b'{"a":1}', headers, service, rejection, now_us())
         await self.producer.send_and_wait(self.topics.dead_letter, partition, [record])
 
     async def letters(self, letter_filter: DeadLetterFilter | None = None) -> list[DeadLetter]:
@@ -113,13 +113,13 @@ class DeadLetterStream:
         ]
 
     async def replay(
-        self, some: list[DeadLetter], current: PipeRevision | None = None
+        self, letters: list[DeadLetter], current: PipeRevision | None = None
     ) -> list[tuple[str, str]]:
         current = current or PipeRevision(FLIGHTS, offset=1, number=1)
         pipes = {current.pipe.pipe: current}
         return [
             (stored_letter.id, topic)
-            async for stored_letter, topic in replay(self.producer, self.topics, some, pipes)
+            async for stored_letter, topic in replay(self.producer, self.topics, letters, pipes)
         ]
 
     async def read(self, topic: str) -> list[Any]:
@@ -130,8 +130,8 @@ class DeadLetterStream:
         try:
             tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
             consumer.assign(tps)
-            ends, stored_records = await consumer.end_offsets(tps), []
-            while any([await consumer.position(tp) < ends[tp] for tp in tps]):
+            end_offsets, stored_records = await consumer.end_offsets(tps), []
+            while any([await consumer.position(tp) < end_offsets[tp] for tp in tps]):
                 for records in (await consumer.getmany(*tps, timeout_ms=200)).values():
                     stored_records += records
             return stored_records
@@ -166,15 +166,15 @@ async def test_each_filter_finds_what_it_names(stream: DeadLetterStream) -> None
     assert await ids(reason="schema") == ["2"]
     assert await ids(reason="none") == []
     assert await ids(service="normalize") == ["2"]
-    facts = (await stream.letters(DeadLetterFilter(reason="schema")))[0].summary()
-    assert (facts["id"], facts["service"], facts["detail"], facts["pointer"]) == (
+    summary = (await stream.letters(DeadLetterFilter(reason="schema")))[0].summary()
+    assert (summary["id"], summary["service"], summary["detail"], summary["pointer"]) == (
         "1:0",
         "normalize",
         "it is so",
         "/a/b",
     )
-    assert facts["replayed"] is False
-    assert abs(facts["dead_ms"] - time.time() * 1000) < 60_000
+    assert summary["replayed"] is False
+    assert abs(summary["dead_ms"] - time.time() * 1000) < 60_000
 
 
 async def test_times_bound_what_is_found(stream: DeadLetterStream) -> None:
@@ -184,15 +184,15 @@ async def test_times_bound_what_is_found(stream: DeadLetterStream) -> None:
         while time.time() * 1000 <= first.dead_ms + 2:
             await asyncio.sleep(0.001)
     await stream.write()
-    later = max(stored_letter.dead_ms for stored_letter in await stream.letters())
-    assert later > first.dead_ms
+    later_ms = max(stored_letter.dead_ms for stored_letter in await stream.letters())
+    assert later_ms > first.dead_ms
     assert [
-        stored_letter.offset for stored_letter in await stream.letters(DeadLetterFilter(since_ms=later))
+        stored_letter.offset for stored_letter in await stream.letters(DeadLetterFilter(since_ms=later_ms))
     ] == [1]
     assert [
-        stored_letter.offset for stored_letter in await stream.letters(DeadLetterFilter(until_ms=later))
+        stored_letter.offset for stored_letter in await stream.letters(DeadLetterFilter(until_ms=later_ms))
     ] == [0]
-    assert await stream.letters(DeadLetterFilter(since_ms=later + 60_000)) == []
+    assert await stream.letters(DeadLetterFilter(since_ms=later_ms + 60_000)) == []
 
 
 async def test_one_is_shown_as_it_was_stored(stream: DeadLetterStream) -> None:
@@ -200,9 +200,9 @@ async def test_one_is_shown_as_it_was_stored(stream: DeadLetterStream) -> None:
     stored_letter = await letter(stream.kafka, stream.topics, *parse_id("1:0"))
     assert stored_letter.value == b'{"a":1}'
     assert stored_letter.text(REASON) == "status-400"
-    for missing in ["1:1", "0:0", "9:0"]:
+    for missing_id in ["1:1", "0:0", "9:0"]:
         with pytest.raises(Misconfigured):
-            await letter(stream.kafka, stream.topics, *parse_id(missing))
+            await letter(stream.kafka, stream.topics, *parse_id(missing_id))
     with pytest.raises(Misconfigured):
         parse_id("x")
 
@@ -211,15 +211,15 @@ async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(stream
     for service in ("egest", "normalize", "enrich"):
         await stream.write(service, partition=1)
     topics = stream.topics
-    went = await stream.replay(await stream.letters())
-    assert [topic for _, topic in went] == [topics.retry_out, topics.raw, topics.normalized]
+    replayed_letters = await stream.replay(await stream.letters())
+    assert [topic for _, topic in replayed_letters] == [topics.retry_out, topics.raw, topics.normalized]
     (record,) = await stream.read(topics.retry_out)
     headers = fields(record.headers)
     assert (record.partition, record.key, record.value) == (1, b"k", b'{"a":1}')
     assert headers[SEQ] == seq_text(7, 0)
     assert headers[REPLAY] == b"1"
     assert headers[DESTINATION] == b"d"
-    gone = {
+    removed_headers = {
         PASS,
         ATTEMPT,
         STARTED,
@@ -228,7 +228,7 @@ async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(stream
         REASON,
         DETAIL,
     }
-    assert gone.isdisjoint(headers), "the limits begin anew"
+    assert removed_headers.isdisjoint(headers), "the limits begin anew"
     (record,) = await stream.read(topics.normalized)
     assert fields(record.headers)[SERVICE] == b"enrich", (
         "egest tells by it that the old place in raw means nothing"
@@ -271,8 +271,8 @@ async def test_what_is_not_declared_any_more_is_refused_with_what_to_declare_and
     for topic in (stream.topics.raw, stream.topics.normalized, stream.topics.retry_out):
         assert await stream.read(topic) == []
     assert not any(stored_letter.replayed for stored_letter in await stream.letters())
-    again = declared(destinations=[{"name": "gone", "url": "http://127.0.0.1:9/"}])
-    assert [topic for _, topic in await stream.replay(dead_letters[:2], again)] == [
+    redeclared = declared(destinations=[{"name": "gone", "url": "http://127.0.0.1:9/"}])
+    assert [topic for _, topic in await stream.replay(dead_letters[:2], redeclared)] == [
         stream.topics.retry_out
     ] * 2
 
@@ -285,7 +285,7 @@ def declared(**changes: Any) -> PipeRevision:
 
 @pytest.mark.parametrize("service", ["egest", "retrier"])
 @pytest.mark.parametrize(
-    ("condition", "value", "sent"),
+    ("condition", "value", "expected"),
     [
         ({"enrich": {"derive": {"b": "1"}}}, b'{"a":1,"b":1}', b'{"a":1,"b":1}'),
         ({"when": "a > 1"}, b'{"a":1.50,"b":1}', b'{"a":1.50,"b":1}'),
@@ -309,7 +309,7 @@ def declared(**changes: Any) -> PipeRevision:
     ],
 )
 def test_a_delivery_with_a_condition_goes_back_to_enrich_without_what_it_had_added(
-    service: str, condition: dict[str, Any], value: bytes | None, sent: bytes | None
+    service: str, condition: dict[str, Any], value: bytes | None, expected: bytes | None
 ) -> None:
     topics = Topics("s")
     destination = {"name": "d", "url": "http://127.0.0.1:9/"} | {
@@ -319,13 +319,13 @@ def test_a_delivery_with_a_condition_goes_back_to_enrich_without_what_it_had_add
     headers = [*packed(IDENTITY_FIELDS | {IN: b"1"}), (DESTINATION, b"d")]
     record = dead_letter(b"k", value, headers, service, Rejected("x", "y"), 0)
     stored_letter = DeadLetter(0, 0, 0, record.key, record.value, record.headers)
-    to_enrich = "when" in condition or "filter" in condition.get("enrich", {})
+    goes_to_enrich = "when" in condition or "filter" in condition.get("enrich", {})
     topic = target(topics, stored_letter, current)
-    assert topic == (topics.normalized if to_enrich else topics.retry_out)
-    written = replayed(stored_letter, current, 5, to_enrich=topic == topics.normalized)
-    assert written.value == sent
-    assert fields(written.headers)[DESTINATION] == b"d"
-    assert fields(written.headers)[SERVICE] == service.encode()
+    assert topic == (topics.normalized if goes_to_enrich else topics.retry_out)
+    replayed_record = replayed(stored_letter, current, 5, to_enrich=topic == topics.normalized)
+    assert replayed_record.value == expected
+    assert fields(replayed_record.headers)[DESTINATION] == b"d"
+    assert fields(replayed_record.headers)[SERVICE] == service.encode()
 
 
 @pytest.mark.parametrize("service", ["egest", "retrier", "lake"])

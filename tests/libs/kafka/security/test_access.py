@@ -19,8 +19,11 @@ NOT_TOPICS = {"retry_in_prefix", "spark_group_prefix"}
 def _writers(topic: str) -> set[str]:
     return {
         role
-        for role, needs in access(TOPICS).items()
-        if any(topic.startswith(name[:-1]) if name.endswith("*") else topic == name for name in needs.writes)
+        for role, service_access in access(TOPICS).items()
+        if any(
+            topic.startswith(name[:-1]) if name.endswith("*") else topic == name
+            for name in service_access.writes
+        )
     }
 
 
@@ -59,7 +62,7 @@ def test_only_these_may_write_a_topic(topic: str, writers: set[str]) -> None:
 
 
 def test_only_the_publisher_creates_topics_and_nobody_alters_the_cluster() -> None:
-    entries = {role: needs.acls() for role, needs in access(TOPICS).items()}
+    entries = {role: service_access.acls() for role, service_access in access(TOPICS).items()}
     assert {role for role, acls in entries.items() if any(acl.operation == "Create" for acl in acls)} == {
         "publisher"
     }
@@ -67,8 +70,8 @@ def test_only_the_publisher_creates_topics_and_nobody_alters_the_cluster() -> No
 
 
 def test_every_entry_is_within_the_stream() -> None:
-    for needs in access(TOPICS).values():
-        assert all(acl.name.startswith("s.") or acl.name in PRINCIPAL_TOPICS for acl in needs.acls())
+    for service_access in access(TOPICS).values():
+        assert all(acl.name.startswith("s.") or acl.name in PRINCIPAL_TOPICS for acl in service_access.acls())
 
 
 @pytest.mark.parametrize(
@@ -76,27 +79,29 @@ def test_every_entry_is_within_the_stream() -> None:
 )
 def test_a_service_uses_no_topic_or_group_without_an_entry(service: str) -> None:
     """Every property of Topics that the service's code names must be in its row of the table."""
-    used: set[str] = set()
+    used_topics: set[str] = set()
     for file in (ROOT / "services" / service / f"hifi_{service}").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("topics"):
-                used.add(node.attr)
-    assert used, "the test no longer recognizes how services name topics"
+                used_topics.add(node.attr)
+    assert used_topics, "the test no longer recognizes how services name topics"
     acls = access(TOPICS)[service].acls()
-    for name in sorted((used & NAMES) - NOT_TOPICS):
+    for name in sorted((used_topics & NAMES) - NOT_TOPICS):
         assert _covers(acls, getattr(TOPICS, name)), f"{service} uses Topics.{name} without an ACL"
-    if "retry_in" in used:
+    if "retry_in" in used_topics:
         assert all(_covers(acls, TOPICS.retry_in(tier)) for tier in TOPICS.tiers)
-    if "group" in used:
+    if "group" in used_topics:
         # Ingest is in no group; it only reads the offsets of others.
         operation = "Describe" if service == "ingest" else "Read"
         assert any(acl.resource == "group" and acl.operation == operation for acl in acls)
 
 
 def test_every_topic_of_the_stream_is_used_by_somebody() -> None:
-    every = [acl for needs in access(TOPICS).values() for acl in needs.acls() if not acl.prefixed]
+    stream_acls = [
+        acl for service_access in access(TOPICS).values() for acl in service_access.acls() if not acl.prefixed
+    ]
     retries = TOPICS.retry_in_prefix
-    unused = {topic.name for topic in TOPICS.all()} - {acl.name for acl in every}
+    unused = {topic.name for topic in TOPICS.all()} - {acl.name for acl in stream_acls}
     assert {name for name in unused if not name.startswith(retries)} == set()
 
 

@@ -33,7 +33,7 @@ async def test_the_certificates_of_the_authority_and_the_broker_are_reported(
     reporting = asyncio.create_task(report_to(topic, secured.bootstrap, "i", days, health))
     try:
         async with asyncio.timeout(WITHIN_S):
-            while "kafka-broker" not in {held.use for held in reported.expiring(time.time())}:
+            while "kafka-broker" not in {certificate.use for certificate in reported.expiring(time.time())}:
                 await asyncio.sleep(0.5)
                 use(secured.bootstrap, secured.security("observe"))
                 await read_topics(secured.bootstrap, "observe", {topic: reported.take})

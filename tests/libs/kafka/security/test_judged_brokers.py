@@ -71,13 +71,13 @@ async def test_the_brokers_of_the_mesh_are_not_judged(
     assert connected
 
 
-@pytest.mark.parametrize("judged", [True, False])
+@pytest.mark.parametrize("is_judged", [True, False])
 async def test_the_token_endpoint_of_a_pipe_is_judged(
-    broker: tuple[int, list[str]], monkeypatch: pytest.MonkeyPatch, judged: bool
+    broker: tuple[int, list[str]], monkeypatch: pytest.MonkeyPatch, is_judged: bool
 ) -> None:
     port, connected = broker
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", "")
-    tokens = ClientCredentials(f"http://127.0.0.1:{port}/", "id", "secret", from_pipe=judged)
+    tokens = ClientCredentials(f"http://127.0.0.1:{port}/", "id", "secret", from_pipe=is_judged)
     with pytest.raises(KafkaConnectionError):
         await tokens.token()
-    assert bool(connected) != judged
+    assert bool(connected) != is_judged

@@ -29,6 +29,6 @@ async def test_an_endpoint_that_refuses_is_named_and_the_secret_is_not() -> None
     async with running_endpoint(TokenEndpoint(status="401 Unauthorized")) as endpoint:
         with pytest.raises(KafkaConnectionError, match=f"{endpoint.url} gave no access token") as raised:
             await ClientCredentials(endpoint.url, "me", "canary").token()
-    sent = base64.b64encode(b"me:canary").decode()
+    encoded_secret = base64.b64encode(b"me:canary").decode()
     assert "canary" not in repr(raised.value)
-    assert sent not in repr(raised.value)
+    assert encoded_secret not in repr(raised.value)

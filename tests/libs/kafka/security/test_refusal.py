@@ -1,4 +1,4 @@
-"""What the errors say when Kafka and a client do not accept each other."""
+"""Messages of the errors when Kafka and a client do not accept each other."""
 
 import asyncio
 import ssl
@@ -30,13 +30,13 @@ async def _connect(bootstrap: str, security: KafkaSecurity) -> None:
         await client.close()
 
 
-def _other(security: KafkaSecurity, **changes: object) -> KafkaSecurity:
+def _changed(security: KafkaSecurity, **changes: object) -> KafkaSecurity:
     return KafkaSecurity.model_validate(security.model_dump() | changes)
 
 
 async def test_a_wrong_password_is_named(secured: SecuredKafka, tmp_path: Path) -> None:
     (tmp_path / "wrong").write_text("wrong")
-    security = _other(secured.security("egest"), password_file=tmp_path / "wrong")
+    security = _changed(secured.security("egest"), password_file=tmp_path / "wrong")
     with pytest.raises(
         KafkaRefusedError, match=r"refuses the user s\.egest \(SCRAM-SHA-512\).*PASSWORD_FILE"
     ):
@@ -44,7 +44,7 @@ async def test_a_wrong_password_is_named(secured: SecuredKafka, tmp_path: Path) 
 
 
 async def test_a_mechanism_that_the_broker_lacks_is_named(secured: SecuredKafka) -> None:
-    security = _other(secured.security("egest"), mechanism="PLAIN")
+    security = _changed(secured.security("egest"), mechanism="PLAIN")
     with pytest.raises(KafkaRefusedError, match="does not enable HIFI_KAFKA_SECURITY_MECHANISM=PLAIN"):
         await _connect(secured.bootstrap, security)
 
@@ -52,9 +52,9 @@ async def test_a_mechanism_that_the_broker_lacks_is_named(secured: SecuredKafka)
 async def test_a_certificate_of_an_unknown_authority_is_refused(
     secured: SecuredKafka, tmp_path: Path
 ) -> None:
-    other = ClusterCredentials(tmp_path / "other")
-    other.prepare()
-    security = _other(secured.security("egest"), ca_file=other.ca)
+    other_credentials = ClusterCredentials(tmp_path / "other")
+    other_credentials.prepare()
+    security = _changed(secured.security("egest"), ca_file=other_credentials.ca)
     with pytest.raises(KafkaRefusedError, match=r"certificate is refused: .*HIFI_KAFKA_SECURITY_CA_FILE"):
         await _connect(secured.bootstrap, security)
 
@@ -90,11 +90,11 @@ async def test_a_client_certificate_that_the_broker_refuses_is_named(
         if kind == "unknown":
             signer = ClusterCredentials(tmp_path / "other")
             signer.prepare()
-        until = datetime.now(UTC) - timedelta(days=1) if kind == "expired" else None
-        key, certificate = signer.certificate(BROKER, until)
+        not_after = datetime.now(UTC) - timedelta(days=1) if kind == "expired" else None
+        key, certificate = signer.certificate(BROKER, not_after)
         write_secret(tmp_path / "key.pem", key)
         write_secret(tmp_path / "certificate.pem", certificate)
-        security = _other(
+        security = _changed(
             security, key_file=tmp_path / "key.pem", certificate_file=tmp_path / "certificate.pem"
         )
     with pytest.raises(KafkaRefusedError, match="the broker refuses the client's certificate"):
@@ -112,34 +112,34 @@ async def test_a_replaced_password_keeps_connections_and_new_clients_use_it(
     file = tmp_path / "password"
     file.write_text("first")
     await set_passwords(secured.bootstrap, {"s.ingest": "first"})
-    security = _other(secured.security("ingest"), password_file=file)
-    async with secured.client(AIOKafkaProducer, security, acks="all") as old:
-        await old.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
+    security = _changed(secured.security("ingest"), password_file=file)
+    async with secured.client(AIOKafkaProducer, security, acks="all") as old_producer:
+        await old_producer.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
         await set_passwords(secured.bootstrap, {"s.ingest": "second"})
-        await old.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
+        await old_producer.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
         with pytest.raises(KafkaRefusedError, match=r"refuses the user s\.ingest"):
             await _connect(secured.bootstrap, security)
         file.write_text("second")
         await _connect(secured.bootstrap, security)
-        await old.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
+        await old_producer.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
 
 
-@pytest.mark.parametrize("replaced", ["password", "authority"])
+@pytest.mark.parametrize("credential", ["password", "authority"])
 @pytest.mark.more
 async def test_a_client_connects_again_with_replaced_credentials(
-    secured: SecuredKafka, tmp_path: Path, replaced: str
+    secured: SecuredKafka, tmp_path: Path, credential: str
 ) -> None:
     """The client was made before; all of its connections end with the broker."""
     (tmp_path / "password").write_text("first")
     (tmp_path / "ca.pem").write_text(secured.credentials.ca.read_text())
     await set_passwords(secured.bootstrap, {"s.normalize": "first"})
-    security = _other(
+    security = _changed(
         secured.security("normalize"), password_file=tmp_path / "password", ca_file=tmp_path / "ca.pem"
     )
     options = {"acks": "all", "request_timeout_ms": 5000}
     async with secured.client(AIOKafkaProducer, security, **options) as client:
         await client.send_and_wait(secured.topics.normalized, b"1", key=b"k", partition=0)
-        if replaced == "password":
+        if credential == "password":
             (tmp_path / "password").write_text("second")
             await set_passwords(secured.bootstrap, {"s.normalize": "second"})
         else:
@@ -193,14 +193,14 @@ async def test_a_broker_takes_a_valid_token_and_the_refusal_of_another_is_named(
             with pytest.raises(TopicAuthorizationFailedError):  # it has authenticated, and may do nothing
                 await producer.send_and_wait("any", b"")
         endpoint.make_token = lambda _: "not-a-token"
-        refused = AIOKafkaAdminClient(**client_options(cluster.bootstrap, security))
+        refused_client = AIOKafkaAdminClient(**client_options(cluster.bootstrap, security))
         with pytest.raises(KafkaRefusedError, match=r"refuses the access token \(OAUTHBEARER\)"):
-            await refused.start()
-        await refused.close()
+            await refused_client.start()
+        await refused_client.close()
 
 
 @asynccontextmanager
-async def _forward(address: str, to: str) -> AsyncIterator[None]:
+async def _forward(address: str, target: str) -> AsyncIterator[None]:
     """Accept connections at an address and forward them."""
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -209,7 +209,7 @@ async def _forward(address: str, to: str) -> AsyncIterator[None]:
         writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        host, port = to.split(":")
+        host, port = target.split(":")
         there_reader, there_writer = await asyncio.open_connection(host, int(port))
         await asyncio.gather(copy(reader, there_writer), copy(there_reader, writer), return_exceptions=True)
 

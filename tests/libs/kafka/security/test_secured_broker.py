@@ -41,15 +41,15 @@ def _allowed(name: str, patterns: object) -> bool:
 async def test_a_user_writes_its_own_topics_and_is_refused_on_all_others(
     secured: SecuredKafka, role: str
 ) -> None:
-    written = set()
+    written_topics = set()
     async with secured.client(AIOKafkaProducer, secured.security(role), **PRODUCER) as producer:
         for topic in TOPICS:
             try:
                 await producer.send_and_wait(topic, b"{}", key=b"k", partition=0)
             except TopicAuthorizationFailedError:
                 continue
-            written.add(topic)
-    assert written == {topic for topic in TOPICS if _allowed(topic, NEEDS[role].writes)}
+            written_topics.add(topic)
+    assert written_topics == {topic for topic in TOPICS if _allowed(topic, NEEDS[role].writes)}
 
 
 @pytest.mark.parametrize("role", NEEDS)
@@ -67,7 +67,7 @@ async def test_a_user_reads_its_own_topics_and_is_refused_on_all_others(
             for description in await client.describe_topics(TOPICS)
             if description["error_code"] != NOT_AUTHORIZED
         }
-    read = set()
+    read_topics = set()
     for topic in sorted(visible):  # fetching a topic that a user may not even describe never ends
         options = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
         async with secured.client(AIOKafkaConsumer, security, **options) as consumer:
@@ -77,8 +77,8 @@ async def test_a_user_reads_its_own_topics_and_is_refused_on_all_others(
                     await consumer.getone()
             except TopicAuthorizationFailedError:
                 continue
-            read.add(topic)
-    assert read == {topic for topic in TOPICS if _allowed(topic, NEEDS[role].reads)}
+            read_topics.add(topic)
+    assert read_topics == {topic for topic in TOPICS if _allowed(topic, NEEDS[role].reads)}
     assert visible == {
         topic
         for topic in TOPICS
@@ -98,9 +98,9 @@ async def test_a_user_reads_its_own_topics_and_is_refused_on_all_others(
 async def test_a_user_commits_to_its_own_groups_and_is_refused_on_all_others(
     secured: SecuredKafka, role: str
 ) -> None:
-    groups = sorted({name for needs in NEEDS.values() for name in needs.groups})
+    groups = sorted({name for service_access in NEEDS.values() for name in service_access.groups})
     topic = next(name for name in TOPICS if _allowed(name, NEEDS[role].reads))
-    committed = set()
+    committed_groups = set()
     for group in groups:
         name = group.replace("*", "-1")
         options = {"group_id": name, "enable_auto_commit": False}
@@ -112,8 +112,8 @@ async def test_a_user_commits_to_its_own_groups_and_is_refused_on_all_others(
                     await consumer.commit({tp: 0})
             except GroupAuthorizationFailedError:
                 continue
-            committed.add(group)
-    assert committed == set(NEEDS[role].groups)
+            committed_groups.add(group)
+    assert committed_groups == set(NEEDS[role].groups)
 
 
 async def test_the_user_who_reads_changes_keeps_the_keys_of_rows_beside_them_and_nowhere_else(
@@ -129,14 +129,14 @@ async def test_the_user_who_reads_changes_keeps_the_keys_of_rows_beside_them_and
 
 
 async def test_only_the_publisher_creates_topics_and_only_of_its_stream(secured: SecuredKafka) -> None:
-    created = set()
+    created_topics = set()
     for role in NEEDS:
         async with secured.client(AIOKafkaAdminClient, secured.security(role)) as admin:
             for name in ("s.new", "other.new"):
                 answer = await admin.create_topics([NewTopic(f"{name}-{role}", 1, 1)])
                 if answer.topic_errors[0][1] == 0:
-                    created.add((role, name))
-    assert created == {("publisher", "s.new")}
+                    created_topics.add((role, name))
+    assert created_topics == {("publisher", "s.new")}
 
 
 async def test_a_user_sees_the_offsets_of_the_groups_that_it_may_describe_and_of_no_other(
@@ -148,16 +148,16 @@ async def test_a_user_sees_the_offsets_of_the_groups_that_it_may_describe_and_of
     async with secured.client(AIOKafkaConsumer, secured.security("normalize"), **options) as consumer:
         consumer.assign([tp])
         await consumer.commit({tp: 1})
-    seen = set()
+    permitted_roles = set()
     for role in NEEDS:
         async with secured.client(AIOKafkaAdminClient, secured.security(role)) as admin:
             try:
-                committed = await admin.list_consumer_group_offsets(group)
+                committed_offsets = await admin.list_consumer_group_offsets(group)
             except GroupAuthorizationFailedError:
                 continue
-            if committed[tp].offset == 1:
-                seen.add(role)
-    assert seen == {"ingest", "collect", "normalize", "observe", "operator", "view"}
+            if committed_offsets[tp].offset == 1:
+                permitted_roles.add(role)
+    assert permitted_roles == {"ingest", "collect", "normalize", "observe", "operator", "view"}
 
 
 def _act_as(role: str, secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch) -> StepRight:
@@ -192,15 +192,15 @@ async def test_an_actor_takes_a_step_and_other_services_may_not(
 async def test_the_rollout_service_writes_pipes_and_statuses_and_another_actor_may_not(
     secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = {}
+    write_results = {}
     for role in ("rollout", "scale"):
         monkeypatch.setitem(_by_address, secured.bootstrap, secured.security(role))
         for topic in (secured.topics.pipes, CONTROL.rollouts, CONTROL.declared, CONTROL.health):
             writer = FencedWriter(secured.bootstrap, f"{CONTROL.rollout_writer}.test", role)
             try:
-                written[role, topic] = await writer.write(topic, [Record(b"k", b"{}", [])]) >= 0
+                write_results[role, topic] = await writer.write(topic, [Record(b"k", b"{}", [])]) >= 0
             except Retryable:
-                written[role, topic] = False
+                write_results[role, topic] = False
             finally:
                 await writer.stop()
     monkeypatch.setitem(_by_address, secured.bootstrap, secured.security("rollout"))
@@ -208,7 +208,7 @@ async def test_the_rollout_service_writes_pipes_and_statuses_and_another_actor_m
         follower = TopicFollower(secured.bootstrap, "test", {topic: lambda *_: None})
         await follower.start()
         await follower.stop()
-    assert {key for key, allowed in written.items() if allowed} == {
+    assert {key for key, is_allowed in write_results.items() if is_allowed} == {
         ("rollout", secured.topics.pipes),
         ("rollout", CONTROL.rollouts),
     }
@@ -217,39 +217,39 @@ async def test_the_rollout_service_writes_pipes_and_statuses_and_another_actor_m
 async def test_manage_changes_the_schema_registry_and_an_actor_may_not(
     secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = {}
+    write_results = {}
     for role in ("manage", "rollout"):
         monkeypatch.setitem(_by_address, secured.bootstrap, secured.security(role))
         writer = FencedWriter(secured.bootstrap, CONTROL.registrar, role)
         try:
-            written[role] = await writer.write(CONTROL.schemas, [Record(b"k", b"{}", [])]) >= 0
+            write_results[role] = await writer.write(CONTROL.schemas, [Record(b"k", b"{}", [])]) >= 0
         except Retryable:
-            written[role] = False
+            write_results[role] = False
         finally:
             await writer.stop()
-    assert written == {"manage": True, "rollout": False}
+    assert write_results == {"manage": True, "rollout": False}
 
 
 async def test_collect_keeps_the_progress_of_a_source_and_another_service_may_not(
     secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic, read = secured.topics.source_progress, dict[bytes | None, bytes | None]()
+    topic, read_values = secured.topics.source_progress, dict[bytes | None, bytes | None]()
     for role in ("collect", "normalize"):
         monkeypatch.setitem(_by_address, secured.bootstrap, secured.security(role))
         writer = FencedWriter(secured.bootstrap, secured.topics.source_writer("orders"), role)
         try:
-            written = await writer.write(topic, [Record(role.encode(), b"{}", [])]) >= 0
+            is_written = await writer.write(topic, [Record(role.encode(), b"{}", [])]) >= 0
         except Retryable:
-            written = False
+            is_written = False
         finally:
             await writer.stop()
-        assert written == (role == "collect")
+        assert is_written == (role == "collect")
     monkeypatch.setitem(_by_address, secured.bootstrap, secured.security("collect"))
-    takes = {topic: lambda key, value, _: read.update({key: value})}
-    follower = TopicFollower(secured.bootstrap, "collect", takes)
+    take_by_topic = {topic: lambda key, value, _: read_values.update({key: value})}
+    follower = TopicFollower(secured.bootstrap, "collect", take_by_topic)
     await follower.start()
     await follower.stop()
-    assert read.get(b"collect") == b"{}"
+    assert read_values.get(b"collect") == b"{}"
 
 
 def test_a_client_stops_soon_though_the_broker_does_not_end_the_connection(secured: SecuredKafka) -> None:
@@ -258,9 +258,9 @@ def test_a_client_stops_soon_though_the_broker_does_not_end_the_connection(secur
     async def stop_while_fetching() -> float:
         consumer = AIOKafkaConsumer(**client_options(secured.bootstrap, secured.security("observe")))
         await consumer.start()
-        consumer.assign([part := TopicPartition(secured.topics.receipts, 0)])
-        await consumer.beginning_offsets([part])
-        await consumer.end_offsets([part])
+        consumer.assign([partition := TopicPartition(secured.topics.receipts, 0)])
+        await consumer.beginning_offsets([partition])
+        await consumer.end_offsets([partition])
         began_s = time.monotonic()
         await consumer.stop()
         return time.monotonic() - began_s

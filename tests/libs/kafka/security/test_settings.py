@@ -48,7 +48,7 @@ def test_a_new_client_has_the_newest_password_and_a_missing_file_keeps_the_last(
 
 
 @pytest.mark.parametrize(
-    ("variables", "named"),
+    ("variables", "message"),
     [
         ({"PROTOCOL": "TLS"}, "HIFI_KAFKA_SECURITY_PROTOCOL: Input should be"),
         ({"PROTOCOL": "SASL_SSL"}, "HIFI_KAFKA_SECURITY_PROTOCOL=SASL_SSL needs HIFI_KAFKA_SECURITY_USER"),
@@ -62,15 +62,15 @@ def test_a_new_client_has_the_newest_password_and_a_missing_file_keeps_the_last(
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(
-    variables: dict[str, str], named: str, monkeypatch: pytest.MonkeyPatch
+    variables: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _set(monkeypatch, {f"HIFI_KAFKA_SECURITY_{name}": value for name, value in variables.items()})
-    with pytest.raises(Misconfigured, match=named):
+    with pytest.raises(Misconfigured, match=message):
         load_security()
 
 
 @pytest.mark.parametrize(
-    ("security", "named"),
+    ("security", "message"),
     [
         ({"protocol": "SSL", "ca_file": "none.pem"}, "CA_FILE: none.pem cannot be read: No such file"),
         (
@@ -80,10 +80,10 @@ def test_settings_that_do_not_fit_together_are_refused(
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(
-    security: dict[str, str], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    security: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Misconfigured, match=named):
+    with pytest.raises(Misconfigured, match=message):
         client_options("k:1", KafkaSecurity.model_validate(security))
 
 

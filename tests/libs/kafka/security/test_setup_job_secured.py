@@ -42,8 +42,8 @@ def as_role(secured: SecuredKafka) -> Iterator[object]:
     use(secured.bootstrap, secured.credentials.security(ADMIN))
 
 
-def _settings(secured: SecuredKafka, stream: str, **more: object) -> SetupSettings:
-    return SetupSettings.model_validate({"kafka": secured.bootstrap, "stream": stream} | more)
+def _settings(secured: SecuredKafka, stream: str, **overrides: object) -> SetupSettings:
+    return SetupSettings.model_validate({"kafka": secured.bootstrap, "stream": stream} | overrides)
 
 
 async def test_the_publisher_sets_up_a_stream_and_publishes_pipes(
@@ -87,11 +87,11 @@ async def test_without_permission_to_create_topics_the_missing_ones_are_named(se
 
 
 async def test_topics_made_as_shown_are_accepted_and_others_are_refused(secured: SecuredKafka) -> None:
-    shown = CliRunner().invoke(
+    result = CliRunner().invoke(
         command_line(),
         ["topics", "show", "--stream", "made", "--partitions", "2", "--replication", "1", "--format", "json"],
     )
-    topic_counts = json.loads(shown.output)
+    topic_counts = json.loads(result.output)
     async with secured.client(AIOKafkaAdminClient, secured.credentials.security(ADMIN)) as admin:
         await admin.create_topics(
             [
@@ -123,7 +123,9 @@ async def test_topics_made_as_shown_are_accepted_and_others_are_refused(secured:
 
 async def test_acls_are_created_once(secured: SecuredKafka) -> None:
     topics = Topics("new")
-    acls_by_user = {f"User:{user(topics, role)}": needs.acls() for role, needs in access(topics).items()}
+    acls_by_user = {
+        f"User:{user(topics, role)}": service_access.acls() for role, service_access in access(topics).items()
+    }
     count = sum(map(len, acls_by_user.values()))
     assert await create_acls(secured.bootstrap, acls_by_user) == count
     assert await create_acls(secured.bootstrap, acls_by_user) == 0
@@ -138,8 +140,8 @@ async def test_acls_on_a_kafka_without_authorizer_are_an_error(kafka: str) -> No
 def test_no_password_is_in_a_process_list_or_a_readable_file(secured: SecuredKafka) -> None:
     """Brokers run and have been formatted: neither their arguments nor files that others may read hold a password."""
     passwords = [file.read_text() for file in (secured.credentials.folder / "users").iterdir()]
-    listed = subprocess.run(["ps", "axwwe"], capture_output=True, text=True, check=True).stdout
-    assert not [password for password in passwords if password in listed]
+    process_list = subprocess.run(["ps", "axwwe"], capture_output=True, text=True, check=True).stdout
+    assert not [password for password in passwords if password in process_list]
     for file in secured.cluster.data.rglob("*"):
         if file.is_file() and file.stat().st_mode & 0o077:
             content = file.read_bytes().rstrip(b"\0")  # indexes are longer than what they hold

@@ -1,4 +1,4 @@
-"""What of JSON cannot be decoded is told as it is."""
+"""JSON that cannot be decoded is reported as it is."""
 
 import pytest
 

@@ -99,9 +99,9 @@ def test_a_schema_that_columns_left_out_would_decide_refuses_no_change(schema: d
     for data in (DELETE, unchanged):
         text = orjson.dumps(data)
         assert compile_pipe(pipe(DEBEZIUM, schema=schema)).run(text, None) == text
-        for refusing, refused in ((DEBEZIUM, {"id": 1, "change": {"op": "insert"}}), (HTTP, data)):
+        for refusing, refused_data in ((DEBEZIUM, {"id": 1, "change": {"op": "insert"}}), (HTTP, data)):
             with pytest.raises(Rejected, match="schema"):
-                compile_pipe(pipe(refusing, schema=schema)).run(orjson.dumps(refused), None)
+                compile_pipe(pipe(refusing, schema=schema)).run(orjson.dumps(refused_data), None)
 
 
 @pytest.mark.parametrize(

@@ -51,37 +51,39 @@ def run(data: dict[str, Any], **normalize: Any) -> Any:
 
 @pytest.mark.parametrize("mask", ["drop", "redact", HASH])
 @pytest.mark.parametrize(
-    "more",
+    "other_rules",
     [
         {},
         {"fields": {"change": "change", "mail": "mail", "doc": "doc"}, "keep": "mapped"},
         {"fields": {"was": {"from": "change.before"}}},
     ],
 )
-def test_the_row_before_and_the_key_are_masked_as_the_column_is(mask: Any, more: dict[str, Any]) -> None:
-    passed = run(change(), mask={"mail": mask, "doc.mail": mask}, **more)
-    assert CANARY not in repr(passed)
-    key, before = passed["change"]["key"], passed["change"]["before"]
-    assert key.get("mail") == before.get("mail") == passed.get("mail")
-    assert before["doc"] == passed["doc"]
+def test_the_row_before_and_the_key_are_masked_as_the_column_is(
+    mask: Any, other_rules: dict[str, Any]
+) -> None:
+    masked = run(change(), mask={"mail": mask, "doc.mail": mask}, **other_rules)
+    assert CANARY not in repr(masked)
+    key, before = masked["change"]["key"], masked["change"]["before"]
+    assert key.get("mail") == before.get("mail") == masked.get("mail")
+    assert before["doc"] == masked["doc"]
 
 
 def test_a_column_that_is_masked_under_another_name_is_masked_under_its_own() -> None:
     fields = {"email": "mail", "event.change": "change"}
-    passed = run(change(), fields=fields, keep="mapped", mask={"email": HASH})
-    assert passed["email"] == passed["event"]["change"]["before"]["mail"]
-    del passed["event"]["change"]["before"]["doc"]
-    assert CANARY not in repr(passed)
+    masked = run(change(), fields=fields, keep="mapped", mask={"email": HASH})
+    assert masked["email"] == masked["event"]["change"]["before"]["mail"]
+    del masked["event"]["change"]["before"]["doc"]
+    assert CANARY not in repr(masked)
 
 
 def test_record_keys_have_hashes_in_place_of_hashed_columns() -> None:
     mask_key = compile_pipe(pipe(DEBEZIUM, mask={"mail": HASH})).mask_key
     assert mask_key is not None
-    first, again, other = (mask_key(b'{"mail":"%b", "n":1}' % mail) for mail in (b"a", b"a", b"b"))
-    assert first == again != other
+    first, repeated, other_key = (mask_key(b'{"mail":"%b", "n":1}' % mail) for mail in (b"a", b"a", b"b"))
+    assert first == repeated != other_key
     assert orjson.loads(first or b"").keys() == {"mail", "n"}
-    for kept in (None, b"", b"public.people", b"{", b'{"id": 1}'):
-        assert mask_key(kept) == kept
+    for unmasked in (None, b"", b"public.people", b"{", b'{"id": 1}'):
+        assert mask_key(unmasked) == unmasked
 
 
 @pytest.mark.parametrize("mask", ["drop", "redact"])
@@ -90,9 +92,9 @@ def test_a_key_that_no_hash_can_stand_for_is_refused_and_the_check_says_so(mask:
     mask_key = compile_pipe(declared).mask_key
     assert mask_key is not None
     assert mask_key(b'{"id": 1}') == b'{"id": 1}'
-    with pytest.raises(Rejected, match="hash it instead") as refused:
+    with pytest.raises(Rejected, match="hash it instead") as refusal:
         mask_key(b'{"mail":"canary-4711"}')
-    assert refused.value.reason == "mask-unavailable"
+    assert refusal.value.reason == "mask-unavailable"
     (note,) = notes_on_changes(declared)
     assert "normalize.mask: mail" in note
     assert not list(notes_on_changes(pipe(DEBEZIUM, mask={"mail": HASH})))

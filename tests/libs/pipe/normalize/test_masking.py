@@ -129,9 +129,9 @@ def test_equal_values_have_one_hash(
 
 @given(st.decimals(allow_nan=False, allow_infinity=False), st.integers(0, 30), st.booleans())
 def test_a_number_has_one_canonical_form(number: Decimal, zeros: int, exponent: bool) -> None:
-    sign, digits, places = number.as_tuple()
-    assert isinstance(places, int)
-    spelling = Decimal((sign, digits + (0,) * zeros, places - zeros))
+    sign, digits, power = number.as_tuple()
+    assert isinstance(power, int)
+    spelling = Decimal((sign, digits + (0,) * zeros, power - zeros))
     text = canonical_number(Decimal(f"{spelling:e}") if exponent else spelling)
     assert text == canonical_number(number)
     assert Decimal(text) == number
@@ -155,12 +155,12 @@ def test_a_value_that_cannot_be_hashed_is_a_dead_letter(monkeypatch: pytest.Monk
 def test_a_mask_that_never_met_a_field_is_shown_until_it_does() -> None:
     masks: dict[str, Mask] = {"user.mail": "drop", "n": "drop"}
     masker, health = Masker(masks), Health("normalize", "n-1")
-    shown = UnmetMasks(health, "normalize.mask")
+    unmet_masks = UnmetMasks(health, "normalize.mask")
     for _ in range(UNMET_AFTER):
         assert masker.never_met() == []
         masker.apply(open_object(b'{"n":1,"User":{"mail":1}}'))
-    shown.report("people", masker.never_met())
+    unmet_masks.report("people", masker.never_met())
     assert "user.mail" in health.warnings["normalize.mask of people"]
     masker.apply(open_object(b'{"user":{"mail":1}}'))
-    shown.report("people", masker.never_met())
+    unmet_masks.report("people", masker.never_met())
     assert health.warnings == {}

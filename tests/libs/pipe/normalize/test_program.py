@@ -94,9 +94,9 @@ def test_defaults_and_required_fields() -> None:
 
 def test_an_event_does_not_change_the_default_of_the_next() -> None:
     fields = {"address": {"default": {"city": None}}, "address.city": "city"}
-    compiled = program(fields=fields, keep="mapped", mask={"address.zip": "drop"})
-    assert compiled.run(b'{"city":"Rome"}', b"application/json") == b'{"address":{"city":"Rome"}}'
-    assert compiled.run(b"{}", b"application/json") == b'{"address":{"city":null}}'
+    normalizer = program(fields=fields, keep="mapped", mask={"address.zip": "drop"})
+    assert normalizer.run(b'{"city":"Rome"}', b"application/json") == b'{"address":{"city":"Rome"}}'
+    assert normalizer.run(b"{}", b"application/json") == b'{"address":{"city":null}}'
 
 
 def test_a_field_below_a_value_that_is_not_an_object_is_rejected() -> None:
@@ -226,7 +226,7 @@ def test_a_format_reads_what_strptime_reads(declared: str, texts: st.DataObject)
         ["0", "00", "1", "7", "07", " 7", "12", "13", "24", "31", "32", "59", "60", "61", "٣"]
     )
     year = st.sampled_from(["2013", "0001", "0000", "2012", "13", "9999"])
-    text = re.sub("%(.)", lambda part: texts.draw(year if part[1] == "Y" else number), declared)
+    text = re.sub("%(.)", lambda directive: texts.draw(year if directive[1] == "Y" else number), declared)
     text = texts.draw(st.sampled_from([text, text.lower(), text.replace(" ", "  "), text + "x", f" {text} "]))
     try:
         expected = datetime.strptime(text.strip(), declared).replace(tzinfo=UTC)
@@ -241,12 +241,12 @@ def test_a_format_reads_what_strptime_reads(declared: str, texts: st.DataObject)
 
 
 @given(st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=st.timezones()))  # noqa: DTZ001
-def test_any_time_keeps_its_moment(moment: datetime) -> None:
-    offset = moment.utcoffset()
+def test_any_time_keeps_its_moment(timestamp: datetime) -> None:
+    offset = timestamp.utcoffset()
     if offset is None or offset.microseconds or offset.seconds % 60:
         return
-    text = run(orjson.dumps({"t": moment.isoformat()}), fields={"t": {"time": {}}})
-    assert datetime.fromisoformat(orjson.loads(text or b"")["t"]) == moment.astimezone(UTC)
+    text = run(orjson.dumps({"t": timestamp.isoformat()}), fields={"t": {"time": {}}})
+    assert datetime.fromisoformat(orjson.loads(text or b"")["t"]) == timestamp.astimezone(UTC)
 
 
 def test_masks_drop_redact_and_hash(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,10 +290,10 @@ def test_two_fields_from_one_object_do_not_share_it() -> None:
 
 def test_names_that_enrich_adds_are_taken_out() -> None:
     enrich = {"derive": {"late": "1", "route": "'x'"}}
-    compiled = program(enrich)
-    assert compiled.run(b'{"a":1.0, "late":1,"in":{"late":2}}', None) == b'{"a":1.0,"in":{"late":2}}'
+    normalizer = program(enrich)
+    assert normalizer.run(b'{"a":1.0, "late":1,"in":{"late":2}}', None) == b'{"a":1.0,"in":{"late":2}}'
     text = b'{ "a" : 1 }'
-    assert compiled.run(text, None) is text
+    assert normalizer.run(text, None) is text
     assert program(enrich, fields={"late": "a"}).run(b'{"a":1}', None) == b'{"a":1}'
 
 

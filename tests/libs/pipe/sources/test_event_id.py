@@ -8,15 +8,15 @@ from hifi.record.cloudevents.attributes import MAX_ID_BYTES
 
 
 @given(st.text(), st.integers(65, 200))
-def test_an_id_is_bounded_utf_8_and_begins_as_what_it_stands_for(text: str, most: int) -> None:
-    bounded = bounded_id(text.encode(), most)
-    assert len(bounded) <= most
+def test_an_id_is_bounded_utf_8_and_begins_as_what_it_stands_for(text: str, max_bytes: int) -> None:
+    bounded = bounded_id(text.encode(), max_bytes)
+    assert len(bounded) <= max_bytes
     bounded.decode()
-    if len(text.encode()) <= most:
+    if len(text.encode()) <= max_bytes:
         assert bounded == text.encode()
     else:
         assert text.encode().startswith(bounded.rpartition(b"~")[0])
-        assert bounded == bounded_id(text.encode(), most)
+        assert bounded == bounded_id(text.encode(), max_bytes)
 
 
 def test_long_texts_with_the_same_beginning_have_different_ids() -> None:

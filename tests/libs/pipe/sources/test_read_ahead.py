@@ -31,7 +31,7 @@ class Batches:
             self.closed = True
 
 
-async def turns() -> None:
+async def yield_to_loop() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -40,9 +40,9 @@ async def test_one_batch_is_made_ahead_and_no_more() -> None:
     batches = Batches(3)
     batches.hangs.set()
     numbers = []
-    async with aclosing(read_ahead(batches.all())) as ahead:
-        async for batch in ahead:
-            await turns()
+    async with aclosing(read_ahead(batches.all())) as batches_ahead:
+        async for batch in batches_ahead:
+            await yield_to_loop()
             numbers.append((batch, batches.made))
     assert numbers == [(1, 2), (2, 3), (3, 3)]
     assert batches.closed
@@ -52,9 +52,9 @@ async def test_an_error_comes_after_the_batches_before_it() -> None:
     batches, numbers = Batches(2, Retryable("away")), list[int]()
 
     async def read() -> None:
-        async with aclosing(read_ahead(batches.all())) as ahead:
-            async for batch in ahead:
-                await turns()
+        async with aclosing(read_ahead(batches.all())) as batches_ahead:
+            async for batch in batches_ahead:
+                await yield_to_loop()
                 numbers.append(batch)
 
     with pytest.raises(Retryable, match="away"):
@@ -66,8 +66,8 @@ async def test_an_error_comes_after_the_batches_before_it() -> None:
 @pytest.mark.parametrize("error", [None, Retryable("away")])
 async def test_whoever_ends_early_ends_what_is_being_made(error: Exception | None) -> None:
     batches = Batches(1, error)
-    async with aclosing(read_ahead(batches.all())) as ahead:
-        async for _ in ahead:
-            await turns()
+    async with aclosing(read_ahead(batches.all())) as batches_ahead:
+        async for _ in batches_ahead:
+            await yield_to_loop()
             break
     assert batches.closed

@@ -70,35 +70,41 @@ EVENT = st.builds(
 
 
 def attributes(event: DecodedEvent) -> dict[str, str]:
-    named = {name.removeprefix("ce_"): value.decode() for name, value in event.headers}
-    named["datacontenttype"] = named.pop("content-type")
-    return named
+    texts = {name.removeprefix("ce_"): value.decode() for name, value in event.headers}
+    texts["datacontenttype"] = texts.pop("content-type")
+    return texts
 
 
 def expected(event: CloudEvent) -> dict[str, object]:
     return {name: value for name, value in event.get_attributes().items() if name != "time"}
 
 
-def check(event: CloudEvent, read: DecodedEvent) -> None:
-    decoded = attributes(read)
-    time = decoded.pop("time")
-    assert decoded == expected(event)
+def check(event: CloudEvent, decoded_event: DecodedEvent) -> None:
+    decoded_attributes = attributes(decoded_event)
+    time = decoded_attributes.pop("time")
+    assert decoded_attributes == expected(event)
     event_time = event.get_time()
     assert event_time is not None
     assert datetime.fromisoformat(time) == event_time
-    assert read.time_us == (event_time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    assert orjson.loads(read.data) == event.get_data()
-    key = decoded.get("partitionkey") or decoded.get("subject") or decoded["id"]
-    assert read.key == key.encode()
+    assert decoded_event.time_us == (event_time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(
+        microseconds=1
+    )
+    assert orjson.loads(decoded_event.data) == event.get_data()
+    key = (
+        decoded_attributes.get("partitionkey")
+        or decoded_attributes.get("subject")
+        or decoded_attributes["id"]
+    )
+    assert decoded_event.key == key.encode()
 
 
 @given(EVENT)
 def test_what_the_sdk_sends_in_binary_mode_is_read_the_same(event: CloudEvent) -> None:
     message = to_binary_event(event)
     headers = [(name.lower().encode(), value.encode()) for name, value in message.headers.items()]
-    read = cloudevents.binary(headers, message.body, LIMITS)
-    check(event, read)
-    assert read.data == message.body
+    decoded_event = cloudevents.binary(headers, message.body, LIMITS)
+    check(event, decoded_event)
+    assert decoded_event.data == message.body
 
 
 @given(EVENT)
@@ -110,9 +116,11 @@ def test_what_the_sdk_sends_in_structured_mode_is_read_the_same(event: CloudEven
 def test_a_batch_reads_as_its_events_alone(events: list[CloudEvent]) -> None:
     bodies = [to_structured_event(event).body for event in events]
     body = b"[" + b" , ".join(bodies) + b"]"
-    clean = cloudevents.is_clean(body)
-    read = [cloudevents.event(members, LIMITS, clean=clean) for members in cloudevents.batched(body)]
-    assert read == [cloudevents.structured(event_body, LIMITS) for event_body in bodies]
+    is_clean = cloudevents.is_clean(body)
+    decoded_events = [
+        cloudevents.event(members, LIMITS, clean=is_clean) for members in cloudevents.batched(body)
+    ]
+    assert decoded_events == [cloudevents.structured(event_body, LIMITS) for event_body in bodies]
 
 
 @given(st.lists(st.tuples(st.binary(max_size=12), st.binary(max_size=12))), st.binary(max_size=200))
@@ -121,21 +129,22 @@ def test_a_batch_reads_as_its_events_alone(events: list[CloudEvent]) -> None:
 def test_the_decoders_raise_nothing_but_invalid_event_for_any_bytes(
     headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
-    named = [(b"ce-" + name, value) for name, value in headers] + headers
+    event_headers = [(b"ce-" + name, value) for name, value in headers] + headers
     required = [(b"ce-" + name, b"1.0") for name in (b"specversion", b"id", b"type", b"source")]
-    for read in (
-        lambda: cloudevents.binary(named, body, LIMITS),
-        lambda: cloudevents.binary([*required, *named], body, LIMITS),
+    for decode in (
+        lambda: cloudevents.binary(event_headers, body, LIMITS),
+        lambda: cloudevents.binary([*required, *event_headers], body, LIMITS),
         lambda: cloudevents.structured(body, LIMITS),
         lambda: cloudevents.structured(
             b'{"specversion":"1.0","id":"1","source":"s","type":"t",' + body + b"}", LIMITS
         ),
         lambda: [
-            cloudevents.event(m, LIMITS, clean=cloudevents.is_clean(body)) for m in cloudevents.batched(body)
+            cloudevents.event(members, LIMITS, clean=cloudevents.is_clean(body))
+            for members in cloudevents.batched(body)
         ],
     ):
         with contextlib.suppress(InvalidEvent):
-            read()
+            decode()
 
 
 def test_quoted_and_percent_encoded_headers_are_decoded_once() -> None:
@@ -145,9 +154,9 @@ def test_quoted_and_percent_encoded_headers_are_decoded_once() -> None:
         (b"ce-source", b"/s"),
         (b"ce-type", b"%E2%82%AC%2520"),
     ]
-    read = cloudevents.binary(headers, b"", LIMITS)
-    assert read.id == b'a "b" %'
-    assert dict(read.headers)["ce_type"] == "€%20".encode()
+    decoded_event = cloudevents.binary(headers, b"", LIMITS)
+    assert decoded_event.id == b'a "b" %'
+    assert dict(decoded_event.headers)["ce_type"] == "€%20".encode()
 
 
 @pytest.mark.parametrize("text", [b"hifi.watermark", b"hifi%2Ewatermark", b'"hifi.watermark"'])

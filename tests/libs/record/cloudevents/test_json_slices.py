@@ -27,10 +27,10 @@ JSON = st.recursive(
 @given(JSON)
 def test_depth_is_measured_exactly(value: object) -> None:
     def depth(service: object) -> int:
-        inner = (
+        inner_values = (
             service.values() if isinstance(service, dict) else service if isinstance(service, list) else None
         )
-        return 0 if inner is None else 1 + max(map(depth, inner), default=0)
+        return 0 if inner_values is None else 1 + max(map(depth, inner_values), default=0)
 
     text = orjson.dumps(value)
     assert json_slices.is_within_depth(text, depth(value))
@@ -77,9 +77,9 @@ def work(text: bytes, max_depth: int) -> tuple[int, int]:
 def test_the_work_of_the_depth_check_is_linear_and_does_not_grow_with_the_depth() -> None:
     nested = b"[" * 60 + b"]" * 60
     texts = [b"[" + b",".join([nested] * count) + b"]" for count in (100, 200)]
-    (lines, calls), (more_lines, more_calls) = (work(text, 64) for text in texts)
-    assert more_calls == calls < 20, "each goes through the whole text once"
+    (lines, calls), (long_lines, long_calls) = (work(text, 64) for text in texts)
+    assert long_calls == calls < 20, "each goes through the whole text once"
     assert lines < 4 * 12_000
-    assert more_lines < 2.1 * lines
+    assert long_lines < 2.1 * lines
     shallow = b"[" + b",".join([b"[[]]"] * 10_000) + b"]"
     assert work(shallow, 64)[0] < 50, "usual data is checked without Python code for each bracket"

@@ -13,8 +13,8 @@ YEARS = (datetime(1, 1, 2), datetime(9999, 12, 30))  # noqa: DTZ001 - Hypothesis
 
 
 @given(st.datetimes(*YEARS), st.integers(-23, 23), st.sampled_from("Tt "))
-def test_times_are_read_exactly(moment: datetime, hours: int, letter: str) -> None:
-    aware = moment.replace(tzinfo=timezone(timedelta(hours=hours)))
+def test_times_are_read_exactly(local_time: datetime, hours: int, letter: str) -> None:
+    aware = local_time.replace(tzinfo=timezone(timedelta(hours=hours)))
     text = aware.isoformat(sep=letter)
     assert timestamps.parse_us(text.encode()) == (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(
         microseconds=1
@@ -53,11 +53,11 @@ def test_a_leap_second_and_fine_fractions_are_times() -> None:
     st.booleans(),
 )
 def test_one_form_reaches_receivers_whatever_form_was_sent(
-    moment: datetime, hours: int, letter: str, fraction: str, small: bool, leap: bool
+    local_time: datetime, hours: int, letter: str, fraction: str, small: bool, leap: bool
 ) -> None:
     zone = ("z" if small else "Z") if hours == 0 else f"{hours:+03d}:30"
     second = "60" if leap else "07"
-    text = f"{moment.year:04}-{moment:%m-%d}{letter}{moment:%H:%M}:{second}{fraction}{zone}"
+    text = f"{local_time.year:04}-{local_time:%m-%d}{letter}{local_time:%H:%M}:{second}{fraction}{zone}"
     time_us, canonical = timestamps.parse(text.encode())
     assert time_us == timestamps.parse_us(text.encode()) == timestamps.parse_us(canonical)
     assert timestamps.parse(canonical) == (time_us, canonical)
@@ -65,8 +65,8 @@ def test_one_form_reaches_receivers_whatever_form_was_sent(
     assert canonical[17:19] != b"60"
     assert fraction.encode() in canonical
     assert b"z" not in canonical
-    read = timestamps.parse_iso8601(text)
-    assert (read - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) == time_us
+    parsed_time = timestamps.parse_iso8601(text)
+    assert (parsed_time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) == time_us
     if letter == "T" and zone != "z" and not leap:
         assert canonical == text.encode()
 

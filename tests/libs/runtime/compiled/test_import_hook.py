@@ -29,13 +29,13 @@ print(json.dumps([shop.calculate.total(10), shop.calculate.__file__, import_hook
 
 @dataclass
 class Shop:
-    """A package with one module that has a compiled form, which is told by what it returns."""
+    """A package with one module that has a compiled form, which returns another value."""
 
     packages: Path
     build: Path
 
     def total(self, *, before: str = "", **environment: str) -> tuple[int, str, bool]:
-        """What a new process computes, from which file, and whether it uses compiled modules."""
+        """The value that a new process computes, its file, and whether the process uses compiled modules."""
         code = USE.format(folder=str(self.build), before=before)
         path = os.pathsep.join([str(self.packages), *filter(None, sys.path)])
         completed = subprocess.run(
@@ -47,8 +47,8 @@ class Shop:
             text=True,
             check=True,
         )
-        total, file, in_use = json.loads(completed.stdout)
-        return total, Path(file).name, in_use
+        total, file, is_compiled = json.loads(completed.stdout)
+        return total, Path(file).name, is_compiled
 
 
 @pytest.fixture(scope="session")
@@ -110,7 +110,7 @@ def test_a_changed_source_that_a_compiled_module_imports_takes_effect_at_once(sh
 
 
 def test_a_source_that_changes_while_a_process_runs_does_not_mix_the_two(shop: Shop) -> None:
-    """What a process decided at its first import holds until it ends."""
+    """The decision of a process at its first import holds until it ends."""
     change = f"open({str(shop.packages / 'shop/rates.py')!r}, 'w').write('RATE = 4\\n')"
     before = f"import_hook.install({str(shop.build)!r}); import_hook.in_use(); {change}"
     assert shop.total(before=before)[:2] == (10_000, f"calculate{SUFFIX}")

@@ -1,4 +1,4 @@
-"""What the consoles share."""
+"""Parts that the consoles share."""
 
 import pytest
 
@@ -7,13 +7,16 @@ from hifi.runtime.http.problem import Problem
 
 
 def test_the_navigation_links_to_the_other_console_only_where_it_is_configured() -> None:
-    alone = [link.href for link in navigation("", None, "/openapi.json")]
-    assert alone == ["/", "/alarms", "/control", "/report", "/runbooks", "/openapi.json"]
-    both = {
+    own_links = [link.href for link in navigation("", None, "/openapi.json")]
+    assert own_links == ["/", "/alarms", "/control", "/report", "/runbooks", "/openapi.json"]
+    links_by_title = {
         link.label: link.href for link in navigation("https://observe.example.com/", "", "/api/openapi.json")
     }
-    assert (both["Alarms"], both["Audit"]) == ("https://observe.example.com/alarms", "/audit")
-    assert "Views" not in both
+    assert (links_by_title["Alarms"], links_by_title["Audit"]) == (
+        "https://observe.example.com/alarms",
+        "/audit",
+    )
+    assert "Views" not in links_by_title
     views = navigation(None, None, None, "https://views.example.com/")
     assert [(link.label, link.href) for link in views] == [("Views", "https://views.example.com/")]
 

@@ -13,10 +13,10 @@ from hifi.runtime.http.accept import accepting
 
 class Protocol(asyncio.Protocol):
     def __init__(self, transports: list[asyncio.BaseTransport]) -> None:
-        self._made = transports
+        self._transports = transports
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._made.append(transport)
+        self._transports.append(transport)
 
 
 async def test_many_waiting_connections_are_accepted_within_a_few_turns() -> None:
@@ -27,11 +27,11 @@ async def test_many_waiting_connections_are_accepted_within_a_few_turns() -> Non
         for _ in range(200):
             stack.enter_context(socket.create_connection(listener.getsockname(), timeout=5))
         with accepting(listener, lambda: Protocol(transports)):
-            turns = 0
-            while len(transports) < 200 and turns < 30:
+            iterations = 0
+            while len(transports) < 200 and iterations < 30:
                 await asyncio.sleep(0)
-                turns += 1
-        assert len(transports) == 200, f"{len(transports)} after {turns} turns"
+                iterations += 1
+        assert len(transports) == 200, f"{len(transports)} after {iterations} turns"
         for transport in transports:
             transport.close()
 

@@ -27,13 +27,13 @@ class Refusing:
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    size, more = 0, True
-    while more:
+    size, has_more = 0, True
+    while has_more:
         message = await receive()
         if message["type"] == "http.disconnect":
             return
         size += len(message.get("body", b""))
-        more = message.get("more_body", False)
+        has_more = message.get("more_body", False)
     body = b"%s got %d from %s" % (scope["path"].encode(), size, scope["state"].get("seen", b"nobody"))
     start = {
         "type": "http.response.start",
@@ -52,23 +52,23 @@ async def running() -> AsyncIterator[tuple[int, Refusing]]:
         yield sock.getsockname()[1], gate
 
 
-async def answers(port: int, *parts: bytes, responses_per_part: int = 1) -> list[tuple[int, bytes]]:
+async def answers(port: int, *chunks: bytes, responses_per_part: int = 1) -> list[tuple[int, bytes]]:
     """Send the parts on one connection and read that many responses after each; status 0: it was closed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    received = []
+    responses = []
     try:
         async with asyncio.timeout(10):
-            for part in parts:
-                writer.write(part)
+            for chunk in chunks:
+                writer.write(chunk)
                 for _ in range(responses_per_part):
                     head = await reader.readuntil(b"\r\n\r\n")
                     length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0)
-                    received.append((int(head.split()[1]), await reader.readexactly(length)))
+                    responses.append((int(head.split()[1]), await reader.readexactly(length)))
     except asyncio.IncompleteReadError:
-        received.append((0, b""))
+        responses.append((0, b""))
     finally:
         writer.close()
-    return received
+    return responses
 
 
 def post(path: str, body: bytes = b"", *headers: str) -> bytes:
@@ -80,10 +80,10 @@ async def test_a_refused_request_gets_the_answer_of_the_gate_and_the_next_one_th
     running: tuple[int, Refusing],
 ) -> None:
     port, gate = running
-    received = await answers(
+    responses = await answers(
         port, post("/no", b"a" * 300_000), post("/yes", b"abc"), post("/no"), post("/yes")
     )
-    assert received == [
+    assert responses == [
         (429, b"refused"),
         (200, b"/yes got 3 from POST"),
         (429, b"refused"),
@@ -94,12 +94,12 @@ async def test_a_refused_request_gets_the_answer_of_the_gate_and_the_next_one_th
 
 async def test_requests_sent_at_once_are_answered_in_their_order(running: tuple[int, Refusing]) -> None:
     port, _ = running
-    received = await answers(
+    responses = await answers(
         port, post("/no") + post("/yes", b"x") + post("/no") + post("/no"), responses_per_part=4
     )
     # What follows a request that is still being answered goes to the app, which refuses by itself.
-    assert [status for status, _ in received] == [429, 200, 200, 200]
-    assert [body.split()[0] for _, body in received] == [b"refused", b"/yes", b"/no", b"/no"]
+    assert [status for status, _ in responses] == [429, 200, 200, 200]
+    assert [body.split()[0] for _, body in responses] == [b"refused", b"/yes", b"/no", b"/no"]
 
 
 @pytest.mark.parametrize("header", ["expect: 100-continue", "connection: close"])
@@ -115,5 +115,5 @@ async def test_what_changes_the_connection_goes_to_the_app(
 
 async def test_a_refused_request_whose_body_never_comes_is_closed(running: tuple[int, Refusing]) -> None:
     port, _ = running
-    received = await answers(port, post("/no", b"abc")[:-1], responses_per_part=2)
-    assert received == [(429, b"refused"), (0, b"")]
+    responses = await answers(port, post("/no", b"abc")[:-1], responses_per_part=2)
+    assert responses == [(429, b"refused"), (0, b"")]

@@ -1,4 +1,4 @@
-"""What a server writes in one turn of the event loop leaves with one system call, in order and without loss."""
+"""All writes of a server in one turn of the event loop leave with one system call, in order and without loss."""
 
 import asyncio
 from typing import Any, cast
@@ -9,7 +9,7 @@ from hifi.runtime.http.joined_writes import JoinedWrites
 
 
 class Recorder:
-    """A transport that notes what it is told."""
+    """A transport that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []

@@ -26,14 +26,14 @@ class App:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         assert scope["type"] == "http"
         self.requests += 1
-        size, more = 0, True
-        while more:
+        size, has_more = 0, True
+        while has_more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 self.disconnects += 1
                 return
             size += len(message.get("body", b""))
-            more = message.get("more_body", False)
+            has_more = message.get("more_body", False)
         await self.gate.wait()
         body = self.answer or b"%d" % size
         await send(
@@ -49,10 +49,10 @@ class App:
 @pytest.fixture
 async def running() -> AsyncIterator[tuple[App, int, list[int]]]:
     app = App()
-    refused: list[int] = []
+    refused_statuses: list[int] = []
     sock = server.listen("127.0.0.1", 0)
-    async with server.serve(app, sock, drain_s=2, limits=LIMITS, on_refused=refused.append):
-        yield app, sock.getsockname()[1], refused
+    async with server.serve(app, sock, drain_s=2, limits=LIMITS, on_refused=refused_statuses.append):
+        yield app, sock.getsockname()[1], refused_statuses
 
 
 @contextlib.asynccontextmanager
@@ -67,11 +67,11 @@ async def connected(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyn
 async def until_closed(reader: asyncio.StreamReader) -> bytes:
     """Everything that the server sends until it closes the connection."""
     async with asyncio.timeout(10):
-        parts = []
+        chunks = []
         with contextlib.suppress(ConnectionResetError):
-            while part := await reader.read(65536):
-                parts.append(part)
-        return b"".join(parts)
+            while chunk := await reader.read(65536):
+                chunks.append(chunk)
+        return b"".join(chunks)
 
 
 async def works(port: int) -> bool:
@@ -86,12 +86,12 @@ async def works(port: int) -> bool:
 async def test_a_head_that_does_not_come_in_time_is_408(
     running: tuple[App, int, list[int]], start: bytes
 ) -> None:
-    app, port, refused = running
+    app, port, refused_statuses = running
     async with connected(port) as (reader, writer):
         writer.write(start)
         answer = await until_closed(reader)
     assert answer.startswith(b"HTTP/1.1 408")
-    assert (app.requests, refused) == (0, [408])
+    assert (app.requests, refused_statuses) == (0, [408])
 
 
 async def test_dripping_bytes_do_not_buy_time(running: tuple[App, int, list[int]]) -> None:
@@ -122,45 +122,45 @@ async def test_empty_lines_after_an_answer_do_not_keep_a_connection(
 async def test_a_body_that_does_not_come_in_time_is_408_and_the_app_is_told(
     running: tuple[App, int, list[int]],
 ) -> None:
-    app, port, refused = running
+    app, port, refused_statuses = running
     async with connected(port) as (reader, writer):
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc")
         answer = await until_closed(reader)
     assert answer.startswith(b"HTTP/1.1 408")
     assert b"application/problem+json" in answer
-    assert (app.disconnects, refused) == (1, [408])
+    assert (app.disconnects, refused_statuses) == (1, [408])
     assert await works(port)
 
 
 @pytest.mark.parametrize("split", [True, False], ids=["bit by bit", "at once"])
 async def test_a_head_that_is_too_large_is_431(running: tuple[App, int, list[int]], split: bool) -> None:
-    app, port, refused = running
+    app, port, refused_statuses = running
     async with connected(port) as (reader, writer):
         head = b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 5000 + b"\r\n\r\n"
-        for at in range(0, len(head), 500 if split else len(head)):
-            writer.write(head[at : at + (500 if split else len(head))])
+        for start in range(0, len(head), 500 if split else len(head)):
+            writer.write(head[start : start + (500 if split else len(head))])
             with contextlib.suppress(ConnectionError):
                 await writer.drain()
         assert (await until_closed(reader)).startswith(b"HTTP/1.1 431")
-    assert (app.requests, refused) == (0, [431])
+    assert (app.requests, refused_statuses) == (0, [431])
 
 
 async def test_more_connections_than_allowed_are_503_and_the_others_go_on(
     running: tuple[App, int, list[int]],
 ) -> None:
-    _, port, refused = running
+    _, port, refused_statuses = running
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(3):
             reader, writer = await stack.enter_async_context(connected(port))
             writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
             await reader.readuntil(b"\r\n\r\n0")
-        late, _ = await stack.enter_async_context(connected(port))
-        answer = await until_closed(late)
+        late_reader, _ = await stack.enter_async_context(connected(port))
+        answer = await until_closed(late_reader)
         assert answer.startswith(b"HTTP/1.1 503")
         assert b"retry-after: 1\r\n" in answer
         writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n0")
-    assert refused == [503]
+    assert refused_statuses == [503]
 
 
 async def test_garbage_behind_a_request_does_not_take_its_answer(running: tuple[App, int, list[int]]) -> None:
@@ -185,12 +185,12 @@ async def test_a_wish_to_upgrade_is_ignored_and_costs_no_body(
     running: tuple[App, int, list[int]], size: int, length: bytes
 ) -> None:
     _, port, _ = running
-    wish = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAM\r\n"
-    plain = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nab"
+    upgrade_headers = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAM\r\n"
+    plain_request = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nab"
     async with connected(port) as (reader, writer):
-        sent = b"POST / HTTP/1.1\r\nhost: x\r\n" + wish + length + plain
-        for at in range(0, len(sent), size):
-            writer.write(sent[at : at + size])
+        sent_bytes = b"POST / HTTP/1.1\r\nhost: x\r\n" + upgrade_headers + length + plain_request
+        for start in range(0, len(sent_bytes), size):
+            writer.write(sent_bytes[start : start + size])
             await writer.drain()
         for number in (b"3", b"2"):
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
@@ -198,11 +198,11 @@ async def test_a_wish_to_upgrade_is_ignored_and_costs_no_body(
 
 
 async def test_a_tunnel_is_refused(running: tuple[App, int, list[int]]) -> None:
-    _, port, refused = running
+    _, port, refused_statuses = running
     async with connected(port) as (reader, writer):
         writer.write(b"CONNECT x:1 HTTP/1.1\r\nhost: x\r\n\r\n")
         assert (await until_closed(reader)).startswith(b"HTTP/1.1 400")
-    assert refused == [400]
+    assert refused_statuses == [400]
 
 
 async def test_a_client_that_does_not_read_its_answer_is_cut_off(running: tuple[App, int, list[int]]) -> None:
@@ -212,14 +212,14 @@ async def test_a_client_that_does_not_read_its_answer_is_cut_off(running: tuple[
     writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
     await writer.drain()
     async with asyncio.timeout(10):
-        while not await gone(writer):
+        while not await is_reset(writer):
             await asyncio.sleep(0.05)
     writer.close()
     app.answer = b""
     assert await works(port)
 
 
-async def gone(writer: asyncio.StreamWriter) -> bool:
+async def is_reset(writer: asyncio.StreamWriter) -> bool:
     """The server has reset the connection."""
     try:
         writer.write(b"\r\n")
@@ -230,14 +230,14 @@ async def gone(writer: asyncio.StreamWriter) -> bool:
 
 
 async def test_an_idle_connection_between_requests_is_kept(running: tuple[App, int, list[int]]) -> None:
-    _, port, refused = running
+    _, port, refused_statuses = running
     async with connected(port) as (reader, writer):
         for _ in range(2):
             writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nab")
             assert (await reader.readuntil(b"\r\n\r\n2")).startswith(b"HTTP/1.1 200")
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(reader.read(1), 1.0)
-    assert refused == []
+    assert refused_statuses == []
 
 
 async def test_a_connection_that_was_answered_before_its_body_came_does_not_stay(
@@ -266,7 +266,7 @@ async def test_a_connection_that_was_answered_before_its_body_came_does_not_stay
 
 
 async def test_a_body_is_not_taken_for_the_head_behind_it(running: tuple[App, int, list[int]]) -> None:
-    _, port, refused = running
+    _, port, refused_statuses = running
     async with connected(port) as (reader, writer):
         body = b"x" * (LIMITS.head_bytes + 1)
         writer.write(
@@ -276,7 +276,7 @@ async def test_a_body_is_not_taken_for_the_head_behind_it(running: tuple[App, in
         assert (await reader.readuntil(b"\r\n\r\n%d" % len(body))).startswith(b"HTTP/1.1 200")
         writer.write(b"host: x\r\n\r\n")
         assert (await reader.readuntil(b"\r\n\r\n0")).startswith(b"HTTP/1.1 200")
-    assert refused == []
+    assert refused_statuses == []
 
 
 async def test_leaving_finishes_running_requests() -> None:

@@ -48,9 +48,9 @@ def write_pair(folder: Path, serial: int, password: bytes | None = None) -> tupl
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption),
     )
     for file, content in zip(files, contents, strict=True):
-        part = file.with_suffix(".part")
-        part.write_bytes(content)
-        part.replace(file)
+        part_file = file.with_suffix(".part")
+        part_file.write_bytes(content)
+        part_file.replace(file)
     return files
 
 
@@ -130,9 +130,9 @@ def test_a_pair_that_does_not_fit_leaves_the_old_one_in_use_with_a_warning(tmp_p
     health = Health("ingest", "ingest-1")
     certificate = ServerCertificate(chain, key, health)
     before = certificate.context
-    other = tmp_path / "other"
-    other.mkdir()
-    new_chain, new_key = write_pair(other, 2)
+    other_folder = tmp_path / "other"
+    other_folder.mkdir()
+    new_chain, new_key = write_pair(other_folder, 2)
     new_chain.replace(chain)
     certificate.refresh()
     assert certificate.context is before
@@ -155,11 +155,11 @@ async def test_what_is_no_tls_is_closed_and_the_next_client_is_served(tmp_path: 
         with contextlib.suppress(ConnectionError):
             answer, _ = await get(port, None)
         assert b"HTTP/" not in answer
-        old = trusting(chain)
+        old_context = trusting(chain)
         with pytest.deprecated_call():
-            old.maximum_version = ssl.TLSVersion.TLSv1_1
+            old_context.maximum_version = ssl.TLSVersion.TLSv1_1
         with pytest.raises((ssl.SSLError, ConnectionError)):
-            await get(port, old)
+            await get(port, old_context)
         answer, _ = await get(port, trusting(chain))
         assert b"200 OK" in answer
 
@@ -171,22 +171,22 @@ async def test_handshakes_that_do_not_go_on_are_limited_in_number_and_time(
     chain, key = write_pair(tmp_path, 1)
     limits = ConnectionLimits(connections=8)
     async with serving(ServerCertificate(chain, key, Health("ingest", "ingest-1")), limits) as port:
-        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        silent_connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
         async with asyncio.timeout(WITHIN_S):
-            for reader, _ in silent:  # 12 at once, 8 when their time is over
+            for reader, _ in silent_connections:  # 12 at once, 8 when their time is over
                 with contextlib.suppress(ConnectionError):
                     assert await reader.read() == b""
         answer, _ = await get(port, trusting(chain))
-        for _, writer in silent:
+        for _, writer in silent_connections:
             writer.close()
     assert b"200 OK" in answer
 
 
-@pytest.mark.parametrize("missing", ["chain.pem", "key.pem"])
-def test_a_file_that_is_missing_is_named(tmp_path: Path, missing: str) -> None:
+@pytest.mark.parametrize("missing_file", ["chain.pem", "key.pem"])
+def test_a_file_that_is_missing_is_named(tmp_path: Path, missing_file: str) -> None:
     chain, key = write_pair(tmp_path, 1)
-    (tmp_path / missing).unlink()
-    with pytest.raises(Misconfigured, match=missing):
+    (tmp_path / missing_file).unlink()
+    with pytest.raises(Misconfigured, match=missing_file):
         ServerCertificate(chain, key, Health("ingest", "ingest-1"))
 
 

@@ -11,7 +11,7 @@ READ = TraceParent(0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7, sampl
 
 
 @pytest.mark.parametrize(
-    ("value", "read"),
+    ("value", "expected"),
     [
         (VALID, READ),
         (VALID[:-2] + b"02", READ._replace(sampled=False)),
@@ -26,8 +26,8 @@ READ = TraceParent(0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7, sampl
         (b"", None),
     ],
 )
-def test_only_a_valid_header_is_read(value: bytes, read: TraceParent | None) -> None:
-    assert parse_traceparent(value) == read
+def test_only_a_valid_header_is_read(value: bytes, expected: TraceParent | None) -> None:
+    assert parse_traceparent(value) == expected
 
 
 @given(st.binary(max_size=80))

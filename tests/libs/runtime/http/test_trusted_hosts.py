@@ -24,18 +24,18 @@ APP = Starlette(
 
 async def _ask(method: str, *headers: tuple[str, str]) -> tuple[int, bytes]:
     """Status and body of the app, which is also reached as console.example."""
-    sent: list[Any] = []
+    messages: list[Any] = []
 
     async def send(message: Any) -> None:
-        sent.append(message)
+        messages.append(message)
 
     async def receive() -> Any:
         return {"type": "http.request", "body": b""}
 
-    encoded = [(name.encode(), value.encode()) for name, value in headers]
-    scope = {"type": "http", "method": method, "path": "/", "query_string": b"", "headers": encoded}
+    encoded_headers = [(name.encode(), value.encode()) for name, value in headers]
+    scope = {"type": "http", "method": method, "path": "/", "query_string": b"", "headers": encoded_headers}
     await APP(scope, receive, send)
-    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
+    return messages[0]["status"], b"".join(message.get("body", b"") for message in messages)
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ async def _ask(method: str, *headers: tuple[str, str]) -> tuple[int, bytes]:
     ],
 )
 async def test_a_name_that_is_not_the_servers_is_refused(host: str, status: int) -> None:
-    answered, body = await _ask("GET", ("host", host))
-    assert answered == status
+    answer_status, body = await _ask("GET", ("host", host))
+    assert answer_status == status
     assert (body == b"data") == (status == 200)
 
 

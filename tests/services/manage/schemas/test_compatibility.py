@@ -19,12 +19,12 @@ def schema(tree: Any) -> AvroSchema:
     return read_schema(json.dumps(tree))
 
 
-def record(*fields: Any, name: str = "R", **more: Any) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": list(fields), **more}
+def record(*fields: Any, name: str = "R", **attributes: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": list(fields), **attributes}
 
 
-def field(name: str, of: Any, **more: Any) -> dict[str, Any]:
-    return {"name": name, "type": of, **more}
+def field(name: str, field_type: Any, **attributes: Any) -> dict[str, Any]:
+    return {"name": name, "type": field_type, **attributes}
 
 
 NODE = record(field("next", ["null", "R"]))
@@ -99,12 +99,14 @@ UNREADABLE = [
 @pytest.mark.parametrize(("reader", "writer"), READABLE)
 def test_what_resolution_allows_is_compatible_and_is_really_read(reader: Any, writer: Any) -> None:
     assert incompatibilities(schema(reader), schema(writer)) == []
-    written = fastavro.parse_schema(writer)
-    for datum in generate_many(written, 5):
+    writer_schema = fastavro.parse_schema(writer)
+    for datum in generate_many(writer_schema, 5):
         buffer = io.BytesIO()
-        fastavro.schemaless_writer(buffer, written, datum)
+        fastavro.schemaless_writer(buffer, writer_schema, datum)
         if {str(reader), str(writer)} != {"bytes", "string"}:  # random bytes are no text
-            fastavro.schemaless_reader(io.BytesIO(buffer.getvalue()), written, fastavro.parse_schema(reader))
+            fastavro.schemaless_reader(
+                io.BytesIO(buffer.getvalue()), writer_schema, fastavro.parse_schema(reader)
+            )
 
 
 @pytest.mark.parametrize(("reader", "writer", "problem"), UNREADABLE)
@@ -112,9 +114,9 @@ def test_what_resolution_forbids_is_named_with_its_path(reader: Any, writer: Any
     assert incompatibilities(schema(reader), schema(writer)) == [problem]
 
 
-def random_type(chance: random.Random, depth: int, names: list[str]) -> Any:
+def random_type(rng: random.Random, depth: int, names: list[str]) -> Any:
     """A type; names of records, fields and symbols come from few, so that two of them are often alike."""
-    kind = chance.choice(
+    kind = rng.choice(
         ["primitive", "primitive", "record", "array", "map", "union", "enum"] if depth else ["primitive"]
     )
     if kind == "record":
@@ -123,50 +125,52 @@ def random_type(chance: random.Random, depth: int, names: list[str]) -> Any:
             return name
         names.append(name)
         fields = []
-        for field_name in chance.sample("abc", chance.randint(1, 3)):
-            of = random_type(chance, depth - 1, names)
-            has_default = of == "int" and chance.random() < 0.5
-            fields.append({"name": field_name, "type": of, **({"default": 1} if has_default else {})})
+        for field_name in rng.sample("abc", rng.randint(1, 3)):
+            field_type = random_type(rng, depth - 1, names)
+            has_default = field_type == "int" and rng.random() < 0.5
+            fields.append({"name": field_name, "type": field_type, **({"default": 1} if has_default else {})})
         return {"type": "record", "name": name, "fields": fields}
     if kind in {"array", "map"}:
         return {
             "type": kind,
-            "items" if kind == "array" else "values": chance.choice(["int", "long", "string"]),
+            "items" if kind == "array" else "values": rng.choice(["int", "long", "string"]),
         }
     if kind == "union":
-        return chance.sample(["null", "int", "long", "string", "boolean"], chance.randint(1, 3))
+        return rng.sample(["null", "int", "long", "string", "boolean"], rng.randint(1, 3))
     if kind == "enum" and f"E{depth}" not in names:
         names.append(f"E{depth}")
         return {
             "type": "enum",
             "name": f"E{depth}",
-            "symbols": sorted(chance.sample("XYZ", chance.randint(1, 3))),
+            "symbols": sorted(rng.sample("XYZ", rng.randint(1, 3))),
         }
-    return chance.choice(["null", "boolean", "int", "long", "float", "double", "string", "bytes"])
+    return rng.choice(["null", "boolean", "int", "long", "float", "double", "string", "bytes"])
 
 
 def test_verdicts_are_those_of_avros_own_library() -> None:
-    chance = random.Random(7)
+    rng = random.Random(7)
     verdicts = {True: 0, False: 0}
     for _ in range(1500):
-        reader, writer = random_type(chance, 2, []), random_type(chance, 2, [])
-        if chance.random() < 0.4:
+        reader, writer = random_type(rng, 2, []), random_type(rng, 2, [])
+        if rng.random() < 0.4:
             writer = reader
-        ours = not incompatibilities(schema(reader), schema(writer))
+        our_verdict = not incompatibilities(schema(reader), schema(writer))
         compatibility = ReaderWriterCompatibilityChecker().get_compatibility(
             parse(json.dumps(reader)), parse(json.dumps(writer))
         )
-        theirs = compatibility.compatibility is SchemaCompatibilityType.compatible
-        assert ours == theirs, (reader, writer, compatibility.messages)
-        verdicts[ours] += 1
+        library_verdict = compatibility.compatibility is SchemaCompatibilityType.compatible
+        assert our_verdict == library_verdict, (reader, writer, compatibility.messages)
+        verdicts[our_verdict] += 1
     assert min(verdicts.values()) > 200, verdicts
 
 
 def test_records_that_are_used_in_many_places_do_not_keep_the_registry_busy() -> None:
     fields = [field("f0", record(field("x", "int"), name="N0"))]
     for number in range(1, 60):
-        inner = f"N{number - 1}"
-        fields.append(field(f"f{number}", record(field("x", inner), field("y", inner), name=f"N{number}")))
+        inner_name = f"N{number - 1}"
+        fields.append(
+            field(f"f{number}", record(field("x", inner_name), field("y", inner_name), name=f"N{number}"))
+        )
     wide_schema = schema(record(*fields))
     assert incompatibilities(wide_schema, wide_schema) == [
         "the schemas have more than 100,000 pairs of types to compare"

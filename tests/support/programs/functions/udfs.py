@@ -59,8 +59,8 @@ def hang_once(frame: pd.DataFrame) -> pd.DataFrame:
 def sees_secret(frame: pd.DataFrame) -> pd.DataFrame:
     """Whether this process was given the variable PLANTED_SECRET."""
     environment = Path("/proc/self/environ").read_text()
-    seen = "PLANTED_SECRET" in os.environ or "PLANTED_SECRET" in environment
-    return pd.DataFrame({"seen": [seen] * len(frame)})
+    is_seen = "PLANTED_SECRET" in os.environ or "PLANTED_SECRET" in environment
+    return pd.DataFrame({"seen": [is_seen] * len(frame)})
 
 
 def fill_memory(frame: pd.DataFrame) -> pd.DataFrame:
