@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from hifi.pipe.model import Timely
-from hifi_observe.ledger.open_events import OpenAt
+from hifi_observe.ledger.open_pieces import OpenAt
 from hifi_observe.watermark.part import WatermarkPart
 from hifi_observe.watermark.statement import Times, Watermark, expired, iso, microseconds, state, times_of
 from hifi_observe.watermark.watermark_store import WatermarkStore

@@ -19,7 +19,7 @@ def _plant_in_egest() -> None:
                 event.delivery_completed()
         return offer(self, owned, event, deferral)
 
-    DeliveryIntake._offer = forget  # type: ignore[method-assign]
+    DeliveryIntake._offer = forget  # type: ignore[method-assign, assignment]
 
 
 def _plant_in_lake() -> None:
