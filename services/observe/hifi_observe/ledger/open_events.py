@@ -1,4 +1,4 @@
-"""Events of a partition without their outcome, in the order of `raw`: what the watermark waits for. Pure.
+"""Events of a partition without their outcome, in the order of `raw`: the watermark waits for them. Pure.
 
 The identities of each piece of `raw` are kept by pipe until all of them are settled at every destination. Settled means
 that a record shows an outcome, so records of other topics may be read in any order: what was not read yet is open.
@@ -48,11 +48,11 @@ class OpenEvents:
         """Pipe to its newest late events."""
         self.event_times = EventTimes()
         self._pieces: dict[str, deque[Piece]] = {}
-        self._reading: list[tuple[int, int]] = []
-        self._reported: dict[PipeMinute, int] = {}
+        self._read_pieces: list[tuple[int, int]] = []
+        self._reported_us: dict[PipeMinute, int] = {}
         """Pipe minutes that ack reports named events of, and the time of the newest end of `raw` then."""
 
-    # What the ledger tells
+    # Calls of the ledger
 
     def restore(self, pipe_minutes: Iterable[PipeMinute]) -> None:
         """Add what is open in closed minutes, after a restart. When it was acknowledged is unknown."""
@@ -62,30 +62,30 @@ class OpenEvents:
                 share.ids.update(pipe_minute.unresolved)
                 share.event_us = UNKNOWN_US
 
-    def begin(self, first: int, stop: int) -> None:
+    def begin(self, first_offset: int, stop_offset: int) -> None:
         """Read records of `raw` from an offset to before another."""
-        self._reading = self.frontier.pieces(first, stop)
+        self._read_pieces = self.frontier.pieces(first_offset, stop_offset)
 
     def add(self, pipe_minute: PipeMinute, group: RecordGroup) -> None:
         """Add events of `raw`, after `begin`."""
         start, offsets = 0, group.offsets
-        for stop_offset, since_us in self._reading:
-            stop = bisect_left(offsets, stop_offset, start)
-            if stop > start:
+        for stop_offset, since_us in self._read_pieces:
+            end = bisect_left(offsets, stop_offset, start)
+            if end > start:
                 share = self._last_piece(pipe_minute.pipe, since_us).share_to_change(pipe_minute)
-                share.add(group.epoch, group.sequences[start:stop])
-                self._note_times(share, pipe_minute, group, range(start, stop), since_us)
+                share.add(group.epoch, group.sequences[start:end])
+                self._note_times(share, pipe_minute, group, range(start, end), since_us)
                 if group.times is not None:
-                    self._note_late(pipe_minute.pipe, group, range(start, stop), since_us)
-            start = stop
+                    self._note_late(pipe_minute.pipe, group, range(start, end), since_us)
+            start = end
 
     def reported(self, pipe_minute: PipeMinute) -> None:
         """An ack report named events of a minute."""
-        self._reported[pipe_minute] = self.frontier.asked_us
+        self._reported_us[pipe_minute] = self.frontier.asked_us
 
     def forget(self, pipe_minute: PipeMinute) -> None:
         """Give up what is still open in a minute that the ledger forgets."""
-        self._reported.pop(pipe_minute, None)
+        self._reported_us.pop(pipe_minute, None)
         for piece in self._pieces.get(pipe_minute.pipe, ()):
             piece.remove(pipe_minute)
 
@@ -113,16 +113,16 @@ class OpenEvents:
     ) -> None:
         """Take in the event times of events that were added to a share."""
         epoch = group.epoch
-        read = self.event_times.read(
+        read_times = self.event_times.read(
             pipe_minute.pipe,
             group,
             indexes,
             since_us,
             lambda sequence: pipe_minute.has(RAW, epoch, sequence),
         )
-        share.event_us = min(share.event_us, read.oldest_us)
-        if read.late:
-            share.late.add(epoch, read.late)
+        share.event_us = min(share.event_us, read_times.oldest_us)
+        if read_times.late:
+            share.late.add(epoch, read_times.late)
 
     def _note_late(self, pipe: str, group: RecordGroup, indexes: range, since_us: int) -> None:
         before_us = min(self.published_us.get(pipe, 0), since_us)
@@ -136,19 +136,19 @@ class OpenEvents:
                     LateEvent(times.append_ms[index] * 1000, times.accepted_us[index], identity)
                 )
 
-    # What is open
+    # Open events
 
     def missing(self) -> Counter[str]:
         """Pipe to events that an ack report names, but that are not in `raw`, although it was read far enough."""
-        missing: Counter[str] = Counter()
-        for pipe_minute, asked_us in list(self._reported.items()):
-            named = pipe_minute.seen.get(EventStage(ACCEPTED), _NO_IDS)
-            absent = named - pipe_minute.seen.get(EventStage(RAW), _NO_IDS)
-            if not absent:
-                del self._reported[pipe_minute]
+        missing_counts: Counter[str] = Counter()
+        for pipe_minute, asked_us in list(self._reported_us.items()):
+            acknowledged_ids = pipe_minute.seen.get(EventStage(ACCEPTED), _NO_IDS)
+            absent_ids = acknowledged_ids - pipe_minute.seen.get(EventStage(RAW), _NO_IDS)
+            if not absent_ids:
+                del self._reported_us[pipe_minute]
             elif self.frontier.reached_us > asked_us:
-                missing[pipe_minute.pipe] += len(absent)
-        return missing
+                missing_counts[pipe_minute.pipe] += len(absent_ids)
+        return missing_counts
 
     def look(self, destinations: Callable[[str], Collection[str]]) -> dict[str, dict[str, OpenAt]]:
         """Pipe and destination to what is open there, of the pipes with any open event.
@@ -156,50 +156,50 @@ class OpenEvents:
         Args:
             destinations: returns those that a pipe declares. Others that open events want are added.
         """
-        missing = self.missing()
-        looks = {}
-        unfollowed = self.holds.pipes
-        for pipe in {*self._pieces, *missing, *unfollowed}:
-            opens = self._look(pipe, destinations(pipe))
-            held = missing[pipe] + unfollowed[pipe]
-            if held:
-                for name in {*opens, *destinations(pipe)}:
-                    open_at = opens.setdefault(name, OpenAt(0, 0))
+        missing_counts = self.missing()
+        open_by_pipe = {}
+        unfollowed_counts = self.holds.pipes
+        for pipe in {*self._pieces, *missing_counts, *unfollowed_counts}:
+            open_by_destination = self._look(pipe, destinations(pipe))
+            held_count = missing_counts[pipe] + unfollowed_counts[pipe]
+            if held_count:
+                for name in {*open_by_destination, *destinations(pipe)}:
+                    open_at = open_by_destination.setdefault(name, OpenAt(0, 0))
                     open_at.settled_us = open_at.first_pass_us = 0
                     open_at.event_us = UNKNOWN_US
-                    open_at.numbers[INGEST] += held
-            if opens:
-                looks[pipe] = opens
-        return looks
+                    open_at.numbers[INGEST] += held_count
+            if open_by_destination:
+                open_by_pipe[pipe] = open_by_destination
+        return open_by_pipe
 
-    def _look(self, pipe: str, declared: Collection[str]) -> dict[str, OpenAt]:
+    def _look(self, pipe: str, declared_names: Collection[str]) -> dict[str, OpenAt]:
         pieces = self._pieces.get(pipe)
         if pieces is None:
             return {}
-        names = frozenset(declared).union(*[piece.refresh() for piece in pieces])
+        names = frozenset(declared_names).union(*[piece.refresh() for piece in pieces])
         stages = StagesOfMinutes()
-        opens: dict[str, OpenAt] = {}
+        open_by_destination: dict[str, OpenAt] = {}
         for piece in pieces:
-            piece.look(names, stages, opens)
+            piece.look(names, stages, open_by_destination)
         open_pieces = deque(piece for piece in pieces if piece)
         if open_pieces:
             self._pieces[pipe] = open_pieces
         else:
             del self._pieces[pipe]
         reached_us = self.frontier.reached_us
-        for open_at in opens.values():
+        for open_at in open_by_destination.values():
             open_at.settled_us = min(open_at.settled_us, reached_us)
             open_at.first_pass_us = min(open_at.first_pass_us, reached_us)
-        return opens
+        return open_by_destination
 
 
 def _joined(pieces: deque[Piece]) -> deque[Piece]:
     """Pieces of which every two of the older half are joined."""
-    joined: deque[Piece] = deque()
-    old = len(pieces) // 2
+    joined_pieces: deque[Piece] = deque()
+    old_count = len(pieces) // 2
     for index, piece in enumerate(pieces):
-        if index < old and index % 2:
-            joined[-1].join(piece)
+        if index < old_count and index % 2:
+            joined_pieces[-1].join(piece)
         else:
-            joined.append(piece)
-    return joined
+            joined_pieces.append(piece)
+    return joined_pieces

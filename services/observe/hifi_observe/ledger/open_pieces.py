@@ -1,6 +1,6 @@
 """Pieces of `raw` with the events that are open in them. Pure.
 
-What is open is asked each second, and a destination that is parked for a month leaves tens of thousands of minutes
+Open events are counted each second, and a destination that is parked for a month leaves tens of thousands of minutes
 open. So a piece keeps its minutes in blocks, and a block is counted again only if one of its minutes has changed.
 """
 
@@ -20,7 +20,7 @@ _BLOCK_MINUTES: Final = 128
 
 @dataclass(slots=True)
 class OpenAt:
-    """What is open at one destination."""
+    """Open events at one destination, and the times before which there are none."""
 
     settled_us: int
     """Everything that was acknowledged before this time is settled; 0: unknown."""
@@ -43,7 +43,7 @@ class StagesOfMinutes(dict[PipeMinute, PipeMinuteStages]):
 
 
 class _OpenOfMinute(NamedTuple):
-    """What a share has open at a destination."""
+    """Open events of a share at a destination."""
 
     numbers: Counter[str]
     on_first_pass: bool
@@ -55,7 +55,7 @@ class _OpenOfMinute(NamedTuple):
 
 
 class _OpenOfBlock:
-    """What the shares of a block have open at a destination."""
+    """Open events of the shares of a block at a destination."""
 
     __slots__ = ("event_us", "late", "numbers", "on_first_pass")
 
@@ -66,16 +66,16 @@ class _OpenOfBlock:
         """The lowest event time of those that are not late."""
         self.late = 0
 
-    def add(self, counted: _OpenOfMinute, event_us: int) -> None:
-        """Add what a share with this lowest event time has open."""
-        self.numbers.update(counted.numbers)
-        self.on_first_pass = self.on_first_pass or counted.on_first_pass
-        if counted.in_time:
+    def add(self, open_of_minute: _OpenOfMinute, event_us: int) -> None:
+        """Add the open events of a share with this lowest event time."""
+        self.numbers.update(open_of_minute.numbers)
+        self.on_first_pass = self.on_first_pass or open_of_minute.on_first_pass
+        if open_of_minute.in_time:
             self.event_us = min(self.event_us, event_us)
-        self.late += counted.late
+        self.late += open_of_minute.late
 
     def add_to(self, open_at: OpenAt, since_us: int) -> None:
-        """Add this to what is open at the destination, none of it acknowledged before a time."""
+        """Add these to the open events at the destination; none was acknowledged before a time."""
         open_at.settled_us = min(open_at.settled_us, since_us)
         if self.on_first_pass:
             open_at.first_pass_us = min(open_at.first_pass_us, since_us)
@@ -112,12 +112,12 @@ class Share:
         self.settled.clear()
         self.counted.clear()
 
-    def join(self, other: "Share") -> None:
-        """Take in another one of the same minute."""
-        self.ids.update(other.ids)
-        self.late.update(other.late)
-        self.event_us = min(self.event_us, other.event_us)
-        self.settled &= other.settled
+    def join(self, share: "Share") -> None:
+        """Take in another share of the same minute."""
+        self.ids.update(share.ids)
+        self.late.update(share.late)
+        self.event_us = min(self.event_us, share.event_us)
+        self.settled &= share.settled
         self.counted.clear()
 
 
@@ -131,7 +131,7 @@ class _Block:
         self.names: set[str] = set()
         """Destinations that events of its minutes want."""
         self.opens: dict[str, _OpenOfBlock] = {}
-        """Destination to what is open there."""
+        """Destination to the open events there."""
         self._changes = -1
         self._counted_names: AbstractSet[str] | None = None
 
@@ -148,7 +148,7 @@ class _Block:
             self.names = set[str]().union(*map(wanted_destinations, self.shares))
 
     def count(self, names: AbstractSet[str], stages: StagesOfMinutes) -> list[PipeMinute]:
-        """Count what is open at some destinations, after `refresh`.
+        """Count the open events at some destinations, after `refresh`.
 
         Returns:
             Minutes whose events are settled at all the destinations there can be: the piece removes them.
@@ -166,24 +166,24 @@ class _Block:
         return settled_minutes
 
     def _count_share(self, share: Share, pipe_minute: PipeMinute, name: str, stages: StagesOfMinutes) -> None:
-        counted = share.counted.get(name)
-        if counted is None:
-            of_minute = stages[pipe_minute]
-            open_ids = of_minute.without_outcome(share.ids, name)
+        open_of_minute = share.counted.get(name)
+        if open_of_minute is None:
+            minute_stages = stages[pipe_minute]
+            open_ids = minute_stages.without_outcome(share.ids, name)
             if not open_ids:
                 share.settled.add(name)
                 return
-            late = len(open_ids & share.late) if share.late else 0
-            counted = share.counted[name] = _OpenOfMinute(
-                of_minute.count(open_ids, name),
-                of_minute.on_first_pass(open_ids, name),
-                late,
-                late < len(open_ids),
+            late_count = len(open_ids & share.late) if share.late else 0
+            open_of_minute = share.counted[name] = _OpenOfMinute(
+                minute_stages.count(open_ids, name),
+                minute_stages.on_first_pass(open_ids, name),
+                late_count,
+                late_count < len(open_ids),
             )
         open_of_block = self.opens.get(name)
         if open_of_block is None:
             open_of_block = self.opens[name] = _OpenOfBlock()
-        open_of_block.add(counted, share.event_us)
+        open_of_block.add(open_of_minute, share.event_us)
 
 
 class Piece:
@@ -204,8 +204,8 @@ class Piece:
         """The share of a minute, new if there is none; the caller may change it until it looks again."""
         block = self._block_of.get(pipe_minute)
         if block is None:
-            block = self._open_block()
-            self._put(pipe_minute, Share(), block)
+            block = self._last_block()
+            self._add_share(pipe_minute, Share(), block)
         block.invalidate()
         return block.shares[pipe_minute]
 
@@ -219,13 +219,13 @@ class Piece:
         if not block.shares:
             self._blocks.remove(block)
 
-    def join(self, later: "Piece") -> None:
+    def join(self, later_piece: "Piece") -> None:
         """Take in the piece that follows."""
-        for pipe_minute, share in later.shares():
+        for pipe_minute, share in later_piece.shares():
             if pipe_minute in self._block_of:
                 self.share_to_change(pipe_minute).join(share)
             else:
-                self._put(pipe_minute, share, self._open_block())
+                self._add_share(pipe_minute, share, self._last_block())
 
     def shares(self) -> Iterator[tuple[PipeMinute, Share]]:
         """The shares of all minutes."""
@@ -242,30 +242,32 @@ class Piece:
             block.refresh()
         return set[str]().union(*(block.names for block in self._blocks))
 
-    def look(self, names: AbstractSet[str], stages: StagesOfMinutes, opens: dict[str, OpenAt]) -> None:
-        """Add what is open at some destinations, after `refresh`, and drop what is settled at all there can be.
+    def look(
+        self, names: AbstractSet[str], stages: StagesOfMinutes, open_by_destination: dict[str, OpenAt]
+    ) -> None:
+        """Add the open events at some destinations, after `refresh`, and drop shares settled at all there can be.
 
         Args:
             names: of the destinations.
             stages: of the minutes as they are now.
-            opens: destination to what is open there.
+            open_by_destination: destination to the open events there.
         """
         for block in list(self._blocks):
             for pipe_minute in block.count(names, stages):
                 self.remove(pipe_minute)
             for name, open_of_block in block.opens.items():
-                open_at = opens.get(name)
+                open_at = open_by_destination.get(name)
                 if open_at is None:
-                    open_at = opens[name] = OpenAt(self.since_us, NEVER_US)
+                    open_at = open_by_destination[name] = OpenAt(self.since_us, NEVER_US)
                 open_of_block.add_to(open_at, self.since_us)
 
-    def _open_block(self) -> _Block:
+    def _last_block(self) -> _Block:
         """The last block, or a new one if it is full."""
         if not self._blocks or len(self._blocks[-1].shares) >= _BLOCK_MINUTES:
             self._blocks.append(_Block())
         return self._blocks[-1]
 
-    def _put(self, pipe_minute: PipeMinute, share: Share, block: _Block) -> None:
+    def _add_share(self, pipe_minute: PipeMinute, share: Share, block: _Block) -> None:
         block.shares[pipe_minute] = share
         block.invalidate()
         self._block_of[pipe_minute] = block

@@ -64,7 +64,7 @@ class PartitionLedger:
         self.ingest = IngestActivity()
         self.live = RecentActivity()
         self.open_events = OpenEvents()
-        self._through: dict[str, int] = {}
+        self._published_offsets: dict[str, int] = {}
         """Topic to the offset up to which closed minutes were published."""
         self._snapshot: OffsetSnapshot | None = None
         self.lake: LakeRead | None = None
@@ -83,7 +83,7 @@ class PartitionLedger:
         """Continue after a restart from a marker and the closed minutes; read on from its restart points."""
         ledger = cls(partition, rules)
         ledger.closed_minute = ledger._previous_closed_minute = int(marker["minute"])
-        ledger._through = dict(marker["through"])
+        ledger._published_offsets = dict(marker["through"])
         ledger.positions = dict(marker["restart"])
         ledger.ingest.first_ms, ledger.ingest.last_ms = marker.get("ack_reported", (0, 0))
         ledger.pipe_minutes = {
@@ -102,7 +102,7 @@ class PartitionLedger:
         paused = {minute: self.ingest.paused(minute) for minute in minutes}
         return {
             "minute": self.closed_minute,
-            "through": self._through,
+            "through": self._published_offsets,
             "restart": self.restart_points(),
             "ack_reported": (self.ingest.first_ms, self.ingest.last_ms),
             "gaps": {str(minute): gap_s for minute, gap_s in gaps.items() if gap_s is not None},
@@ -148,21 +148,23 @@ class PartitionLedger:
         taken_us = self._snapshot.taken_us
         self.drop_snapshot()
         self.open_events.holds.note_time(taken_us)
-        newest = self.rules.newest_closable(taken_us)
-        minute_ended = newest > self.closed_minute
+        newest_minute = self.rules.newest_closable(taken_us)
+        minute_ended = newest_minute > self.closed_minute
         if minute_ended:
-            self._previous_closed_minute, self.closed_minute = self.closed_minute, newest
-        results = [
-            close_minute(pipe_minute, self.pending, self.ingest, self._counted(), self._lake_destinations)
-            for pipe_minute in self._due()
+            self._previous_closed_minute, self.closed_minute = self.closed_minute, newest_minute
+        minute_results = [
+            close_minute(
+                pipe_minute, self.pending, self.ingest, self._counted_offsets(), self._lake_destinations
+            )
+            for pipe_minute in self._due_minutes()
         ]
         if minute_ended:
             self._forget_old(taken_us)
-        self._through = self._counted()
+        self._published_offsets = self._counted_offsets()
         self.ingest.forget(self.closed_minute - _KEPT_MINUTES)
-        return results
+        return minute_results
 
-    def _due(self) -> list[PipeMinute]:
+    def _due_minutes(self) -> list[PipeMinute]:
         """The minutes to close, and those to amend."""
         closed_minute = self.closed_minute
         return [
@@ -184,7 +186,7 @@ class PartitionLedger:
 
     def restart_points(self) -> dict[str, int]:
         """Topic to the offset from which a restart counts all open minutes and backlogs again."""
-        points = self._counted()
+        points = self._counted_offsets()
         for pipe_minute in self.pipe_minutes.values():
             if pipe_minute.open:
                 for topic, first_offset in pipe_minute.firsts.items():
@@ -370,7 +372,7 @@ class PartitionLedger:
             return pipe_minute
         pipe_minute = PipeMinute(*key)
         if minute <= self.closed_minute:
-            if offset < self._through.get(topic, 0):
+            if offset < self._published_offsets.get(topic, 0):
                 return None
             if (self.closed_minute - minute) * 60 > self.rules.amend_s:
                 self.too_late[topic] += 1
@@ -391,7 +393,7 @@ class PartitionLedger:
             self.open_events.holds.prolong(records.pipe, self.rules.hold_s)
         if kind != stage.RAW:
             return
-        counted_offset = self._through.get(stage.RAW, 0)
+        counted_offset = self._published_offsets.get(stage.RAW, 0)
         for group in records.groups:
             fresh_count = sum(1 for offset in group.offsets if offset >= counted_offset)
             if fresh_count:
@@ -401,7 +403,7 @@ class PartitionLedger:
     def _lake_destinations(self) -> frozenset[tuple[str, str]]:
         return frozenset() if self.lake is None else self.lake.destinations
 
-    def _counted(self) -> dict[str, int]:
+    def _counted_offsets(self) -> dict[str, int]:
         """Topic to the next offset that is not in the pipe minutes yet."""
         first_waiting = self.ingest.first_waiting
         return (

@@ -17,8 +17,8 @@ class PipeMinute:
     """Identities by stage while the minute is open; counts and unresolved identities once it is closed."""
 
     __slots__ = (
+        "_counted_offsets",
         "_shares_sets",
-        "_through",
         "backfill",
         "bytes",
         "changes",
@@ -84,7 +84,7 @@ class PipeMinute:
         """Events that collect read while it caught up with a source: they count, but their lags do not."""
         self.bytes = 0
         """Size of the data of the events in `raw`; copies are not counted."""
-        self._through: dict[str, int] = {}
+        self._counted_offsets: dict[str, int] = {}
         self._shares_sets = False
         """Whether equal sets may be one object: see `_share_equal_sets`."""
 
@@ -122,27 +122,27 @@ class PipeMinute:
         self.changes += 1
         if not self.open:
             self._separate_sets()
-            sequences = self._late(stages, epoch, sequences)
+            sequences = self._without_copies(stages, epoch, sequences)
             if not sequences:
                 return
         for stage in stages:
             ids = self.seen.get(stage)
             if ids is None:
                 ids = self.seen[stage] = IdSet()
-            fresh = ids.add(epoch, sequences)
-            if fresh != len(sequences):
-                self.copies[stage] += len(sequences) - fresh
+            fresh_count = ids.add(epoch, sequences)
+            if fresh_count != len(sequences):
+                self.copies[stage] += len(sequences) - fresh_count
 
-    def show_range(self, stage: EventStage, epoch: str, first: int, last: int) -> None:
+    def show_range(self, stage: EventStage, epoch: str, first_sequence: int, last_sequence: int) -> None:
         """Add a range of events seen at a stage; adding it again counts no copies."""
         self.changes += 1
         ids = IdSet()
-        ids.add_range(epoch, first, last)
+        ids.add_range(epoch, first_sequence, last_sequence)
         if not self.open:
             self._separate_sets()
-            fresh = ids - self.known
-            self.known.update(fresh)
-            self.unresolved.update(fresh)
+            fresh_ids = ids - self.known
+            self.known.update(fresh_ids)
+            self.unresolved.update(fresh_ids)
             ids &= self.unresolved
             self.dirty = True
         self.seen.setdefault(stage, IdSet()).update(ids)
@@ -208,7 +208,7 @@ class PipeMinute:
                     sets[stage] = unresolved_ids
                 else:
                     del sets[stage]
-        self._through = dict(positions)
+        self._counted_offsets = dict(positions)
         self.version += 1
         self.changes += 1
         self.dirty = False
@@ -216,7 +216,7 @@ class PipeMinute:
 
     def counted_to(self, topic: str) -> int:
         """Records of a topic below this offset are in the published result; after a restart they are read again."""
-        return self._through.get(topic, -1) if not self.open else -1
+        return self._counted_offsets.get(topic, -1) if not self.open else -1
 
     def has(self, kind: str, epoch: str, sequence: int) -> bool:
         """Whether the record of an event on a topic was counted before."""
@@ -243,7 +243,7 @@ class PipeMinute:
             "replayed": {name: ids.dump() for name, ids in sorted(self.replayed.items())},
             "unresolved": self.unresolved.dump(),
             "known": self.known.dump(),
-            "through": self._through,
+            "through": self._counted_offsets,
             "firsts": self.firsts,
             "lasts": self.lasts,
             "late": self.late.dump(),
@@ -255,38 +255,38 @@ class PipeMinute:
         }
 
     @classmethod
-    def load(cls, pipe: str, minute: int, dumped: Mapping[str, Any]) -> "PipeMinute":
+    def load(cls, pipe: str, minute: int, dump: Mapping[str, Any]) -> "PipeMinute":
         """Restore what `dump` returned."""
         pipe_minute = cls(pipe, minute)
         pipe_minute.open = False
         pipe_minute.frozen = Counter(
-            {(hop, destination, field): number for hop, destination, field, number in dumped["frozen"]}
+            {(hop, destination, field): number for hop, destination, field, number in dump["frozen"]}
         )
         pipe_minute.copies = Counter(
             {
                 EventStage(kind, destination, retry_pass): number
-                for kind, destination, retry_pass, number in dumped["copies"]
+                for kind, destination, retry_pass, number in dump["copies"]
             }
         )
         pipe_minute.seen = {
             EventStage(kind, destination, retry_pass): IdSet.load(ids)
-            for kind, destination, retry_pass, ids in dumped["seen"]
+            for kind, destination, retry_pass, ids in dump["seen"]
         }
         pipe_minute.passed = {
             EventStage(kind, destination, retry_pass): IdSet.load(ids)
-            for kind, destination, retry_pass, ids in dumped["passed"]
+            for kind, destination, retry_pass, ids in dump["passed"]
         }
-        pipe_minute.sketches = {name: Sketch.load(sketch) for name, sketch in dumped["sketches"].items()}
-        pipe_minute.replayed = {name: IdSet.load(ids) for name, ids in dumped["replayed"].items()}
-        pipe_minute.unresolved = IdSet.load(dumped["unresolved"])
-        pipe_minute.known = IdSet.load(dumped["known"])
-        pipe_minute._through = dict(dumped["through"])
-        pipe_minute.firsts, pipe_minute.lasts = dict(dumped["firsts"]), dict(dumped["lasts"])
-        pipe_minute.late, pipe_minute.version = IdSet.load(dumped["late"]), dumped["version"]
-        pipe_minute.watched = WatchCounts.load(dumped.get("watched", ()))
-        pipe_minute.backfill = IdSet.load(dumped.get("backfill", {}))
-        pipe_minute.unreported = (dumped["unreported"][0], dumped["unreported"][1])
-        pipe_minute.bytes = dumped.get("bytes", 0)
+        pipe_minute.sketches = {name: Sketch.load(sketch) for name, sketch in dump["sketches"].items()}
+        pipe_minute.replayed = {name: IdSet.load(ids) for name, ids in dump["replayed"].items()}
+        pipe_minute.unresolved = IdSet.load(dump["unresolved"])
+        pipe_minute.known = IdSet.load(dump["known"])
+        pipe_minute._counted_offsets = dict(dump["through"])
+        pipe_minute.firsts, pipe_minute.lasts = dict(dump["firsts"]), dict(dump["lasts"])
+        pipe_minute.late, pipe_minute.version = IdSet.load(dump["late"]), dump["version"]
+        pipe_minute.watched = WatchCounts.load(dump.get("watched", ()))
+        pipe_minute.backfill = IdSet.load(dump.get("backfill", {}))
+        pipe_minute.unreported = (dump["unreported"][0], dump["unreported"][1])
+        pipe_minute.bytes = dump.get("bytes", 0)
         pipe_minute._share_equal_sets()
         return pipe_minute
 
@@ -311,7 +311,7 @@ class PipeMinute:
         self.passed = {stage: ids.copy() for stage, ids in self.passed.items()}
         self.known = self.known.copy()
 
-    def _late(self, stages: Iterable[EventStage], epoch: str, sequences: list[int]) -> list[int]:
+    def _without_copies(self, stages: Iterable[EventStage], epoch: str, sequences: list[int]) -> list[int]:
         """After closing: keep unresolved and new identities, count every other one as a copy."""
         self.dirty = True
         kept_sequences, copies = [], 0
@@ -329,7 +329,7 @@ class PipeMinute:
             for stage in stages:
                 self.copies[stage] += copies
         if RAW in {stage.kind for stage in stages}:
-            already = self.seen.get(EventStage(RAW), IdSet())
-            late = [sequence for sequence in kept_sequences if (epoch, sequence) not in already]
-            self.late.add(epoch, late)
+            raw_ids = self.seen.get(EventStage(RAW), IdSet())
+            late_sequences = [sequence for sequence in kept_sequences if (epoch, sequence) not in raw_ids]
+            self.late.add(epoch, late_sequences)
         return kept_sequences

@@ -1,4 +1,4 @@
-"""Which events of a pipe minute have no outcome at a destination, and what they wait for. Pure."""
+"""Events of a pipe minute without an outcome at a destination, and the services that they wait for. Pure."""
 
 from collections import Counter, defaultdict
 from typing import Final
@@ -37,42 +37,46 @@ def wanted_destinations(pipe_minute: PipeMinute) -> set[str]:
 class PipeMinuteStages:
     """The identity sets of a pipe minute, as the watermark asks for them."""
 
-    __slots__ = ("_enriched", "_final", "_minute", "_normalized", "_retries", "_wanted")
+    __slots__ = ("_enriched_ids", "_final_ids", "_normalized_ids", "_pipe_minute", "_retries", "_wanted_ids")
 
     def __init__(self, pipe_minute: PipeMinute) -> None:
-        self._minute = pipe_minute
-        self._final: defaultdict[str, list[IdSet]] = defaultdict(list)
+        self._pipe_minute = pipe_minute
+        self._final_ids: defaultdict[str, list[IdSet]] = defaultdict(list)
         """Destination to the sets that settle events there; the empty name: at all."""
-        self._wanted: dict[str, IdSet] = {}
+        self._wanted_ids: dict[str, IdSet] = {}
         self._retries: defaultdict[str, list[tuple[int, bool, IdSet]]] = defaultdict(list)
         """Destination to retry pass, whether the retrier has returned it, and the deliveries."""
         for stage, ids in pipe_minute.seen.items():
             kind, name = stage.kind, stage.destination
             if kind in _OF_EVENT and (kind == "dead-event" or not name):
-                self._final[""].append(ids)
+                self._final_ids[""].append(ids)
             elif kind in FINAL:
-                self._final[name].append(ids)
+                self._final_ids[name].append(ids)
             elif kind == _WANTED:
-                self._wanted[name] = ids
+                self._wanted_ids[name] = ids
             elif kind in (RETRY_IN, RETRY_OUT):
                 self._retries[name].append((stage.retry_pass, kind == RETRY_OUT, ids))
-        self._enriched = pipe_minute.seen.get(EventStage(ENRICHED), _NO_IDS)
-        self._normalized = pipe_minute.seen.get(EventStage(NORMALIZED), _NO_IDS)
+        self._enriched_ids = pipe_minute.seen.get(EventStage(ENRICHED), _NO_IDS)
+        self._normalized_ids = pipe_minute.seen.get(EventStage(NORMALIZED), _NO_IDS)
 
     def without_outcome(self, ids: IdSet, destination: str) -> IdSet:
-        """Those of some identities that are not settled at a destination."""
+        """The identities that are not settled at a destination."""
         open_ids = self._unresolved(ids)
-        for settled_ids in (*self._final[""], *self._final[destination]):
+        for settled_ids in (*self._final_ids[""], *self._final_ids[destination]):
             if not open_ids:
                 return open_ids
             open_ids -= settled_ids
-        unwanted = open_ids & self._enriched
-        return open_ids - (unwanted - self._wanted.get(destination, _NO_IDS)) if unwanted else open_ids
+        enriched_ids = open_ids & self._enriched_ids
+        return (
+            open_ids - (enriched_ids - self._wanted_ids.get(destination, _NO_IDS))
+            if enriched_ids
+            else open_ids
+        )
 
     def undecided(self, ids: IdSet) -> bool:
-        """Whether any of some identities may be wanted at a destination that no record has named yet."""
-        open_ids = self._unresolved(ids) - self._enriched
-        for settled_ids in self._final[""]:
+        """Whether any identity may be wanted at a destination that no record has named yet."""
+        open_ids = self._unresolved(ids) - self._enriched_ids
+        for settled_ids in self._final_ids[""]:
             open_ids -= settled_ids
         return bool(open_ids)
 
@@ -82,20 +86,20 @@ class PipeMinuteStages:
         for retry_pass, returned, ids in sorted(
             self._retries[destination], key=lambda retry: retry[:2], reverse=True
         ):
-            handed_over = open_ids & ids
-            if not handed_over:
+            retry_ids = open_ids & ids
+            if not retry_ids:
                 continue
-            open_ids -= handed_over
+            open_ids -= retry_ids
             if returned:
-                numbers[EGEST] += len(handed_over)
+                numbers[EGEST] += len(retry_ids)
                 continue
             parked_stage = EventStage(PARKED, destination, retry_pass)
-            parked = len(handed_over & self._minute.seen.get(parked_stage, _NO_IDS))
-            numbers[PARKED_STATE] += parked
-            numbers[WAITING] += len(handed_over) - parked
+            parked_count = len(retry_ids & self._pipe_minute.seen.get(parked_stage, _NO_IDS))
+            numbers[PARKED_STATE] += parked_count
+            numbers[WAITING] += len(retry_ids) - parked_count
         if open_ids:
-            before_egest = open_ids - self._enriched
-            before_enrich = before_egest - self._normalized
+            before_egest = open_ids - self._enriched_ids
+            before_enrich = before_egest - self._normalized_ids
             numbers[EGEST] += len(open_ids) - len(before_egest)
             numbers[ENRICH] += len(before_egest) - len(before_enrich)
             numbers[NORMALIZE] += len(before_enrich)
@@ -108,4 +112,4 @@ class PipeMinuteStages:
         return bool(open_ids)
 
     def _unresolved(self, ids: IdSet) -> IdSet:
-        return ids if self._minute.open else ids & self._minute.unresolved
+        return ids if self._pipe_minute.open else ids & self._pipe_minute.unresolved
