@@ -164,7 +164,7 @@ def release(folder: Path, *changes: tuple[str, str]) -> str:
 
 EACH_BATCH = "        fetched_us, outputs = now_us(), _Outputs()\n"
 OPEN = "        fingerprints = await self._cache.open(assigned, batch[0])\n"
-EACH_EVENT = "                program, value = self._pipes.get("
+EACH_EVENT = "                program, key, value = self._pipes.get("
 CRASHES = (EACH_BATCH, '        __import__("os")._exit(3)\n' + EACH_BATCH)
 SLOW = (
     ("        if fingerprints is None:\n", "        if True:\n"),
@@ -177,6 +177,14 @@ DEAD_LETTERS = (
     '                    raise Rejected("bad-release", "the release refuses good events")\n' + EACH_EVENT,
 )
 GOOD = (EACH_BATCH, EACH_BATCH + "        # nothing else changes\n")
+
+
+@pytest.mark.parametrize("changes", [(CRASHES,), SLOW, (LEAKS,), (DEAD_LETTERS,), (GOOD,)])
+def test_each_release_of_the_tests_can_be_made_of_the_sources(
+    tmp_path: Path, changes: tuple[tuple[str, str], ...]
+) -> None:
+    made = Path(release(tmp_path, *changes)) / "services" / "normalize" / STEP
+    compile(made.read_text("utf-8"), str(made), "exec")
 
 
 @pytest.mark.more
