@@ -1,12 +1,13 @@
 """Runs what CI leaves out and writes the result to tests/more-runs.md: `make test-more`.
 
-First run those in containers, alone. Then the other tests with the marker `more`, and the pure tests of compiled
-modules with their sources as they are, in groups side by side. A few failed tests run again, alone. The file keeps one
-row a run: when, of which commit, what came out.
+The tests with the marker `more` run in stages, one after another: those in containers, those of services, the others,
+and the pure tests of compiled modules with their sources as they are. The groups of a stage run side by side. A few
+failed tests run again, alone. Each stage is one row of the file: when, of which commit, what came out. A stage that has
+passed at the same commit is not run again, so that a run that was interrupted goes on with the next stage.
 
 Usage: `python -m tests.runners.run_more [ARGUMENT...]`; the arguments go to pytest. A run of whole files or folders is
-written down with their names, one with other arguments is not. With `--age` it prints how old the last whole run is,
-with a warning after a week.
+written down with their names, one with other arguments is not. With `--age` it prints how old the oldest stage is, with
+a warning after a week.
 """
 
 import os
@@ -19,7 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from tests.runners import run_groups
 
@@ -37,6 +38,7 @@ Written by `make test-more`; the newest run is the last row.
 TAG: Final = "test"
 """Of the images that the tests in containers use."""
 LONGEST_DAYS: Final = 7
+INTERRUPTED: Final = 128 + signal.SIGINT
 UNCOMPILED: Final = (
     "tests/libs/record/test_partitioner.py",
     "tests/libs/kafka/test_offset_tracker.py",
@@ -60,36 +62,49 @@ UNCOMPILED: Final = (
 )
 """Pure tests of the modules that `make setup` compiles. They run a second time, with the sources as they are."""
 IN_CONTAINERS: Final = "tests/containers"
+COMMANDS: Final = ("tests/cli", "tests/infra")
+DATA_PLANE: Final = (
+    "tests/services/collect",
+    "tests/services/deploy",
+    "tests/services/egest",
+    "tests/services/enrich",
+    "tests/services/ingest",
+    "tests/services/normalize",
+)
 SERVICES: Final = "tests/services"
-"""As long as everything else."""
-CONTAINERS_GROUP: Final = "more-containers"
-UNCOMPILED_GROUP: Final = "more-uncompiled"
+Stages: TypeAlias = dict[str, run_groups.Runs]
+"""Stage to the groups that run side by side."""
 
 
 def commit() -> str:
-    """The commit of the working tree; `+` when files differ from it."""
+    """The commit of the working tree; `+` when files differ from it, apart from the file that rows are added to."""
     name = subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
-    changed_files = subprocess.check_output(["git", "status", "--porcelain"], cwd=ROOT, text=True).strip()
-    return name + ("+" if changed_files else "")
+    others = [".", f":!{RUNS.relative_to(ROOT)}"]
+    changed_files = subprocess.check_output(
+        ["git", "status", "--porcelain", "--", *others], cwd=ROOT, text=True
+    )
+    return name + ("+" if changed_files.strip() else "")
 
 
-def row(
-    started_at: datetime,
-    name: str,
-    summaries: Sequence[str],
-    seconds: float,
-    selected: Sequence[str] = (),
-    before: str = "",
-) -> str:
+def row(started_at: datetime, name: str, result: str, seconds: float) -> str:
     """A row of the table.
 
     Args:
         started_at: when the run began.
         name: of the commit.
-        summaries: the last lines of pytest's outputs.
+        result: for people.
         seconds: duration of the run.
-        selected: files and folders; none: everything.
-        before: what stands before the result.
+    """
+    return f"| {started_at:%Y-%m-%d %H:%M} | {name} | {result} | {seconds:.0f} |\n"
+
+
+def result_of(summaries: Sequence[str], of: str, *, interrupted: bool = False) -> str:
+    """The result of groups for a row.
+
+    Args:
+        summaries: the last lines of pytest's outputs.
+        of: names of what ran.
+        interrupted: before the end.
     """
     counts: Counter[str] = Counter()
     for summary in summaries:
@@ -97,24 +112,36 @@ def row(
         counts.update(
             {outcome: int(number) for number, outcome in outcome_counts} or {"group without a result": 1}
         )
-    result = before + ", ".join(f"{counts[outcome]} {outcome}" for outcome in sorted(counts))
-    result += f" of {', '.join(selected)}" if selected else ""
-    return f"| {started_at:%Y-%m-%d %H:%M} | {name} | {result} | {seconds:.0f} |\n"
+    result = ", ".join(f"{counts[outcome]} {outcome}" for outcome in sorted(counts))
+    return f"{'interrupted: ' * interrupted}{result} of {of}"
+
+
+def stage_rows(text: str, stage: str) -> list[tuple[datetime, str, str]]:
+    """Time, commit and result of the whole runs of a stage, the newest last."""
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| 2")]
+    return [
+        (datetime.strptime(started_at, "%Y-%m-%d %H:%M").replace(tzinfo=UTC), name, result)
+        for started_at, name, result, _ in rows
+        if result.endswith(f" of the stage {stage}") and not result.startswith("interrupted")
+    ]
+
+
+def has_passed(text: str, stage: str, name: str) -> bool:
+    """Whether a stage has passed at a commit."""
+    results = [result for _, commit_name, result in stage_rows(text, stage) if commit_name == name]
+    return bool(results) and not re.search("failed|error|without a result", results[-1])
 
 
 def age(text: str, now: datetime) -> str:
-    """How old the newest run of everything is, for people."""
-    whole_runs = [
-        line.split(" | ")
-        for line in text.splitlines()
-        if line.startswith("| 2") and not re.search(" of | interrupted: ", line)
-    ]
-    if not whole_runs:
-        return "warning: make test-more has never run as a whole"
-    newest = datetime.strptime(whole_runs[-1][0].removeprefix("| "), "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
-    days = (now - newest).days
+    """How old the newest run of each stage is, for people: that of the oldest one."""
+    newest_rows = {stage: rows[-1] for stage in stages() if (rows := stage_rows(text, stage))}
+    missing = [stage for stage in stages() if stage not in newest_rows]
+    if missing:
+        return f"warning: stages of make test-more that never ran as a whole: {', '.join(missing)}"
+    started_at, _, result = min(newest_rows.values())
+    days = (now - started_at).days
     warning = "warning: " if days >= LONGEST_DAYS else ""
-    return f"{warning}make test-more ran as a whole {days} day(s) ago: {whole_runs[-1][2]}"
+    return f"{warning}each stage of make test-more ran in the last {days + 1} day(s); the oldest: {result}"
 
 
 def require_sources() -> None:
@@ -140,17 +167,25 @@ def build_images() -> None:
         subprocess.run(["infra/docker/images.sh"], cwd=ROOT, env=env, check=True)
 
 
-def groups(arguments: Sequence[str]) -> run_groups.Runs:
-    """Group to pytest's arguments and variables: one with arguments, else several."""
-    environment = {"HIFI_TEST_CONTAINERS": "1", "HIFI_TEST_TAG": TAG}
-    if arguments:
-        return {"more": (["-m", "more", *arguments], environment)}
-    left_out = [f"--ignore={folder}" for folder in (IN_CONTAINERS, SERVICES)]
+def more(*paths: str, without: Sequence[str] = ()) -> tuple[list[str], dict[str, str]]:
+    """Arguments and variables of pytest for the tests with the marker `more` below some paths."""
+    arguments = ["-m", "more", *paths, *(f"--ignore={path}" for path in without)]
+    return arguments, {"HIFI_TEST_CONTAINERS": "1", "HIFI_TEST_TAG": TAG}
+
+
+def stages() -> Stages:
+    """Stage to its groups, each with pytest's arguments and variables."""
     return {
-        CONTAINERS_GROUP: (["-m", "more", IN_CONTAINERS], environment),
-        "more-services": (["-m", "more", SERVICES], environment),
-        "more-others": (["-m", "more", "tests", *left_out], environment),
-        UNCOMPILED_GROUP: ([*UNCOMPILED], {"HIFI_COMPILED": "0"}),
+        "containers": {"more-containers": more(IN_CONTAINERS)},
+        "services": {
+            "more-data-plane": more(*DATA_PLANE),
+            "more-services": more(SERVICES, without=DATA_PLANE),
+        },
+        "others": {
+            "more-commands": more(*COMMANDS),
+            "more-others": more("tests", without=(IN_CONTAINERS, SERVICES, *COMMANDS)),
+        },
+        "uncompiled": {"more-uncompiled": ([*UNCOMPILED], {"HIFI_COMPILED": "0"})},
     }
 
 
@@ -161,6 +196,42 @@ def last_line(group: str) -> str:
     return next((line for line in reversed(lines) if line.strip()), "")
 
 
+def run(group_runs: run_groups.Runs, of: str) -> tuple[int, str]:
+    """Run groups side by side; returns pytest's exit status and the row of the table."""
+    started_at, name, began_s = datetime.now(UTC), commit(), time.monotonic()
+    for group in group_runs:
+        (run_groups.LOGS / f"{group}.log").unlink(missing_ok=True)
+    try:
+        status = run_groups.side_by_side(group_runs)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    result = result_of([last_line(group) for group in group_runs], of, interrupted=status == INTERRUPTED)
+    return status, row(started_at, name, result, time.monotonic() - began_s)
+
+
+def run_stages() -> int:
+    """Run the stages that have not passed at this commit."""
+    status = 0
+    for stage, group_runs in stages().items():
+        if has_passed(RUNS.read_text("utf-8"), stage, commit()):
+            print(f"make test-more: the stage {stage} has passed at this commit", flush=True)
+            continue
+        if stage == "containers":
+            build_images()
+        stage_status, written_row = run(group_runs, f"the stage {stage}")
+        add_row(written_row)
+        status = status or stage_status
+        if stage_status == INTERRUPTED:
+            break
+    return status
+
+
+def add_row(written_row: str) -> None:
+    """Add a row to the file."""
+    text = RUNS.read_text("utf-8") if RUNS.exists() else HEADER
+    RUNS.write_text(text + written_row, "utf-8")
+
+
 def main(arguments: list[str]) -> int:
     """Run them; the exit status is pytest's, after a few failed ones ran again."""
     if arguments == ["--age"]:
@@ -168,30 +239,13 @@ def main(arguments: list[str]) -> int:
         return 0
     require_sources()
     install_programs()
-    at, name, began = datetime.now(UTC), commit(), time.monotonic()
-    if not arguments or any(argument.startswith(IN_CONTAINERS) for argument in arguments):
-        build_images()
-    group_runs = groups(arguments)
-    containers = {group: group_runs.pop(group) for group in list(group_runs) if group == CONTAINERS_GROUP}
-    for group in (*group_runs, *containers):
-        (run_groups.LOGS / f"{group}.log").unlink(missing_ok=True)
-    interrupted = ""
-    try:
-        status = 0
-        if containers:  # whole meshes with several brokers leave no time for anything beside them
-            status = run_groups.side_by_side(containers)
-        if group_runs:
-            status = run_groups.side_by_side(group_runs) or status
-    except KeyboardInterrupt:
-        status, interrupted = 128 + signal.SIGINT, "interrupted: "
-    took_s = time.monotonic() - began
-    summaries = [last_line(group) for group in (*group_runs, *containers) if group != UNCOMPILED_GROUP]
-    rows = row(at, name, summaries, took_s, arguments, interrupted)
     if not arguments:
-        rows += row(at, name, [last_line(UNCOMPILED_GROUP)], took_s, ["compiled modules as sources"])
+        return run_stages()
+    if any(argument.startswith(IN_CONTAINERS) for argument in arguments):
+        build_images()
+    status, written_row = run({"more": more(*arguments)}, ", ".join(arguments))
     if all((ROOT / argument).exists() for argument in arguments):
-        text = RUNS.read_text("utf-8") if RUNS.exists() else HEADER
-        RUNS.write_text(text + rows, "utf-8")
+        add_row(written_row)
     return status
 
 

@@ -20,43 +20,65 @@ def test_each_test_belongs_to_exactly_one_group() -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
+STARTED_AT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+
+
+def more_row(result: str, name: str = "abc", day: int = 2) -> str:
+    return run_more.row(STARTED_AT.replace(day=day), name, result, 61.2)
+
+
 def test_a_run_of_more_tests_is_a_row_of_the_table() -> None:
-    started_at = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
     summary = "===== 1 failed, 7 passed, 2 skipped, 400 deselected in 61.20s (0:01:01) ====="
-    assert run_more.row(started_at, "abc+", [summary, "2 passed, 1 error in 3 s"], 61.2) == (
-        "| 2026-01-02 03:04 | abc+ | 1 error, 1 failed, 9 passed, 2 skipped | 61 |\n"
+    result = run_more.result_of([summary, "2 passed, 1 error in 3 s"], "the stage services")
+    assert more_row(result, "abc+") == (
+        "| 2026-01-02 03:04 | abc+ | 1 error, 1 failed, 9 passed, 2 skipped of the stage services | 61 |\n"
     )
-    partial_row = run_more.row(started_at, "abc", ["1 passed in 2 s"], 2.0, ["tests/a.py", "tests/b"])
-    assert partial_row == "| 2026-01-02 03:04 | abc | 1 passed of tests/a.py, tests/b | 2 |\n"
-    early = run_more.row(started_at, "abc", ["1 passed in 2 s", ""], 2.0, [], "interrupted: ")
-    assert early == "| 2026-01-02 03:04 | abc | interrupted: 1 group without a result, 1 passed | 2 |\n"
-    assert "never" in run_more.age(run_more.HEADER + early, started_at)
-    broken_row = run_more.row(started_at, "abc", ["INTERNALERROR", "1 passed in 2 s"], 1.0)
-    assert "1 group without a result, 1 passed" in broken_row
+    assert run_more.result_of(["1 passed in 2 s", ""], "tests/a.py, tests/b", interrupted=True) == (
+        "interrupted: 1 group without a result, 1 passed of tests/a.py, tests/b"
+    )
+    assert run_more.result_of(["INTERNALERROR"], "x") == "1 group without a result of x"
 
 
 def test_each_of_more_tests_belongs_to_exactly_one_group() -> None:
-    group_runs = run_more.groups([])
-    _, _, *other_arguments = group_runs["more-others"][0]
-    assigned_paths = [
-        path for group in ("more-containers", "more-services") for path in group_runs[group][0][2:]
+    groups = {
+        name: arguments for stage in run_more.stages().values() for name, (arguments, _) in stage.items()
+    }
+    marked = {name: arguments[2:] for name, arguments in groups.items() if arguments[:2] == ["-m", "more"]}
+    paths = [path for arguments in marked.values() for path in arguments if not path.startswith("--")]
+    assert len(paths) == len(set(paths))
+    assert all((ROOT / path).is_dir() for path in paths)
+    assigned = {path for path in paths if path not in ("tests", "tests/services")}
+    left_out = {path.removeprefix("--ignore=") for path in marked["more-others"] if path.startswith("--")}
+    assert left_out == {*(path for path in assigned if "services" not in path), "tests/services"}
+    assert marked["more-services"] == [
+        "tests/services",
+        *(f"--ignore={path}" for path in marked["more-data-plane"]),
     ]
-    assert other_arguments == ["tests", *(f"--ignore={path}" for path in assigned_paths)]
-    assert all((ROOT / path).is_dir() for path in assigned_paths)
-    assert set(run_more.groups(["tests/docs"])) == {"more"}
 
 
-def test_a_whole_run_that_is_older_than_a_week_is_a_warning() -> None:
-    whole_row = "| 2026-01-02 03:04 | abc | 7 passed | 61 |\n"
-    partial_row = "| 2026-01-09 03:04 | abc | 7 passed of tests/a.py | 61 |\n"
-    text = run_more.HEADER + whole_row + partial_row
+def test_a_stage_that_passed_at_a_commit_is_not_run_there_again() -> None:
+    passed, failed = "7 passed of the stage services", "1 failed, 7 passed of the stage services"
+    early = "interrupted: 3 passed of the stage services"
+    text = run_more.HEADER + more_row(passed) + more_row(early, "def")
+    assert run_more.has_passed(text, "services", "abc")
+    assert not run_more.has_passed(text, "services", "def")
+    assert not run_more.has_passed(text, "others", "abc")
+    assert not run_more.has_passed(text + more_row(failed), "services", "abc")
+    assert not run_more.has_passed(text, "service", "abc")
+
+
+def test_a_stage_that_is_older_than_a_week_or_never_ran_is_a_warning() -> None:
+    *names, last = run_more.stages()
+    text = run_more.HEADER + "".join(more_row(f"7 passed of the stage {name}", day=5) for name in names)
+    early = more_row(f"interrupted: 1 passed of the stage {last}")
+    assert run_more.age(text + early, STARTED_AT) == (
+        f"warning: stages of make test-more that never ran as a whole: {last}"
+    )
+    text += more_row(f"9 passed of the stage {last}")
     assert run_more.age(text, datetime(2026, 1, 8, tzinfo=UTC)) == (
-        "make test-more ran as a whole 5 day(s) ago: 7 passed"
+        f"each stage of make test-more ran in the last 6 day(s); the oldest: 9 passed of the stage {last}"
     )
     assert run_more.age(text, datetime(2026, 1, 9, 4, tzinfo=UTC)).startswith("warning: ")
-    assert run_more.age(run_more.HEADER + partial_row, datetime(2026, 1, 9, tzinfo=UTC)).startswith(
-        "warning: "
-    )
 
 
 @pytest.mark.parametrize("broken_status", [-9, 2])

@@ -26,9 +26,9 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_depth_is_measured_exactly(value: object) -> None:
-    def depth(service: object) -> int:
+    def depth(element: object) -> int:
         inner_values = (
-            service.values() if isinstance(service, dict) else service if isinstance(service, list) else None
+            element.values() if isinstance(element, dict) else element if isinstance(element, list) else None
         )
         return 0 if inner_values is None else 1 + max(map(depth, inner_values), default=0)
 
