@@ -442,7 +442,5 @@ def test_a_change_names_the_columns_that_its_table_has_lost_also_after_a_restart
         pair for event in map(reader(), records) for pair in event.key_records if is_mark(pair[0])
     ]
     assert [mark_name(name) for name, _ in column_records] == ["columns of public.flights"] * 2
-    assert (
-        left_key(column_records[-1][0], column_records[-1][1] or b"").values
-        == first.columns["public.flights"]
-    )  # type: ignore[index]
+    name, value = column_records[-1]
+    assert left_key(name, value or b"").values == first.columns["public.flights"]  # type: ignore[index]

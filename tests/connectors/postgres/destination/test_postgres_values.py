@@ -36,9 +36,9 @@ LOG, OTHER_LOG = "0a" * 16, "0b" * 16
 COLUMNS_OF_V = {"columns": {"key": "key", "number": "number", "v": "v"}}
 
 
-def writer(table: PostgresTable, timeout_s: float = 10.0, **settings: Any) -> DestinationWriter:
+def writer(postgres: PostgresTable, timeout_s: float = 10.0, **settings: Any) -> DestinationWriter:
     kind, kind_settings = read_settings(
-        connector_destination(pipe_to("flights", table.declared(settings=COLUMNS_OF_V | settings)))
+        connector_destination(pipe_to("flights", postgres.declared(settings=COLUMNS_OF_V | settings)))
     )
     return kind.open(kind_settings, WriterContext("s", "flights", "d", 16, timeout_s))
 
