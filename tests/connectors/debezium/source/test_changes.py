@@ -442,11 +442,6 @@ def test_a_change_names_the_columns_that_its_table_has_lost_also_after_a_restart
         pair for event in map(reader(), records) for pair in event.key_records if is_mark(pair[0])
     ]
     assert [mark_name(name) for name, _ in column_records] == ["columns of public.flights"] * 2
-<<<<<<< HEAD
     last_name, last_value = column_records[-1]
     assert first.columns is not None
     assert left_key(last_name, last_value or b"").values == first.columns["public.flights"]
-=======
-    name, value = column_records[-1]
-    assert left_key(name, value or b"").values == first.columns["public.flights"]  # type: ignore[index]
->>>>>>> names-tests-rest
