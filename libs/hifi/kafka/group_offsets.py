@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 from aiokafka import TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
-from hifi.kafka.clients import assigned_consumer
+from hifi.kafka.clients import assigned_consumer, close
 from hifi.runtime import log, metrics
 
 _TIMEOUT_S: Final = 15.0
@@ -70,7 +70,11 @@ class GroupOffsets:
         consumer = assigned_consumer(
             self._bootstrap, group_id=self._group, request_timeout_ms=_REQUEST_TIMEOUT_MS
         )
-        await asyncio.wait_for(consumer.start(), _TIMEOUT_S)
+        try:
+            await asyncio.wait_for(consumer.start(), _TIMEOUT_S)
+        except BaseException:
+            await close(consumer)
+            raise
         consumer.assign(list(self._numbers))
         consumer.pause(*self._numbers)  # it fetches no records
         self._consumer = consumer

@@ -137,6 +137,7 @@ class PositionReader:
             security=self._settings.security,
             pipe=self._pipe,
             isolation_level=isolation_level,
+            auto_offset_reset="earliest",  # at the end the positions that Kafka still has would be skipped
         )
 
     def _admin(self) -> AbstractAsyncContextManager[Any]:

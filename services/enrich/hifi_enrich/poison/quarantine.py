@@ -149,14 +149,22 @@ class PoisonQuarantine:
 
     async def _quarantine(self, offset_range: OffsetRange) -> None:
         topic_partition = TopicPartition(self._topics.normalized, offset_range.partition)
-        consumer = assigned_consumer(self._settings.kafka)
+        consumer = assigned_consumer(self._settings.kafka, auto_offset_reset="earliest")
         producer = Producer(self._settings.kafka, f"{self._settings.instance}-quarantine")
         try:
             await consumer.start()
             consumer.assign([topic_partition])
+            first_offset = (await consumer.beginning_offsets([topic_partition]))[topic_partition]
             consumer.seek(topic_partition, offset_range.first)
-            record = await consumer.getone(topic_partition)
-            if record.offset == offset_range.first:
+            record = None if first_offset >= offset_range.end else await consumer.getone(topic_partition)
+            if record is None or record.offset != offset_range.first:
+                logger.error(
+                    "poison-record-deleted",
+                    topic=topic_partition.topic,
+                    partition=topic_partition.partition,
+                    offset=offset_range.first,
+                )
+            else:
                 rejection = Rejected(
                     "poisoned",
                     "Spark failed on this event again and again, or took too long, and on no other",

@@ -1,13 +1,21 @@
 """Failures of a query that count as those of a record, and the effect of a record that takes too long."""
 
+import asyncio
+import uuid
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
 
+from hifi.kafka.admin import create_topic
+from hifi.kafka.clients import started_admin
 from hifi.kafka.group_offsets import StartOffsets
+from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
+from hifi.record.record import Record
 from hifi.runtime.errors import Retryable
 from hifi.spark.spark_session import SparkExited
 from hifi_enrich.poison.offset_notes import unfinished_trial
@@ -92,3 +100,24 @@ async def test_a_task_that_does_not_end_leaves_a_note_for_the_next_process() -> 
 @pytest.mark.parametrize(("records", "limit_s"), [(1, 10), (1_000, 20), (50_000, 120)])
 def test_a_range_has_time_for_its_records_but_no_more_than_a_batch(records: int, limit_s: float) -> None:
     assert trial_limit_s(records, 120) == pytest.approx(limit_s, rel=0.01)
+
+
+async def test_a_poison_record_that_kafka_has_deleted_meanwhile_is_passed_without_waiting(kafka: str) -> None:
+    topics = Topics(f"s{uuid.uuid4().hex[:8]}")
+    topic_partition, commits = TopicPartition(topics.normalized, 0), list[dict[int, int]]()
+    producer = Producer(kafka, "test")
+    async with started_admin(kafka) as admin:
+        await create_topic(admin, topics.normalized, 1, {})
+        await producer.start()
+        await producer.send_and_wait(topics.normalized, 0, [Record(b"k", b"{}", []) for _ in range(2)])
+        await producer.stop()
+        await admin.delete_records({topic_partition: RecordsToDelete(before_offset=2)})
+
+    async def commit(offsets: dict[int, int]) -> None:
+        commits.append(offsets)
+
+    settings: Any = SimpleNamespace(kafka=kafka, instance="enrich-1")
+    quarantine = PoisonQuarantine(settings, topics, SimpleNamespace(commit=commit), None, lambda _: None)  # type: ignore[arg-type]
+    async with asyncio.timeout(60):
+        await quarantine._quarantine(OffsetRange(0, 1, 2))
+    assert commits == [{0: 2}]
