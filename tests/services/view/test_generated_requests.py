@@ -16,7 +16,7 @@ async def test_each_answer_is_described_and_none_is_an_error_of_the_server(
     stream: ViewStream, tmp_path: Path, examples: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api, "_STREAM_S", 0.01)  # a stream that goes on keeps the next request waiting
-    monkeypatch.setattr(api, "_TELL_S", 0.01)
+    monkeypatch.setattr(api, "_CHANGE_WAIT_S", 0.01)
     await stream.events({"flight": "UA1", "delay": 1}, {"delay": 2})
     async with viewing(stream, tmp_path, view_wait_s=0.1) as (client, _):
         await client.rows()
