@@ -16,9 +16,12 @@ say() { echo "helm.sh: $*" >&2; }
 
 build() {
     command -v go >/dev/null || return 1
-    say "building Helm $VERSION (a minute or two, once)"
     mkdir -p "$(dirname "$BUILT")"
-    (cd "$HERE/tool" && CGO_ENABLED=0 nice -n 12 go build -p=1 -mod=readonly -trimpath -buildvcs=false \
+    exec 9>"$BUILT.lock"
+    flock 9  # another process may be building it
+    if [ -x "$BUILT" ]; then return; fi
+    say "building Helm $VERSION (a minute or two, once)"
+    (cd "$HERE/tool" && CGO_ENABLED=0 go build -p=1 -mod=readonly -trimpath -buildvcs=false \
         -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=$VERSION $KUBERNETES" \
         -o "$BUILT.$$" helm.sh/helm/v3/cmd/helm) >&2 && mv "$BUILT.$$" "$BUILT"
 }

@@ -37,6 +37,8 @@ from hifi_infra.kafka.backlog import reads
 from hifi_infra.kafka.setup_job import SetupSettings
 from hifi_observe.alarms.alarm import KINDS
 
+pytestmark = pytest.mark.timeout(1200)  # the first test may build Helm
+
 VALUES: Final = {file.stem: file for file in sorted(Path(__file__).with_name("values").glob("*.yaml"))} | {
     "try": CHART / "values/try.yaml"
 }

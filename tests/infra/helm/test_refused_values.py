@@ -6,6 +6,8 @@ from typing import Final
 import pytest
 from tests.support.helm.chart import CHART, HelmRefused, find_helm, render
 
+pytestmark = pytest.mark.timeout(1200)  # the first test may build Helm
+
 BASE: Final = ("--set", "kafka.bootstrapServers=kafka:9092")
 
 
