@@ -60,30 +60,43 @@ NOT_FAST: Final = (
     "tests/connectors/objects/source/test_object_rows.py",
     "tests/connectors/objects/source/test_objects_reader.py",
     "tests/fuzz",
+    "tests/connectors/http/destination/test_transport.py",
+    "tests/connectors/iceberg/destination/test_hostile_catalogs.py",
     "tests/infra/compile",
+    "tests/infra/java",
     "tests/infra/kafka",
     "tests/infra/mesh",
     "tests/infra/process",
     "tests/libs/aiokafka_cooperative",
+    "tests/libs/check/test_hostile_pipes.py",
+    "tests/libs/check/test_ungranted_secrets.py",
+    "tests/libs/control/principals/test_oidc_provider.py",
+    "tests/libs/control/principals/test_sign_in.py",
+    "tests/libs/kafka/test_every_client_is_secured.py",
+    "tests/libs/runtime/http/test_limits.py",
     "tests/services/deploy/test_judge.py",
     "tests/services/egest/dedup/test_deduplicator.py",
     "tests/services/enrich",
     "tests/services/lake",
     "tests/services/normalize/idempotency",
+    "tests/services/manage/test_large_texts.py",
+    "tests/services/observe/ledger/test_open_events.py",
     "tests/services/observe/ledger/test_partition_ledger.py",
     "tests/services/observe/skew/test_skew.py",
+    "tests/services/observe/traces/test_event_tracer.py",
+    "tests/services/observe/watermark/test_event_times.py",
     "tests/services/rollout/test_ramp.py",
     "tests/runners",
 )
-"""Tests that start programs, or whose simulations take seconds: `make test-fast` leaves them out."""
+"""Tests that start programs or wait, or whose simulations take seconds: `make test-fast` leaves them out."""
 
 
 def fast_groups() -> dict[str, list[str]]:
     """Group to its pytest arguments for `make test-fast`."""
     left_out = [f"--ignore={path}" for path in NOT_FAST]
     return {
-        "services": ["tests/services", *left_out],
-        "others": ["tests", "--ignore=tests/services", *left_out],
+        "services": ["tests/services", "tests/connectors", *left_out],
+        "others": ["tests", "--ignore=tests/services", "--ignore=tests/connectors", *left_out],
     }
 
 
