@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from tests.runners import run_groups
+from tests.runners import programs, run_groups
 
 import hifi_infra
 
@@ -152,11 +152,6 @@ def require_sources() -> None:
         )
 
 
-def install_programs() -> None:
-    """Install the programs that tests need and that are missing; where that is impossible, their tests are skipped."""
-    subprocess.run(["infra/install_programs.sh"], cwd=ROOT, check=False)
-
-
 def build_images() -> None:
     """Build the images for the tests in containers, which have no time for it. Without an engine they are skipped."""
     engine = subprocess.run(
@@ -238,7 +233,7 @@ def main(arguments: list[str]) -> int:
         print(age(RUNS.read_text("utf-8"), datetime.now(UTC)))
         return 0
     require_sources()
-    install_programs()
+    programs.install_missing()
     if not arguments:
         return run_stages()
     if any(argument.startswith(IN_CONTAINERS) for argument in arguments):
