@@ -79,9 +79,9 @@ def own_logs():
     structlog.configure(**structured)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def start_hifi(tmp_path_factory):
-    """Start `hifi ARGUMENTS…`; its remaining processes are killed at the end of the session."""
+    """Start `hifi ARGUMENTS…`; its remaining processes are killed at the end of the module."""
     commands = []
 
     def start(*arguments, **env):
