@@ -208,7 +208,7 @@ class TableStatements:
         if self._settings.mode == "delete":
             return Change.DELETE
         delete_when = self._delete_when
-        if delete_when and all(value_at(data, path) == value for path, value in delete_when.items()):
+        if delete_when and all(_is_same(value_at(data, path), value) for path, value in delete_when.items()):
             return Change.DELETE
         return Change.WRITE
 
@@ -572,6 +572,19 @@ def require_source_columns(data: Mapping[str, Any], columns: Mapping[str, str]) 
                 f"{table} has no column {path} any more, from which the pipe sets {column}: its deliveries wait until "
                 "the pipe names another one, or none",
             )
+
+
+def _is_same(first: Any, second: Any) -> bool:
+    """Whether two JSON values are equal; a truth value is no number, at any depth."""
+    if isinstance(first, dict):
+        return (
+            isinstance(second, dict)
+            and first.keys() == second.keys()
+            and all(_is_same(member, second[name]) for name, member in first.items())
+        )
+    if isinstance(first, list):
+        return isinstance(second, list) and len(first) == len(second) and all(map(_is_same, first, second))
+    return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)
 
 
 def _in_order(rows: Iterable[RowChange]) -> list[RowChange]:
