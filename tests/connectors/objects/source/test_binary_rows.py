@@ -1,6 +1,9 @@
 """Values of Parquet and Avro objects keep their digits, times and names at every depth; a bad row is refused alone."""
 
+import bz2
+import gzip
 import io
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -10,6 +13,7 @@ import fastavro
 import orjson
 import pyarrow as pa
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -279,7 +283,7 @@ def _with_schema(content: bytes, old: bytes, new: bytes) -> bytes:
     return content.replace(text(schema), text(new), 1)
 
 
-LINKED = {
+LINKED: dict[str, Any] = {
     "type": "record",
     "name": "Node",
     "fields": [{"name": "n", "type": "int"}, {"name": "next", "type": ["null", "Node"]}],
@@ -319,6 +323,16 @@ def test_a_recursive_schema_is_read_and_what_is_nested_too_deeply_is_refused_alo
     ]
     assert object_rows[1].detail.startswith("x: row 2: ")
     assert "deeper than 64 levels" in object_rows[3].detail
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, zstandard.compress])
+def test_a_recursive_schema_in_a_compressed_file_is_read_to_its_end(
+    compress: Callable[[bytes], bytes],
+) -> None:
+    schema = LINKED | {"fields": [*LINKED["fields"], {"name": "text", "type": "string"}]}
+    records = [{"n": number, "next": None, "text": "x" * 90_000} for number in range(30)]
+    object_rows = rows("avro", compress(avro_of(schema, records)))
+    assert [(row.number, row.reason) for row in object_rows] == [(number, "") for number in range(1, 31)]
 
 
 def test_the_rest_of_a_damaged_block_is_one_row_and_the_next_block_is_read() -> None:

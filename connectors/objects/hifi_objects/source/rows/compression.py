@@ -23,6 +23,21 @@ _UNKNOWN: Final = {
 }
 
 
+class _LeftOpen(io.RawIOBase):
+    """A file that pyarrow reads, and does not close when it forgets it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        """Whether it can be read: always."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes of the file."""
+        return self._file.read(size)
+
+
 class _Zstd(io.RawIOBase):
     """A stream of zstd that knows how far it is read, as readers of Avro ask. A damaged one is read to its damage.
 
@@ -33,8 +48,7 @@ class _Zstd(io.RawIOBase):
         self._file = file
         self._read_bytes = 0
         self._is_damaged = False
-        self._streams = [self._open()]
-        """All that were opened: one that is no longer referred to closes the file."""
+        self._stream = self._open()
 
     def readable(self) -> bool:
         """Whether it can be read: always."""
@@ -58,22 +72,22 @@ class _Zstd(io.RawIOBase):
     def _read(self, size: int) -> bytes:
         if not self._is_damaged:
             try:
-                return cast("bytes", self._streams[-1].read(size))
+                return cast("bytes", self._stream.read(size))
             except OSError as error:
                 if error.errno is not None:  # of the file
                     raise
             self._is_damaged = True
             self._file.seek(0)
-            self._streams.append(self._open())
+            self._stream = self._open()
             remaining_bytes = self._read_bytes
             while remaining_bytes:
-                remaining_bytes -= len(self._streams[-1].read(min(remaining_bytes, _CHUNK_BYTES)))
-        return cast("bytes", self._streams[-1].read(1))
+                remaining_bytes -= len(self._stream.read(min(remaining_bytes, _CHUNK_BYTES)))
+        return cast("bytes", self._stream.read(1))
 
     def _open(self) -> Any:
         import pyarrow as pa
 
-        return pa.CompressedInputStream(pa.PythonFile(self._file, "r"), "zstd")
+        return pa.CompressedInputStream(pa.PythonFile(_LeftOpen(self._file), "r"), "zstd")
 
 
 def decompressed(file: BinaryIO) -> BinaryIO:
