@@ -14,6 +14,8 @@ import fastavro
 _EXACT: Final = Context(prec=MAX_PREC)
 _MOST_BYTES: Final = 2048
 """Of a decimal: 4,900 digits. The time in which one is read grows with the square of its size."""
+_MOST_SCALE: Final = 5_000
+"""Digits behind the point. They are written all, also if they are zeros."""
 _DAY_US: Final = 86_400_000_000
 
 
@@ -21,11 +23,12 @@ def read_decimal(data: bytes, writer_schema: Mapping[str, Any], _: Any = None) -
     """A decimal with the scale of its schema, and all digits.
 
     Raises:
-        ValueError: it has more than 2,048 bytes.
+        ValueError: it has more than 2,048 bytes, or a scale above 5,000.
     """
-    if len(data) > _MOST_BYTES:
-        raise ValueError(f"the decimal has {len(data)} bytes; the limit is {_MOST_BYTES}")
-    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-writer_schema.get("scale", 0), _EXACT)
+    scale = writer_schema.get("scale", 0)
+    if len(data) > _MOST_BYTES or scale > _MOST_SCALE:
+        raise ValueError(f"the decimal has {len(data)} bytes and the scale {scale}")
+    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _EXACT)
 
 
 def read_time_millis(data: int, _: Any = None, __: Any = None) -> time:

@@ -17,6 +17,7 @@ from hifi_kafka.avro.decode import decode
 
 BYTES = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
 FIXED = {"type": "fixed", "name": "F", "size": 8, "logicalType": "decimal", "precision": 4, "scale": 2}
+LONG_FRACTION = BYTES | {"precision": 10**9, "scale": 10**9}
 MICROS = {"type": "long", "logicalType": "time-micros"}
 MILLIS = {"type": "int", "logicalType": "time-millis"}
 DAY_US = 86_400_000_000
@@ -53,7 +54,14 @@ def test_a_value_is_read_as_it_is(data_type: Any, value: Any, expected: str, *, 
 @pytest.mark.parametrize("recursive", [False, True])
 @pytest.mark.parametrize(
     ("data_type", "value"),
-    [(MICROS, -1), (MICROS, DAY_US), (MILLIS, -1), (MILLIS, DAY_US // 1000), (BYTES, b"\x7f" * 2049)],
+    [
+        (MICROS, -1),
+        (MICROS, DAY_US),
+        (MILLIS, -1),
+        (MILLIS, DAY_US // 1000),
+        (BYTES, b"\x7f" * 2049),
+        (LONG_FRACTION, b"\1"),
+    ],
 )
 def test_a_time_outside_of_a_day_and_a_decimal_without_bound_are_refused(
     data_type: Any, value: Any, *, recursive: bool
