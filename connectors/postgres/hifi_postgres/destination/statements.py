@@ -27,7 +27,7 @@ from hifi.runtime.errors import Missing, Rejected, RejectedEvents
 from hifi_postgres.declaration import PostgresSettings
 from hifi_postgres.destination.arrays import array_text
 from hifi_postgres.destination.column_type import ColumnType
-from hifi_postgres.destination.values import Unfit, column_text
+from hifi_postgres.destination.values import Unfit, column_text, key_form
 
 _LOG: Final = "event.log"
 _PARTITION: Final = "event.partition"
@@ -81,7 +81,7 @@ class RowChange(NamedTuple):
         number: of the event in its batch.
         change: to the table.
         texts: of the columns, and of the event's position.
-        key: of the row.
+        key: of the row, in one form.
     """
 
     number: int
@@ -242,9 +242,10 @@ class TableStatements:
             except Unfit as unfit:
                 declared = self._types[column].declared
                 raise Rejected("value", f"the column {column} has the type {declared}, and {unfit}") from None
-        key = tuple([texts[name] for name in self._key_order])
+        key_forms = {name: key_form(texts[name], self._types[name]) for name in self._key_order}
+        key = tuple(key_forms.values())
         if self._settings.tombstones is not None:
-            texts[_KEY] = orjson.dumps([texts[name] for name in self._settings.key]).decode()
+            texts[_KEY] = orjson.dumps([key_forms[name] for name in self._settings.key]).decode()
         if change.change is Change.WRITE and len(names) < self._all_columns:
             self._require_unchanged_column()
         return RowChange(change.number, change.change, texts, key)

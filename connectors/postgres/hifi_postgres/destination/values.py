@@ -7,10 +7,13 @@ its digits, and a `json` column gets the JSON value itself.
 import base64
 import binascii
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
+from hifi.pipe.normalize.masking import canonical_number
 from hifi.runtime import exact_json
 from hifi.runtime.floating_point import changes_whole, nearest
 from hifi_postgres.destination.arrays import array_text, quoted
@@ -128,6 +131,43 @@ def column_text(value: Any, column: ColumnType) -> str | None:
         _check_parts(_DIMENSIONS.sub("", value, count=1), column.element)
         return _plain_text(value)
     raise Unfit(f"the value is {kind_of(value)}")
+
+
+def key_form(text: str | None, column: ColumnType) -> str | None:
+    """The form of a key: one for all texts that PostgreSQL finds equal, as far as the type tells.
+
+    Args:
+        text: of the value, see `column_text`.
+        column: type of the column.
+    """
+    form = _KEY_FORMS.get(column.name)
+    return text if form is None or text is None else form(text)
+
+
+def _number_form(text: str) -> str:
+    match = _NUMBER.fullmatch(text.strip())
+    try:
+        return text if match is None else canonical_number(Decimal(match[0]))
+    except InvalidOperation:  # its exponent is too large for any type
+        return text
+
+
+def _uuid_form(text: str) -> str:
+    try:
+        return str(UUID(text.strip()))
+    except ValueError:
+        return text
+
+
+_ASCII_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+"""Which other letters are equal is up to the locale of the database."""
+_KEY_FORMS: Final[Mapping[str, Callable[[str], str]]] = {
+    **dict.fromkeys((*_WHOLE, "numeric"), _number_form),
+    "uuid": _uuid_form,
+    "bpchar": lambda text: text.rstrip(" "),
+    "citext": lambda text: text.translate(_ASCII_LOWER),
+}
+"""Type to the form of its texts."""
 
 
 def _scalar_text(value: Any, scalar: "_Scalar | ColumnType") -> str | None:
