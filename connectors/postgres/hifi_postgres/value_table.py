@@ -33,7 +33,7 @@ VALUES: Final = (
     ValueRow("number with a fraction", "double precision", "lossy: the nearest value", "0.1000", "0.1"),
     ValueRow("whole number that the type has", "double precision", "exact", "16777216", "16777216"),
     ValueRow("whole number that the type lacks", "real", "refused", "16777217", None),
-    ValueRow("number", "money", "exact", "1234.50", "$1,234.50"),
+    ValueRow("number", "money", "lossy: rounded to its scale", "1234.505", "$1,234.51"),
     ValueRow("number", "text", "exact", "1e21", "1000000000000000000000"),
     ValueRow("number", "boolean", "refused", "1", None),
     ValueRow("truth value", "boolean", "exact", "true", "true"),

@@ -3,17 +3,26 @@
 import base64
 import hashlib
 import math
+import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
 
 from hifi.pipe.model import Lookup, Pipe, SqlType
+from hifi.record.cloudevents.timestamps import parse_iso8601
 from hifi.runtime import exact_json
 from hifi.runtime.egress import EgressKind, egress
 
 _MOST_DIGITS: Final = 20_000
 """Of a decimal that is written without an exponent; PostgreSQL's have 16,383 behind the point."""
+
+_NUMBER: Final = re.compile(
+    r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.ASCII | re.IGNORECASE
+)
+"""Texts that Spark reads as numbers, too: Python alone reads `1_000` and the digits of all scripts."""
+_DAY_AND_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)[T ].*", re.ASCII | re.DOTALL)
+"""A time of which Spark reads the date."""
 
 
 def table_id(lookup: Lookup, pipe: str) -> str:
@@ -128,7 +137,7 @@ def _boolean(value: Any) -> bool:
 
 def _whole(value: Any, bits: int) -> int:
     try:
-        number = value if isinstance(value, int) else Decimal(str(value))
+        number = value if isinstance(value, int) else Decimal(_number_text(value))
         # The range first: the digits of 1e999999999 as a whole number would fill the memory.
         if -(2 ** (bits - 1)) <= number < 2 ** (bits - 1) and number == int(number):
             return int(number)
@@ -137,16 +146,30 @@ def _whole(value: Any, bits: int) -> int:
     raise ValueError(f"{value!r} is not a whole number of {bits} bits")
 
 
+def _double(value: Any) -> float:
+    return float(_number_text(value) if isinstance(value, str) else value)
+
+
+def _number_text(value: Any) -> str:
+    text = str(value)
+    if _NUMBER.fullmatch(text) is None:
+        raise ValueError(f"{value!r} is not a number")
+    return text
+
+
 def _date(value: Any) -> str:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value.isoformat()
     if isinstance(value, datetime):
         return value.date().isoformat()
-    return (value if isinstance(value, date) else date.fromisoformat(str(value)[:10])).isoformat()
+    day_and_time = _DAY_AND_TIME.fullmatch(str(value))
+    return date.fromisoformat(day_and_time[1] if day_and_time else str(value)).isoformat()
 
 
 def _timestamp(value: Any) -> str:
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day, tzinfo=UTC)
-    instant = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    instant = value if isinstance(value, datetime) else parse_iso8601(str(value))
     instant = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
     return instant.astimezone(UTC).isoformat(timespec="microseconds")
 
@@ -161,7 +184,7 @@ _READERS: dict[SqlType, Any] = {
     SqlType.BOOLEAN: _boolean,
     SqlType.INT: lambda value: _whole(value, 32),
     SqlType.BIGINT: lambda value: _whole(value, 64),
-    SqlType.DOUBLE: float,
+    SqlType.DOUBLE: _double,
     SqlType.DATE: _date,
     SqlType.TIMESTAMP: _timestamp,
 }

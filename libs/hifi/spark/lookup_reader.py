@@ -1,7 +1,7 @@
 """Reads the rows of a lookup from its file or SQL table. Blocking: call it from a thread."""
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,12 +77,22 @@ def _file(path: Path, required_columns: set[str], source: str) -> Iterator[Mappi
         case ".csv":
             return _csv(path, required_columns, source)
         case ".parquet":
-            _require(required_columns, pq.read_schema(path).names, source)
-            return iter(pq.read_table(path, columns=sorted(required_columns)).to_pylist())
+            names = pq.read_schema(path).names
+            _require(required_columns, names, source)
+            _refuse_twice(required_columns, names)
+            table = pq.read_table(path, columns=sorted(required_columns), coerce_int96_timestamp_unit="us")
+            return iter(table.to_pylist())
         case ".json":
             return _json(path)
         case _:
             return _lines(path)
+
+
+def _refuse_twice(required_columns: set[str], names: Sequence[str]) -> None:
+    """Raises ValueError if the file has a column twice that the lookup declares."""
+    for name in sorted(required_columns):
+        if names.count(name) > 1:
+            raise ValueError(f"it has the column {name} twice")
 
 
 def _csv(path: Path, required_columns: set[str], source: str) -> Iterator[Mapping[str, Any]]:
@@ -92,6 +102,7 @@ def _csv(path: Path, required_columns: set[str], source: str) -> Iterator[Mappin
         if not reader.fieldnames:
             raise ValueError("it is empty; its first line must name the columns")
         _require(required_columns, reader.fieldnames, source)
+        _refuse_twice(required_columns, reader.fieldnames)
         for row in reader:
             if None in row or None in row.values():
                 raise ValueError(f"line {reader.line_num} does not have {len(reader.fieldnames)} values")

@@ -3,6 +3,7 @@
 import socket
 import sqlite3
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,7 @@ def test_a_sql_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("a.csv", b"code,name\nAA\n", "line 2"),
         ("a.csv", b"code,name\nAA,b,c\n", "line 2"),
         ("a.csv", b"code,title\nAA,b\n", "no column name; it has code, title"),
+        ("a.csv", b"code,name,name\nAA,b,c\n", "it has the column name twice"),
         ("a.csv", b"broken", "no column code, name; it has broken"),
         ("a.csv", b"code,name\n\xff,b\n", "not UTF-8"),
         ("a.csv", b'code,name\n"AA,b\n', "cannot be read"),
@@ -118,6 +120,26 @@ def test_the_problem_of_a_file_is_reported(
     with pytest.raises(Misconfigured, match=message) as caught:
         read_rows(lookup(tmp_path / name), "p")
     assert name in str(caught.value)
+
+
+def test_times_of_96_bits_keep_the_years_that_nanoseconds_do_not_have(tmp_path: Path) -> None:
+    until = datetime(9999, 12, 31)  # noqa: DTZ001 - as Spark writes it
+    table = pa.table({"code": ["AA"], "name": pa.array([until], pa.timestamp("us"))})
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    assert read_rows(lookup(tmp_path / "a.parquet"), "p") == [{"code": "AA", "name": until}]
+
+
+def test_a_parquet_file_with_a_declared_column_twice_is_refused_and_with_another_one_is_read(
+    tmp_path: Path,
+) -> None:
+    arrays = [pa.array([text]) for text in ("AA", "b", "c")]
+    for names, is_read in ((["code", "name", "name"], False), (["code", "other", "name"], True)):
+        pq.write_table(pa.Table.from_arrays(arrays, names=names), tmp_path / "a.parquet")
+        if is_read:
+            assert read_rows(lookup(tmp_path / "a.parquet"), "p") == [{"code": "AA", "name": "c"}]
+            continue
+        with pytest.raises(Misconfigured, match="it has the column name twice"):
+            read_rows(lookup(tmp_path / "a.parquet"), "p")
 
 
 def test_a_parquet_file_without_rows_must_have_the_columns(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def _json(value: Any, _: bool) -> Any:
 
 
 def _point(value: Any, _: bool) -> str:
-    return f"({value['x']!r},{value['y']!r})"
+    return f"({value['x']},{value['y']})"
 
 
 def _refuse(type_name: str) -> Callable[[Any, bool], Any]:

@@ -16,6 +16,7 @@ import fastavro
 import orjson
 from fastavro import _read_py
 
+import hifi.avro.logical_types  # noqa: F401 - fastavro reads them exactly
 from hifi.avro.schema import AvroSchema
 from hifi.runtime import exact_json
 from hifi.runtime.errors import Rejected

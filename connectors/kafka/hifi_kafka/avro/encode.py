@@ -29,6 +29,8 @@ Convert: TypeAlias = Callable[[Any], Any]
 _INT: Final = 2**31
 _LONG: Final = 2**63
 _FRACTION: Final = re.compile(r"\.(\d*[1-9])?0*(?!\d)")
+_DECIMAL: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([Ee][+-]?\d+)?", re.ASCII)
+"""Texts that are decimals for others, too: Python reads `1_000` and the digits of all scripts."""
 _NON_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 
 
@@ -352,6 +354,8 @@ def _map(conversion: Convert) -> Convert:
 def _decimal(precision: int, scale: int) -> Convert:
     def convert(value: Any) -> Decimal:
         if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
+            raise _Unfit("it is no decimal")
+        if isinstance(value, str) and _DECIMAL.fullmatch(value) is None:
             raise _Unfit("it is no decimal")
         try:
             decimal = Decimal(str(value))

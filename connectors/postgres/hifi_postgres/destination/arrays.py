@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 
-def array_text(texts: Sequence[str | None]) -> str:
+def array_text(texts: Sequence[str | None], delimiter: str = ",") -> str:
     """An array with these elements; None: null."""
-    return "{" + ",".join(["NULL" if text is None else quoted(text) for text in texts]) + "}"
+    return "{" + delimiter.join(["NULL" if text is None else quoted(text) for text in texts]) + "}"
 
 
 def quoted(text: str) -> str:

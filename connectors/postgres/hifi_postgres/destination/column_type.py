@@ -4,22 +4,26 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 READ_TYPES: Final = """
-    WITH RECURSIVE resolved (name, written, declared, type) AS (
-      SELECT attname, format_type(atttypid, -1), format_type(atttypid, atttypmod), atttypid FROM pg_attribute
+    WITH RECURSIVE resolved (name, declared, type, modifier) AS (
+      SELECT attname, format_type(atttypid, atttypmod), atttypid, atttypmod FROM pg_attribute
       WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
       UNION ALL
-      SELECT name, written, declared, typbasetype FROM resolved JOIN pg_type ON oid = type WHERE typtype = 'd'
+      SELECT name, declared, typbasetype, typtypmod FROM resolved JOIN pg_type ON oid = type WHERE typtype = 'd'
     )
-    SELECT name, written, declared, base.typname, base.typcategory,
-      CASE WHEN base.typcategory = 'A' THEN element.typname END, element.typcategory
+    SELECT name, format_type(base.oid, -1), declared, base.typname, base.typcategory,
+      CASE WHEN base.typcategory = 'A' THEN element.typname END, element.typcategory,
+      CASE WHEN 'varchar' IN (base.typname, element.typname)
+        THEN nullif(coalesce(nullif(resolved.modifier, -1), element.modifier), -1) - 4 END,
+      coalesce(element.typdelim, ',')
     FROM resolved JOIN pg_type AS base ON base.oid = type LEFT JOIN LATERAL (
       WITH RECURSIVE step AS (
-        SELECT typname, typcategory, typtype, typbasetype FROM pg_type WHERE oid = base.typelem
+        SELECT typname, typcategory, typtype, typbasetype, typdelim, typtypmod FROM pg_type WHERE oid = base.typelem
         UNION ALL
-        SELECT next.typname, next.typcategory, next.typtype, next.typbasetype
+        SELECT next.typname, next.typcategory, next.typtype, next.typbasetype, next.typdelim,
+          coalesce(nullif(next.typtypmod, -1), step.typtypmod)
         FROM step JOIN pg_type AS next ON next.oid = step.typbasetype WHERE step.typtype = 'd'
       )
-      SELECT typname, typcategory FROM step WHERE typtype <> 'd'
+      SELECT typname, typcategory, typdelim, typtypmod AS modifier FROM step WHERE typtype <> 'd'
     ) AS element ON true
     WHERE base.typtype <> 'd'
 """
@@ -41,12 +45,15 @@ class ColumnType(NamedTuple):
     """Type of a column.
 
     Attributes:
-        written: SQL of the type without its length or precision.
+        written: SQL of the type without its length or precision, of a domain that of its base type: a cast to a domain
+            cuts what is too long.
         declared: SQL of the type, for messages.
         name: in `pg_type`, of a domain that of its base type, such as `int4`.
         category: `typcategory` in `pg_type`, such as `N` for numbers.
         element: name in `pg_type` of the elements of an array, of a domain that of its base type; None: it is no array.
         element_category: of the elements.
+        length: most characters of a text, of an array those of an element; None: it is no `varchar` with a limit.
+        delimiter: between the elements of an array.
     """
 
     written: str
@@ -55,6 +62,8 @@ class ColumnType(NamedTuple):
     category: str
     element: str | None = None
     element_category: str | None = None
+    length: int | None = None
+    delimiter: str = ","
 
     def cast_to(self, type_sql: str) -> str:
         """SQL of the types that a text is cast to, one after the other; it does not depend on the session's locale.

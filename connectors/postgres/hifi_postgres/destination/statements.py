@@ -27,7 +27,7 @@ from hifi.runtime.errors import Missing, Rejected, RejectedEvents
 from hifi_postgres.declaration import PostgresSettings
 from hifi_postgres.destination.arrays import array_text
 from hifi_postgres.destination.column_type import ColumnType
-from hifi_postgres.destination.values import Unfit, column_text
+from hifi_postgres.destination.values import Unfit, column_text, key_form
 
 _LOG: Final = "event.log"
 _PARTITION: Final = "event.partition"
@@ -81,7 +81,7 @@ class RowChange(NamedTuple):
         number: of the event in its batch.
         change: to the table.
         texts: of the columns, and of the event's position.
-        key: of the row.
+        key: of the row, in one form.
     """
 
     number: int
@@ -208,7 +208,7 @@ class TableStatements:
         if self._settings.mode == "delete":
             return Change.DELETE
         delete_when = self._delete_when
-        if delete_when and all(value_at(data, path) == value for path, value in delete_when.items()):
+        if delete_when and all(_is_same(value_at(data, path), value) for path, value in delete_when.items()):
             return Change.DELETE
         return Change.WRITE
 
@@ -242,9 +242,10 @@ class TableStatements:
             except Unfit as unfit:
                 declared = self._types[column].declared
                 raise Rejected("value", f"the column {column} has the type {declared}, and {unfit}") from None
-        key = tuple([texts[name] for name in self._key_order])
+        key_forms = {name: key_form(texts[name], self._types[name]) for name in self._key_order}
+        key = tuple(key_forms.values())
         if self._settings.tombstones is not None:
-            texts[_KEY] = orjson.dumps([texts[name] for name in self._settings.key]).decode()
+            texts[_KEY] = orjson.dumps([key_forms[name] for name in self._settings.key]).decode()
         if change.change is Change.WRITE and len(names) < self._all_columns:
             self._require_unchanged_column()
         return RowChange(change.number, change.change, texts, key)
@@ -572,6 +573,19 @@ def require_source_columns(data: Mapping[str, Any], columns: Mapping[str, str]) 
                 f"{table} has no column {path} any more, from which the pipe sets {column}: its deliveries wait until "
                 "the pipe names another one, or none",
             )
+
+
+def _is_same(first: Any, second: Any) -> bool:
+    """Whether two JSON values are equal; a truth value is no number, at any depth."""
+    if isinstance(first, dict):
+        return (
+            isinstance(second, dict)
+            and first.keys() == second.keys()
+            and all(_is_same(member, second[name]) for name, member in first.items())
+        )
+    if isinstance(first, list):
+        return isinstance(second, list) and len(first) == len(second) and all(map(_is_same, first, second))
+    return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)
 
 
 def _in_order(rows: Iterable[RowChange]) -> list[RowChange]:

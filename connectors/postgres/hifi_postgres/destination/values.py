@@ -7,10 +7,13 @@ its digits, and a `json` column gets the JSON value itself.
 import base64
 import binascii
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
+from hifi.pipe.normalize.masking import canonical_number
 from hifi.runtime import exact_json
 from hifi.runtime.floating_point import changes_whole, nearest
 from hifi_postgres.destination.arrays import array_text, quoted
@@ -20,6 +23,13 @@ _JSON: Final = frozenset({"json", "jsonb"})
 _WHOLE: Final = frozenset({"int2", "int4", "int8", "oid"})
 _FLOATING: Final[Mapping[str, int]] = {"float4": 32, "float8": 64}
 """Types of floating-point numbers, and their bits."""
+_CHECKED: Final = frozenset({*_FLOATING, "oid"})
+"""Types that would make another number of some whole numbers."""
+_CUT: Final = frozenset({"varchar", "name", "char"})
+"""Types that would cut some texts without an error: spaces at the end, behind 63 bytes, behind one byte."""
+_NAME_BYTES: Final = 63
+_ONE_BYTE: Final = re.compile(r"[\0-\x7f]?|\\[0-7]{3}")
+"""What the type `"char"` reads whole."""
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([Ee][+-]?\d+)?", re.ASCII)
 _MONEY: Final = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _DAY: Final = r"(\d{4,7}-\d\d-\d\d|\d{8})"
@@ -84,6 +94,9 @@ class Unfit(ValueError):
 class _Scalar(NamedTuple):
     name: str
     category: str
+    length: int | None
+    delimiter: str
+    """Between the elements of an array of it."""
 
 
 def kind_of(value: Any) -> str:
@@ -103,20 +116,58 @@ def column_text(value: Any, column: ColumnType) -> str | None:
     """
     kind, category = type(value), column.category
     # Most values, without further calls.
-    if kind is str and category == _TEXTS and "\0" not in value:
+    if kind is str and category == _TEXTS and "\0" not in value and column.name not in _CUT:
         return str(value)
-    if kind is int and category == _NUMBERS and value in _LONG and column.name not in _FLOATING:
+    if kind is int and category == _NUMBERS and value in _LONG and column.name not in _CHECKED:
         return repr(value)
     if column.element is None:
         return _scalar_text(value, column)
     if isinstance(value, list):
-        return _array_text(value, _Scalar(column.element, column.element_category or ""))
+        element_category = column.element_category or ""
+        return _array_text(value, _Scalar(column.element, element_category, column.length, column.delimiter))
     if value is None:
         return None
     if isinstance(value, str):
         _check_parts(_DIMENSIONS.sub("", value, count=1), column.element)
         return _plain_text(value)
     raise Unfit(f"the value is {kind_of(value)}")
+
+
+def key_form(text: str | None, column: ColumnType) -> str | None:
+    """The form of a key: one for all texts that PostgreSQL finds equal, as far as the type tells.
+
+    Args:
+        text: of the value, see `column_text`.
+        column: type of the column.
+    """
+    form = _KEY_FORMS.get(column.name)
+    return text if form is None or text is None else form(text)
+
+
+def _number_form(text: str) -> str:
+    match = _NUMBER.fullmatch(text.strip())
+    try:
+        return text if match is None else canonical_number(Decimal(match[0]))
+    except InvalidOperation:  # its exponent is too large for any type
+        return text
+
+
+def _uuid_form(text: str) -> str:
+    try:
+        return str(UUID(text.strip()))
+    except ValueError:
+        return text
+
+
+_ASCII_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+"""Which other letters are equal is up to the locale of the database."""
+_KEY_FORMS: Final[Mapping[str, Callable[[str], str]]] = {
+    **dict.fromkeys((*_WHOLE, "numeric"), _number_form),
+    "uuid": _uuid_form,
+    "bpchar": lambda text: text.rstrip(" "),
+    "citext": lambda text: text.translate(_ASCII_LOWER),
+}
+"""Type to the form of its texts."""
 
 
 def _scalar_text(value: Any, scalar: "_Scalar | ColumnType") -> str | None:
@@ -131,6 +182,8 @@ def _scalar_text(value: Any, scalar: "_Scalar | ColumnType") -> str | None:
             _check_parts(value, _RANGES[scalar.name])
         else:
             _check_text(value, scalar.name)
+            if scalar.name in _CUT:
+                _check_length(value, scalar)
         return _plain_text(value)
     if scalar.name == "hstore" and isinstance(value, dict):
         return _hstore_text(value)
@@ -151,9 +204,25 @@ def _text_of_other(value: Any, scalar: "_Scalar | ColumnType") -> str:
     raise Unfit(f"the value is {kind_of(value)}")
 
 
+def _check_length(value: str, scalar: "_Scalar | ColumnType") -> None:
+    """Check that PostgreSQL does not cut a text without an error."""
+    if scalar.name == "varchar":
+        is_cut = (
+            scalar.length is not None and len(value) > scalar.length and not value[scalar.length :].strip(" ")
+        )
+    elif scalar.name == "name":
+        is_cut = len(value.encode()) > _NAME_BYTES
+    else:
+        is_cut = _ONE_BYTE.fullmatch(value) is None
+    if is_cut:
+        raise Unfit("the value is a text that is too long for it")
+
+
 def _number_text(value: int | Decimal, type_name: str) -> str:
     if type_name in _FLOATING:
         _check_whole(value, _FLOATING[type_name])
+    elif type_name == "oid" and value < 0:
+        raise Unfit("the value is a number below 0")
     if not isinstance(value, int) and type_name not in _WHOLE:
         text = str(value)
         if "E" not in text:
@@ -255,7 +324,7 @@ def _hstore_text(value: Mapping[str, Any]) -> str:
 def _array_text(values: Sequence[Any], scalar: _Scalar) -> str:
     is_nested = scalar.name not in _JSON and any(isinstance(value, list) for value in values)
     if not is_nested:
-        return array_text([_scalar_text(value, scalar) for value in values])
+        return array_text([_scalar_text(value, scalar) for value in values], scalar.delimiter)
     if not all(isinstance(value, list) for value in values):
         raise Unfit("the value is a list of lists and other values")
-    return "{" + ",".join([_array_text(value, scalar) for value in values]) + "}"
+    return "{" + scalar.delimiter.join([_array_text(value, scalar) for value in values]) + "}"

@@ -1,6 +1,5 @@
 """Write batches of events to a PostgreSQL table, one transaction for each."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -23,9 +22,9 @@ LOCK_SHARE: Final = 0.8
 _SUPERSEDED: Final = Rejected(
     "superseded", "an event of the row's key that another log of the stream accepted later is written already"
 )
-_TOO_LONG: Final = "22001"
+_OTHER_LENGTH: Final = frozenset({"22001", "22026"})
+"""Codes of texts that are too long, and of bits that are too many or too few, which a cast cuts or fills."""
 _NO_PRIVILEGE: Final = "42501"
-_LENGTH: Final = re.compile(r"^(?:character|character varying|bit|bit varying)\((\d+)\)$")
 
 logger = log.get(__name__)
 
@@ -211,17 +210,23 @@ class PostgresWriter(DestinationWriter):
         if (error.sqlstate or "").startswith("42") or error.diag.column_name:
             return ""
         for name, column, text in self._table.typed_texts(row):
-            length = _LENGTH.match(column.declared)
-            if error.sqlstate == _TOO_LONG and length and len(text.rstrip()) > int(length[1]):
-                return _at_fault(name, column)
-            cast_query = SQL("SELECT %s::text::{}").format(
-                SQL(column.cast_to(column.declared).replace("%", "%%"))
+            whole, fitted = (
+                SQL(
+                    f"(%s::text::{column.cast_to(type_sql)})::text".replace("%", "%%").replace("%%s", "%s", 1)
+                )
+                for type_sql in (column.written, column.declared)
             )
             try:
                 async with connection.transaction():
-                    await connection.execute(cast_query, [text])
+                    cursor = await connection.execute(
+                        SQL("SELECT {} = {}").format(whole, fitted), [text, text]
+                    )
+                    is_kept = await cursor.fetchone() == (True,)
             except Error as cast_error:
                 if cast_error.sqlstate == error.sqlstate:
+                    return _at_fault(name, column)
+            else:
+                if error.sqlstate in _OTHER_LENGTH and not is_kept:
                     return _at_fault(name, column)
         return ""
 

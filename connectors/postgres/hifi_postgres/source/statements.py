@@ -18,6 +18,7 @@ _TIMESTAMPTZ: Final = 1184
 _AS_TEXT: Final = {
     17: "translate(encode(s.{0}, 'base64'), E'\\n', '') AS {0}",  # bytea; PostgreSQL breaks lines
     790: "s.{0}::numeric::text AS {0}",  # money, whose text follows the locale
+    791: "s.{0}::numeric[]::text[] AS {0}",  # money[]
     1700: "s.{0}::text AS {0}",  # numeric
 }
 """SQL of the types whose values JSON would change, or write otherwise than other sources do.

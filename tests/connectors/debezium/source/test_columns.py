@@ -81,6 +81,7 @@ DATES = field("array", source="_DATE", items={"type": "int32", "name": "io.debez
         (field("string", "data.Json"), '"abc"', "abc"),
         (field("string", "data.Json"), "5", 5),
         (field("struct", "data.geometry.Point"), {"x": 1.5, "y": 2.0, "wkb": "", "srid": None}, "(1.5,2.0)"),
+        (field("struct", "data.geometry.Point"), {"x": "NaN", "y": "-Infinity"}, "(NaN,-Infinity)"),
         (DATES, [19723, None], ["2024-01-01", None]),
         (DATES, [-622191234], ["infinity"]),
         (DATES, [], []),

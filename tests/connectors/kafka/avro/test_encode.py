@@ -315,8 +315,8 @@ def test_a_decimal_with_more_zeros_than_its_scale_is_kept(number: Decimal, zeros
             assert decoded_text.endswith(f"{number:f}"[-3:])
 
 
-def test_a_decimal_with_other_digits_than_its_scale_is_refused() -> None:
-    for text in ("0.001", "1.50" + "0" * 40 + "1", "100000000"):
+def test_a_decimal_with_other_digits_than_its_scale_and_a_text_that_is_none_are_refused() -> None:
+    for text in ("0.001", "1.50" + "0" * 40 + "1", "100000000", "1_000", " 12", "\uff11\uff12", "NaN"):
         with pytest.raises(Rejected, match="does not fit the Avro schema"):
             encoded_and_read(DECIMAL, text)
     assert encoded_and_read(DECIMAL, "0e-40") == encoded_and_read(DECIMAL, "0e40") == "0.00"

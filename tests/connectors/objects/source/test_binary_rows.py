@@ -1,6 +1,9 @@
 """Values of Parquet and Avro objects keep their digits, times and names at every depth; a bad row is refused alone."""
 
+import bz2
+import gzip
 import io
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -10,6 +13,7 @@ import fastavro
 import orjson
 import pyarrow as pa
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -70,6 +74,16 @@ TEXT = "2026-01-01T00:00:00.123456Z"
         ),
         (pa.map_(pa.string(), pa.int64()), [("k", 1), ("z", 2)], {"k": 1, "z": 2}),
         (pa.map_(pa.int32(), pa.string()), [(1, "a")], {"1": "a"}),
+        (pa.map_(pa.bool_(), pa.int8()), [(True, 1)], {"true": 1}),
+        (
+            pa.map_(pa.float64(), pa.int8()),
+            [(1.5, 1), (float("nan"), 2), (float("-inf"), 3)],
+            {"1.5": 1, "NaN": 2, "-Infinity": 3},
+        ),
+        (pa.map_(pa.decimal128(9, 2), pa.int8()), [(Decimal("1.10"), 1)], {"1.10": 1}),
+        (pa.map_(pa.binary(), pa.int8()), [(b"\x00\xff", 1)], {"AP8=": 1}),
+        (pa.map_(pa.time64("us"), pa.int8()), [(81_940, 1)], {"00:00:00.081940": 1}),
+        (pa.list_(pa.map_(pa.timestamp("us"), pa.int8())), [[(NS // 1000, 1)]], [{TEXT: 1}]),
         (pa.time64("ns"), 81_940_000, "00:00:00.081940"),
         (pa.time64("us"), 81_940, "00:00:00.081940"),
         (pa.time32("ms"), 1, "00:00:00.001000"),
@@ -94,6 +108,19 @@ def test_values_of_parquet_columns(data_type: pa.DataType, value: Any, expected:
         assert column([value], data_type) == [expected]
         return
     assert column([value, None], data_type) == [expected, None]
+
+
+def test_times_of_96_bits_keep_the_years_that_nanoseconds_do_not_have() -> None:
+    values = [datetime(1, 1, 1), datetime(1500, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 1)]  # noqa: DTZ001
+    nested_type = pa.list_(pa.timestamp("us"))
+    table = pa.table(
+        {"v": pa.array(values, pa.timestamp("us")), "l": pa.array([[value] for value in values], nested_type)}
+    )
+    object_rows = rows("parquet", parquet_of(table, use_deprecated_int96_timestamps=True))
+    texts = ["0001-01-01T00:00:00Z", "1500-01-01T00:00:00Z", "9999-12-31T23:59:59.000001Z"]
+    assert [orjson.loads(row.data or b"") for row in object_rows] == [
+        {"v": text, "l": [text]} for text in texts
+    ]
 
 
 def test_a_duration_is_in_iso_8601() -> None:
@@ -126,7 +153,7 @@ def test_a_column_that_is_there_twice_is_named_and_the_object_is_refused(
         (2**40, pa.timestamp("s")),
         (2**30, pa.date32()),
         ([("k", 1), ("k", 2)], pa.map_(pa.string(), pa.int64())),
-        ([(b"\xff", 1)], pa.map_(pa.binary(), pa.int64())),
+        ([(float("nan"), 1), (float("nan"), 2)], pa.map_(pa.float64(), pa.int64())),
     ],
 )
 def test_a_value_that_cannot_be_represented_refuses_its_row_alone(
@@ -238,7 +265,9 @@ def test_an_avro_value_that_cannot_be_represented_refuses_its_row_alone(
     )
     content = _with_schema(content, orjson.dumps(record_of(plain_type)), orjson.dumps(record_of(logical)))
     assert old_type != new_type
-    assert [(row.number, row.reason) for row in rows("avro", content)] == [(1, ""), (2, "not-json"), (3, "")]
+    object_rows = rows("avro", content)
+    assert [(row.number, row.reason) for row in object_rows] == [(1, ""), (2, "not-json"), (3, "")]
+    assert "NoValue" not in object_rows[1].detail
 
 
 def _with_schema(content: bytes, old: bytes, new: bytes) -> bytes:
@@ -254,7 +283,7 @@ def _with_schema(content: bytes, old: bytes, new: bytes) -> bytes:
     return content.replace(text(schema), text(new), 1)
 
 
-LINKED = {
+LINKED: dict[str, Any] = {
     "type": "record",
     "name": "Node",
     "fields": [{"name": "n", "type": "int"}, {"name": "next", "type": ["null", "Node"]}],
@@ -294,6 +323,16 @@ def test_a_recursive_schema_is_read_and_what_is_nested_too_deeply_is_refused_alo
     ]
     assert object_rows[1].detail.startswith("x: row 2: ")
     assert "deeper than 64 levels" in object_rows[3].detail
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, zstandard.compress])
+def test_a_recursive_schema_in_a_compressed_file_is_read_to_its_end(
+    compress: Callable[[bytes], bytes],
+) -> None:
+    schema = LINKED | {"fields": [*LINKED["fields"], {"name": "text", "type": "string"}]}
+    records = [{"n": number, "next": None, "text": "x" * 90_000} for number in range(30)]
+    object_rows = rows("avro", compress(avro_of(schema, records)))
+    assert [(row.number, row.reason) for row in object_rows] == [(number, "") for number in range(1, 31)]
 
 
 def test_the_rest_of_a_damaged_block_is_one_row_and_the_next_block_is_read() -> None:

@@ -107,6 +107,31 @@ def test_a_compressed_object_that_is_cut_has_its_rows_and_then_one_that_says_so(
     assert last.detail.startswith("a/b: the object cannot be read after row")
 
 
+@pytest.mark.parametrize("damage", [b"no frame", zstandard.compress(b"x" * 9)[:-3]])
+def test_all_rows_before_the_damage_of_an_object_in_zstd_are_read(damage: bytes) -> None:
+    *good_rows, last = rows("ndjson", zstandard.compress(ndjson()) + damage)
+    assert values("ndjson", good_rows) == FIELDS
+    assert (last.number, last.reason) == (COUNT + 1, "unreadable-object")
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, zstandard.compress])
+def test_an_object_of_several_compressed_parts_and_one_of_nothing_are_read(
+    compress: Callable[[bytes], bytes],
+) -> None:
+    content = csv()
+    parts = [compress(content[:1000]), compress(b""), compress(content[1000:])]
+    assert values("csv", rows("csv", b"".join(parts))) == FIELDS
+    assert rows("csv", compress(b"")) == []
+
+
+def test_frames_that_readers_of_zstd_leave_out_are_left_out() -> None:
+    left_out = [b"\x50\x2a\x4d\x18" + b"\4\0\0\0size", b"\x5f\x2a\x4d\x18" + b"\0\0\0\0"]
+    parts = [
+        frame + zstandard.compress(part) for frame, part in zip(left_out, (ndjson(), b"{}"), strict=True)
+    ]
+    assert values("ndjson", rows("ndjson", b"".join([*parts, *left_out]))) == [*FIELDS, {}]
+
+
 @pytest.mark.parametrize("file_format", ["parquet", "avro"])
 def test_a_binary_object_that_is_cut_has_a_row_that_says_so(file_format: str) -> None:
     *_, last = rows(file_format, WRITERS[file_format]()[:-3000])

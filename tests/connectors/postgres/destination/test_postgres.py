@@ -149,6 +149,36 @@ async def test_while_keys_change_sides_between_two_logs_the_last_change_of_each_
     assert superseded.isdisjoint((change.log, change.offset) for change in last.values())
 
 
+@pytest.mark.parametrize(
+    ("key_type", "first", "second"),
+    [
+        ("numeric", 1.5, "1.50"),
+        ("numeric", 100, "1e2"),
+        ("bigint", 7, "07"),
+        ("uuid", "6F1D2C3B-0000-4000-8000-00000000000A", "{6f1d2c3b-0000-4000-8000-00000000000a}"),
+        ("char(3)", "a", "a "),
+        ("citext", "Ab", "aB"),
+    ],
+)
+async def test_a_deleted_key_is_one_however_it_is_written(
+    postgres: PostgresTable, deleting: dict[str, Any], key_type: str, first: Any, second: Any
+) -> None:
+    postgres.execute("CREATE EXTENSION IF NOT EXISTS citext")
+    postgres.execute(f"ALTER TABLE {postgres.name} ALTER key TYPE {key_type} USING NULL")
+    create, delete = (
+        OutboundEvent(
+            orjson.dumps({"key": key, "number": offset, "op": "cd"[offset - 1]}), "application/json", {}, b"k",
+            LOG, 0, offset, 0,
+        )
+        for offset, key in ((1, first), (2, second))
+    )  # fmt: skip
+    for batches in ([[create, delete]], [[delete], [create]], [[create], [delete], [create]]):
+        await written(writer(postgres, **deleting), *batches)
+        assert await postgres.rows() == {}
+        assert postgres.execute(f"SELECT count(*) FROM {deleting['tombstones']}") == [(1,)]
+        postgres.execute(f"TRUNCATE {deleting['tombstones']}")
+
+
 async def test_mode_delete_deletes_the_row_of_each_event(
     postgres: PostgresTable, deleting: dict[str, Any]
 ) -> None:

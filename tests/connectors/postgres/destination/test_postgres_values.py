@@ -25,6 +25,7 @@ from tests.support.postgres.postgres_table import PostgresTable
 from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.record.headers import DETAIL
+from hifi.runtime import exact_json
 from hifi.runtime.errors import Missing, Rejected, RejectedEvents, Retryable
 from hifi_postgres.destination.writer import PostgresWriter
 from hifi_postgres.value_table import VALUES
@@ -83,7 +84,11 @@ EXACT = [
     ("numeric[]", '[1.10, "NaN"]', "{1.10,NaN}"),
     ("jsonb[]", '["x", [1]]', '{"\\"x\\"",[1]}'),
     ("box[]", '["(1,1),(0,0)"]', "{(1,1),(0,0)}"),
+    ("box[]", '[["(1,1),(0,0)"], ["(3,3),(2,2)"]]', "{{(1,1),(0,0)};{(3,3),(2,2)}}"),
     ("box", '"(1,1),(0,0)"', "(1,1),(0,0)"),
+    ("varchar(3)", '"ab "', "ab "),
+    ("name", f'"{"x" * 63}"', "x" * 63),
+    ('"char"', '"a"', "a"),
     ("bit(8)", '"10100001"', "10100001"),
     ("varbit", '"00101"', "00101"),
     ("timetz", '"12:00:00+02"', "12:00:00+02"),
@@ -226,6 +231,14 @@ REFUSED = [
     ("uuid", '"x"', "the value of the column v does not fit its type uuid"),
     ("text", '"a\\u0000"', "the column v has the type text"),
     ("jsonb", '{"a": "\\u0000"}', "the value of the column v does not fit its type jsonb"),
+    ("varchar(2)", '"ab    "', "the column v has the type character varying(2)"),
+    ("varchar(2)[]", '["ab    "]', "the column v has the type character varying(2)[]"),
+    ("varchar(2)[]", '["abc"]', "the value of the column v does not fit its type character varying(2)[]"),
+    ("name", f'"{"x" * 64}"', "the column v has the type name"),
+    ("name[]", f'["{"x" * 64}"]', "the column v has the type name[]"),
+    ('"char"', '"abcde"', 'the column v has the type "char"'),
+    ("bit(3)", '"10101"', "the value of the column v does not fit its type bit(3)"),
+    ("oid", "-1", "the column v has the type oid, and the value is a number below 0"),
 ]
 
 
@@ -248,6 +261,35 @@ async def test_one_bad_value_of_a_batch_is_refused_by_number_and_column(postgres
         await postgres_writer.close()
         assert len(await postgres.rows()) == 99
         postgres.execute(f"TRUNCATE {postgres.name}")
+
+
+@pytest.mark.parametrize(
+    ("base", "value", "fitting_value"),
+    [
+        ("varchar(2)", '"abcdef"', '"ab"'),
+        ("varchar(2)", '"ab    "', '"ab"'),
+        ("char(2)", '"abcdef"', '"ab"'),
+        ("bit(3)", '"10101"', '"101"'),
+        ("varbit(3)", '"10101"', '"101"'),
+        ("varchar(2)[]", '["abcdef"]', '["ab"]'),
+    ],
+)
+async def test_a_domain_cuts_no_value(
+    postgres: PostgresTable, base: str, value: str, fitting_value: str
+) -> None:
+    domain = f"{postgres.name}_domain"
+    postgres.execute(f"DROP DOMAIN IF EXISTS {domain}, {domain}_base CASCADE")
+    postgres.execute(f"CREATE DOMAIN {domain}_base AS {base}")
+    postgres.execute(f"CREATE DOMAIN {domain} AS {domain}_base")
+    postgres.execute(f"ALTER TABLE {postgres.name} ADD v {domain}")
+    postgres_writer = writer(postgres)
+    for batch in ([event(1, value)], [event(1, value), event(2, fitting_value)]):
+        with pytest.raises(RejectedEvents, match=f"the column v .*{domain}"):
+            await postgres_writer.write(batch)
+    await postgres_writer.write([event(2, fitting_value)])
+    await postgres_writer.close()
+    (stored_row,) = postgres.execute(f"SELECT v::text FROM {postgres.name}")
+    assert exact_json.loads(fitting_value) in (stored_row[0], [stored_row[0].strip("{}")])
 
 
 async def test_bad_rows_do_not_delay_the_others_of_their_batch(

@@ -146,6 +146,7 @@ async def test_a_wrong_password_is_told(table: PolledTable) -> None:
 async def test_values_do_not_depend_on_the_settings_of_the_role(table: PolledTable) -> None:
     values = {
         "b bytea": "'\\x00ff'::bytea || repeat('x', 90)::bytea", "m money": "1234.5::numeric::money",
+        "l money[]": "array[1234.5::numeric::money, null]",
         "i interval": "'1 day 2.5 s'",
         "f float8": "0.1::float8 + 0.2", "n float8": "'NaN'", "t timestamptz": "'2026-07-01 12:00+02'",
         "d date": "'infinity'",
@@ -168,6 +169,7 @@ async def test_values_do_not_depend_on_the_settings_of_the_role(table: PolledTab
     data = exact_json.loads(row.data or b"")
     assert {name: data[name] for name in names} == {
         "b": base64.b64encode(b"\x00\xff" + b"x" * 90).decode(), "m": "1234.50", "i": "P1DT2.5S",
+        "l": ["1234.50", None],
         "f": Decimal("0.30000000000000004"), "n": "NaN", "t": "2026-07-01T10:00:00+00:00", "d": "infinity",
         "a": [Decimal("1.10"), "NaN"], "j": {"a": Decimal("1.10")}, "e": "1" + "0" * 30, "z": "",
     }  # fmt: skip

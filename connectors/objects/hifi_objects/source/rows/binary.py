@@ -9,6 +9,7 @@ import pyarrow as pa
 from fastavro import _read_py
 from pyarrow import parquet
 
+import hifi.avro.logical_types  # noqa: F401 - fastavro reads them exactly
 from hifi.avro.schema import InvalidSchema, read_schema
 from hifi_objects.source.rows.compression import decompressed
 from hifi_objects.source.rows.parquet_types import duplicate_column, readable
@@ -36,7 +37,9 @@ def parquet_rows(file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
     Raises:
         UnreadableObject: a column is there twice.
     """
-    parquet_file = parquet.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    parquet_file = parquet.ParquetFile(
+        file, pre_buffer=False, buffer_size=_BUFFER_BYTES, coerce_int96_timestamp_unit="us"
+    )
     schema = parquet_file.schema_arrow
     if (name := duplicate_column(schema)) is not None:
         raise UnreadableObject("duplicate-column", f"the schema names the column {name[:_SHOWN]!r} twice")

@@ -8,6 +8,11 @@ from typing import Any, BinaryIO, Final, cast
 from hifi_objects.source.rows.row import UnreadableObject
 
 _HEAD: Final = 10
+_CHUNK_BYTES: Final = 1024 * 1024
+_BZ2_BLOCKS: Final = (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90")
+"""Beginnings of the first block, and of the end of a file without one."""
+_SKIPPED: Final = [bytes([byte]) for byte in range(0x50, 0x60)]
+"""First bytes of frames that readers of zstd leave out; pzstd begins a file with one."""
 _UNKNOWN: Final = {
     b"\xfd7zXZ\x00": "xz",
     b"\x04\x22\x4d\x18": "lz4",
@@ -18,12 +23,32 @@ _UNKNOWN: Final = {
 }
 
 
-class _Counted(io.RawIOBase):
-    """A stream that knows how far it is read: readers of Avro ask for it."""
+class _LeftOpen(io.RawIOBase):
+    """A file that pyarrow reads, and does not close when it forgets it."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        """Whether it can be read: always."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes of the file."""
+        return self._file.read(size)
+
+
+class _Zstd(io.RawIOBase):
+    """A stream of zstd that knows how far it is read, as readers of Avro ask. A damaged one is read to its damage.
+
+    The library returns nothing of a piece that ends in damage: then the stream is read again, byte by byte.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
         self._read_bytes = 0
+        self._is_damaged = False
+        self._stream = self._open()
 
     def readable(self) -> bool:
         """Whether it can be read: always."""
@@ -34,11 +59,35 @@ class _Counted(io.RawIOBase):
         return self._read_bytes
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a part of the buffer."""
-        content = self._stream.read(len(buffer))
+        """Fill a part of the buffer.
+
+        Raises:
+            OSError: the next byte cannot be read.
+        """
+        content = self._read(len(buffer))
         buffer[: len(content)] = content
         self._read_bytes += len(content)
         return len(content)
+
+    def _read(self, size: int) -> bytes:
+        if not self._is_damaged:
+            try:
+                return cast("bytes", self._stream.read(size))
+            except OSError as error:
+                if error.errno is not None:  # of the file
+                    raise
+            self._is_damaged = True
+            self._file.seek(0)
+            self._stream = self._open()
+            remaining_bytes = self._read_bytes
+            while remaining_bytes:
+                remaining_bytes -= len(self._stream.read(min(remaining_bytes, _CHUNK_BYTES)))
+        return cast("bytes", self._stream.read(1))
+
+    def _open(self) -> Any:
+        import pyarrow as pa
+
+        return pa.CompressedInputStream(pa.PythonFile(_LeftOpen(self._file), "r"), "zstd")
 
 
 def decompressed(file: BinaryIO) -> BinaryIO:
@@ -54,13 +103,10 @@ def decompressed(file: BinaryIO) -> BinaryIO:
     file.seek(0)
     if head.startswith(b"\x1f\x8b"):
         return cast("BinaryIO", gzip.open(file))
-    if head.startswith(b"BZh") and head[4:] == b"1AY&SY":
+    if head.startswith(b"BZh") and head[4:] in _BZ2_BLOCKS:
         return cast("BinaryIO", bz2.open(file))
-    if head.startswith(b"\x28\xb5\x2f\xfd"):
-        import pyarrow as pa
-
-        native = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
-        return cast("BinaryIO", io.BufferedReader(_Counted(native), 1024 * 1024))
+    if head.startswith(b"\x28\xb5\x2f\xfd") or (head[:1] in _SKIPPED and head[1:4] == b"\x2a\x4d\x18"):
+        return cast("BinaryIO", io.BufferedReader(_Zstd(file), _CHUNK_BYTES))
     for magic, name in _UNKNOWN.items():
         if head.startswith(magic):
             raise UnreadableObject(

@@ -13,7 +13,7 @@ from hifi.runtime import exact_json
 
 MAX_DEPTH: Final = 64
 """Deepest nesting of a row, as of an event over HTTP."""
-_OPTIONS: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS
+_OPTIONS: Final = orjson.OPT_PASSTHROUGH_DATETIME
 """orjson 3.13 itself writes a time of day with 81,940 microseconds as `.81940`."""
 _UTC: Final = "+00:00"
 
@@ -58,17 +58,43 @@ class NoValue:
 def row_of(number: int, fields: Mapping[str, Any]) -> ObjectRow:
     """A row with these values."""
     try:
-        data = orjson.dumps(fields, default=_json, option=_OPTIONS)
+        try:
+            data = orjson.dumps(fields, default=_json, option=_OPTIONS)
+        except TypeError:  # perhaps for the keys of a map
+            fields = _with_text_keys(fields)
+            data = orjson.dumps(fields, default=_json, option=_OPTIONS)
         if b"null" in data and exact_json.has_non_finite(fields):
             fields = exact_json.non_finite_as_text(fields)
             data = orjson.dumps(fields, default=_json, option=_OPTIONS)
-    except TypeError as error:  # such as an integer of more than 64 bits, or text that is not UTF-8
+    except (TypeError, RecursionError) as error:  # such as text that is not UTF-8
+        problem = error.__cause__ or error  # what `_json` says
         return ObjectRow(
-            number, None, "not-json", f"a value of row {number} cannot be written as JSON ({error})"
+            number, None, "not-json", f"a value of row {number} cannot be written as JSON ({problem})"
         )
     if not is_within_depth(data, MAX_DEPTH):
         return ObjectRow(number, None, "not-json", f"row {number} is nested deeper than {MAX_DEPTH} levels")
     return ObjectRow(number, data)
+
+
+def _with_text_keys(value: Any) -> Any:
+    """The value with the keys of maps as text, in the form that they have as values.
+
+    Raises:
+        TypeError: two keys of a map have one form.
+    """
+    if isinstance(value, dict):
+        members = {_key_text(key): _with_text_keys(member) for key, member in value.items()}
+        if len(members) < len(value):
+            raise TypeError("two keys of a map are written in the same way")
+        return members
+    return [_with_text_keys(element) for element in value] if isinstance(value, list | tuple) else value
+
+
+def _key_text(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    text = orjson.dumps(exact_json.non_finite_as_text(key), default=_json, option=_OPTIONS)
+    return text.decode().strip('"')
 
 
 def _json(value: Any) -> Any:

@@ -1,0 +1,45 @@
+"""Which events delete the row of their key. Pure."""
+
+import pytest
+
+from hifi.delivery.kind import OutboundEvent
+from hifi_postgres.declaration import PostgresSettings
+from hifi_postgres.destination.statements import Change, TableStatements
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "deletes"),
+    [
+        (True, "true", True),
+        (True, "1", False),
+        (True, "1.0", False),
+        (False, "0", False),
+        (False, "null", False),
+        (1, "1", True),
+        (1, "1.0", True),
+        (1, "true", False),
+        (0, "false", False),
+        ("1", "1", False),
+        (None, "null", True),
+        (None, "false", False),
+        ([1, {"a": False}], '[1, {"a": false}]', True),
+        ([1, {"a": False}], '[true, {"a": false}]', False),
+        ([1, {"a": False}], '[1, {"a": 0}]', False),
+        ([1], "[1, 2]", False),
+        ({"a": 1}, '{"a": 1, "b": 2}', False),
+    ],
+)
+def test_an_event_deletes_by_the_value_and_not_by_one_of_another_type(
+    declared: object, value: str, *, deletes: bool
+) -> None:
+    statements = TableStatements(
+        PostgresSettings.model_validate(
+            {
+                "url": {"env": "URL"}, "table": "t", "columns": {"k": "k"}, "key": ["k"], "tombstones": "gone",
+                "delete_when": {"change.gone": declared},
+            }
+        )
+    )  # fmt: skip
+    data = f'{{"k": 1, "change": {{"gone": {value}}}}}'.encode()
+    (change,) = statements.changes([OutboundEvent(data, "application/json", {}, b"k", "0a" * 16, 0, 1, 1)])
+    assert change.change is (Change.DELETE if deletes else Change.WRITE)
