@@ -16,7 +16,7 @@ from tests.support.helm.flights import MASK_KEY, WRITE_KEY, Flights, write_pipes
 from tests.support.helm.release import IMAGES, NAMESPACE, RELEASE, TRY, WITHIN_S, Release
 from tests.support.kubernetes.node import Node, node, until
 
-from hifi_infra.kubernetes.deployment_mesh import STEP
+from hifi_infra.kubernetes.service_deployment import STEP
 
 pytestmark = [pytest.mark.more, pytest.mark.timeout(5400)]
 
@@ -39,6 +39,7 @@ CONTROL: Final = (
     "control.executor.enabled=true",
     "control.executor.secret=hifi-try",
     "services.rollout.enabled=false",
+    "services.deploy.enabled=false",
     "services.manage.enabled=false",
     f"autoscaling.downAfterSeconds={DOWN_AFTER_S}",
     *(f"services.{service}.{bound}=1" for service in ("normalize", "retrier") for bound in ("min", "max")),

@@ -23,7 +23,7 @@ _STOP_WITHIN_S: Final = 20
 def controllers(server: ApiServer, folder: Path) -> Iterator[None]:
     """Run the controllers of Deployments and ReplicaSets."""
     command = [
-        server.hyperkube,
+        str(server.hyperkube),
         "kube-controller-manager",
         f"--kubeconfig={server.configuration}",
         "--controllers=deployment-controller,replicaset-controller",
