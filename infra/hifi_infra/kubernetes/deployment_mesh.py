@@ -81,7 +81,7 @@ class DeploymentMesh:
         """Every instance of the data plane at the last `refresh`.
 
         Raises:
-            Problem: they, or the CPU of one, are unknown: then nobody should take it for idle.
+            Problem: they are unknown.
         """
         if self._unknown:
             raise Problem(503, self._unknown)
@@ -95,16 +95,12 @@ class DeploymentMesh:
         """
         async with self._refreshing:
             try:
-                deployments, pods, usages = await asyncio.gather(
-                    self._deployments(), self._pods(), self._usages()
-                )
+                deployments, pods = await asyncio.gather(self._deployments(), self._pods())
             except Retryable as error:
                 self._unknown = str(error)
                 raise
+            usages, no_metrics = await self._usages()
             pods = [pod for pod in pods if pod.service in FLOW and not pod.ending]
-            unmeasured_names = sorted(
-                pod.name for pod in pods if pod.ready_since_s is not None and pod.name not in usages
-            )
             now_s = time.monotonic()
             elapsed_s, self._refreshed_s = now_s - self._refreshed_s, now_s
             self._used_cpu_s = {
@@ -113,7 +109,9 @@ class DeploymentMesh:
             }
             names = _names(deployments, pods)
             self._executed = [self._instance(pod, names[pod.name], usages.get(pod.name)) for pod in pods]
-            self._unknown = f"no CPU metric of {', '.join(unmeasured_names)}" if unmeasured_names else ""
+            self._unknown = ""
+            if no_metrics:
+                raise Retryable(no_metrics)
 
     async def scale(self, service: str, count: int, reason: str = "") -> None:
         """Set the number of instances; returns once surplus ones have drained.
@@ -309,16 +307,14 @@ class DeploymentMesh:
     def _selector(self, service: str) -> Mapping[str, str]:
         return self._labels | ({COMPONENT: service} if service else {})
 
-    async def _usages(self) -> dict[str, PodUsage]:
-        """Pod to its use, unless metrics-server has stopped to read it."""
+    async def _usages(self) -> tuple[dict[str, PodUsage], str]:
+        """Pod to its use, unless metrics-server has stopped to read it; and why none is known."""
         try:
             answers = await self._api.list(_METRICS, "pods", self._labels)
         except Retryable as error:
-            raise Retryable(
-                f"the CPU of instances is unknown, as metrics-server does not tell it: {error}"
-            ) from error
+            return {}, f"the CPU of instances is unknown, as metrics-server does not tell it: {error}"
         usages = map(service_pod.read_usage, answers)
-        return {usage.name: usage for usage in usages if time.time() - usage.until_s < _METRIC_LIFE_S}
+        return {usage.name: usage for usage in usages if time.time() - usage.until_s < _METRIC_LIFE_S}, ""
 
     def _instance(self, pod: ServicePod, name: str, usage: PodUsage | None) -> ExecutedInstance:
         return ExecutedInstance(
@@ -333,6 +329,7 @@ class DeploymentMesh:
             rss_bytes=usage.rss_bytes if usage is not None else 0,
             member=f"{pod.name}-",
             host=pod.address,
+            measured=usage is not None or pod.ready_since_s is None,
         )
 
 

@@ -97,13 +97,14 @@ async def test_no_instance_ends_during_a_rollout(
     assert egest_deployment(server, namespace)["spec"]["replicas"] == 2
 
 
-async def test_without_metrics_the_instances_are_unknown(api: KubernetesApi, namespace: str) -> None:
+async def test_the_executor_says_that_metrics_are_missing(api: KubernetesApi) -> None:
     mesh = DeploymentMesh(api, "try", "1")
-    with pytest.raises(Retryable, match="metrics-server does not tell it: the Kubernetes API answers 404"):
-        await mesh.refresh()
     with pytest.raises(Problem) as refusal:
         mesh.executed()
     assert refusal.value.status == 503
+    with pytest.raises(Retryable, match="metrics-server does not tell it: the Kubernetes API answers 404"):
+        await mesh.refresh()
+    assert mesh.executed() == []
 
 
 @pytest.mark.parametrize(("service", "count"), [("egest", 0), ("egest", 65), ("kafka", 2)])

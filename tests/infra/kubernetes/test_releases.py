@@ -186,3 +186,13 @@ async def test_the_cpu_that_an_instance_needed_to_start_does_not_count(egest: Eg
     egest.api.window = "0s"
     await mesh.refresh()
     assert all(instance.used_s > 0.0 for instance in mesh.executed())
+
+
+async def test_without_metrics_a_canary_starts_and_goes_back_and_use_is_unknown(egest: EgestService) -> None:
+    egest.api.has_metrics = False
+    await egest.executor(1).set_release("egest-1", "1.4", "a canary")
+    assert await egest.names("1.4") == ["egest-1"]
+    assert {instance.measured for instance in await egest.instances()} == {False}
+    await egest.executor(2).remove("egest-1", "it was worse")
+    await egest.until_done()
+    assert len(await egest.names("installed")) == COUNT

@@ -1,5 +1,6 @@
 """The real deployer and executor on Kubernetes: on a model of it, and on a real API server with its controllers."""
 
+import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack
 
@@ -14,6 +15,7 @@ from tests.support.kubernetes.modelled_api import ModelledApi
 from hifi.control.releases.deployment import Deployment, DeploymentState
 from hifi.control.releases.desired_release import DesiredRelease
 from hifi.control.verdict import Condition, Verdict, Verdicts
+from hifi.runtime.errors import Retryable
 from hifi.runtime.http.server import listen, serve
 from hifi_deploy import deployer
 from hifi_deploy.deployer import Deployer
@@ -57,7 +59,8 @@ class ReleasedEgest:
 
     async def read(self, service: str) -> Sequence[InstanceReading]:
         """Let the instances work, and read them."""
-        await self._mesh.refresh()
+        with contextlib.suppress(Retryable):  # of metrics that are missing
+            await self._mesh.refresh()
         instances = (await self._executor.instances())[service]
         failing_members = [instance.member for instance in instances if instance.release == "worse"]
         for instance in instances:
@@ -72,8 +75,8 @@ class ReleasedEgest:
                 instance.ready,
                 instance.ready_after_s,
                 instance.restarts,
-                0.0,
-                instance.rss_bytes,
+                0.0 if instance.measured else None,
+                instance.rss_bytes if instance.measured else None,
                 self._events.get(instance.member, 0),
                 self._dead_letters.get(instance.member, 0),
                 lag_s=0.0,
@@ -90,6 +93,7 @@ class DeployedEgest:
         self.service = service
         self.right = ImmediateRight()
         self.clock_s = 1_000.0
+        self._number = 0
         self._driver = driver
         self._desired = DesiredReleases()
         self._verdicts = Verdicts()
@@ -103,14 +107,16 @@ class DeployedEgest:
     def want(self, release: str) -> None:
         """Want a release."""
         desired = DesiredRelease("egest", release, "ann", 0, 1)
-        self._desired.take_release(b"egest", desired.record().value, 7)
+        self._number += 1
+        self._desired.take_release(b"egest", desired.record().value, self._number)
 
     def replace_deployer(self) -> None:
         """Go on with another deployer, which knows only what the first one has recorded."""
         self._deployer = self._new_deployer()
 
     async def look(self) -> bool:
-        """Let a second pass, and look; returns whether work remains."""
+        """Let a second pass, and look; returns whether work remains. No pod needs longer than a second to start."""
+        await self.service.until_ready()
         self.clock_s += 1
         now_us = round(self.clock_s * 1_000_000)
         for scope in ("stream", "service/egest"):
@@ -210,3 +216,17 @@ async def test_a_release_that_is_no_tag_is_refused_and_changes_nothing(egest: De
     status = await egest.look_until_done()
     assert (status.state, status.reason) == (DeploymentState.REFUSED, "../other is no tag of an image")
     assert await egest.service.tags() == pods
+
+
+async def test_without_metrics_a_bad_release_is_rolled_back_and_a_good_one_waits(
+    egest: DeployedEgest,
+) -> None:
+    egest.service.api.has_metrics = False
+    egest.want("broken")
+    assert (await egest.look_until_done()).state is DeploymentState.ROLLED_BACK
+    egest.want("1.4")
+    while "CPU time and memory are unknown" not in egest.status.reason:
+        assert await egest.look()
+    assert len(await egest.service.names("installed")) == COUNT
+    egest.service.api.has_metrics = True
+    assert (await egest.look_until_done()).state is DeploymentState.IN_FORCE

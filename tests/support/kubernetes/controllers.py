@@ -54,6 +54,8 @@ class KubeletApi(KubernetesApi):
 
     window = "0s"
     """Time before now in which metrics were measured."""
+    has_metrics = True
+    """Whether metrics-server answers."""
 
     def __init__(self, session: aiohttp.ClientSession, server: ApiServer, namespace: str) -> None:
         super().__init__(session, ApiAccess(server.url, server.token_file, server.trust_file, namespace))
@@ -76,6 +78,8 @@ class KubeletApi(KubernetesApi):
         """As `KubernetesApi.list`."""
         if not group.startswith("metrics"):
             return await super().list(group, kind, labels)
+        if not self.has_metrics:
+            raise Retryable("there is no metrics-server")
         pods = await super().list("v1", "pods", labels)
         return [metrics_body(pod["metadata"]["name"], self.window) for pod in pods]
 

@@ -1,13 +1,15 @@
 """Egest on Kubernetes, on a model of its API or on a real one, for tests that give it other releases."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from tests.support.kubernetes.controllers import KubeletApi
 from tests.support.kubernetes.egest_deployment import LABELS
-from tests.support.kubernetes.modelled_api import ModelledApi
+from tests.support.kubernetes.modelled_api import BROKEN, ModelledApi
 
+from hifi.runtime.errors import Retryable
 from hifi_infra.kubernetes.deployment_mesh import DeploymentMesh
 from hifi_infra.mesh.executed_instance import ExecutedInstance
 
@@ -36,7 +38,8 @@ class EgestService:
     async def instances(self) -> list[ExecutedInstance]:
         """What an executor that has just started tells."""
         mesh = self.executor(-1)
-        await mesh.refresh()
+        with contextlib.suppress(Retryable):  # of metrics that are missing
+            await mesh.refresh()
         return sorted(mesh.executed(), key=lambda instance: instance.name)
 
     async def names(self, release: str) -> list[str]:
@@ -60,6 +63,10 @@ class EgestService:
             for pod in await self.api.list("v1", "pods", LABELS)
         }
 
+    async def until_ready(self) -> None:
+        """Wait until all pods are ready that ever will be."""
+        await self.until(self._are_pods_ready, "all pods but those of broken images are ready")
+
     async def until_done(self) -> None:
         """Wait until Kubernetes has done all that the Deployment says, and no release is judged."""
         await self.until(self._is_done, "all instances are of the Deployment's template, and available")
@@ -74,6 +81,13 @@ class EgestService:
             raise AssertionError(
                 f"not within {_WITHIN_S} s: {description}: {await self.deployment()}"
             ) from None
+
+    async def _are_pods_ready(self) -> bool:
+        return all(
+            pod["status"].get("phase") == "Running"
+            or pod["spec"]["containers"][0]["image"].endswith(f":{BROKEN}")
+            for pod in await self.api.list("v1", "pods", LABELS)
+        )
 
     async def _is_done(self) -> bool:
         deployment = await self.deployment()

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tests.support.kubernetes.egest_deployment import LABELS, NAME, egest_body
 
+from hifi.runtime.errors import Retryable
 from hifi_infra.kubernetes.kubernetes_api import Conflict, KubernetesApi
 
 BROKEN: Final = "broken"
@@ -48,6 +49,8 @@ class ModelledApi(KubernetesApi):
 
     window = "0s"
     """Time before now in which metrics were measured."""
+    has_metrics = True
+    """Whether metrics-server answers."""
 
     def __init__(self, replicas: int) -> None:
         self.lowest_ready = 1_000
@@ -75,6 +78,8 @@ class ModelledApi(KubernetesApi):
             return []
         if kind == "deployments":
             return [copy.deepcopy(self._deployment)]
+        if group.startswith("metrics") and not self.has_metrics:
+            raise Retryable("there is no metrics-server")
         describe = self._metrics if group.startswith("metrics") else _pod
         return [
             describe(name, pod_set.template, is_ready)
