@@ -252,8 +252,8 @@ class DeploymentMesh:
             f"replaced {name} by an instance of {release}",
         )
 
-    async def _change(self, service: str, change: Change) -> ServiceDeployment:
-        """Make a change to the Deployment of a service; returns it as it was before."""
+    async def _change(self, service: str, change: Change) -> None:
+        """Make a change to the Deployment of a service, unless another step has changed it since."""
         while True:
             deployment = await self._deployment(service)
             if deployment.step > self._token:
@@ -262,7 +262,7 @@ class DeploymentMesh:
                 )
             body = change(deployment)
             if body is None:
-                return deployment
+                return
             metadata = body.get("metadata", {})
             annotations = {**metadata.get("annotations", {}), STEP: str(self._token)}
             fenced_body = {
@@ -271,7 +271,7 @@ class DeploymentMesh:
             }
             with contextlib.suppress(Conflict):  # its status changes often: read it again
                 await self._api.merge(_APPS, "deployments", deployment.name, fenced_body)
-                return deployment
+                return
 
     async def _until(self, service: str, is_done: PodsCondition, outcome: str) -> None:
         """Wait until the pods of a service, ending ones included, are as a change leaves them; they are read then."""

@@ -14,6 +14,7 @@ from tests.support.kubernetes.modelled_api import BROKEN, metrics_body, status_b
 
 from hifi.runtime.errors import Retryable
 from hifi_infra.kubernetes.kubernetes_api import ApiAccess, KubernetesApi
+from hifi_infra.ports import free_port
 
 _POLL_S: Final = 0.1
 _STOP_WITHIN_S: Final = 20
@@ -28,7 +29,9 @@ def controllers(server: ApiServer, folder: Path) -> Iterator[None]:
         f"--kubeconfig={server.configuration}",
         "--controllers=deployment-controller,replicaset-controller",
         "--leader-elect=false",
-        "--secure-port=0",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={free_port()}",
+        f"--cert-dir={folder}/controller-manager",
     ]
     with (folder / "kube-controller-manager.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
