@@ -46,6 +46,18 @@ CONTROL: Final = (
     "services.egest.max=2",
 )
 
+DEPLOYING: Final = (
+    "control.enabled=true",
+    "control.executor.enabled=true",
+    "control.executor.secret=hifi-try",
+    "services.rollout.enabled=false",
+    "services.manage.enabled=false",
+    "services.scale.enabled=false",
+    "services.deploy.env.HIFI_DEPLOY_STABLE_S=10",
+    "services.deploy.env.HIFI_DEPLOY_EVENTS=100",
+    "services.deploy.env.HIFI_DEPLOY_READY_S=120",
+)
+
 
 def set_values(*values: str) -> tuple[str, ...]:
     """Arguments of Helm for values."""
@@ -271,3 +283,29 @@ def test_scale_changes_deployments_and_stops_while_the_metric_is_missing(flights
     until(lambda: len(flights.pods("egest")) == 1, "scale has removed an instance")
     deployment = flights.get("deployment", f"{RELEASE}-hifi-egest")
     assert int(deployment["metadata"]["annotations"][STEP]) > step
+
+
+def test_deploy_gives_egest_another_release_or_the_one_before_and_loses_nothing(
+    flights: Release, tmp_path: Path
+) -> None:
+    sent_flights = Flights.write(tmp_path / "events.ndjson", 30_000, first=70_000)
+    flights.deploy(*set_values(*DEPLOYING))
+    flights.tag_image("egest", "next")
+    sending = flights.send(sent_flights, 50)
+
+    def settled(tag: str) -> bool:
+        """Whether all instances of egest are ready and of a tag, and no release is judged."""
+        deployment = flights.get("deployment", f"{RELEASE}-hifi-egest")
+        images = [pod["spec"]["containers"][0]["image"] for pod in flights.pods("egest")]
+        is_judged = "minReadySeconds" in deployment["spec"]
+        return (
+            not is_judged and len(images) == flights.ready("egest") and set(images) == {f"hifi-egest:{tag}"}
+        )
+
+    flights.run_hifi("deploy", "start", "egest", "next")
+    until(lambda: settled("next"), "every instance of egest runs the release")
+    flights.run_hifi("deploy", "start", "egest", "absent")
+    until(lambda: "egest-1 was not ready" in flights.logs("deploy"), "the canary has no image")
+    until(lambda: settled("next"), "every instance of egest runs the release before")
+    assert sending.result()["accepted"] == 30_000
+    delivered(flights, sent_flights, tmp_path)
