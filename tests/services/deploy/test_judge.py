@@ -39,8 +39,9 @@ class Instance:
 
     def pass_second(self) -> InstanceReading:
         behaviour, chance, previous = self._behaviour, self._random, self.reading
-        assert previous.cpu_s is not None
-        assert previous.rss_bytes is not None
+        cpu_s, rss_bytes = previous.cpu_s, previous.rss_bytes
+        assert cpu_s is not None
+        assert rss_bytes is not None
         self._age_s += 1
         if behaviour.restart_every_s and self._age_s % behaviour.restart_every_s == 0:
             previous = replace(previous, restarts=previous.restarts + 1, events=0, dead_letters=0, failures=0)
@@ -55,10 +56,10 @@ class Instance:
             previous,
             ready=is_ready,
             ready_after_s=behaviour.ready_after_s if is_ready else None,
-            cpu_s=previous.cpu_s
+            cpu_s=cpu_s
             + 0.03 * chance.uniform(0.5, 1.5)
             + events * behaviour.cpu_an_event_s * chance.uniform(0.6, 1.4),
-            rss_bytes=previous.rss_bytes + behaviour.leak_bytes_per_s + int(chance.uniform(-0.4, 0.5) * MIB),
+            rss_bytes=rss_bytes + behaviour.leak_bytes_per_s + int(chance.uniform(-0.4, 0.5) * MIB),
             events=(previous.events or 0) + events,
             dead_letters=previous.dead_letters + dead_letters,
             failures=previous.failures + failures,
