@@ -41,7 +41,7 @@ async def test_an_upgrade_under_load_and_back_loses_nothing_and_repeats_nothing(
     )
     mesh = Mesh(plan)
     for service in ORDER:
-        mesh.set_default_release(service, older)
+        await mesh.set_default_release(service, older)
     demo = Demo(LoadTest(workspace, mesh), RATE, SECONDS)
     try:
         running = asyncio.create_task(demo.run())

@@ -34,6 +34,7 @@ SERVICES: Final = (
     "observe",
     "rollout",
     "scale",
+    "deploy",
     "manage",
 )
 """The services of the chart that hifi's own settings configure."""

@@ -7,7 +7,6 @@ container for its own. The engine itself restarts containers that end.
 
 import asyncio
 import contextlib
-import re
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
@@ -29,15 +28,14 @@ from hifi_infra.containers.service_container import (
     ServiceContainer,
     creation,
     read,
-    split_image,
 )
 from hifi_infra.mesh.executed_instance import ExecutedInstance
 from hifi_infra.mesh.health_probe import readiness
+from hifi_infra.mesh.image_release import image_of, release_of
 from hifi_infra.mesh.plan import FLOW, MAX_INSTANCES
 
 HEALTH_PORT: Final = 9000
 """Of the health pages in every image."""
-_TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _RECEIVES: Final = "ingest"
 """Gets its work through a port of the host, and so in one container only."""
 _NANOSECONDS: Final = 1_000_000_000
@@ -172,7 +170,7 @@ class ContainerMesh:
                 await self._end(container)
         logger.info("instance-removed", service=service, instance=name, reason=reason)
 
-    def set_default_release(self, service: str, release: str) -> None:
+    async def set_default_release(self, service: str, release: str) -> None:
         """Have instances of a service that are made from now on run a release."""
         self._state_file.keep_release(service, release)
 
@@ -198,11 +196,7 @@ class ContainerMesh:
     async def _create(
         self, template: ServiceContainer, number: int, release: str, name: str
     ) -> DockerContainer:
-        repository, _ = split_image(template.image)
-        tag = self._installed_tag if release == INSTALLED else release
-        if not _TAG.fullmatch(tag):
-            raise Misconfigured(f"{release} is no tag of an image")
-        target = f"{repository}:{tag}"
+        target = image_of(release, template.image, self._installed_tag)
         try:
             image_details = await self._docker.images.inspect(target)
         except aiodocker.DockerError as error:
@@ -325,11 +319,7 @@ class ContainerMesh:
 
     def _release(self, container: ServiceContainer) -> str:
         """The release of a container, as an actor names it."""
-        if container.release and container.tag == (
-            self._installed_tag if container.release == INSTALLED else container.release
-        ):
-            return container.release
-        return INSTALLED if container.tag == self._installed_tag else container.tag
+        return release_of(container.image, container.release, self._installed_tag)
 
     @contextlib.asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:

@@ -72,11 +72,6 @@ class ServiceContainer:
         """Whether it waits for the one that it replaces to be gone."""
         return self.name.endswith(NEXT)
 
-    @property
-    def tag(self) -> str:
-        """Tag of its image."""
-        return split_image(self.image)[1]
-
 
 def read(inspection: Json) -> ServiceContainer:
     """A container from the engine's answer to `GET /containers/ID/json`.
@@ -106,12 +101,6 @@ def read(inspection: Json) -> ServiceContainer:
         host_name=config["Hostname"],
         inspected=inspection,
     )
-
-
-def split_image(image: str) -> tuple[str, str]:
-    """Repository and tag of an image: `registry:5000/hifi-egest:1.3` is `registry:5000/hifi-egest` and `1.3`."""
-    repository, colon, tag = image.rpartition(":")
-    return (repository, tag) if colon and "/" not in tag else (image, "latest")
 
 
 def creation(

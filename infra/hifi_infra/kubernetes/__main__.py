@@ -34,6 +34,9 @@ class KubernetesExecutorSettings(ServiceSettings):
         Path("/run/secrets/executor_secret"), description="File with the secret that actors send."
     )
     executor_release: str = Field(description="Name of the Helm release.")
+    executor_installed: str = Field(
+        description="Tag of the images with which it was installed: the release `installed`."
+    )
 
 
 async def execute(service: Service, settings: KubernetesExecutorSettings) -> None:
@@ -44,7 +47,9 @@ async def execute(service: Service, settings: KubernetesExecutorSettings) -> Non
     sock = listen(settings.host, settings.executor_port)
     async with contextlib.AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        mesh = DeploymentMesh(KubernetesApi(session, access), settings.executor_release)
+        mesh = DeploymentMesh(
+            KubernetesApi(session, access), settings.executor_release, settings.executor_installed
+        )
         executor = Executor(
             mesh,
             secret=secret,

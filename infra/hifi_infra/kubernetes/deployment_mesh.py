@@ -1,39 +1,45 @@
 """The mesh of a Helm release, changed through the Kubernetes API.
 
-A change of a Deployment is made only to the version of it that was read (`resourceVersion`), and writes the fencing
-token of its step into it. So an executor that was frozen changes nothing after another one has acted, even if that one
-runs elsewhere.
+Every change is one change of one Deployment, made only to the version of it that was read (`resourceVersion`), and
+writes the fencing token of its step into it. So an executor that was frozen changes nothing after another one has
+acted, even if that one runs elsewhere. Kubernetes itself starts and ends pods.
 """
 
 import asyncio
+import contextlib
+import re
 import time
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
+from hifi.control.releases.desired_release import DEPLOYABLE
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.http.problem import Problem
+from hifi_infra.kubernetes import service_deployment, service_pod
 from hifi_infra.kubernetes.kubernetes_api import Conflict, KubernetesApi
-from hifi_infra.kubernetes.quantity import quantity
+from hifi_infra.kubernetes.service_deployment import COMPONENT, STEP, ServiceDeployment
+from hifi_infra.kubernetes.service_pod import PodUsage, ServicePod
 from hifi_infra.mesh.executed_instance import ExecutedInstance
 from hifi_infra.mesh.plan import FLOW, MAX_INSTANCES
 
-STEP: Final = "io.github.hifi/step"
-"""Annotation of a Deployment with the fencing token of its last change."""
 HEALTH_PORT: Final = 9000
 _APPS: Final = "apps/v1"
 _METRICS: Final = "metrics.k8s.io/v1beta1"
-_COMPONENT: Final = "app.kubernetes.io/component"
-_NO_RELEASES: Final = (
-    "on Kubernetes releases are changed with `helm upgrade`; only the number of instances is changed here"
-)
+_CANARY: Final = re.compile(r"(?P<service>[a-z]+)-\d+")
+"""Name of a canary, as deploy chooses it; pods have longer names."""
+_ENDED: Final = ("Failed", "Succeeded")
+"""Phases of pods that were evicted, and stay for people to look at."""
 _METRIC_LIFE_S: Final = 90
 """metrics-server reads every 15 to 60 s."""
-_DRAINED_WITHIN_S: Final = 100
+_CHANGED_WITHIN_S: Final = 100
 _POLL_S: Final = 0.5
 
 logger = log.get(__name__)
+
+Change: TypeAlias = Callable[[ServiceDeployment], Mapping[str, Any] | None]
+"""Makes the body of a change of a Deployment; None: nothing is left to do."""
+PodsCondition: TypeAlias = Callable[[Sequence[ServicePod]], bool]
 
 
 class DeploymentMesh:
@@ -42,13 +48,16 @@ class DeploymentMesh:
     Args:
         api: of Kubernetes.
         release: name of the Helm release.
+        installed_tag: of the images of the release `installed`.
     """
 
-    def __init__(self, api: KubernetesApi, release: str) -> None:
+    def __init__(self, api: KubernetesApi, release: str, installed_tag: str) -> None:
         self._api = api
         self._labels = {"app.kubernetes.io/name": "hifi", "app.kubernetes.io/instance": release}
         self._release = release
+        self._installed_tag = installed_tag
         self._token = -1
+        self._refreshing = asyncio.Lock()
         self._executed: Sequence[ExecutedInstance] = ()
         self._unknown = "the instances have not been read yet"
         self._used_cpu_s: dict[str, float] = {}
@@ -61,7 +70,7 @@ class DeploymentMesh:
         Raises:
             Retryable: the API does not answer.
         """
-        self._token = max(map(_token, await self._api.list(_APPS, "deployments", self._labels)), default=-1)
+        self._token = max((deployment.step for deployment in await self._deployments()), default=-1)
         return self._token
 
     def keep_token(self, token: int) -> None:
@@ -72,7 +81,7 @@ class DeploymentMesh:
         """Every instance of the data plane at the last `refresh`.
 
         Raises:
-            Problem: they, or the CPU of one, are unknown: then nobody should take it for idle.
+            Problem: they are unknown.
         """
         if self._unknown:
             raise Problem(503, self._unknown)
@@ -84,185 +93,270 @@ class DeploymentMesh:
         Raises:
             Retryable: the API does not answer, or has no metrics.
         """
-        try:
-            pods, metrics = await asyncio.gather(self._pods(), self._metrics())
-        except Retryable as error:
-            self._unknown = str(error)
-            raise
-        now_s = time.monotonic()
-        elapsed_s, self._refreshed_s = now_s - self._refreshed_s, now_s
-        rates = {
-            name: _use(pod_metrics)
-            for pod_metrics in metrics
-            if (name := _name(pod_metrics)) and _is_new(pod_metrics)
-        }
-        unmeasured_names = sorted(_name(pod) for pod in pods if _is_ready(pod) and _name(pod) not in rates)
-        self._used_cpu_s = {
-            name: self._used_cpu_s.get(name, 0.0) + rates.get(name, (0.0, 0))[0] * elapsed_s
-            for name in map(_name, pods)
-        }
-        self._executed = [self._read(pod, rates) for pod in pods]
-        self._unknown = f"no CPU metric of {', '.join(unmeasured_names)}" if unmeasured_names else ""
+        async with self._refreshing:
+            try:
+                deployments, pods = await asyncio.gather(self._deployments(), self._pods())
+            except Retryable as error:
+                self._unknown = str(error)
+                raise
+            usages, no_metrics = await self._usages()
+            pods = [pod for pod in pods if pod.service in FLOW and not pod.ending]
+            now_s = time.monotonic()
+            elapsed_s, self._refreshed_s = now_s - self._refreshed_s, now_s
+            self._used_cpu_s = {
+                pod.name: self._used_cpu_s.get(pod.name, 0.0) + _cores(pod, usages.get(pod.name)) * elapsed_s
+                for pod in pods
+            }
+            names = _names(deployments, pods)
+            self._executed = [self._instance(pod, names[pod.name], usages.get(pod.name)) for pod in pods]
+            self._unknown = ""
+            if no_metrics:
+                raise Retryable(no_metrics)
 
     async def scale(self, service: str, count: int, reason: str = "") -> None:
         """Set the number of instances; returns once surplus ones have drained.
 
         Raises:
             Misconfigured: unknown service, or a number that cannot be.
-            Retryable: another executor has acted since, instances would end while a rollout replaces them, they do not
-                drain in time, or the API does not answer.
+            Retryable: another executor has acted since, a deployment or a rollout runs, instances do not drain in
+                time, or the API does not answer.
         """
         if service not in FLOW or not 1 <= count <= MAX_INSTANCES:
             raise Misconfigured(
                 f"{service}={count}: name one of {', '.join(FLOW)} and 1 to {MAX_INSTANCES} instances"
             )
-        is_changed = False
-        while not is_changed:
-            deployment = await self._deployment(service)
-            if _token(deployment) > self._token:
-                raise Retryable(
-                    f"the step {self._token} is over: step {_token(deployment)} has changed {service} since"
-                )
-            if count < deployment["spec"]["replicas"] and _is_rolling(deployment):
+
+        def change(deployment: ServiceDeployment) -> Mapping[str, Any]:
+            if deployment.canary:
+                raise Retryable(f"a deployment of {service} runs: its instances have different releases")
+            if count < deployment.count and deployment.rolling:
                 raise Retryable(f"a rollout of {service} runs: its instances have different releases")
-            try:
-                await self._set_replicas(deployment, count)
-                is_changed = True
-            except Conflict:  # its status changes often: read it again
-                continue
+            return {"spec": {"replicas": count}}
+
+        await self._change(service, change)
         logger.info("instances-changed", service=service, count=count, reason=reason)
-        await self._wait_drained(service, count)
+        await self._until(service, lambda pods: len(pods) <= count, f"drained to {count} instances")
 
     async def set_release(self, name: str, release: str, reason: str) -> None:
-        """Refused: Helm changes releases.
+        """Start a canary with a release under a name such as `egest-1`, or have a pod replaced by one of a release.
+
+        While a canary of the release runs, another pod is replaced beside it, and nothing more. Else all pods of the
+        service get the release, one after the other: that is a way back.
 
         Raises:
-            Misconfigured: always.
+            Misconfigured: no such service, the release is no tag, or a canary of another release runs.
+            Retryable: another executor has acted since, a rollout runs, pods do not start or drain in time, or the API
+                does not answer.
         """
-        raise Misconfigured(f"{name} to {release} ({reason}): {_NO_RELEASES}")
+        if _CANARY.fullmatch(name):
+            await self._start_canary(_service(name), name, release)
+        else:
+            await self._replace(name, release)
+        logger.info("release-changed", instance=name, release=release, reason=reason)
 
     async def remove(self, name: str, reason: str) -> None:
-        """Refused, as `set_release`.
+        """End the canary of this name. Nothing is done if there is none.
+
+        If its release has replaced every instance of the one before, the canary is one of these from now on. Else all
+        go back to the release before; returns once those of its release have drained.
 
         Raises:
-            Misconfigured: always.
+            Misconfigured: it is no name of a canary.
+            Retryable: as `set_release`.
         """
-        raise Misconfigured(f"{name} ({reason}): {_NO_RELEASES}")
+        service, ended_release = _service(name), ""
 
-    def set_default_release(self, service: str, release: str) -> None:
-        """Refused, as `set_release`.
+        def change(deployment: ServiceDeployment) -> Mapping[str, Any] | None:
+            nonlocal ended_release
+            if deployment.canary != name:
+                return None
+            is_in_force = deployment.replaced >= deployment.count
+            ended_release = "" if is_in_force else deployment.release
+            release = deployment.release if is_in_force else deployment.before
+            return deployment.whole_change(release, self._installed_tag)
+
+        await self._change(service, change)
+        logger.info("instance-removed", instance=name, reason=reason)
+        if ended_release:
+            await self._until(
+                service,
+                lambda pods: all(pod.release != ended_release for pod in pods),
+                f"gone back from {ended_release}",
+            )
+
+    async def set_default_release(self, service: str, release: str) -> None:
+        """Have instances of a service that start from now on run a release; others get it, one after the other.
 
         Raises:
-            Misconfigured: always.
+            Misconfigured: no such service, or the release is no tag.
+            Retryable: as `set_release`.
         """
-        raise Misconfigured(f"{service} to {release}: {_NO_RELEASES}")
 
-    async def _set_replicas(self, deployment: Mapping[str, Any], count: int) -> None:
-        metadata = deployment["metadata"]
-        change = {
-            "metadata": {
-                "resourceVersion": metadata["resourceVersion"],
-                "annotations": {STEP: str(self._token)},
-            },
-            "spec": {"replicas": count},
-        }
-        await self._api.merge(_APPS, "deployments", metadata["name"], change)
+        def change(deployment: ServiceDeployment) -> Mapping[str, Any] | None:
+            if deployment.release == release and not deployment.canary:
+                return None
+            return deployment.whole_change(release, self._installed_tag)
 
-    async def _wait_drained(self, service: str, count: int) -> None:
-        end_s = time.monotonic() + _DRAINED_WITHIN_S
-        while len(await self._api.list("v1", "pods", self._labels | {_COMPONENT: service})) > count:
-            if time.monotonic() > end_s:
-                raise Retryable(
-                    f"{service} has not drained to {count} instances within {_DRAINED_WITHIN_S} s"
+        await self._change(service, change)
+
+    async def _start_canary(self, service: str, name: str, release: str) -> None:
+        def change(deployment: ServiceDeployment) -> Mapping[str, Any] | None:
+            if deployment.release == release:
+                return None
+            if deployment.canary == name and deployment.before == release:
+                return deployment.whole_change(release, self._installed_tag)
+            if deployment.canary:
+                raise Misconfigured(
+                    f"{deployment.canary} of {deployment.release} is a canary of {service} already"
                 )
-            await asyncio.sleep(_POLL_S)
+            if deployment.rolling:
+                raise Retryable(f"a rollout of {service} runs: its instances have different releases")
+            return deployment.canary_change(name, release, self._installed_tag)
 
-    async def _deployment(self, service: str) -> Mapping[str, Any]:
-        deployments = await self._api.list(_APPS, "deployments", self._labels | {_COMPONENT: service})
+        await self._change(service, change)
+        await self._until(
+            service,
+            lambda pods: any(pod.release == release and not pod.ending for pod in pods),
+            f"started {name} with {release}",
+        )
+
+    async def _replace(self, name: str, release: str) -> None:
+        pods = await self._pods()
+        replaced_pod = next((pod for pod in pods if pod.name == name), None)
+        if replaced_pod is None or replaced_pod.release == release:
+            return
+        service = replaced_pod.service
+        peers = [pod for pod in pods if (pod.service, pod.release) == (service, replaced_pod.release)]
+        staying_count = sum(not pod.ending for pod in peers)
+        old_count: int | None = None
+
+        def change(deployment: ServiceDeployment) -> Mapping[str, Any] | None:
+            nonlocal old_count
+            if deployment.release != release:
+                return deployment.whole_change(release, self._installed_tag)
+            if not deployment.canary:
+                return None
+            if staying_count > deployment.count - deployment.replaced:
+                raise Retryable(f"Kubernetes has not ended yet what was replaced of {service} before")
+            old_count = deployment.count - deployment.replaced - 1
+            return deployment.replacement_change()
+
+        await self._change(service, change)
+        await self._until(
+            service,
+            lambda pods: (
+                all(pod.name != name for pod in pods)
+                if old_count is None
+                else sum(pod.release != release for pod in pods) <= old_count
+            ),
+            f"replaced {name} by an instance of {release}",
+        )
+
+    async def _change(self, service: str, change: Change) -> None:
+        """Make a change to the Deployment of a service, unless another step has changed it since."""
+        while True:
+            deployment = await self._deployment(service)
+            if deployment.step > self._token:
+                raise Retryable(
+                    f"the step {self._token} is over: step {deployment.step} has changed {service} since"
+                )
+            body = change(deployment)
+            if body is None:
+                return
+            metadata = body.get("metadata", {})
+            annotations = {**metadata.get("annotations", {}), STEP: str(self._token)}
+            fenced_body = {
+                **body,
+                "metadata": {"resourceVersion": deployment.version, "annotations": annotations},
+            }
+            with contextlib.suppress(Conflict):  # its status changes often: read it again
+                await self._api.merge(_APPS, "deployments", deployment.name, fenced_body)
+                return
+
+    async def _until(self, service: str, is_done: PodsCondition, outcome: str) -> None:
+        """Wait until the pods of a service, ending ones included, are as a change leaves them; they are read then."""
+        end_s = time.monotonic() + _CHANGED_WITHIN_S
+        while not is_done(await self._pods(service)):
+            if time.monotonic() > end_s:
+                raise Retryable(f"{service} has not {outcome} within {_CHANGED_WITHIN_S} s")
+            await asyncio.sleep(_POLL_S)
+        with contextlib.suppress(Retryable):  # then `executed` says so
+            await self.refresh()
+
+    async def _deployment(self, service: str) -> ServiceDeployment:
+        deployments = await self._deployments(service)
         if not deployments:
             raise Misconfigured(
                 f"{service} has no Deployment in the release {self._release}: enable it there"
             )
         return deployments[0]
 
-    async def _pods(self) -> list[dict[str, Any]]:
-        pods = await self._api.list("v1", "pods", self._labels)
-        return [pod for pod in pods if _service(pod) in FLOW and "deletionTimestamp" not in pod["metadata"]]
+    async def _deployments(self, service: str = "") -> list[ServiceDeployment]:
+        deployments = await self._api.list(_APPS, "deployments", self._selector(service))
+        return [service_deployment.read(deployment, self._installed_tag) for deployment in deployments]
 
-    async def _metrics(self) -> list[dict[str, Any]]:
+    async def _pods(self, service: str = "") -> list[ServicePod]:
+        """Pods that run, are about to, or end."""
+        pods = await self._api.list("v1", "pods", self._selector(service))
+        return [
+            service_pod.read(pod, self._installed_tag)
+            for pod in pods
+            if pod["status"].get("phase") not in _ENDED
+        ]
+
+    def _selector(self, service: str) -> Mapping[str, str]:
+        return self._labels | ({COMPONENT: service} if service else {})
+
+    async def _usages(self) -> tuple[dict[str, PodUsage], str]:
+        """Pod to its use, unless metrics-server has stopped to read it; and why none is known."""
         try:
-            return await self._api.list(_METRICS, "pods", self._labels)
+            answers = await self._api.list(_METRICS, "pods", self._labels)
         except Retryable as error:
-            raise Retryable(
-                f"the CPU of instances is unknown, as metrics-server does not tell it: {error}"
-            ) from error
+            return {}, f"the CPU of instances is unknown, as metrics-server does not tell it: {error}"
+        usages = map(service_pod.read_usage, answers)
+        return {usage.name: usage for usage in usages if time.time() - usage.until_s < _METRIC_LIFE_S}, ""
 
-    def _read(self, pod: Mapping[str, Any], rates: Mapping[str, tuple[float, int]]) -> ExecutedInstance:
-        name, status = _name(pod), pod["status"]
-        containers = status.get("containerStatuses", [])
+    def _instance(self, pod: ServicePod, name: str, usage: PodUsage | None) -> ExecutedInstance:
         return ExecutedInstance(
-            service=_service(pod),
+            service=pod.service,
             name=name,
             port=HEALTH_PORT,
-            used_s=self._used_cpu_s[name],
-            release=pod["spec"]["containers"][0]["image"].rpartition(":")[2],
-            ready=_is_ready(pod),
-            ready_after_s=_ready_after_s(pod),
-            restarts=sum(container["restartCount"] for container in containers),
-            rss_bytes=rates.get(name, (0.0, 0))[1],
-            member=f"{name}-",
-            host=status.get("podIP", ""),
+            used_s=self._used_cpu_s[pod.name],
+            release=pod.release,
+            ready=pod.ready_since_s is not None,
+            ready_after_s=pod.ready_after_s,
+            restarts=pod.restarts,
+            rss_bytes=usage.rss_bytes if usage is not None else 0,
+            member=f"{pod.name}-",
+            host=pod.address,
+            measured=usage is not None or pod.ready_since_s is None,
         )
 
 
-def _name(resource: Mapping[str, Any]) -> str:
-    return str(resource["metadata"]["name"])
+def _service(canary: str) -> str:
+    """The service of `egest-1`."""
+    match = _CANARY.fullmatch(canary)
+    if match is None or match["service"] not in DEPLOYABLE:
+        raise Misconfigured(f"{canary}: name a canary of {', '.join(DEPLOYABLE)}, such as egest-1")
+    return match["service"]
 
 
-def _service(pod: Mapping[str, Any]) -> str:
-    return str(pod["metadata"]["labels"][_COMPONENT])
+def _names(deployments: Sequence[ServiceDeployment], pods: Sequence[ServicePod]) -> Mapping[str, str]:
+    """Pod to the name of its instance: that of the canary for the first pod of a release that is judged."""
+    names = {pod.name: pod.name for pod in pods}
+    for deployment in deployments:
+        judged_pods = [
+            pod
+            for pod in pods
+            if deployment.canary and (pod.service, pod.release) == (deployment.service, deployment.release)
+        ]
+        if judged_pods:
+            first_pod = min(judged_pods, key=lambda pod: (pod.created_at, pod.name))
+            names[first_pod.name] = deployment.canary
+    return names
 
 
-def _token(deployment: Mapping[str, Any]) -> int:
-    return int(deployment["metadata"].get("annotations", {}).get(STEP, -1))
-
-
-def _is_rolling(deployment: Mapping[str, Any]) -> bool:
-    """Whether its pods are not all of one template yet."""
-    status, count = deployment["status"], deployment["spec"]["replicas"]
-    is_observed = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
-    return not is_observed or status.get("updatedReplicas", 0) != status.get("replicas", 0) or count == 0
-
-
-def _ready_at(pod: Mapping[str, Any]) -> datetime | None:
-    for condition in pod["status"].get("conditions", []):
-        if condition["type"] == "Ready" and condition["status"] == "True":
-            return datetime.fromisoformat(condition["lastTransitionTime"])
-    return None
-
-
-def _is_ready(pod: Mapping[str, Any]) -> bool:
-    return _ready_at(pod) is not None
-
-
-def _ready_after_s(pod: Mapping[str, Any]) -> float | None:
-    """Seconds from the start of its process; None after a restart, of which the condition may not tell."""
-    ready_time = _ready_at(pod)
-    containers = pod["status"].get("containerStatuses", [])
-    if ready_time is None or not containers or containers[0]["restartCount"]:
-        return None
-    started_at = containers[0]["state"].get("running", {}).get("startedAt")
-    return None if started_at is None else (ready_time - datetime.fromisoformat(started_at)).total_seconds()
-
-
-def _use(pod_metrics: Mapping[str, Any]) -> tuple[float, int]:
-    """CPU in cores and memory in bytes of a pod."""
-    usages = [container["usage"] for container in pod_metrics["containers"]]
-    return sum(quantity(usage["cpu"]) for usage in usages), int(
-        sum(quantity(usage["memory"]) for usage in usages)
-    )
-
-
-def _is_new(pod_metrics: Mapping[str, Any]) -> bool:
-    """Whether metrics are not left from before metrics-server has stopped to read them."""
-    return time.time() - datetime.fromisoformat(pod_metrics["timestamp"]).timestamp() < _METRIC_LIFE_S
+def _cores(pod: ServicePod, usage: PodUsage | None) -> float:
+    """CPU that a pod uses. What it needed to become ready does not count: peers did that before."""
+    is_of_start = usage is None or pod.ready_since_s is None or usage.since_s < pod.ready_since_s
+    return 0.0 if is_of_start or usage is None else usage.cores

@@ -24,6 +24,7 @@ class ExecutedInstance:
         rss_bytes: resident memory.
         member: its name in consumer groups; ends with `-` where that is only how the name begins.
         host: of its health pages.
+        measured: whether CPU time and memory are those of now; else the CPU time is an earlier one, and memory is 0.
     """
 
     service: str
@@ -37,6 +38,7 @@ class ExecutedInstance:
     rss_bytes: int
     member: str
     host: str = LOOPBACK
+    measured: bool = True
 
     def cpu_seconds(self) -> float:
         """CPU time so far, in seconds."""

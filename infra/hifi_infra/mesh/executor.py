@@ -52,7 +52,7 @@ class ExecutedMesh(Protocol):
     async def remove(self, name: str, reason: str) -> None:
         """Drain and end an instance."""
 
-    def set_default_release(self, service: str, release: str) -> None:
+    async def set_default_release(self, service: str, release: str) -> None:
         """Have instances of a service that start from now on run a release."""
 
 
@@ -127,7 +127,7 @@ class Executor:
         """PUT the release of new instances of a service."""
         change, service = await self._read(request, DefaultReleaseChange), request.path_params["service"]
         async with self._step(change.token):
-            self._mesh.set_default_release(service, change.release)
+            await self._mesh.set_default_release(service, change.release)
         return json_response({"service": service, "release": change.release})
 
     async def _read(self, request: Request, kind: type[_Change]) -> _Change:

@@ -161,7 +161,7 @@ class Mesh:
         await self.fleet.remove(name, reason)
         self._write_state()
 
-    def set_default_release(self, service: str, release: str) -> None:
+    async def set_default_release(self, service: str, release: str) -> None:
         """Have instances of a service that start from now on run a release."""
         self.fleet.releases[service] = release
 

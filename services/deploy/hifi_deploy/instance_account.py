@@ -39,26 +39,30 @@ class InstanceAccount:
     def __init__(self, first_reading: InstanceReading, now_s: float) -> None:
         self.events = 0
         """Events of this period."""
-        self._cpu_s = 0.0
+        self.measured_events = 0
+        """Those of them for which its CPU time is known."""
+        self._cpu_s = self._measured_s = 0.0
         self._newest = first_reading
-        self._since_s = now_s
-        self._first_rss_bytes = first_reading.rss_bytes
+        self._newest_s = now_s
+        self._first_rss_bytes = self._rss_bytes = first_reading.rss_bytes
 
     @property
     def grown_bytes(self) -> int:
         """Growth of its resident memory in this period."""
-        return self._newest.rss_bytes - self._first_rss_bytes
+        return (self._rss_bytes or 0) - (self._first_rss_bytes or 0)
 
-    def start_period(self, now_s: float) -> None:
-        """Count from here."""
-        self.events, self._cpu_s, self._since_s = 0, 0.0, now_s
-        self._first_rss_bytes = self._newest.rss_bytes
+    def start_period(self) -> None:
+        """Count from the newest reading."""
+        self.events = self.measured_events = 0
+        self._cpu_s = self._measured_s = 0.0
+        self._first_rss_bytes = self._rss_bytes
 
-    def add(self, instance: InstanceReading) -> Growth:
+    def add(self, instance: InstanceReading, now_s: float) -> Growth:
         """Take in a reading; returns the growth since the previous one."""
         if instance.events is None:
             return Growth()
         previous_reading, self._newest = self._newest, instance
+        elapsed_s, self._newest_s = now_s - self._newest_s, now_s
         events, dead_letters, failures = (
             previous_reading.events or 0,
             previous_reading.dead_letters,
@@ -74,10 +78,16 @@ class InstanceAccount:
             max(0, instance.failures - failures),
         )
         self.events += growth.events
-        self._cpu_s += max(0.0, instance.cpu_s - previous_reading.cpu_s)
+        if instance.cpu_s is not None and previous_reading.cpu_s is not None:
+            self._cpu_s += max(0.0, instance.cpu_s - previous_reading.cpu_s)
+            self._measured_s += elapsed_s
+            self.measured_events += growth.events
+        if instance.rss_bytes is not None:
+            self._rss_bytes = instance.rss_bytes
+            self._first_rss_bytes = self._first_rss_bytes or instance.rss_bytes
         return growth
 
-    def cpu_an_event_s(self, now_s: float) -> float:
+    def cpu_an_event_s(self) -> float:
         """CPU time an event of this period, beyond that of an idle process, seconds."""
-        idle_s = _IDLE_CORES * (now_s - self._since_s)
-        return max(0.0, self._cpu_s - idle_s) / self.events if self.events else 0.0
+        idle_s = _IDLE_CORES * self._measured_s
+        return max(0.0, self._cpu_s - idle_s) / self.measured_events if self.measured_events else 0.0

@@ -13,8 +13,8 @@ class InstanceReading:
         ready: whether it takes part in the work.
         ready_after_s: seconds from the start of its process until it was ready; None: it was not ready yet.
         restarts: how often it ended by itself and was started again since it has this release.
-        cpu_s: CPU time so far, seconds.
-        rss_bytes: resident memory.
+        cpu_s: CPU time so far, seconds; None: unknown.
+        rss_bytes: resident memory; None: unknown.
         events: records read, or of ingest events accepted; None: its metrics could not be read.
         dead_letters: dead letters written.
         failures: deliveries that failed.
@@ -27,8 +27,8 @@ class InstanceReading:
     ready: bool
     ready_after_s: float | None
     restarts: int
-    cpu_s: float
-    rss_bytes: int
+    cpu_s: float | None
+    rss_bytes: int | None
     events: int | None = None
     dead_letters: int = 0
     failures: int = 0

@@ -102,7 +102,7 @@ class Judge:
             *self._restarted(new_instances, peers),
             *self._unready(new_instances, peers, now_s),
             *self._failing(self._total_growth(new_instances, now_s), self._total_growth(peers, now_s)),
-            *self._persisting(new_instances, peers, now_s),
+            *self._persisting(new_instances, peers),
         ]
         self._worse_reason = self._worse_reason or "; ".join(problems)
         own_partitions = sum(instance.partitions for instance in new_instances)
@@ -116,7 +116,7 @@ class Judge:
         elif self._stable_since_s is None:  # what an instance needs to start does not count
             self._stable_since_s = now_s
             for account in self._accounts.values():
-                account.start_period(now_s)
+                account.start_period()
         return self._judgement(new_instances, peers, now_s)
 
     @property
@@ -137,21 +137,8 @@ class Judge:
     ) -> ReleaseJudgement:
         if self._worse_reason:
             return ReleaseJudgement(ReleaseComparison.WORSE, self._worse_reason)
-        if self._stable_since_s is None:
-            waiting_names = ", ".join(sorted(self._unready_since_s)) or "an instance of the release"
-            return ReleaseJudgement(ReleaseComparison.TOO_LITTLE, f"{waiting_names} is not ready yet")
-        if now_s - self._stable_since_s < self._rules.stable_s:
-            reason = (
-                f"no instance was worse so far; the stable time of {self._rules.stable_s:.0f} s is not over"
-            )
-            return ReleaseJudgement(ReleaseComparison.TOO_LITTLE, reason)
-        for release_text, instances in (("the new release", new_instances), ("the release before", peers)):
-            events = sum(self._accounts[instance.name, instance.release].events for instance in instances)
-            if instances and events < self._rules.events:
-                return ReleaseJudgement(
-                    ReleaseComparison.TOO_LITTLE,
-                    f"{release_text} has processed fewer than {self._rules.events:,} events",
-                )
+        if missing := self._missing(new_instances, peers, now_s):
+            return ReleaseJudgement(ReleaseComparison.TOO_LITTLE, missing)
         if self._better.worse:
             return ReleaseJudgement(
                 ReleaseComparison.BETTER, "fewer dead letters or failures than the release before"
@@ -160,6 +147,26 @@ class Judge:
             ReleaseComparison.EQUAL, f"{self.damage.events:,} events, and no figure is worse"
         )
 
+    def _missing(
+        self, new_instances: Sequence[InstanceReading], peers: Sequence[InstanceReading], now_s: float
+    ) -> str:
+        """What is missing before a release that is not worse can be called equal or better; empty: nothing."""
+        if self._stable_since_s is None:
+            waiting_names = ", ".join(sorted(self._unready_since_s)) or "an instance of the release"
+            return f"{waiting_names} is not ready yet"
+        if now_s - self._stable_since_s < self._rules.stable_s:
+            return (
+                f"no instance was worse so far; the stable time of {self._rules.stable_s:.0f} s is not over"
+            )
+        unmeasured_names = [instance.name for instance in (*new_instances, *peers) if instance.cpu_s is None]
+        if unmeasured_names:
+            return f"CPU time and memory are unknown of {', '.join(sorted(unmeasured_names))}"
+        for release_text, instances in (("the new release", new_instances), ("the release before", peers)):
+            events = sum(self._accounts[instance.name, instance.release].events for instance in instances)
+            if instances and events < self._rules.events:
+                return f"{release_text} has processed fewer than {self._rules.events:,} events"
+        return ""
+
     def _total_growth(self, instances: Sequence[InstanceReading], now_s: float) -> Growth:
         """The growth of all these instances together since the last look."""
         total = Growth()
@@ -167,7 +174,7 @@ class Judge:
             key = instance.name, instance.release
             if key not in self._accounts:
                 self._accounts[key] = InstanceAccount(instance, now_s)
-            total += self._accounts[key].add(instance)
+            total += self._accounts[key].add(instance, now_s)
         return total
 
     def _restarted(
@@ -221,14 +228,12 @@ class Judge:
                 )
 
     def _persisting(
-        self, new_instances: Sequence[InstanceReading], peers: Sequence[InstanceReading], now_s: float
+        self, new_instances: Sequence[InstanceReading], peers: Sequence[InstanceReading]
     ) -> Iterator[str]:
         problems: dict[str, str] = {}
         for instance in new_instances if peers else ():
             problems |= (
-                self._lagging(instance, peers)
-                | self._large(instance, peers)
-                | self._slow(instance, peers, now_s)
+                self._lagging(instance, peers) | self._large(instance, peers) | self._slow(instance, peers)
             )
         self._bad_looks = Counter({key: self._bad_looks[key] + 1 for key in problems})
         yield from (text for key, text in problems.items() if self._bad_looks[key] >= _IN_A_ROW)
@@ -241,7 +246,10 @@ class Judge:
         return {f"lag {instance.name}": text}
 
     def _large(self, instance: InstanceReading, peers: Sequence[InstanceReading]) -> dict[str, str]:
-        largest_bytes = max(peer.rss_bytes for peer in peers)
+        peer_sizes_bytes = [peer.rss_bytes for peer in peers if peer.rss_bytes is not None]
+        if instance.rss_bytes is None or not peer_sizes_bytes:
+            return {}
+        largest_bytes = max(peer_sizes_bytes)
         if instance.rss_bytes > _MEMORY_FACTOR * largest_bytes + _MEMORY_ALLOWANCE_BYTES:
             used_mib, largest_mib = instance.rss_bytes / 2**20, largest_bytes / 2**20
             text = f"{instance.name} uses {used_mib:.0f} MiB of memory, its peers {largest_mib:.0f} MiB"
@@ -260,17 +268,16 @@ class Judge:
         text = f"the memory of {instance.name} grew by {growth_mib:.0f} MiB to {used_mib:.0f} MiB"
         return {f"memory {instance.name}": f"{text}, its peers use at most {largest_mib:.0f} MiB of memory"}
 
-    def _slow(
-        self, instance: InstanceReading, peers: Sequence[InstanceReading], now_s: float
-    ) -> dict[str, str]:
+    def _slow(self, instance: InstanceReading, peers: Sequence[InstanceReading]) -> dict[str, str]:
         accounts = [self._accounts[peer.name, peer.release] for peer in peers]
         own_account = self._accounts[instance.name, instance.release]
-        measured_accounts = [account for account in accounts if account.events >= self._rules.events]
-        if self._stable_since_s is None or own_account.events < self._rules.events or not measured_accounts:
+        measured_accounts = [account for account in accounts if account.measured_events >= self._rules.events]
+        is_measured = own_account.measured_events >= self._rules.events and measured_accounts
+        if self._stable_since_s is None or not is_measured:
             return {}
         used_s, highest_s = (
-            own_account.cpu_an_event_s(now_s),
-            max(account.cpu_an_event_s(now_s) for account in measured_accounts),
+            own_account.cpu_an_event_s(),
+            max(account.cpu_an_event_s() for account in measured_accounts),
         )
         if used_s <= CPU_FACTOR * highest_s:
             return {}

@@ -9,6 +9,7 @@ from hifi.control.steps import StepRight
 from hifi.control.verdict import Verdicts
 from hifi.runtime import log
 from hifi.runtime.clock import MICROSECONDS, now_us
+from hifi.runtime.errors import Retryable
 from hifi_infra.mesh.executed_instance import ExecutedInstance
 from hifi_infra.mesh.executor_client import MeshExecutor
 from hifi_infra.mesh.lane_occupancy import SERVICE, lane_occupancy
@@ -39,10 +40,16 @@ class ScaledMesh:
         """Ask for the instances.
 
         Raises:
-            Retryable: the executor does not answer.
+            Retryable: the executor does not answer, or does not know the CPU of an instance: it may not be idle.
             Misconfigured: it refuses the secret.
         """
-        self.instances = await self._executor.instances()
+        instances = await self._executor.instances()
+        unmeasured_names = [
+            instance.name for group in instances.values() for instance in group if not instance.measured
+        ]
+        if unmeasured_names:
+            raise Retryable(f"the CPU of instances is unknown: {', '.join(sorted(unmeasured_names))}")
+        self.instances = instances
 
     async def read_occupancy(self) -> Mapping[str, float]:
         """As `hifi_infra.mesh.lane_occupancy.lane_occupancy`, of all instances."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hifi_infra.containers.service_container import creation, read, split_image
+from hifi_infra.containers.service_container import creation, read
 
 ID = "0a1b2c3d4e5f" + "0" * 52
 IMAGE: dict[str, Any] = {
@@ -62,9 +62,9 @@ def created_body(number: int = 2):
 
 def test_a_container_is_read_with_what_the_executor_tells() -> None:
     container = read(INSPECTED)
-    assert (container.instance, container.tag, container.address, container.restarts) == (
+    assert (container.instance, container.image, container.address, container.restarts) == (
         "egest-1",
-        "1.2",
+        "registry:5000/hifi-egest:1.2",
         "172.30.0.5",
         2,
     )
@@ -108,15 +108,3 @@ def test_what_compose_set_over_the_image_is_kept() -> None:
 def test_only_the_number_that_publishes_a_port_publishes_it() -> None:
     assert created_body(2)["HostConfig"]["PortBindings"] == {}
     assert created_body(1)["HostConfig"]["PortBindings"] == {"9000/tcp": [{"HostPort": "80"}]}
-
-
-@pytest.mark.parametrize(
-    ("image", "name_and_tag"),
-    [
-        ("hifi-egest:1.3", ("hifi-egest", "1.3")),
-        ("hifi-egest", ("hifi-egest", "latest")),
-        ("registry:5000/hifi-egest", ("registry:5000/hifi-egest", "latest")),
-    ],
-)
-def test_repository_and_tag(image: str, name_and_tag: tuple[str, str]) -> None:
-    assert split_image(image) == name_and_tag

@@ -12,6 +12,8 @@ from tests.support.helm.chart import CHART, GATEWAY, KEDA, find_helm, render
 from tests.support.helm.make_schemas import CRDS, module
 from tests.support.kubernetes.api_server import ApiServer, api_server
 
+from hifi_infra.kubernetes import service_deployment
+
 pytestmark = pytest.mark.more
 
 VALUES: Final = sorted(Path(__file__).with_name("values").glob("*.yaml"))
@@ -106,6 +108,63 @@ def test_a_release_is_installed_upgraded_and_removed(helm: list[str], cluster: A
         "deployments,statefulsets,services,configmaps,networkpolicies,poddisruptionbudgets,serviceaccounts"
     )
     assert [name for name in _names(cluster, kinds) if "hifi" in name] == []
+
+
+def test_an_upgrade_ends_a_deployment_that_the_executor_has_begun(
+    helm: list[str], cluster: ApiServer
+) -> None:
+    egest = ("-n", "shop", "get", "deployment", "try-hifi-egest", "-o", "json")
+    assert run_helm(helm, cluster, "install", "try", str(CHART), "--values", TRY).returncode == 0
+    try:
+        installed = json.loads(cluster.kubectl(*egest).stdout)
+        deployment = service_deployment.read(installed, "1")
+        change = deployment.canary_change("egest-1", "1.4", "1")
+        patch_run = cluster.kubectl(
+            "-n", "shop", "patch", "deployment", "try-hifi-egest", "--type=merge", "-p", json.dumps(change)
+        )
+        assert patch_run.returncode == 0, patch_run.stdout
+        judged = service_deployment.read(json.loads(cluster.kubectl(*egest).stdout), "1")
+        assert (judged.canary, judged.release) == ("egest-1", "1.4")
+        options = ("--set-string", "services.egest.podAnnotations.changed=yes")
+        upgraded = run_helm(helm, cluster, "upgrade", "try", str(CHART), "--values", TRY, *options)
+        assert upgraded.returncode == 0, upgraded.stderr
+        spec = json.loads(cluster.kubectl(*egest).stdout)["spec"]
+        assert "minReadySeconds" not in spec
+        for key in ("progressDeadlineSeconds", "strategy"):
+            assert spec[key] == installed["spec"][key]
+        [container] = spec["template"]["spec"]["containers"]
+        assert container["image"] == installed["spec"]["template"]["spec"]["containers"][0]["image"]
+    finally:
+        run_helm(helm, cluster, "uninstall", "try")
+
+
+def test_a_command_runs_in_a_copy_of_the_pod_of_setup(helm: list[str], cluster: ApiServer) -> None:
+    assert run_helm(helm, cluster, "install", "try", str(CHART), "--values", TRY).returncode == 0
+    try:
+        [job] = json.loads(cluster.kubectl("-n", "shop", "get", "jobs", "-o", "json").stdout)["items"]
+        template = job["spec"]["template"]
+        setup = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "setup-1", "labels": template["metadata"]["labels"]},
+            "spec": template["spec"],
+        }
+        created = cluster.kubectl("-n", "shop", "create", "-f", "-", input_text=_text(setup))
+        assert created.returncode == 0, created.stdout
+        command = ("/opt/hifi/bin/hifi", "deploy", "status")
+        options = ("--copy-to=hifi", "--keep-labels", "--profile=restricted", "-c", "setup")
+        copied = cluster.kubectl("-n", "shop", "debug", *options, "pod/setup-1", "--", *command)
+        assert copied.returncode == 0, copied.stdout
+        copy = json.loads(cluster.kubectl("-n", "shop", "get", "pod", "hifi", "-o", "json").stdout)
+        [container] = copy["spec"]["containers"]
+        assert container["command"] == list(command)
+        assert "args" not in container
+        [original] = template["spec"]["containers"]
+        assert container["env"] == original["env"]
+        assert copy["metadata"]["labels"] == template["metadata"]["labels"]
+    finally:
+        cluster.kubectl("-n", "shop", "delete", "pod", "setup-1", "hifi", "--grace-period=0", "--force")
+        run_helm(helm, cluster, "uninstall", "try")
 
 
 def test_a_second_release_of_a_stream_on_one_kafka_is_refused(helm: list[str], cluster: ApiServer) -> None:

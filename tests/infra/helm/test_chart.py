@@ -23,6 +23,7 @@ from tests.support.helm.chart import (
 )
 
 from hifi.control.principals.oidc.settings import OidcSettings
+from hifi.control.releases.desired_release import DEPLOYABLE
 from hifi.kafka.security.settings import KafkaSecuritySettings
 from hifi.kafka.topics import Topics
 from hifi.pipe.limits import PipeLimits
@@ -44,7 +45,6 @@ VALUES: Final = {file.stem: file for file in sorted(Path(__file__).with_name("va
 }
 SCHEMAS: Final = Path(__file__).with_name("schemas")
 NOT_IN_THE_CHART: Final = {
-    "deploy": "it has no driver for Kubernetes yet",
     "cli": "a command, run with `kubectl run`",
 }
 NO_SCHEMA: Final = {"PodMonitor", "PrometheusRule"}
@@ -210,7 +210,9 @@ def test_no_secret_is_rendered_and_no_role_but_the_executors(
         assert not kinds & {"Role", "RoleBinding"}
 
 
-def test_the_executor_may_change_scaled_deployments_and_no_others(renderings: Mapping[str, Rendered]) -> None:
+def test_the_executor_may_change_what_it_scales_or_deploys_and_no_others(
+    renderings: Mapping[str, Rendered],
+) -> None:
     chart = renderings["executor"]
     deployments = chart.of("Deployment")
     scaled = {name for name, deployment in deployments.items() if "replicas" not in deployment["spec"]}
@@ -218,15 +220,56 @@ def test_the_executor_may_change_scaled_deployments_and_no_others(renderings: Ma
     *reads_only, change = chart.of("Role")["executor"]["rules"]
     assert all(rule["verbs"] == ["list"] for rule in reads_only)
     assert change["verbs"] == ["patch"]
-    assert {name.removeprefix("try-hifi-") for name in change["resourceNames"]} == scaled
+    assert {name.removeprefix("try-hifi-") for name in change["resourceNames"]} == scaled | set(DEPLOYABLE)
     assert chart.variables("scale")["HIFI_SCALE_BOUNDS"] == "egest=2-4,normalize=2-4,retrier=1-4"
     assert chart.of("HorizontalPodAutoscaler") == {}
-    component = "app.kubernetes.io/component"
-    policies = chart.of("NetworkPolicy")
-    for name, port in (("executor", "actors"), ("egest", "health")):
-        [rule] = policies[name]["spec"]["ingress"]
-        [peer] = rule["from"]
-        assert (rule["ports"][0]["port"], peer["podSelector"]["matchLabels"][component]) == (port, "scale")
+
+
+def test_deploy_and_scale_reach_the_executor_and_the_health_pages_that_they_read(
+    renderings: Mapping[str, Rendered],
+) -> None:
+    policies = renderings["executor"].of("NetworkPolicy")
+    assert _peers(policies["executor"], "actors") == {"scale", "deploy"}
+    for name, policy in policies.items():
+        readers = {"deploy"} if name in DEPLOYABLE else set()
+        readers |= {"scale"} if name == "egest" else set()
+        assert _peers(policy, "health") == readers, name
+        for actor in ("scale", "deploy"):
+            ports = {
+                rule["ports"][0]["port"]
+                for rule in policies[actor]["spec"]["egress"]
+                for peer in rule.get("to", ())
+                if _component(peer) == name
+            }
+            assert ports == ({9400} if name == "executor" else {9000} if actor in readers else set()), name
+
+
+def _component(peer: Resource) -> str:
+    labels = peer.get("podSelector", {}).get("matchLabels", {})
+    return str(labels.get("app.kubernetes.io/component", ""))
+
+
+def _peers(policy: Resource, port: str) -> set[str]:
+    """Components that may connect to a port."""
+    return {
+        _component(peer)
+        for rule in policy["spec"]["ingress"]
+        if rule["ports"][0]["port"] == port
+        for peer in rule["from"]
+    }
+
+
+def test_an_upgrade_ends_what_the_executor_has_begun(rendered: Rendered) -> None:
+    for name, deployment in rendered.of("Deployment").items():
+        if name not in {"executor", "destination"}:
+            fields = ("minReadySeconds", "progressDeadlineSeconds")
+            assert [deployment["spec"][field] for field in fields] == [0, 600], name
+
+
+def test_the_executor_knows_which_release_is_installed(renderings: Mapping[str, Rendered]) -> None:
+    chart = renderings["executor"]
+    [egest] = chart.of("Deployment")["egest"]["spec"]["template"]["spec"]["containers"]
+    assert egest["image"].rpartition(":")[2] == chart.variables("executor")["HIFI_EXECUTOR_INSTALLED"]
 
 
 def test_the_chart_has_the_services_of_compose(
@@ -461,7 +504,7 @@ def test_ports_are_those_of_the_images(full_chart: Rendered, compose: Any) -> No
         [served_port] = re.findall(rf"HIFI_{variable}_PORT=(\d+)", dockerfile)
         [port] = full_chart.of("Service")[name]["spec"]["ports"]
         assert port["port"] == int(served_port)
-    for name in set(SERVICES) - {"scale"}:
+    for name in set(SERVICES) - {"scale", "deploy"}:
         [container] = full_chart.of("Deployment")[name]["spec"]["template"]["spec"]["containers"]
         assert {"name": "health", "containerPort": 9000} in container["ports"]
 

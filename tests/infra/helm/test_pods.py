@@ -16,7 +16,7 @@ from tests.support.helm.flights import MASK_KEY, WRITE_KEY, Flights, write_pipes
 from tests.support.helm.release import IMAGES, NAMESPACE, RELEASE, TRY, WITHIN_S, Release
 from tests.support.kubernetes.node import Node, node, until
 
-from hifi_infra.kubernetes.deployment_mesh import STEP
+from hifi_infra.kubernetes.service_deployment import STEP
 
 pytestmark = [pytest.mark.more, pytest.mark.timeout(5400)]
 
@@ -39,10 +39,23 @@ CONTROL: Final = (
     "control.executor.enabled=true",
     "control.executor.secret=hifi-try",
     "services.rollout.enabled=false",
+    "services.deploy.enabled=false",
     "services.manage.enabled=false",
     f"autoscaling.downAfterSeconds={DOWN_AFTER_S}",
     *(f"services.{service}.{bound}=1" for service in ("normalize", "retrier") for bound in ("min", "max")),
     "services.egest.max=2",
+)
+
+DEPLOYING: Final = (
+    "control.enabled=true",
+    "control.executor.enabled=true",
+    "control.executor.secret=hifi-try",
+    "services.rollout.enabled=false",
+    "services.manage.enabled=false",
+    "services.scale.enabled=false",
+    "services.deploy.env.HIFI_DEPLOY_STABLE_S=10",
+    "services.deploy.env.HIFI_DEPLOY_EVENTS=100",
+    "services.deploy.env.HIFI_DEPLOY_READY_S=120",
 )
 
 
@@ -270,3 +283,29 @@ def test_scale_changes_deployments_and_stops_while_the_metric_is_missing(flights
     until(lambda: len(flights.pods("egest")) == 1, "scale has removed an instance")
     deployment = flights.get("deployment", f"{RELEASE}-hifi-egest")
     assert int(deployment["metadata"]["annotations"][STEP]) > step
+
+
+def test_deploy_gives_egest_another_release_or_the_one_before_and_loses_nothing(
+    flights: Release, tmp_path: Path
+) -> None:
+    sent_flights = Flights.write(tmp_path / "events.ndjson", 30_000, first=70_000)
+    flights.deploy(*set_values(*DEPLOYING))
+    flights.tag_image("egest", "next")
+    sending = flights.send(sent_flights, 50)
+
+    def settled(tag: str) -> bool:
+        """Whether all instances of egest are ready and of a tag, and no release is judged."""
+        deployment = flights.get("deployment", f"{RELEASE}-hifi-egest")
+        images = [pod["spec"]["containers"][0]["image"] for pod in flights.pods("egest")]
+        is_judged = "minReadySeconds" in deployment["spec"]
+        return (
+            not is_judged and len(images) == flights.ready("egest") and set(images) == {f"hifi-egest:{tag}"}
+        )
+
+    flights.run_hifi("deploy", "start", "egest", "next")
+    until(lambda: settled("next"), "every instance of egest runs the release")
+    flights.run_hifi("deploy", "start", "egest", "absent")
+    until(lambda: "egest-1 was not ready" in flights.logs("deploy"), "the canary has no image")
+    until(lambda: settled("next"), "every instance of egest runs the release before")
+    assert sending.result()["accepted"] == 30_000
+    delivered(flights, sent_flights, tmp_path)

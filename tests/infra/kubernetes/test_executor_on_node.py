@@ -14,7 +14,7 @@ from tests.support.helm.chart import ROOT, find_helm, render
 from tests.support.kubernetes.node import Node, node, until
 from tests.support.kubernetes.places import ADDRESS
 
-from hifi_infra.kubernetes.deployment_mesh import STEP
+from hifi_infra.kubernetes.service_deployment import STEP
 
 pytestmark = pytest.mark.more
 
@@ -28,13 +28,12 @@ import aiohttp
 from hifi.runtime.errors import HifiError
 from hifi_infra.mesh.executor_client import MeshExecutor
 
-async def main(secret, *change):
+async def main(secret, change):
     async with aiohttp.ClientSession() as session:
         executor = MeshExecutor(session, "http://127.0.0.1:9400", secret)
         try:
-            if change:
-                service, count, token = change
-                await executor.scale(service, int(count), "a test", int(token))
+            for method, *arguments in json.loads(change):
+                await getattr(executor, method)(*arguments)
             instances = await executor.instances()
         except HifiError as error:
             print(json.dumps(str(error)))
@@ -67,12 +66,12 @@ def deployment(service: str, replicas: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """A node with two instances of egest and one of ingest, and the chart's account of the executor."""
+    """A node with two instances of egest and one of enrich, and the chart's account of the executor."""
     chart = render(find_helm(), "--values", str(VALUES))
     account = [chart.of(kind)["executor"] for kind in ("ServiceAccount", "Role", "RoleBinding")]
     with node(tmp_path_factory.mktemp("node")) as running:
         running.ask("create", "namespace", "shop")
-        for resource in (*account, deployment("egest", 2), deployment("ingest", 1)):
+        for resource in (*account, deployment("egest", 2), deployment("enrich", 1)):
             running.ask("-n", "shop", "apply", "-f", "-", input_text=json.dumps(resource))
         token = running.ask("-n", "shop", "create", "token", "try-hifi-executor", "--duration=2h")
         files = {
@@ -84,6 +83,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         for file, text in files.items():
             running.run("mkdir", "-p", str(Path(file).parent))
             running.run("tee", file, input_text=text)
+        tagged = running.run("ctr", "images", "tag", "localhost/pause:1", "localhost/pause:2")
+        assert tagged.returncode == 0, tagged.stdout
         yield running
 
 
@@ -95,6 +96,7 @@ def executor(cluster: Node, log: Path) -> Iterator[None]:
         "KUBERNETES_SERVICE_PORT=6443",
         "HIFI_PORT=9000",
         "HIFI_EXECUTOR_RELEASE=try",
+        "HIFI_EXECUTOR_INSTALLED=1",
         "HIFI_EXECUTOR_SECRET_FILE=/run/executor-secret",
     )
     script = f"echo $$ > /run/executor.pid; exec {sys.executable} -m hifi_infra.kubernetes"
@@ -109,10 +111,15 @@ def executor(cluster: Node, log: Path) -> Iterator[None]:
         process.wait(60)
 
 
-def ask(cluster: Node, *change: str) -> Any:
-    """The instances after a change, or why it was refused."""
-    completed = cluster.run(sys.executable, "-c", CLIENT, SECRET, *change)
+def ask(cluster: Node, *change: str | int) -> Any:
+    """The instances after a change, or why it was refused: the client's method and its arguments."""
+    completed = cluster.run(sys.executable, "-c", CLIENT, SECRET, json.dumps([change] if change else []))
     return json.loads(completed.stdout.splitlines()[-1])
+
+
+def scale(cluster: Node, service: str, count: int, token: int) -> Any:
+    """The instances with another number of them, or why that was refused."""
+    return ask(cluster, "scale", service, count, "a test", token)
 
 
 def pods(cluster: Node, service: str) -> int:
@@ -127,7 +134,14 @@ def ready(cluster: Node, count: int) -> list[dict[str, Any]] | None:
     if isinstance(instances, str):
         return None
     egest = [instance for instance in instances if instance["service"] == "egest"]
-    return egest if len(egest) == count and all(instance["ready"] for instance in egest) else None
+    is_known = all(instance["ready"] and instance["measured"] for instance in egest)
+    return egest if len(egest) == count and is_known else None
+
+
+def until_ready(cluster: Node, count: int) -> list[dict[str, Any]]:
+    """The instances of egest once there are as many, all ready and with known use."""
+    until(lambda: ready(cluster, count), f"{count} instances run")
+    return ready(cluster, count) or []
 
 
 def test_steps_change_pods_and_fence_earlier_ones(cluster: Node, tmp_path: Path) -> None:
@@ -136,17 +150,17 @@ def test_steps_change_pods_and_fence_earlier_ones(cluster: Node, tmp_path: Path)
         for instance in ready(cluster, 2) or ():
             assert instance["rss_bytes"] > 0
             assert instance["host"].startswith("10.244.0.")
-            assert instance["release"] == "1"
-        ask(cluster, "egest", "3", "5")
+            assert instance["release"] == "installed"
+        scale(cluster, "egest", 3, 5)
         until(lambda: ready(cluster, 3), "a third instance is ready")
-        assert "The step 4 is over" in ask(cluster, "egest", "2", "4")
+        assert "The step 4 is over" in scale(cluster, "egest", 2, 4)
         assert pods(cluster, "egest") == 3
-        ask(cluster, "egest", "1", "6")
+        scale(cluster, "egest", 1, 6)
         assert pods(cluster, "egest") == 1, "a change ends once surplus instances have"
     with executor(cluster, tmp_path / "executor.log"):
-        assert "The step 5 is over" in ask(cluster, "egest", "2", "5"), "also after a restart"
-        assert "cannot patch" in ask(cluster, "ingest", "2", "7"), "nothing else is in its rights"
-        assert pods(cluster, "ingest") == 1
+        assert "The step 5 is over" in scale(cluster, "egest", 2, 5), "also after a restart"
+        assert "cannot patch" in scale(cluster, "enrich", 2, 7), "nothing else is in its rights"
+        assert pods(cluster, "enrich") == 1
         annotation = f"jsonpath={{.metadata.annotations.{STEP.replace('.', chr(92) + '.')}}}"
         assert cluster.ask("-n", "shop", "get", "deployment", "try-hifi-egest", "-o", annotation) == "6"
 
@@ -155,6 +169,30 @@ def test_instances_are_unknown_while_metrics_are_missing(cluster: Node, tmp_path
     with executor(cluster, tmp_path / "executor.log"):
         until(lambda: ready(cluster, 1), "the instance and its use are known")
         cluster.ask(*METRICS_SERVER, "--replicas=0")
-        until(lambda: "the CPU of instances is unknown" in str(ask(cluster)), "the metric is missing")
+        until(lambda: any(not instance["measured"] for instance in ask(cluster)), "the metric is missing")
         cluster.ask(*METRICS_SERVER, "--replicas=1")
         until(lambda: ready(cluster, 1), "the metric is back")
+
+
+def test_a_canary_goes_back_and_another_one_goes_everywhere(cluster: Node, tmp_path: Path) -> None:
+    with executor(cluster, tmp_path / "executor.log"):
+        scale(cluster, "egest", 2, 20)
+        until(lambda: ready(cluster, 2), "two instances run")
+        ask(cluster, "set_release", "egest-1", "2", "a canary", 21)
+        until(lambda: ready(cluster, 3), "the canary is one more instance")
+        releases = {instance["name"]: instance["release"] for instance in ready(cluster, 3) or ()}
+        assert releases.pop("egest-1") == "2"
+        assert set(releases.values()) == {"installed"}
+        ask(cluster, "remove", "egest-1", "it was worse", 22)
+        instances = until_ready(cluster, 2)
+        assert {instance["name"]: instance["release"] for instance in instances} == releases, "they stayed"
+        ask(cluster, "set_release", "egest-1", "2", "a canary", 23)
+        until(lambda: ready(cluster, 3), "the canary is one more instance")
+        for token in (24, 25):
+            old_names = [part["name"] for part in until_ready(cluster, 3) if part["release"] == "installed"]
+            ask(cluster, "set_release", old_names[0], "2", "a batch", token)
+        ask(cluster, "remove", "egest-1", "in force", 26)
+        ask(cluster, "set_default_release", "egest", "2", 27)
+        instances = until_ready(cluster, 2)
+        assert {instance["release"] for instance in instances} == {"2"}
+        assert "The step 21 is over" in ask(cluster, "set_release", "egest-1", "installed", "late", 21)

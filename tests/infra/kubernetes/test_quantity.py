@@ -1,8 +1,8 @@
-"""Quantities of Kubernetes."""
+"""Quantities and durations of Kubernetes."""
 
 import pytest
 
-from hifi_infra.kubernetes.quantity import quantity
+from hifi_infra.kubernetes.quantity import duration_s, quantity
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,17 @@ def test_a_quantity_is_read(text: str, number: float) -> None:
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         quantity(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("15s", 15), ("15.123s", 15.123), ("1m0.5s", 60.5), ("2h3s", 7203), ("1h0m0s", 3600)],
+)
+def test_a_duration_is_read(text: str, seconds: float) -> None:
+    assert duration_s(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "15", "s", "1s1m", "1.5h", "-3s", "15 s"])
+def test_texts_that_are_no_durations_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no duration of Kubernetes"):
+        duration_s(text)

@@ -49,7 +49,7 @@ class CountedMesh:
     async def remove(self, name: str, reason: str) -> None:
         self.changes.append((name, "removed", reason))
 
-    def set_default_release(self, service: str, release: str) -> None:
+    async def set_default_release(self, service: str, release: str) -> None:
         self.changes.append((service, "new instances", release))
 
 

@@ -224,7 +224,7 @@ async def test_instances_with_different_releases_keep_their_names_and_are_not_sc
             await mesh.set_release(name, release, "batch")
         await mesh.remove("egest-3", "the canary ends")
         await mesh.remove("egest-3", "asked again")
-        mesh.set_default_release("egest", release)
+        await mesh.set_default_release("egest", release)
         await mesh.scale("egest", 3)
         assert [(instance.name, instance.spec.release) for instance in mesh.instances["egest"]] == [
             (f"egest-{number}", release) for number in (1, 2, 3)

@@ -39,6 +39,9 @@ class Instance:
 
     def pass_second(self) -> InstanceReading:
         behaviour, chance, previous = self._behaviour, self._random, self.reading
+        cpu_s, rss_bytes = previous.cpu_s, previous.rss_bytes
+        assert cpu_s is not None
+        assert rss_bytes is not None
         self._age_s += 1
         if behaviour.restart_every_s and self._age_s % behaviour.restart_every_s == 0:
             previous = replace(previous, restarts=previous.restarts + 1, events=0, dead_letters=0, failures=0)
@@ -53,10 +56,10 @@ class Instance:
             previous,
             ready=is_ready,
             ready_after_s=behaviour.ready_after_s if is_ready else None,
-            cpu_s=previous.cpu_s
+            cpu_s=cpu_s
             + 0.03 * chance.uniform(0.5, 1.5)
             + events * behaviour.cpu_an_event_s * chance.uniform(0.6, 1.4),
-            rss_bytes=previous.rss_bytes + behaviour.leak_bytes_per_s + int(chance.uniform(-0.4, 0.5) * MIB),
+            rss_bytes=rss_bytes + behaviour.leak_bytes_per_s + int(chance.uniform(-0.4, 0.5) * MIB),
             events=(previous.events or 0) + events,
             dead_letters=previous.dead_letters + dead_letters,
             failures=previous.failures + failures,
@@ -72,6 +75,7 @@ def first_judgement(
     seconds: int = 120,
     seed: int = 1,
     peers: int = 2,
+    measured: bool = True,
 ) -> tuple[ReleaseJudgement, int, Judge]:
     """The first judgement, when it was made, and the judge. Partitions, and so events, are shared unevenly."""
     judge = Judge(RULES, "new")
@@ -90,7 +94,10 @@ def first_judgement(
             peer.pass_second()
     judgement = ReleaseJudgement(ReleaseComparison.TOO_LITTLE, "")
     for second in range(seconds):
-        judgement = judge.look([instance.pass_second() for instance in (canary, *peer_instances)], second)
+        readings = [instance.pass_second() for instance in (canary, *peer_instances)]
+        if not measured:
+            readings = [replace(reading, cpu_s=None, rss_bytes=None) for reading in readings]
+        judgement = judge.look(readings, second)
         if judgement.comparison is not ReleaseComparison.TOO_LITTLE:
             return judgement, second, judge
     return judgement, seconds, judge
@@ -147,6 +154,36 @@ def test_memory_may_grow_up_to_that_of_the_peers_and_not_far_beyond() -> None:
 def test_a_trouble_that_concerns_both_releases_is_not_the_new_ones() -> None:
     behaviour = Behaviour(dead=0.3, failed=0.4, lag_s=60, cpu_an_event_s=0.01, leak_bytes_per_s=4 * MIB)
     assert first_judgement(behaviour, behaviour)[0].comparison is ReleaseComparison.EQUAL
+
+
+@pytest.mark.parametrize(
+    "behaviour", [Behaviour(dead=0.5), Behaviour(lag_s=12), Behaviour(ready_after_s=1000)]
+)
+def test_without_figures_of_cpu_and_memory_a_release_can_be_worse(behaviour: Behaviour) -> None:
+    judgement, _, _ = first_judgement(behaviour, measured=False)
+    assert judgement.comparison is ReleaseComparison.WORSE
+
+
+def test_without_figures_of_cpu_and_memory_no_release_is_promoted() -> None:
+    judgement, _, _ = first_judgement(Behaviour(), measured=False)
+    assert judgement.comparison is ReleaseComparison.TOO_LITTLE
+    assert judgement.reason == "CPU time and memory are unknown of normalize-0, normalize-1, normalize-9"
+
+
+def test_cpu_and_memory_are_compared_over_the_events_for_which_they_are_known() -> None:
+    judge = Judge(RULES, "new")
+    instances = [
+        Instance("normalize-1", "old", Behaviour(), 1),
+        Instance("normalize-9", "new", Behaviour(), 2),
+    ]
+    judgement = ReleaseJudgement(ReleaseComparison.TOO_LITTLE, "")
+    for second in range(120):
+        old, new = (instance.pass_second() for instance in instances)
+        if second < 60:  # what the old instance used is unknown for many of its events
+            old = replace(old, cpu_s=None, rss_bytes=None)
+        judgement = judge.look([old, new], second)
+        assert judgement.comparison is not ReleaseComparison.WORSE, judgement
+    assert judgement.comparison is ReleaseComparison.EQUAL
 
 
 def test_with_too_few_events_it_is_neither_promoted_nor_rolled_back() -> None:

@@ -1,15 +1,10 @@
 """A batch that may not be replaced now keeps what its canary has shown: the real deployer and judge, without I/O."""
 
-from collections.abc import Awaitable, Callable
-
 import pytest
+from tests.support.deploy.without_kafka import ForgetfulWriter, ImmediateRight
 
-from hifi.control.action import Action, ActionHistory
-from hifi.control.permission import Permission
 from hifi.control.releases.desired_release import DesiredRelease
-from hifi.control.steps import StepRefused, StepRight
 from hifi.control.verdict import Condition, Verdict, Verdicts
-from hifi.kafka.fenced_writer import FencedWriter
 from hifi_deploy import deployer
 from hifi_deploy.deployer import Deployer
 from hifi_deploy.desired_releases import DesiredReleases
@@ -18,36 +13,6 @@ from hifi_deploy.judge import JudgeRules
 
 STABLE_S = 60.0
 EVENTS_PER_S = 50
-
-
-class Right(StepRight):
-    """Takes a step at once if the rules allow it."""
-
-    def __init__(self) -> None:
-        self.steps: list[str] = []
-
-    async def take(
-        self,
-        action: Action,
-        allowed: Callable[[ActionHistory], Permission],
-        step: Callable[[int], Awaitable[None]],
-    ) -> None:
-        permission = allowed(ActionHistory())
-        if not permission.granted:
-            raise StepRefused(permission.reason)
-        self.steps.append(action.step)
-        await step(len(self.steps))
-
-
-class Written(FencedWriter):
-    """Writes nowhere: the deployer remembers what it wrote."""
-
-    def __init__(self) -> None:
-        pass
-
-    async def write(self, topic: str, records: object) -> int:
-        del topic, records
-        return 0
 
 
 class Instances:
@@ -87,7 +52,7 @@ async def test_a_batch_that_is_refused_because_the_stream_is_unstable_keeps_its_
     clock_s = 1_000.0
     monkeypatch.setattr(deployer, "monotonic_s", lambda: clock_s)
     monkeypatch.setattr(deployer, "now_us", lambda: round(clock_s * 1_000_000))
-    instances, right, desired, verdicts = Instances(), Right(), DesiredReleases(), Verdicts()
+    instances, right, desired, verdicts = Instances(), ImmediateRight(), DesiredReleases(), Verdicts()
     tested_deployer = Deployer(
         topic="deployments",
         rules=JudgeRules(STABLE_S, 100, 60, 5, 0.02),
@@ -96,7 +61,7 @@ async def test_a_batch_that_is_refused_because_the_stream_is_unstable_keeps_its_
         desired=desired,
         verdicts=verdicts,
         right=right,
-        writer=Written(),
+        writer=ForgetfulWriter(),
     )
     release = DesiredRelease("egest", "new", "ann", 0, 1)
     desired.take_release(b"egest", release.record().value, 7)

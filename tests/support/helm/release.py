@@ -27,6 +27,7 @@ IMAGES: Final = (
     "retrier",
     "observe",
     "scale",
+    "deploy",
 )
 WITHIN_S: Final = 900
 _SENDER: Final = ROOT / "tests/support/programs/patient_sender.py"
@@ -114,6 +115,25 @@ class Release:
     def kill(self, pod: str) -> None:
         """End a pod without a warning, SIGKILL."""
         self.ask("delete", "pod", pod, "--grace-period=0", "--force")
+
+    def tag_image(self, image: str, tag: str) -> None:
+        """Give an image of the node another tag, too."""
+        repository = f"docker.io/library/hifi-{image}"
+        command = ("ctr", "images", "tag", f"{repository}:{self.tag}", f"{repository}:{tag}")
+        completed = self.node.run(*command)
+        assert completed.returncode == 0, completed.stdout
+
+    def run_hifi(self, *arguments: str) -> str:
+        """The output of the command `hifi`, which must succeed, in a copy of setup's pod as docs/kubernetes.md says."""
+        options = ("--copy-to=hifi", "--keep-labels", "--profile=restricted", "-c", "setup")
+        command = ("debug", *options, f"pod/{self.pod('setup')}", "--", "/opt/hifi/bin/hifi", *arguments)
+        self.ask(*command)
+        try:
+            self.ask("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/hifi", f"--timeout={WITHIN_S}s")
+        finally:
+            output = self.ask("logs", "hifi")
+            self.ask("delete", "pod", "hifi")
+        return output
 
     def send(self, flights: Flights, rate: float) -> Sending:
         """Start to send events from the node, outside of pods."""

@@ -34,11 +34,14 @@
 {{- if $values.control.kafka }}{{ $_ := set $variables "HIFI_CONTROL_KAFKA" $values.control.kafka }}{{ end -}}
 {{- end -}}
 {{- if $service.executor -}}
+{{- $variables = merge $variables (dict "HIFI_CONTROL_EXECUTOR" (printf "http://%s-executor:9400" $fullname) "HIFI_CONTROL_EXECUTOR_SECRET_FILE" "/run/executor/secret") -}}
+{{- end -}}
+{{- if eq $name "scale" -}}
 {{- $bounds := list -}}
 {{- range $scaled, $other := include "hifi.running" $root | fromYaml -}}
 {{- if $other.scaled }}{{ $bounds = append $bounds (printf "%s=%d-%d" $scaled (int $other.values.min) (int $other.values.max)) }}{{ end -}}
 {{- end -}}
-{{- $variables = merge $variables (dict "HIFI_CONTROL_EXECUTOR" (printf "http://%s-executor:9400" $fullname) "HIFI_CONTROL_EXECUTOR_SECRET_FILE" "/run/executor/secret" "HIFI_SCALE_BOUNDS" (join "," $bounds) "HIFI_SCALE_DOWN_AFTER_S" $values.autoscaling.downAfterSeconds) -}}
+{{- $variables = merge $variables (dict "HIFI_SCALE_BOUNDS" (join "," $bounds) "HIFI_SCALE_DOWN_AFTER_S" $values.autoscaling.downAfterSeconds) -}}
 {{- end -}}
 {{- if and $values.colour.record (has $name (list "collect" "observe")) }}{{ $_ := set $variables "HIFI_COLOURS" $values.colour.record }}{{ end -}}
 {{- if and (eq $name "collect") $values.connect.credentialsSecret }}{{ $_ := set $variables "HIFI_CONNECT_CREDENTIALS_FILE" "/run/kafka/connect_credentials" }}{{ end -}}
