@@ -27,6 +27,17 @@ async def readyz(
         return answer.status, await answer.json()
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+async def test_a_page_of_another_site_reads_no_health_page(path: str) -> None:
+    app, sock = Health("ingest", "here").app(["ingest.prod.example"]), server.listen("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{sock.getsockname()[1]}{path}"
+    hosts = {"evil.example": 421, "": 421, "127.0.0.1:1": 200, "ingest": 200, "ingest.prod.example:9000": 200}
+    async with server.serve(app, sock), aiohttp.ClientSession() as client:
+        for host, status in hosts.items():
+            async with client.get(url, headers={"host": host}) as answer:
+                assert (host, answer.status) == (host, status)
+
+
 async def test_warnings_are_told_and_do_not_make_a_service_unready():
     health = Health("ingest", "here")
     health.warn("write key 1 of flights", "the environment variable KEY is not set")
