@@ -25,6 +25,7 @@ MAX_ITEMS: Final = 200_000
 MAX_FUNCTION_VALUES: Final = 10 * MAX_ITEMS
 """Values that functions and comparisons read for one event; a long text counts once for each `_CHARACTERS`."""
 _CHARACTERS: Final = 1000
+_LONG_LIST: Final = f"a list has more than {MAX_ITEMS:,} items"
 _LONG_TEXT: Final = f"a text has more than {MAX_DATA_BYTES:,} characters"
 _FAILED: Final = "transform-failed"
 
@@ -77,7 +78,7 @@ class _BoundedInterpreter(jmespath.visitor.TreeInterpreter):
             raise _TooLarge(f"it takes more than {MAX_STEPS:,} steps")
         value = super().visit(node, *args, **kwargs)
         if isinstance(value, list) and len(value) > MAX_ITEMS:
-            raise _TooLarge(f"a list has more than {MAX_ITEMS:,} items")
+            raise _TooLarge(_LONG_LIST)
         if isinstance(value, str) and len(value) > MAX_DATA_BYTES:
             raise _TooLarge(_LONG_TEXT)
         return value
@@ -87,11 +88,19 @@ class _BoundedInterpreter(jmespath.visitor.TreeInterpreter):
         arguments = [self._readable(self.visit(child, value)) for child in node["children"]]
         return self._functions.call_function(node["value"], arguments)
 
+    def visit_flatten(self, node: Any, value: Any) -> Any:
+        """Join the lists in a list."""
+        lists = self.visit(node["children"][0], value)
+        if isinstance(lists, list):
+            item_count = sum(len(element) if isinstance(element, list) else 1 for element in lists)
+            if item_count > MAX_ITEMS:
+                raise _TooLarge(_LONG_LIST)
+        return super().visit_flatten({**node, "children": [_literal(lists)]}, value)
+
     def visit_comparator(self, node: Any, value: Any) -> Any:
         """Compare two values, which may be the same object many times."""
         operands = [self._readable(self.visit(child, value)) for child in node["children"]]
-        literals = [{"type": "literal", "value": operand, "children": []} for operand in operands]
-        return super().visit_comparator({**node, "children": literals}, value)
+        return super().visit_comparator({**node, "children": list(map(_literal, operands))}, value)
 
     def _readable(self, value: Any) -> Any:
         """The value, if what reads it stays within the bounds."""
@@ -99,6 +108,11 @@ class _BoundedInterpreter(jmespath.visitor.TreeInterpreter):
         if self._remaining_values < 0:
             raise _TooLarge(f"its functions and comparisons read more than {MAX_FUNCTION_VALUES:,} values")
         return value
+
+
+def _literal(value: Any) -> dict[str, Any]:
+    """The node of a value that is known."""
+    return {"type": "literal", "value": value, "children": []}
 
 
 def compile_transform(expression: str) -> Transform:
