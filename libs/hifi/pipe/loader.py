@@ -14,10 +14,12 @@ from ruamel.yaml.reader import ReaderError
 
 from hifi.pipe.limits import resolved_path
 from hifi.pipe.model import Pipe
+from hifi.pipe.normalize.schema_cost import SchemaCost
 from hifi.pipe.shared_keys import KeyOwners, shared_with
 from hifi.pipe.sources.written_topics import topic_refusal
 from hifi.pipe.strict_model import validation_problems
 from hifi.pipe.view import View
+from hifi.runtime.errors import Misconfigured
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +248,11 @@ def _self_contained(pipe: Pipe, file: LoadedFile, problems: list[PipeProblem]) -
             jsonschema_rs.validator_for(schema, offline=True)
         except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
             problems.append(file.problem(schema_path, f"not a JSON Schema: {str(error).splitlines()[0]}"))
+            return pipe
+        try:
+            SchemaCost(schema)
+        except Misconfigured as error:
+            problems.append(file.problem(schema_path, str(error)))
             return pipe
         declaration["normalize"]["schema"] = schema
     for name, lookup in pipe.enrich.lookups.items():
