@@ -66,8 +66,8 @@ class SchemaCost:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         try:
-            self._root = _Reader(schema).read(schema, "")
-            costs = _Advance()
+            self._root = _SchemaReader(schema).read(schema, "")
+            costs = _EvaluationsByLevel()
             by_depth = [costs.at(self._root, depth) for depth in range(_DEPTH + 1)]
         except RecursionError:
             raise Misconfigured("the JSON Schema is nested too deeply, or its references are") from None
@@ -94,14 +94,14 @@ class SchemaCost:
         if most_values * self._per_value + len(data) * self._per_character <= MOST_EVALUATIONS:
             return
         try:
-            is_bounded = _Count().of(self._root, instance) <= MOST_EVALUATIONS
+            is_bounded = _EventCount().of(self._root, instance) <= MOST_EVALUATIONS
         except (_TooManySteps, RecursionError):
             is_bounded = False
         if not is_bounded:
             raise Rejected("schema", f"it takes more than {MOST_EVALUATIONS:,} evaluations of subschemas")
 
 
-class _Reader:
+class _SchemaReader:
     """Reads subschemas, and finds those to which others refer."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
@@ -217,7 +217,7 @@ def _states(pattern: str) -> float:
     return sum(groups)
 
 
-class _Advance:
+class _EvaluationsByLevel:
     """Counts evaluations for any data, by level."""
 
     def __init__(self) -> None:
@@ -254,7 +254,7 @@ class _TooManySteps(Exception):
     """The count takes too long itself."""
 
 
-class _Count:
+class _EventCount:
     """Counts evaluations for an event."""
 
     def __init__(self) -> None:
