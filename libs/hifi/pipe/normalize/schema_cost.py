@@ -5,8 +5,9 @@ refers twice to itself doubles with each level of the data. So evaluations are c
 each value: exactly for an event that could exceed the bound, else by what its size allows.
 """
 
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote, urldefrag, urljoin
@@ -17,7 +18,7 @@ MOST_EVALUATIONS: Final = 20_000_000
 """Of subschemas for one event; a second or two."""
 _MOST_STEPS: Final = 2_000_000
 """Of the exact count; about as long."""
-_DEPTH: Final = 16
+_LEVELS: Final = 17
 """Levels of data for which a schema is counted in advance; what grows until there grows on."""
 _STATES: Final = 16
 """States of a pattern that take as long for a character as an evaluation."""
@@ -33,14 +34,14 @@ _IN_PLACE: Final = (
     "dependencies",
 )
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_NOTHING: Final = (0.0, 0.0)
 _MAPS: Final = frozenset({"patternProperties", "dependentSchemas", "dependencies"})
 _REPETITION: Final = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 _Cost = tuple[float, float]
 """Evaluations for a value, and for each character of it."""
-_BEGUN: Final = (-1.0, 0.0)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Subschema:
     """The subschemas that a subschema applies to the same value, and to the values in it."""
 
@@ -52,6 +53,11 @@ class _Subschema:
     names: "list[_Subschema]" = field(default_factory=list)
     first_items: "list[_Subschema]" = field(default_factory=list)
     items: "list[_Subschema]" = field(default_factory=list)
+
+    @property
+    def branches(self) -> bool:
+        """Whether it applies any."""
+        return any((self.in_place, self.properties, self.members, self.names, self.first_items, self.items))
 
 
 class SchemaCost:
@@ -66,17 +72,17 @@ class SchemaCost:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         try:
-            self._root = _SchemaReader(schema).read(schema, "")
-            costs = _EvaluationsByLevel()
-            by_depth = [costs.at(self._root, depth) for depth in range(_DEPTH + 1)]
+            reader = _SchemaReader(schema)
         except RecursionError:
-            raise Misconfigured("the JSON Schema is nested too deeply, or its references are") from None
-        self._per_value, self._per_character = _most(*by_depth)
-        if by_depth[-1][0] > by_depth[_DEPTH // 2][0]:
-            self._per_value = float("inf")
-        if by_depth[0][0] > MOST_EVALUATIONS:
+            raise Misconfigured("the JSON Schema is nested too deeply") from None
+        self._root = reader.read()
+        evaluations, per_character = zip(*_costs_by_level(self._root, reader.subschemas()), strict=True)
+        self._per_value, self._per_character = max(evaluations), max(per_character)
+        if len(evaluations) == _LEVELS and evaluations[-1] > evaluations[_LEVELS // 2]:
+            self._per_value = math.inf  # each event is counted exactly
+        if evaluations[0] > MOST_EVALUATIONS:
             raise Misconfigured(
-                f"the JSON Schema takes {by_depth[0][0]:,.0f} evaluations of subschemas for any event; "
+                f"the JSON Schema takes {evaluations[0]:,.0f} evaluations of subschemas for any event; "
                 f"{MOST_EVALUATIONS:,} are allowed: refer to fewer subschemas in each of them"
             )
 
@@ -105,29 +111,45 @@ class _SchemaReader:
     """Reads subschemas, and finds those to which others refer."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
-        self._read: dict[int, _Subschema] = {}
+        self._true = _Subschema()
+        self._known: dict[int, _Subschema] = {}
+        self._unread: list[tuple[_Subschema, dict[str, Any], str]] = []
         self._resources: dict[str, Any] = {"": schema}
-        self._anchors: dict[str, list[Any]] = {}
+        self._anchors: dict[str, list[tuple[Any, str]]] = {}
         self._note_names(schema, "")
 
-    def read(self, schema: Any, base: str) -> _Subschema:
-        """A subschema, read once; `base`: the URL of the resource that it is in."""
-        if not isinstance(schema, dict):
-            return _Subschema()
-        if (known := self._read.get(id(schema))) is not None:
-            return known
-        base = _url(base, schema)
-        subschema = self._read[id(schema)] = _Subschema(_own_cost(schema))
+    def read(self) -> _Subschema:
+        """The whole schema. A loop, since there may be more references than Python has stack."""
+        root = self._named(self._resources[""], "")
+        while self._unread:
+            self._complete(*self._unread.pop())
+        return root
 
+    def subschemas(self) -> Iterator[_Subschema]:
+        """All that were read."""
+        yield self._true
+        yield from self._known.values()
+
+    def _named(self, schema: Any, base: str) -> _Subschema:
+        """A subschema, which is read later, once; `base`: the URL of the resource that it is in."""
+        if not isinstance(schema, dict):
+            return self._true
+        subschema = self._known.get(id(schema))
+        if subschema is None:
+            subschema = self._known[id(schema)] = _Subschema(_own_cost(schema))
+            self._unread.append((subschema, schema, _url(base, schema)))
+        return subschema
+
+    def _complete(self, subschema: _Subschema, schema: dict[str, Any], base: str) -> None:
         def read_all(*keywords: str) -> Iterator[_Subschema]:
             for keyword in keywords:
-                yield from (self.read(value, base) for value in _subschemas(keyword, schema.get(keyword)))
+                yield from (self._named(value, base) for value in _subschemas(keyword, schema.get(keyword)))
 
-        targets = (target for name in _REFERENCES for target in self._targets(schema.get(name), base))
-        subschema.in_place = [*read_all(*_IN_PLACE), *(self.read(target, base) for target in targets)]
+        targets = [target for name in _REFERENCES for target in self._targets(schema.get(name), base)]
+        subschema.in_place = [*read_all(*_IN_PLACE), *(self._named(*target) for target in targets)]
         properties = schema.get("properties")
         if isinstance(properties, dict):
-            subschema.properties = {name: self.read(value, base) for name, value in properties.items()}
+            subschema.properties = {name: self._named(value, base) for name, value in properties.items()}
         subschema.members = list(
             read_all("patternProperties", "additionalProperties", "unevaluatedProperties")
         )
@@ -137,7 +159,6 @@ class _SchemaReader:
         subschema.items = list(
             read_all("contains", "additionalItems", "unevaluatedItems", *([] if is_list else ["items"]))
         )
-        return subschema
 
     def _note_names(self, node: Any, base: str) -> None:
         if isinstance(node, dict):
@@ -145,12 +166,12 @@ class _SchemaReader:
             self._resources.setdefault(base, node)
             for name in ("$anchor", "$dynamicAnchor"):
                 if isinstance(node.get(name), str):
-                    self._anchors.setdefault(node[name], []).append(node)
+                    self._anchors.setdefault(node[name], []).append((node, base))
         for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
             self._note_names(child, base)
 
-    def _targets(self, reference: Any, base: str) -> list[Any]:
-        """The subschemas that a reference may mean; none for schemas that are known everywhere."""
+    def _targets(self, reference: Any, base: str) -> list[tuple[Any, str]]:
+        """The subschemas that a reference may mean, and the URLs that they are in; none for well-known schemas."""
         if not isinstance(reference, str):
             return []
         url, fragment = urldefrag(reference if not reference.startswith("#") else base + reference)
@@ -168,7 +189,7 @@ class _SchemaReader:
                     if isinstance(node, list) and key.isdigit() and int(key) < len(node)
                     else None
                 )
-        return [node]
+        return [(node, url)]
 
 
 def _url(base: str, schema: dict[str, Any]) -> str:
@@ -217,37 +238,94 @@ def _states(pattern: str) -> float:
     return sum(groups)
 
 
-class _EvaluationsByLevel:
-    """Counts evaluations for any data, by level."""
+def _costs_by_level(root: _Subschema, subschemas: Iterable[_Subschema]) -> list[_Cost]:
+    """The most evaluations for one value that is 0, 1, 2 … levels below the value of the whole schema.
 
-    def __init__(self) -> None:
-        self._costs: dict[tuple[int, int], _Cost] = {}
+    Raises:
+        Misconfigured: there is no end of them.
+    """
+    ordered_subschemas = _in_order(subschemas)
+    branching_subschemas = [subschema for subschema in ordered_subschemas if subschema.branches]
+    costs = {subschema: subschema.own for subschema in ordered_subschemas}
+    _add_in_place(branching_subschemas, costs)
+    costs_by_level = [costs[root]]
+    costs_below = dict.fromkeys(ordered_subschemas, _NOTHING)
+    while len(costs_by_level) < _LEVELS:
+        costs_above, costs = costs, dict(costs_below)
+        for subschema in branching_subschemas:
+            costs[subschema] = _below(subschema, costs_above)
+        _add_in_place(branching_subschemas, costs)
+        costs_by_level.append(costs[root])
+        if costs == costs_above:
+            break
+    return costs_by_level
 
-    def at(self, subschema: _Subschema, depth: int) -> _Cost:
-        """The most evaluations for one value that is so many levels below the value of a subschema.
 
-        Raises:
-            Misconfigured: there is no end of them.
-        """
-        key = id(subschema), depth
-        if (known := self._costs.get(key)) is not None:
-            if known is _BEGUN:
+def _add_in_place(ordered_subschemas: Iterable[_Subschema], costs: dict[_Subschema, _Cost]) -> None:
+    """Add the costs of what each subschema applies to the same value."""
+    for subschema in ordered_subschemas:
+        if subschema.in_place:
+            evaluations, per_character = costs[subschema]
+            for part in subschema.in_place:
+                part_evaluations, part_per_character = costs[part]
+                evaluations += part_evaluations
+                per_character += part_per_character
+            costs[subschema] = evaluations, per_character
+
+
+def _below(subschema: _Subschema, costs: Mapping[_Subschema, _Cost]) -> _Cost:
+    """The most evaluations for a member or item, of what is applied to it."""
+    member, item = (
+        _most_of_one(one_of, all_of, costs)
+        for one_of, all_of in (
+            (subschema.properties.values(), (*subschema.members, *subschema.names)),
+            (subschema.first_items, subschema.items),
+        )
+    )
+    return max(member[0], item[0]), max(member[1], item[1])
+
+
+def _most_of_one(
+    one_of: Iterable[_Subschema], all_of: Iterable[_Subschema], costs: Mapping[_Subschema, _Cost]
+) -> _Cost:
+    """The costs of all of some subschemas and of the most costly one of others."""
+    most_evaluations = most_per_character = 0.0
+    for part in one_of:
+        evaluations, per_character = costs[part]
+        most_evaluations = max(most_evaluations, evaluations)
+        most_per_character = max(most_per_character, per_character)
+    for part in all_of:
+        evaluations, per_character = costs[part]
+        most_evaluations += evaluations
+        most_per_character += per_character
+    return most_evaluations, most_per_character
+
+
+def _in_order(subschemas: Iterable[_Subschema]) -> list[_Subschema]:
+    """Subschemas, each behind those that it applies to the same value.
+
+    Raises:
+        Misconfigured: there is no such order.
+    """
+    ordered: dict[_Subschema, None] = {}
+    begun: set[_Subschema] = set()
+    for first in subschemas:
+        stack = [] if first in ordered else [(first, iter(first.in_place))]
+        begun.add(first)
+        while stack:
+            subschema, parts = stack[-1]
+            part = next((part for part in parts if part not in ordered), None)
+            if part is None:
+                ordered[subschema] = None
+                stack.pop()
+            elif part in begun:
                 raise Misconfigured(
                     "a part of the JSON Schema refers to itself for the same value, which has no end"
                 )
-            return known
-        self._costs[key] = _BEGUN
-        cost = subschema.own if depth == 0 else self._below(subschema, depth - 1)
-        self._costs[key] = cost = _sum(cost, *(self.at(part, depth) for part in subschema.in_place))
-        return cost
-
-    def _below(self, subschema: _Subschema, depth: int) -> _Cost:
-        every_member = [self.at(part, depth) for part in (*subschema.members, *subschema.names)]
-        every_item = [self.at(part, depth) for part in subschema.items]
-        return _most(
-            _sum(_most(*(self.at(part, depth) for part in subschema.properties.values())), *every_member),
-            _sum(_most(*(self.at(part, depth) for part in subschema.first_items)), *every_item),
-        )
+            else:
+                begun.add(part)
+                stack.append((part, iter(part.in_place)))
+    return list(ordered)
 
 
 class _TooManySteps(Exception):
@@ -287,11 +365,3 @@ class _EventCount:
         count += sum(self.of(part, value) for part in subschema.in_place)
         self._counts[key] = count
         return count
-
-
-def _sum(*costs: _Cost) -> _Cost:
-    return sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
-
-
-def _most(*costs: _Cost) -> _Cost:
-    return max((cost[0] for cost in costs), default=0.0), max((cost[1] for cost in costs), default=0.0)
