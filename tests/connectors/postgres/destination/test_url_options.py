@@ -1,4 +1,4 @@
-"""What the secret URL of a destination may have libpq do: connect to its server, and read the pipe's own certificates."""
+"""The secret URL of a destination has libpq connect to its server, and read the pipe's own certificates."""
 
 from pathlib import Path
 
