@@ -60,7 +60,8 @@ class _ExactFunctions(jmespath.functions.Functions):
         return value if is_number else None
 
 
-_OPTIONS: Final = jmespath.Options(custom_functions=_ExactFunctions())
+_FUNCTIONS: Final = _ExactFunctions()
+_OPTIONS: Final = jmespath.Options(custom_functions=_FUNCTIONS)
 
 
 class _BoundedInterpreter(jmespath.visitor.TreeInterpreter):
@@ -86,7 +87,7 @@ class _BoundedInterpreter(jmespath.visitor.TreeInterpreter):
     def visit_function_expression(self, node: Any, value: Any) -> Any:
         """Call a function, whose arguments may be the same object many times."""
         arguments = [self._readable(self.visit(child, value)) for child in node["children"]]
-        return self._functions.call_function(node["value"], arguments)
+        return _FUNCTIONS.call_function(node["value"], arguments)
 
     def visit_flatten(self, node: Any, value: Any) -> Any:
         """Join the lists in a list."""
@@ -95,12 +96,12 @@ class _BoundedInterpreter(jmespath.visitor.TreeInterpreter):
             item_count = sum(len(element) if isinstance(element, list) else 1 for element in lists)
             if item_count > MAX_ITEMS:
                 raise _TooLarge(_LONG_LIST)
-        return super().visit_flatten({**node, "children": [_literal(lists)]}, value)
+        return super().visit_flatten(_with_values(node, [lists]), value)
 
     def visit_comparator(self, node: Any, value: Any) -> Any:
         """Compare two values, which may be the same object many times."""
         operands = [self._readable(self.visit(child, value)) for child in node["children"]]
-        return super().visit_comparator({**node, "children": list(map(_literal, operands))}, value)
+        return super().visit_comparator(_with_values(node, operands), value)
 
     def _readable(self, value: Any) -> Any:
         """The value, if what reads it stays within the bounds."""
@@ -110,9 +111,9 @@ class _BoundedInterpreter(jmespath.visitor.TreeInterpreter):
         return value
 
 
-def _literal(value: Any) -> dict[str, Any]:
-    """The node of a value that is known."""
-    return {"type": "literal", "value": value, "children": []}
+def _with_values(node: Any, values: list[Any]) -> Any:
+    """The node with values that are known in place of its children."""
+    return {**node, "children": [{"type": "literal", "value": value, "children": []} for value in values]}
 
 
 def compile_transform(expression: str) -> Transform:
