@@ -11,7 +11,7 @@ answer = b""
 try:
     with socket.create_connection(("127.0.0.1", int(os.environ["HIFI_PORT"])), timeout=2) as connection:
         connection.settimeout(2)
-        connection.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
+        connection.sendall(b"GET /readyz HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
         while part := connection.recv(65536):
             answer += part
 except OSError as error:

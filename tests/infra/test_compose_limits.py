@@ -1,5 +1,6 @@
 """The Compose file limits what pipes may name and reach, as docs/security.md says."""
 
+import ipaddress
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +36,32 @@ def test_both_consoles_get_the_settings_of_sign_in_with_a_provider(compose: Any)
         assert variables <= service["environment"].keys()
         assert "oidc_client_secret" in service["secrets"]
     assert "make_secret oidc_client_secret" in (ROOT / "infra/docker/secrets.sh").read_text()
+
+
+def test_the_policies_of_the_chart_except_what_pipes_may_not_reach() -> None:
+    template = (ROOT / "infra/helm/hifi/templates/_network.tpl").read_text("utf-8")
+    [list_text] = re.findall(r"except: \[(.*)\]", template)
+    excepted_networks = [ipaddress.ip_network(text.strip()) for text in list_text.split(",")]
+    [cidr] = re.findall(r"cidr: (\S*::\S*)", template)
+    judge = Egress()
+    addresses = [ipaddress.ip_address(0xA9FEA9FE)]
+    addresses += [
+        ipaddress.ip_address(text)
+        for text in (
+            "168.63.129.16",
+            "192.0.0.192",
+            "169.254.170.23",
+            "100.100.100.200",
+            "198.18.0.1",
+            "192.0.2.1",
+        )
+    ]
+    for address in addresses:
+        assert judge.refusal(EgressKind.HTTP, "a", str(address), 80), address
+        assert any(address in network for network in excepted_networks), address
+    for text in ("8.8.8.8", "1.1.1.1", "168.63.129.17"):
+        assert not any(ipaddress.ip_address(text) in network for network in excepted_networks)
+    assert ipaddress.ip_address("fd00:ec2::254") not in ipaddress.ip_network(cidr)
 
 
 def test_kafka_connect_shares_a_network_with_kafka_and_collect_only(compose: Any) -> None:

@@ -14,6 +14,8 @@ PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doubl
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _MAX_DEPTH: Final = 64
 """fastavro reads schemas and values recursively, without a limit of its own."""
+_MOST_FREE: Final = 100
+"""Values without bytes in a value: each of 30 records could have the next one twice."""
 
 
 class InvalidSchema(ValueError):
@@ -114,6 +116,8 @@ class _Walk:
         self.recursive = False
         self._names = names
         self._sizes: dict[str, int] = {}
+        self._free: dict[str, int] = {}
+        """Values without bytes in a value of a record, itself included, but for those in arrays, maps and unions."""
 
     def min_size(self, node: Any, enclosing: tuple[str, ...]) -> int:
         """0 if values of the type may take no bytes, else 1.
@@ -123,8 +127,8 @@ class _Walk:
             enclosing: full names of the records around it.
 
         Raises:
-            InvalidSchema: it is not valid, or it has an array of items without bytes: few bytes could stand for any
-                number of them.
+            InvalidSchema: it is not valid, or it has an array of items without bytes, or too many values without: few
+                bytes could stand for any number of them.
         """
         if isinstance(node, str):
             return int(node != "null") if node in PRIMITIVES else self._named(node, enclosing)
@@ -159,7 +163,20 @@ class _Walk:
                 (self.min_size(field["type"], (*enclosing, name)) for field in named_type["fields"]),
                 default=0,
             )
+            free = sum(self._free_values(field["type"]) for field in named_type["fields"])
+            self._free[name] = free + (self._sizes[name] == 0)
+            if self._free[name] > _MOST_FREE:
+                raise InvalidSchema(f"{name} has more than {_MOST_FREE} values without bytes, such as null")
         return self._sizes[name]
+
+    def _free_values(self, node: Any) -> int:
+        if isinstance(node, str):
+            return int(node == "null") if node in PRIMITIVES else self._free.get(node, 0)
+        if isinstance(node, list) or node["type"] in ("array", "map", "enum"):
+            return 0
+        if node["type"] == "fixed":
+            return int(node["size"] == 0)
+        return self._free.get(node["name"], 0) if "name" in node else self._free_values(node["type"])
 
     def _check_union(self, branches: Sequence[Any], enclosing: tuple[str, ...]) -> None:
         names = [branch_name(branch) for branch in branches]

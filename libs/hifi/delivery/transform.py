@@ -22,6 +22,11 @@ MAX_STEPS: Final = 200_000
 """Steps of the evaluation for one event; some tenths of a second."""
 MAX_ITEMS: Final = 200_000
 """Items of a list and values of a result."""
+MAX_FUNCTION_VALUES: Final = 10 * MAX_ITEMS
+"""Values that functions and comparisons read for one event; a long text counts once for each `_CHARACTERS`."""
+_CHARACTERS: Final = 1000
+_LONG_LIST: Final = f"a list has more than {MAX_ITEMS:,} items"
+_LONG_TEXT: Final = f"a text has more than {MAX_DATA_BYTES:,} characters"
 _FAILED: Final = "transform-failed"
 
 Transform: TypeAlias = Callable[[bytes], bytes]
@@ -33,6 +38,12 @@ class _TooLarge(Exception):
 
 class _ExactFunctions(jmespath.functions.Functions):
     """JMESPath's functions, where those from and to text keep the digits of numbers."""
+
+    @jmespath.functions.signature({"types": ["string"]}, {"types": ["array-string"]})
+    def _func_join(self, separator: str, texts: list[str]) -> str:
+        if sum(map(len, texts)) + len(separator) * len(texts) > MAX_DATA_BYTES:
+            raise _TooLarge(_LONG_TEXT)
+        return separator.join(texts)
 
     @jmespath.functions.signature({"types": []})
     def _func_to_string(self, value: Any) -> str:
@@ -49,7 +60,8 @@ class _ExactFunctions(jmespath.functions.Functions):
         return value if is_number else None
 
 
-_OPTIONS: Final = jmespath.Options(custom_functions=_ExactFunctions())
+_FUNCTIONS: Final = _ExactFunctions()
+_OPTIONS: Final = jmespath.Options(custom_functions=_FUNCTIONS)
 
 
 class _BoundedInterpreter(jmespath.visitor.TreeInterpreter):
@@ -58,6 +70,7 @@ class _BoundedInterpreter(jmespath.visitor.TreeInterpreter):
     def __init__(self) -> None:
         super().__init__(_OPTIONS)
         self._remaining_steps = MAX_STEPS
+        self._remaining_values = MAX_FUNCTION_VALUES
 
     def visit(self, node: Any, *args: Any, **kwargs: Any) -> Any:
         """Evaluate a node of the expression."""
@@ -66,10 +79,41 @@ class _BoundedInterpreter(jmespath.visitor.TreeInterpreter):
             raise _TooLarge(f"it takes more than {MAX_STEPS:,} steps")
         value = super().visit(node, *args, **kwargs)
         if isinstance(value, list) and len(value) > MAX_ITEMS:
-            raise _TooLarge(f"a list has more than {MAX_ITEMS:,} items")
+            raise _TooLarge(_LONG_LIST)
         if isinstance(value, str) and len(value) > MAX_DATA_BYTES:
-            raise _TooLarge(f"a text has more than {MAX_DATA_BYTES:,} characters")
+            raise _TooLarge(_LONG_TEXT)
         return value
+
+    def visit_function_expression(self, node: Any, value: Any) -> Any:
+        """Call a function, whose arguments may be the same object many times."""
+        arguments = [self._readable(self.visit(child, value)) for child in node["children"]]
+        return _FUNCTIONS.call_function(node["value"], arguments)
+
+    def visit_flatten(self, node: Any, value: Any) -> Any:
+        """Join the lists in a list."""
+        lists = self.visit(node["children"][0], value)
+        if isinstance(lists, list):
+            item_count = sum(len(element) if isinstance(element, list) else 1 for element in lists)
+            if item_count > MAX_ITEMS:
+                raise _TooLarge(_LONG_LIST)
+        return super().visit_flatten(_with_values(node, [lists]), value)
+
+    def visit_comparator(self, node: Any, value: Any) -> Any:
+        """Compare two values, which may be the same object many times."""
+        operands = [self._readable(self.visit(child, value)) for child in node["children"]]
+        return super().visit_comparator(_with_values(node, operands), value)
+
+    def _readable(self, value: Any) -> Any:
+        """The value, if what reads it stays within the bounds."""
+        self._remaining_values -= _require_bounded("a value", value)
+        if self._remaining_values < 0:
+            raise _TooLarge(f"its functions and comparisons read more than {MAX_FUNCTION_VALUES:,} values")
+        return value
+
+
+def _with_values(node: Any, values: list[Any]) -> Any:
+    """The node with values that are known in place of its children."""
+    return {**node, "children": [{"type": "literal", "value": value, "children": []} for value in values]}
 
 
 def compile_transform(expression: str) -> Transform:
@@ -91,7 +135,7 @@ def compile_transform(expression: str) -> Transform:
             raise Rejected(_FAILED, "the data is not JSON") from None
         try:
             result = _BoundedInterpreter().visit(syntax_tree, value)
-            _require_bounded(result)
+            _require_bounded("the result", result)
         except _TooLarge as error:
             raise Rejected(_FAILED, f"the transform is refused for this event: {error}") from None
         except (
@@ -128,9 +172,17 @@ def _parse(expression: str) -> Any:
         raise Misconfigured("the transform is nested too deeply") from None
 
 
-def _require_bounded(result: Any) -> None:
-    """Refuse a result that would be too large as JSON: parts of it may be the same object many times."""
-    value_count, characters, stack = 0, 0, [result]
+def _require_bounded(subject: str, whole_value: Any) -> int:
+    """Refuse a value that would be too large as JSON: parts of it may be the same object many times.
+
+    Args:
+        subject: what it is.
+        whole_value: to be counted.
+
+    Returns:
+        The number of its values; a long text counts once for each `_CHARACTERS`.
+    """
+    value_count, characters, stack = 0, 0, [whole_value]
     while stack:
         value = stack.pop()
         value_count += 1
@@ -142,6 +194,7 @@ def _require_bounded(result: Any) -> None:
         elif isinstance(value, str):
             characters += len(value)
         if value_count > MAX_ITEMS or len(stack) > MAX_ITEMS:
-            raise _TooLarge(f"the result has more than {MAX_ITEMS:,} values")
+            raise _TooLarge(f"{subject} has more than {MAX_ITEMS:,} values")
         if characters > MAX_DATA_BYTES:
-            raise _TooLarge(f"the result has more than {MAX_DATA_BYTES:,} characters")
+            raise _TooLarge(f"{subject} has more than {MAX_DATA_BYTES:,} characters")
+    return value_count + characters // _CHARACTERS

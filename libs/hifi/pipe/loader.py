@@ -1,9 +1,10 @@
 """Load pipes and views from YAML files; each problem is reported with its file and line."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import jsonschema_rs
 import orjson
@@ -14,10 +15,15 @@ from ruamel.yaml.reader import ReaderError
 
 from hifi.pipe.limits import resolved_path
 from hifi.pipe.model import Pipe
+from hifi.pipe.normalize.schema_cost import SchemaCost
 from hifi.pipe.shared_keys import KeyOwners, shared_with
 from hifi.pipe.sources.written_topics import topic_refusal
 from hifi.pipe.strict_model import validation_problems
 from hifi.pipe.view import View
+from hifi.runtime.errors import Misconfigured
+
+_MOST_VALUES: Final = 1_000_000
+"""Keys and values of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +190,22 @@ def _read_tree(file: Path, problems: list[PipeProblem]) -> Any:
     if not isinstance(tree, dict):
         problems.append(PipeProblem(file, 1, "", "is not a mapping; begin with `pipe: NAME`"))
         return None
+    if _count(tree, {}) > _MOST_VALUES:
+        message = f"has more than {_MOST_VALUES:,} keys and values, or aliases that stand for more"
+        problems.append(PipeProblem(file, 1, "", message))
+        return None
     return tree
+
+
+def _count(node: Any, counts: dict[int, float]) -> float:
+    """Keys and values of a tree, those behind each alias counted for each; infinite where one stands within itself."""
+    if not isinstance(node, dict | list):
+        return 1
+    if id(node) not in counts:
+        counts[id(node)] = math.inf
+        members = [*node, *node.values()] if isinstance(node, dict) else node
+        counts[id(node)] = 1 + sum(_count(member, counts) for member in members)
+    return counts[id(node)]
 
 
 def _load_pipe(file: LoadedFile, problems: list[PipeProblem]) -> LoadedPipe | None:
@@ -246,6 +267,11 @@ def _self_contained(pipe: Pipe, file: LoadedFile, problems: list[PipeProblem]) -
             jsonschema_rs.validator_for(schema, offline=True)
         except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
             problems.append(file.problem(schema_path, f"not a JSON Schema: {str(error).splitlines()[0]}"))
+            return pipe
+        try:
+            SchemaCost(schema)
+        except Misconfigured as error:
+            problems.append(file.problem(schema_path, str(error)))
             return pipe
         declaration["normalize"]["schema"] = schema
     for name, lookup in pipe.enrich.lookups.items():

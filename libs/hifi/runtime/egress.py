@@ -68,8 +68,8 @@ _METADATA: Final = frozenset(
     map(
         ipaddress.ip_address,
         (
-            *("169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200", "192.0.0.192"),
-            *("fd00:ec2::254", "fd20:ce::254"),
+            *("169.254.169.254", "169.254.170.2", "169.254.170.23", "168.63.129.16", "100.100.100.200"),
+            *("192.0.0.192", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fe80::a9fe:a9fe"),
         ),
     )
 )
@@ -81,11 +81,15 @@ _EMBEDDING: Final = tuple(
         ("::ffff:0:0/96", 0),
         ("::ffff:0:0:0/96", 0),
         ("64:ff9b::/96", 0),
-        ("64:ff9b:1::/48", 0),
         ("2002::/16", 80),
     )
 )
 """IPv6 networks whose addresses reach the IPv4 address in them, and how many bits follow it."""
+_TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
+"""Addresses of a network's own translator (RFC 8215), whose place of the IPv4 address its prefix decides."""
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+"""The only IPv6 addresses that are assigned to the public."""
+_DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")
 _TEREDO: Final = ipaddress.IPv6Network("2001::/32")
 _PIPE: Final = re.compile(r"[a-z0-9*?\[\]!-]+")
 """A pattern of names of pipes, as grants of secrets have it."""
@@ -393,6 +397,9 @@ def reached_addresses(text: str) -> Iterator[Address]:
         return
     bits = int(address)
     ipv4_numbers = [bits >> shift & 0xFFFFFFFF for network, shift in _EMBEDDING if address in network]
+    if address in _TRANSLATED:
+        yield address
+        ipv4_numbers.append(bits & 0xFFFFFFFF)
     if address in _TEREDO:
         ipv4_numbers += [bits >> 64 & 0xFFFFFFFF, ~bits & 0xFFFFFFFF]
     if ipv4_numbers and address not in (ipaddress.IPv6Address("::"), ipaddress.IPv6Address("::1")):
@@ -402,6 +409,8 @@ def reached_addresses(text: str) -> Iterator[Address]:
 
 
 def _is_public(address: Address) -> bool:
+    if address.version == 6 and (address not in _GLOBAL_UNICAST or address in _DOCUMENTATION):
+        return False  # Python 3.11 calls some of these global
     return address.is_global and not address.is_multicast and address not in _METADATA
 
 

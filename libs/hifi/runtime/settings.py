@@ -19,6 +19,7 @@ class ProcessSettings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address of /healthz, /readyz and /metrics.")
     port: int = Field(0, ge=0, le=65535, description="Their port; 0: any free one.")
+    health_hosts: str = Field("", description="Names with a dot that they have, separated by commas.")
     instance: str = Field(
         default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}",
         description="Name in logs and consumer groups.",

@@ -1,9 +1,11 @@
 """Reads the rows of a lookup from its file or SQL table. Blocking: call it from a thread."""
 
 import csv
+import sqlite3
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow.parquet as pq
@@ -14,6 +16,7 @@ from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import Lookup, SqlTable
 from hifi.record.cloudevents.event import InvalidEvent
 from hifi.record.cloudevents.json_slices import array_elements, check_utf8, value_slice, without_bom
+from hifi.runtime.clock import monotonic_s
 from hifi.runtime.egress import EgressKind, EgressRefused, egress, pinned
 from hifi.runtime.errors import Misconfigured
 
@@ -25,27 +28,56 @@ _OPTIONS: Final = frozenset(
     )
 )
 """Options of a URL that name neither a server nor a file to read, but for certificates of authorities."""
+_READS: Final = frozenset(
+    (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
+)
+"""What a query of a SQLite file may do; SQLite asks about each part of it."""
+_STEPS: Final = 100_000
+"""Steps of a query of a SQLite file, some milliseconds, after which its time is looked at."""
+_ROW_BYTES: Final = 300
+"""Memory of a row, beside its values."""
+_BATCH_ROWS: Final = 1000
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ANY: Final = msgspec.json.Decoder()
 
 
-def read_rows(lookup: Lookup, pipe: str) -> list[Mapping[str, Any]]:
+class ReadLimits(NamedTuple):
+    """What reading a lookup may take.
+
+    Attributes:
+        memory_bytes: of its rows.
+        query_s: of a query of PostgreSQL or SQLite, seconds.
+    """
+
+    memory_bytes: int = 1024**3
+    query_s: float = 120
+
+
+_DEFAULT_LIMITS: Final = ReadLimits()
+
+
+def read_rows(lookup: Lookup, pipe: str, limits: ReadLimits = _DEFAULT_LIMITS) -> list[Mapping[str, Any]]:
     """All rows, each a mapping of column to value with at least the columns that the lookup declares.
 
     Args:
         lookup: as declared.
         pipe: that declares it.
+        limits: of the reading.
 
     Raises:
-        Misconfigured: the file is not allowed, or the file or table is missing, malformed, or lacks a column; the
-            message says which and where.
+        Misconfigured: the file is not allowed, or the file or table is missing, malformed, too large, or lacks a
+            column; the message says which and where.
     """
     if lookup.file is not None and (refusal := pipe_limits().refuse_lookup(lookup.file)):
         raise Misconfigured(refusal)
     source = _source(lookup)
     columns = {*lookup.key.values(), *lookup.fields.values()}
     try:
-        rows = list(_sql(lookup.sql, pipe) if lookup.sql else _file(Path(str(lookup.file)), columns, source))
+        if lookup.sql:
+            all_rows = _sql(lookup.sql, pipe, limits.query_s)
+        else:
+            all_rows = _file(Path(str(lookup.file)), columns, source, limits.memory_bytes)
+        rows = list(_within(limits.memory_bytes, all_rows))
     except FileNotFoundError:
         raise Misconfigured(f"{source} does not exist") from None
     except UnicodeDecodeError as error:
@@ -72,7 +104,32 @@ def _require(required_columns: set[str], columns: Iterable[str], source: str) ->
         )
 
 
-def _file(path: Path, required_columns: set[str], source: str) -> Iterator[Mapping[str, Any]]:
+def _within(most_bytes: int, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The rows.
+
+    Raises:
+        ValueError: they need more memory.
+    """
+    needed_bytes = 0
+    for row in rows:
+        needed_bytes += _ROW_BYTES + sum(map(sys.getsizeof, row.values()))
+        if needed_bytes > most_bytes:
+            raise _too_large(most_bytes)
+        yield row
+
+
+def _too_large(most_bytes: int) -> ValueError:
+    return ValueError(
+        f"it needs more than {most_bytes / 1e6:,.0f} MB of memory; leave rows or columns out, or have the operator "
+        "raise HIFI_ENRICH_LOOKUP_MB"
+    )
+
+
+def _file(
+    path: Path, required_columns: set[str], source: str, most_bytes: int
+) -> Iterator[Mapping[str, Any]]:
+    if path.stat().st_size > most_bytes:
+        raise _too_large(most_bytes)
     match path.suffix:
         case ".csv":
             return _csv(path, required_columns, source)
@@ -80,8 +137,7 @@ def _file(path: Path, required_columns: set[str], source: str) -> Iterator[Mappi
             names = pq.read_schema(path).names
             _require(required_columns, names, source)
             _refuse_twice(required_columns, names)
-            table = pq.read_table(path, columns=sorted(required_columns), coerce_int96_timestamp_unit="us")
-            return iter(table.to_pylist())
+            return _parquet(path, sorted(required_columns))
         case ".json":
             return _json(path)
         case _:
@@ -93,6 +149,12 @@ def _refuse_twice(required_columns: set[str], names: Sequence[str]) -> None:
     for name in sorted(required_columns):
         if names.count(name) > 1:
             raise ValueError(f"it has the column {name} twice")
+
+
+def _parquet(path: Path, columns: list[str]) -> Iterator[Mapping[str, Any]]:
+    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        for batch in file.iter_batches(_BATCH_ROWS, columns=columns):
+            yield from batch.to_pylist()
 
 
 def _csv(path: Path, required_columns: set[str], source: str) -> Iterator[Mapping[str, Any]]:
@@ -157,7 +219,7 @@ def _value(text: bytes) -> Any:
     return _ANY.decode(text) if first_byte in b'"tfn' else text.decode()
 
 
-def _sql(table: SqlTable, pipe: str) -> Iterator[Mapping[str, Any]]:
+def _sql(table: SqlTable, pipe: str, query_s: float) -> Iterator[Mapping[str, Any]]:
     url = sqlalchemy.make_url(table.url.read())
     url.get_dialect().import_dbapi()  # before the name is resolved: the driver may not be installed
     engine = sqlalchemy.create_engine(
@@ -165,9 +227,26 @@ def _sql(table: SqlTable, pipe: str) -> Iterator[Mapping[str, Any]]:
     )
     try:
         with engine.connect() as connection:
-            yield from (dict(row) for row in connection.execute(sqlalchemy.text(table.query)).mappings())
+            _limit(connection, query_s)
+            query = sqlalchemy.text(table.query)
+            result = connection.execute(query, execution_options={"yield_per": _BATCH_ROWS})
+            yield from (dict(row) for row in result.mappings())
     finally:
         engine.dispose()
+
+
+def _limit(connection: sqlalchemy.Connection, query_s: float) -> None:
+    """Limit the time of the query that follows, and have SQLite, which is this process, do nothing but read tables."""
+    backend = connection.engine.url.get_backend_name()
+    if backend == "postgresql":
+        connection.exec_driver_sql(f"SET statement_timeout = {int(query_s * 1000)}")
+    if backend != "sqlite":
+        return
+    file = connection.connection.driver_connection
+    assert isinstance(file, sqlite3.Connection)
+    ends_s = monotonic_s() + query_s
+    file.set_progress_handler(lambda: monotonic_s() > ends_s, _STEPS)
+    file.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _READS else sqlite3.SQLITE_DENY)
 
 
 def _connection_arguments(url: sqlalchemy.URL, pipe: str) -> dict[str, str]:

@@ -22,7 +22,7 @@ async def enrich(service: Service, settings: EnrichSettings) -> None:
     topics = settings.topics
     with scratch_folder(settings.enrich_temp) as scratch:
         registry = PipeRegistry(settings.kafka, topics, service.health, ("enrich",))
-        tables = LookupTables(scratch, service.health)
+        tables = LookupTables(scratch, service.health, settings.lookup_limits)
         engine = SparkEngine(settings, topics, registry, tables, scratch)
         election = LeaderElection(settings, topics.group("enrich-leader"), topics.enrich_leader)
         supervisor = Supervisor(service, settings, topics, registry, engine, election, tables)

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from hifi.kafka.settings import ServiceSettings
 from hifi.pipe.model import Trigger
+from hifi.spark.lookup_reader import ReadLimits
 
 
 class EnrichSettings(ServiceSettings):
@@ -61,6 +62,10 @@ class EnrichSettings(ServiceSettings):
         description="Longest call of a UDF; longer: dead letter, and three quarantine the pipe.",
     )
     enrich_udf_memory_mb: int = Field(512, ge=16, description="Memory for UDFs in each Python worker.")
+    enrich_lookup_mb: int = Field(
+        1024, ge=1, description="Memory of a lookup's rows while they are read; more: the table is not used."
+    )
+    enrich_lookup_s: float = Field(120, gt=0, description="Time to read a lookup; longer: as above.")
     enrich_stall_s: float = Field(
         120,
         ge=10,
@@ -75,3 +80,8 @@ class EnrichSettings(ServiceSettings):
         description="Jars of Spark's Kafka connector, separated by commas; default: those of "
         "`python -m hifi_infra.java.jars`.",
     )
+
+    @property
+    def lookup_limits(self) -> ReadLimits:
+        """What reading a lookup may take."""
+        return ReadLimits(self.enrich_lookup_mb * 1024**2, self.enrich_lookup_s)

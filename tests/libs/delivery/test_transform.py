@@ -42,7 +42,12 @@ def test_numbers_keep_their_digits(expression: str, data: str, result: str) -> N
     [
         ("|".join(["[@,@]"] * 300), {"a": 1}, "the result has more than"),
         ("|".join(["[@,@][]"] * 300), [1], "refused for this event"),
-        ("|".join(["join('', [@,@])"] * 300), "x" * 100, "a text has more than"),
+        ("|".join(["join('', [@,@])"] * 300), "x" * 100, "has more than 2,097,152 characters"),
+        ("join(s, l)", {"s": "x" * 1_000_000, "l": [""] * 190_000}, "a text has more than"),
+        ("[" + ",".join(["l"] * 3000) + "][]", {"l": [0] * 190_000}, "a list has more than"),
+        ("[*].contains(`[" + "1," * 999 + "2]`, @)", list(range(10_000)), "functions"),
+        ("|".join([*["[@,@]"] * 20, "to_string(@)"]), [1], "values"),
+        ("|".join([*["[@,@]"] * 20, "{a: [@], b: [@, @][:1]}", "a == b"]), [1], "values"),
         ("[*].[@,@,@,@,@]", list(range(MAX_STEPS // 2)), "steps"),
         ("@", list(range(MAX_ITEMS + 1)), "more than"),
         ("@", "x" * 3_000_000, "the data is larger than"),

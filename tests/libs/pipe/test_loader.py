@@ -88,6 +88,20 @@ def test_a_problem_is_reported_with_its_line(
     ), found_problems
 
 
+def test_aliases_that_stand_for_too_much_are_refused_before_they_are_followed(tmp_path: Path) -> None:
+    lines = ["pipe: bomb", "x0: &x0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"x{level}: &x{level} [{', '.join([f'*x{level - 1}'] * 10)}]" for level in range(1, 30)]
+    (tmp_path / "bomb.yaml").write_text("\n".join(lines))
+    (tmp_path / "loop.yaml").write_text("pipe: loop\nsource: &loop [*loop]\n")
+    (tmp_path / "plain.yaml").write_text(
+        "pipe: plain\nsource: {keys: [{env: &name K}], id: *name}\ndestinations: [{name: d, url: 'https://a.example'}]"
+    )
+    pipes, problems = load(tmp_path)
+    assert [loaded_pipe.pipe.pipe for loaded_pipe in pipes] == ["plain"]
+    assert {problem.file.name for problem in problems} == {"bomb.yaml", "loop.yaml"}
+    assert "aliases that stand for more" in problems[0].message
+
+
 def test_two_files_may_not_declare_the_same_pipe_or_share_a_key(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(GOOD)
     assert "declared in a.yaml too" in str(problems(tmp_path, GOOD, "b.yaml")[0])

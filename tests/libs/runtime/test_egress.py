@@ -46,6 +46,8 @@ FORBIDDEN = [
         "2002:a9fe:a9fe::1",
     ),
     *("2001:0:7f00:1::", "2001:0:808:808::80ff:fffe", "::ffff:0:127.0.0.1"),
+    # Site-local addresses, a translator's own prefix in its other form, segments of routers, addresses of documents.
+    *("fec0::1", "64:ff9b:1:a00:0:100:808:808", "5f00::1", "3fff::1", "100:0:0:1::1", "4000::1"),
 ]
 PUBLIC = [
     *("8.8.8.8", "1.1.1.1", "93.184.216.34", "172.15.0.1", "172.32.0.1", "2606:4700:4700::1111"),
@@ -117,6 +119,11 @@ def test_names_are_judged_when_they_are_resolved(host: str) -> None:
         ("private", "http", "a", "10.0.0.1", 80, True),
         ("private", "http", "a", "100.100.100.200", 80, False),
         ("private", "http", "a", "fd00:ec2::254", 80, False),
+        ("private", "http", "a", "fd00:ec2::23", 80, False),
+        ("fe80::/10", "http", "a", "fe80::a9fe:a9fe", 80, False),
+        ("169.254.0.0/16", "http", "a", "169.254.170.23", 80, False),
+        ("64:ff9b:1::/48", "http", "a", "64:ff9b:1::10.0.0.1", 80, False),
+        ("64:ff9b:1::/48,10.0.0.0/8", "http", "a", "64:ff9b:1::10.0.0.1", 80, True),
         ("private", "http", "a", "169.254.1.1", 80, False),
         ("0.0.0.0/0", "http", "a", "169.254.169.254", 80, False),
         ("169.254.169.254", "http", "a", "169.254.169.254", 80, True),

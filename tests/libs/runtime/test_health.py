@@ -1,4 +1,6 @@
 import asyncio
+import sys
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -25,6 +27,32 @@ async def readyz(
         client.get(f"http://127.0.0.1:{sock.getsockname()[1]}{path}") as answer,
     ):
         return answer.status, await answer.json()
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+async def test_a_page_of_another_site_reads_no_health_page(path: str) -> None:
+    app, sock = Health("ingest", "here").app(["ingest.prod.example"]), server.listen("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{sock.getsockname()[1]}{path}"
+    hosts = {"evil.example": 421, "": 421, "127.0.0.1:1": 200, "ingest": 200, "ingest.prod.example:9000": 200}
+    async with server.serve(app, sock), aiohttp.ClientSession() as client:
+        for host, status in hosts.items():
+            async with client.get(url, headers={"host": host}) as answer:
+                assert (host, answer.status) == (host, status)
+
+
+async def test_the_check_of_a_container_reads_whether_its_service_is_ready() -> None:
+    program = Path(__file__).parents[3] / "infra/docker/ready.py"
+    health, sock = Health("ingest", "here"), server.listen("127.0.0.1", 0)
+    environment = {"HIFI_PORT": str(sock.getsockname()[1])}
+    async with server.serve(health.app(), sock):
+        for blocks, status in ((False, 0), (True, 1)):
+            if blocks:
+                health.block("kafka", "no broker answers")
+            check = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", str(program), env=environment, stdout=asyncio.subprocess.PIPE
+            )
+            output, _ = await check.communicate()
+            assert (check.returncode, b"no broker answers" in output) == (status, blocks)
 
 
 async def test_warnings_are_told_and_do_not_make_a_service_unready():

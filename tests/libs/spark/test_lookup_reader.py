@@ -16,7 +16,7 @@ from sqlalchemy import make_url
 from hifi.pipe.model import Lookup
 from hifi.runtime.egress import EgressRefused
 from hifi.runtime.errors import Misconfigured
-from hifi.spark.lookup_reader import _connection_arguments, read_rows
+from hifi.spark.lookup_reader import ReadLimits, _connection_arguments, read_rows
 
 CSV = 'code,name\nAA,"American, Inc."\nUA,\n'
 
@@ -187,6 +187,77 @@ def test_a_name_that_is_bound_again_after_it_was_judged_is_not_followed(
     with pytest.raises(Misconfigured, match="to which pipes may not connect"):
         read_rows(declared, "p")
     assert len(connect_options) == 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("VACUUM INTO '{folder}/written.db'", "ATTACH '{folder}/written.db' AS x", "DROP TABLE airlines"),
+        *("INSERT INTO airlines VALUES ('X', 'Y') RETURNING code, name", "PRAGMA journal_mode = DELETE"),
+        "CREATE TABLE written (code)",
+        "SELECT file AS code, name FROM pragma_database_list",
+        "SELECT load_extension('x') AS code, 1 AS name",
+    ],
+)
+def test_a_query_of_a_sqlite_file_reads_its_tables_and_does_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, query: str
+) -> None:
+    with sqlite3.connect(tmp_path / "a.db") as connection:
+        connection.execute("CREATE TABLE airlines (code, name)")
+        connection.execute("INSERT INTO airlines VALUES ('AA', 'American')")
+    content = (tmp_path / "a.db").read_bytes()
+    monkeypatch.setenv("DB", f"sqlite:///{tmp_path}/a.db")
+
+    def declared(text: str) -> Lookup:
+        sql = {"url": {"env": "DB"}, "query": text}
+        return Lookup.model_validate({"sql": sql, "key": {"c": "code"}, "fields": {"n": "name"}})
+
+    with pytest.raises(Misconfigured, match="authoriz"):
+        read_rows(declared(query.format(folder=tmp_path)), "p")
+    assert [file.name for file in tmp_path.iterdir()] == ["a.db"]
+    assert (tmp_path / "a.db").read_bytes() == content
+    recursive = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3)"
+    rows = read_rows(
+        declared(f"{recursive} SELECT code || i AS code, upper(name) AS name FROM airlines, n"), "p"
+    )
+    assert [row["code"] for row in rows] == ["AA1", "AA2", "AA3"]
+
+
+LARGE: dict[str, Callable[[Path], Any]] = {
+    "a.csv": lambda path: path.write_text("code,name\n" + "AA,American\n" * 1000),
+    "a.json": lambda path: path.write_text("[" + ",".join(['{"code":"AA","name":"American"}'] * 1000) + "]"),
+    "a.ndjson": lambda path: path.write_text('{"code":"AA","name":"American"}\n' * 1000),
+    "a.parquet": lambda path: pq.write_table(
+        pa.table({"code": ["AA"] * 1000, "name": ["American"] * 1000}), path
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_file_whose_rows_need_more_memory_than_allowed_is_refused(tmp_path: Path, name: str) -> None:
+    LARGE[name](tmp_path / name)
+    assert len(read_rows(lookup(tmp_path / name), "p", ReadLimits(memory_bytes=1_000_000))) == 1000
+    with pytest.raises(
+        Misconfigured, match=f"{name} cannot be read: it needs more than .* HIFI_ENRICH_LOOKUP_MB"
+    ):
+        read_rows(lookup(tmp_path / name), "p", ReadLimits(memory_bytes=50_000))
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [("", "more than 1 MB"), (" WHERE i < 0", "interrupted")],
+)
+def test_a_query_that_makes_rows_for_ever_or_none_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, condition: str, reason: str
+) -> None:
+    monkeypatch.setenv("DB", f"sqlite:///{tmp_path}/a.db")
+    endless = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS code, i AS name FROM n"
+    )
+    sql = {"url": {"env": "DB"}, "query": endless + condition}
+    declared = Lookup.model_validate({"sql": sql, "key": {"c": "code"}, "fields": {"n": "name"}})
+    with pytest.raises(Misconfigured, match=reason):
+        read_rows(declared, "p", ReadLimits(memory_bytes=1_000_000, query_s=0.5))
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 _RESERVED: Final = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "expect", "upgrade", "te", "trailer"}
 )
+_OF_SIGNATURES: Final = frozenset({"webhook-id", "webhook-timestamp", "webhook-signature"})
 
 
 class RequestTemplate:
@@ -58,7 +59,9 @@ class RequestTemplate:
         self._transform = None if destination.transform is None else compile_transform(destination.transform)
         self._signers = [signer(key) for key in signing]
         self.token = token
-        self._head = _head(destination, headers | ({"Authorization": f"Bearer {token}"} if token else {}))
+        sent_headers = headers | ({"Authorization": f"Bearer {token}"} if token else {})
+        is_signed = bool(signing) or destination.signing is not None
+        self._head = _head(destination, sent_headers, is_signed=is_signed)
         self._own_type = any(name.lower() == "content-type" for name in headers)
         self._batched = destination.batch is not None
         self._asks_for_watermark = destination.watermark is not None
@@ -148,7 +151,7 @@ def target(destination: HttpDestination) -> tuple[str, str, int, str]:
     return url.scheme, url.host.strip("[]"), url.port, path
 
 
-def _head(destination: HttpDestination, headers: dict[str, str]) -> bytes:
+def _head(destination: HttpDestination, headers: dict[str, str], *, is_signed: bool) -> bytes:
     scheme, host, port, path = target(destination)
     authority = f"[{host}]" if ":" in host else host
     if port != {"http": 80, "https": 443}[scheme]:
@@ -156,8 +159,9 @@ def _head(destination: HttpDestination, headers: dict[str, str]) -> bytes:
     lines = [f"{destination.method} {path} HTTP/1.1", f"Host: {authority}"]
     if not any(name.lower() == "user-agent" for name in headers):
         lines.append(f"User-Agent: hifi/{version('egest')}")
+    reserved_names = _RESERVED | (_OF_SIGNATURES if is_signed else frozenset())
     for name, value in headers.items():
-        if not _TOKEN.fullmatch(name) or name.lower() in _RESERVED:
+        if not _TOKEN.fullmatch(name) or name.lower() in reserved_names:
             raise Misconfigured(f"the header {name!r} of {destination.name} cannot be set")
         if not _VALUE.fullmatch(value):
             raise Misconfigured(

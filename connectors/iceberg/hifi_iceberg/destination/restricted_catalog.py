@@ -45,6 +45,9 @@ class WarehouseFileIO(PyArrowFileIO):
         Args:
             properties: of the catalog, with its warehouse; those that are not of files are left out.
             pipe: for which connections are judged; None: only entries of the allowlist for all pipes hold.
+
+        Raises:
+            Misconfigured: the address is not allowed, or there are no keys.
         """
         files = _allowed(properties, FILE_PROPERTIES)
         if endpoint := files.get("s3.endpoint"):
@@ -52,6 +55,15 @@ class WarehouseFileIO(PyArrowFileIO):
         super().__init__({**files, S3_PROXY_URI: proxy_url(EgressKind.S3, pipe)})
         scheme, _, path = self.parse_location(properties[_WAREHOUSE])
         self._folder = resolved_path(path) if scheme == "file" else None
+        if (
+            self._folder is None
+            and not _has_keys(files, "s3", "client")
+            and not _is_on(files, "s3.anonymous")
+        ):
+            raise Misconfigured(
+                "the catalog has no keys for the files in S3, and those of this machine are not for pipes: declare "
+                "`s3.access-key-id` and `s3.secret-access-key`, or `s3.anonymous: true`"
+            )
         self._limits = pipe_limits()
 
     def require_within(self, location: str) -> None:
@@ -168,6 +180,11 @@ class RestrictedRestCatalog(_RestrictedCatalog, RestCatalog):
         """The session for requests; pyiceberg calls it before and after it has merged what the server sent."""
         self.properties = {**self._declared, **_allowed(self.properties, SERVER_PROPERTIES)}
         self.uri = self.properties[_URI]
+        if _is_on(self._declared, "rest.sigv4-enabled") and not _has_keys(self._declared, "client"):
+            raise Misconfigured(
+                "signed requests need `client.access-key-id` and `client.secret-access-key`: the keys of this machine "
+                "are not for pipes"
+            )
         _judge(self.pipe, EgressKind.CATALOG, self.uri)
         if tokens := self.properties.get("oauth2-server-uri"):
             _judge(self.pipe, EgressKind.TOKEN, tokens)
@@ -196,6 +213,18 @@ class _TokenAdapter(HTTPAdapter):
 
     def send(self, *arguments: Any, **options: Any) -> Response:
         return super().send(*arguments, **{**options, "proxies": _proxies(EgressKind.TOKEN, self._pipe)})
+
+
+def _has_keys(properties: Mapping[str, str], *prefixes: str) -> bool:
+    """Whether there is a pair of keys with one of the prefixes. Without one AWS's clients ask the metadata service."""
+    return any(
+        properties.get(f"{prefix}.access-key-id") and properties.get(f"{prefix}.secret-access-key")
+        for prefix in prefixes
+    )
+
+
+def _is_on(properties: Mapping[str, str], name: str) -> bool:
+    return properties.get(name, "").lower() == "true"
 
 
 def _proxies(kind: EgressKind, pipe: str) -> dict[str, str]:

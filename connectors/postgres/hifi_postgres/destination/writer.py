@@ -1,6 +1,7 @@
 """Write batches of events to a PostgreSQL table, one transaction for each."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from psycopg import AsyncConnection, Error, OperationalError, ProgrammingError
@@ -8,6 +9,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import SQL, Identifier
 
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.pipe.limits import pipe_limits
 from hifi.runtime import log
 from hifi.runtime.errors import HifiError, Misconfigured, Missing, Rejected, RejectedEvents, Retryable
 from hifi_postgres.declaration import PostgresSettings
@@ -31,6 +33,21 @@ logger = log.get(__name__)
 Connection: TypeAlias = AsyncConnection[tuple[Any, ...]]
 
 
+_OPTIONS: Final = frozenset(
+    (
+        *("host", "hostaddr", "port", "dbname", "user", "password", "application_name", "client_encoding"),
+        *("connect_timeout", "tcp_user_timeout", "keepalives", "keepalives_idle", "keepalives_interval"),
+        *("keepalives_count", "options", "target_session_attrs", "load_balance_hosts", "channel_binding"),
+        *("require_auth", "gssencmode", "sslmode", "sslnegotiation", "sslsni", "sslcertmode"),
+        *("ssl_min_protocol_version", "ssl_max_protocol_version"),
+    )
+)
+"""Options of a URL that have libpq neither read or write a file nor ask another server."""
+_CERTIFICATES: Final = frozenset({"sslrootcert", "sslcert", "sslcrl"})
+_KEY: Final = "sslkey"
+_AUTHORITIES_OF_THE_SYSTEM: Final = "system"
+
+
 class PostgresWriter(DestinationWriter):
     """Writes to one table over at most as many connections as batches are written at a time."""
 
@@ -42,7 +59,8 @@ class PostgresWriter(DestinationWriter):
             context: of the writer.
 
         Raises:
-            Misconfigured: the URL is missing or not valid; the message does not quote it.
+            Misconfigured: the URL is missing or not valid, or has an option that is not allowed; the message does not
+                quote it.
         """
         try:
             url_options = conninfo_to_dict(settings.url.read())
@@ -52,6 +70,7 @@ class PostgresWriter(DestinationWriter):
             ) from None
         name = f"hifi {context.pipe}/{context.destination}"[:63]
         self._pipe = context.pipe
+        _require_allowed(url_options, context.pipe)
         self._options: dict[str, Any] = {"application_name": name, **url_options, "client_encoding": "UTF8"}
         self._table_name = settings.table
         self._types = settings.types
@@ -267,3 +286,29 @@ def _beginning(timeout_s: float) -> tuple[bytes, list[str]]:
 
 def _at_fault(name: str, column: ColumnType) -> str:
     return f"the value of the column {name} does not fit its type {column.declared}"
+
+
+def _require_allowed(options: Mapping[str, Any], pipe: str) -> None:
+    """Refuse options of a URL that may name another server or a file, but for certificates and a key of the pipe.
+
+    Raises:
+        Misconfigured: an option or a file is not allowed; the message does not quote other values.
+    """
+    if unlisted_options := sorted(options.keys() - _OPTIONS - _CERTIFICATES - {_KEY}):
+        raise Misconfigured(
+            f"the secret `url` has the option {', '.join(unlisted_options)}, which is not allowed; allowed are "
+            f"{', '.join(sorted(_OPTIONS | _CERTIFICATES | {_KEY}))}"
+        )
+    limits = pipe_limits()
+    for name in sorted(options.keys() & (_CERTIFICATES | {_KEY})):
+        file = Path(str(options[name]))
+        if name == _KEY:
+            is_path = file.is_absolute()
+            reason = None if is_path else f"{file} is not allowed as a key: write an absolute path"
+            reason = reason or limits.refuse_secret_file(file) or limits.refuse_grant(pipe, None, file)
+        elif options[name] == _AUTHORITIES_OF_THE_SYSTEM:
+            reason = None
+        else:
+            reason = limits.refuse_certificates(file, pipe)
+        if reason is not None:
+            raise Misconfigured(f"the option {name} of the secret `url` is not allowed: {reason}")

@@ -14,6 +14,7 @@ import jsonschema_rs
 
 from hifi.pipe.normalize.lazy_json import decode
 from hifi.pipe.normalize.left_out import LeavesOut, is_partial
+from hifi.pipe.normalize.schema_cost import SchemaCost
 from hifi.runtime import exact_json
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi.runtime.json_pointer import json_pointer
@@ -31,16 +32,18 @@ def validator(schema: dict[str, Any], leaves_out: LeavesOut | None = None) -> Ca
     """A function that raises Rejected (`schema`) with the pointer of the first invalid value; it quotes no values.
 
     Args:
-        schema: JSON Schema; a remote `$ref` is not resolved.
+        schema: JSON Schema; a remote `$ref` is not resolved. Events for which it takes too long are refused.
         leaves_out: whether an event leaves out a member, which is not required then; None: none does.
 
     Raises:
-        Misconfigured: not a JSON Schema, or with a remote `$ref`.
+        Misconfigured: not a JSON Schema, or with a remote `$ref`, or it takes too long for any event.
     """
     try:
         ordinary_validator = jsonschema_rs.validator_for(schema, mask=_MASK, offline=True)
     except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
         raise Misconfigured(f"not a usable JSON Schema: {str(error).splitlines()[0]}") from None
+
+    cost = SchemaCost(schema)
 
     @cache
     def exact_validator() -> jsonschema_rs.Validator:
@@ -52,6 +55,7 @@ def validator(schema: dict[str, Any], leaves_out: LeavesOut | None = None) -> Ca
             instance, chosen_validator = _exact_json(data), exact_validator()
         else:
             instance, chosen_validator = decode(data), ordinary_validator
+        cost.check(data, instance)
         if chosen_validator.is_valid(instance):
             return
         try:

@@ -18,7 +18,7 @@ HSTS: Final = ("strict-transport-security", "max-age=31536000")
 """Header of every response over TLS: browsers use https for this name for a year."""
 TLS_SETTINGS: Final = tuple(
     f"HIFI_{service}_TLS_{part}_FILE"
-    for service in ("INGEST", "MANAGE", "OBSERVE")
+    for service in ("INGEST", "MANAGE", "OBSERVE", "VIEW")
     for part in ("CERTIFICATE", "KEY")
 )
 """Names of the settings of all services that serve TLS."""

@@ -1,11 +1,14 @@
 """Loads the lookup tables of all pipes, refreshes them in the background, and broadcasts them to Spark."""
 
 import asyncio
+import concurrent.futures
 import pickle
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from hifi.pipe.limit_check import enrich_refusals
 from hifi.pipe.limits import pipe_limits
@@ -18,7 +21,10 @@ from hifi.runtime.health import Health
 from hifi.spark import lookup_reader
 from hifi.spark.catalyst import Catalyst, JavaObject
 from hifi.spark.lookup_key import table_id, table_ids
+from hifi.spark.lookup_reader import ReadLimits
 from hifi_enrich.lookup.table import LookupTable, build_table
+
+_LIMITS: Final = ReadLimits()
 
 logger = log.get(__name__)
 
@@ -42,13 +48,16 @@ class _AllTables:
 class LookupTables:
     """The tables by id. Pipes that declare the same lookup share one table."""
 
-    def __init__(self, scratch: Path, health: Health) -> None:
+    def __init__(self, scratch: Path, health: Health, limits: ReadLimits = _LIMITS) -> None:
         """Start with no table.
 
         Args:
             scratch: folder for temporary files on the way to the JVM.
             health: warned of tables that could not be reloaded.
+            limits: of reading a table. One that is not read in time is given up, whatever keeps it.
         """
+        self._limits = limits
+        self._in_reading: set[str] = set()
         self._health = health
         self._scratch = scratch
         self._listeners: list[Callable[[], None]] = []
@@ -160,7 +169,7 @@ class LookupTables:
         name = f"{pipe}/{lookup_name}"
 
         def read_table() -> LookupTable:
-            table = build_table(name, lookup, lookup_reader.read_rows(lookup, pipe))
+            table = build_table(name, lookup, lookup_reader.read_rows(lookup, pipe, self._limits))
             previous_table = tables.get(key)
             if previous_table is not None and (loss := previous_table.loss(table, lookup)) is not None:
                 raise Misconfigured(loss)
@@ -170,7 +179,7 @@ class LookupTables:
         tables: dict[str, LookupTable] = {}
         cache = Cache(
             f"lookup {name}",
-            lambda: asyncio.to_thread(read_table),
+            lambda: self._in_time(key, read_table),
             refresh_s=lookup.refresh,
             expire_s=lookup.expire,
             changed=self._notify,
@@ -186,6 +195,37 @@ class LookupTables:
         self._caches[key] = cache
         self._set_problem(cache.name, _emptiness(tables[key]))
         return None
+
+    async def _in_time(self, key: str, read_table: Callable[[], LookupTable]) -> LookupTable:
+        """Read a table in a thread of its own: a server that never answers keeps it, and no other one.
+
+        Raises:
+            Misconfigured: it takes too long, or an earlier reading has not ended.
+        """
+        if key in self._in_reading:
+            raise Misconfigured("an earlier reading of it has not ended")
+        outcome: concurrent.futures.Future[LookupTable] = concurrent.futures.Future()
+        outcome.set_running_or_notify_cancel()
+
+        def run() -> None:
+            """Read the table."""
+            try:
+                outcome.set_result(read_table())
+            except BaseException as error:  # noqa: BLE001 - it is raised where the table is waited for
+                outcome.set_exception(error)
+            finally:
+                self._in_reading.discard(key)
+
+        self._in_reading.add(key)
+        threading.Thread(target=run, name=f"lookup-{key}", daemon=True).start()
+        try:
+            async with asyncio.timeout(self._limits.query_s):
+                return await asyncio.wrap_future(outcome)
+        except TimeoutError:
+            raise Misconfigured(
+                f"it was not read within {self._limits.query_s:g} s; ask for less, or have the operator raise "
+                "HIFI_ENRICH_LOOKUP_S"
+            ) from None
 
     def _set_problem(self, name: str, reason: str | None) -> None:
         """Show the problem of a table; `reason` None: it has none."""

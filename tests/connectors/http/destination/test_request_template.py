@@ -159,6 +159,13 @@ def test_headers_that_would_break_the_request_are_refused(headers: dict[str, str
         request_of(record(), headers=headers)
 
 
+@pytest.mark.parametrize("name", ["webhook-id", "Webhook-Timestamp", "WEBHOOK-SIGNATURE"])
+def test_a_signed_request_has_each_header_of_its_signature_once(name: str) -> None:
+    with pytest.raises(Misconfigured, match=f"the header '{name}' of d cannot be set"):
+        request_of(record(), headers={name: "msg_1"}, signing=SECRET)
+    assert request_of(record(), headers={name: "msg_1"})[1][name] == "msg_1"
+
+
 def test_a_header_secret_is_not_quoted() -> None:
     with pytest.raises(Misconfigured) as caught:
         request_of(record(), headers={"X": "geheim\x00"})

@@ -25,6 +25,7 @@ from hifi.runtime.errors import Misconfigured
 from hifi_iceberg.declaration import IcebergSettings, LakeTable
 from hifi_iceberg.destination.catalog import open_table
 from hifi_iceberg.destination.file_store import FileStore
+from hifi_iceberg.destination.restricted_catalog import RestrictedRestCatalog, WarehouseFileIO
 
 CLASS = "planted_by_pipe.Planted"
 PLANTED = """\
@@ -252,3 +253,31 @@ def test_a_file_outside_of_the_warehouse_is_no_catalog(tmp_path: Path) -> None:
     catalog_url = f"sqlite:///{tmp_path}/warehouse/mine.db"
     open_table(_declared(tmp_path, catalog=catalog_url))
     assert (tmp_path / "warehouse/mine.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("properties", "is_allowed"),
+    [
+        ({}, False),
+        ({"s3.anonymous": "false"}, False),
+        ({"s3.access-key-id": "a"}, False),
+        ({"s3.access-key-id": "a", "s3.secret-access-key": "b"}, True),
+        ({"client.access-key-id": "a", "client.secret-access-key": "b"}, True),
+        ({"s3.anonymous": "True"}, True),
+    ],
+)
+def test_the_credentials_of_the_machine_are_not_looked_for(
+    properties: dict[str, str], is_allowed: bool
+) -> None:
+    """Without keys the client of S3 asks the metadata service, past the proxy."""
+    all_properties = {"warehouse": "s3://b/w", "s3.region": "eu", **properties}
+    if is_allowed:
+        WarehouseFileIO(all_properties, "shop")
+        return
+    with pytest.raises(Misconfigured, match=r"s3\.access-key-id"):
+        WarehouseFileIO(all_properties, "shop")
+
+
+def test_a_catalog_is_not_asked_with_signatures_of_the_machine() -> None:
+    with pytest.raises(Misconfigured, match=r"client\.access-key-id"):
+        RestrictedRestCatalog("shop", "https://c.example", "s3://b/w", {"rest.sigv4-enabled": "true"})

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import AsyncMock
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import aiohttp
@@ -25,6 +26,8 @@ from tests.support.oidc_provider import (
 from hifi.control.principals import sessions
 from hifi.control.principals.oidc import id_token, login
 from hifi.control.principals.oidc import provider as provider_requests
+from hifi.control.principals.oidc.refusals import SignInRefused
+from hifi.control.principals.oidc.settings import OidcSettings
 from hifi.runtime import clock
 from hifi_infra.ports import free_port
 
@@ -327,6 +330,15 @@ async def test_a_browser_at_another_name_of_the_console_is_led_to_its_url(
         _, _, headers = await fetched(site.browser, f"{other_url}/sign-in/oidc?next=/pipes/x")
         assert headers["location"] == f"{provider.console}/sign-in/oidc?next=%2Fpipes%2Fx"
         assert (await site.sign_in("ann@admins"))[0] == 303
+
+
+async def test_a_cookie_that_is_not_ascii_is_that_of_no_browser() -> None:
+    provider = AsyncMock()
+    sign_in = login.OidcLogin(OidcSettings(), provider)
+    await sign_in.begin("http://127.0.0.1/sign-in/oidc/callback", "/")
+    _, state, _, _ = provider.authorization_url.await_args.args
+    with pytest.raises(SignInRefused, match="this browser began no such sign-in"):
+        await sign_in.end({"state": state, "code": "x"}, "\xe9")
 
 
 def test_the_leeway_is_a_minute() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime as dt
+import re
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,9 +21,12 @@ from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
 from hifi.runtime.http import server
 from hifi.runtime.http.limits import ConnectionLimits
-from hifi.runtime.http.tls import ServerCertificate, refuse_tls_settings, server_certificate
+from hifi.runtime.http.tls import TLS_SETTINGS, ServerCertificate, refuse_tls_settings, server_certificate
 
 WITHIN_S = 10
+
+
+ROOT = Path(__file__).parents[4]
 
 
 def write_pair(folder: Path, serial: int, password: bytes | None = None) -> tuple[Path, Path]:
@@ -207,3 +211,7 @@ def test_a_mesh_of_processes_refuses_settings_of_tls() -> None:
     refuse_tls_settings({"HIFI_INGEST_TLS_KEY_FILE": ""})
     with pytest.raises(Misconfigured, match="HIFI_OBSERVE_TLS_CERTIFICATE_FILE"):
         refuse_tls_settings({"HIFI_OBSERVE_TLS_CERTIFICATE_FILE": "chain.pem"})
+    names = re.findall(
+        r"`(HIFI_(?!FRONT)[A-Z]+_TLS_[A-Z]+_FILE)`", (ROOT / "docs/settings.md").read_text("utf-8")
+    )
+    assert sorted(names) == sorted(TLS_SETTINGS)

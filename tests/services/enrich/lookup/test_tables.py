@@ -1,6 +1,7 @@
 """The tables of all pipes: loading, refreshing, expiring."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,46 @@ async def test_an_error_of_a_database_driver_affects_its_own_pipe_only(
     watched_lookup.file.write_text(CSV)
     assert await watched_lookup.tables.load([watched_lookup.revision]) == {}
     await watched_lookup.tables.stop()
+
+
+async def test_a_table_that_nobody_answers_for_is_given_up_and_keeps_no_other_from_being_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    others_file = tmp_path / "b.csv"
+    others_file.write_text(CSV)
+    silent, other = (
+        PipeRevision(
+            make_pipe(
+                name,
+                fields={"carrier": "string"},
+                lookups={"a": lookup(file, refresh=60).model_dump(exclude_defaults=True)},
+            ),
+            0,
+        )
+        for name, file in (("silent", tmp_path / "a.csv"), ("other", others_file))
+    )
+    read_rows = lookup_reader.read_rows
+
+    def read(declared: Lookup, pipe: str, *limits: Any) -> Any:
+        if pipe == "silent":
+            answers.wait()
+        return read_rows(declared, pipe, *limits)
+
+    monkeypatch.setattr(lookup_reader, "read_rows", read)
+    tables = LookupTables(tmp_path, Health("enrich", "e-1"), lookup_reader.ReadLimits(query_s=0.2))
+    for reason in ("was not read within 0.2 s", "has not ended"):
+        reasons = await tables.load([silent, other])
+        assert reason in reasons.pop("silent")
+        assert reasons == {}
+        assert len(tables.current()) == 1
+    (tmp_path / "a.csv").write_text(CSV)
+    answers.set()
+    async with asyncio.timeout(10):
+        while await tables.load([silent, other]):
+            await asyncio.sleep(0.01)
+    assert len(tables.current()) == 2
+    await tables.stop()
 
 
 @pytest.mark.skipif(not PROGRAMS.exists(), reason="PostgreSQL is not installed")

@@ -109,7 +109,7 @@ class OidcLogin:
         if (
             sign_in is None
             or sign_in.ends_s <= monotonic_s()
-            or not secrets.compare_digest(sign_in.browser, browser)
+            or not secrets.compare_digest(sign_in.browser.encode(), browser.encode())
         ):
             raise SignInRefused("this browser began no such sign-in, or more than ten minutes ago")
         metadata = await self._provider.metadata()

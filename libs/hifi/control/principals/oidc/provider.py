@@ -6,7 +6,6 @@ counts at once.
 
 import asyncio
 import base64
-import secrets
 import ssl
 from collections.abc import Mapping
 from typing import Any, Final
@@ -191,7 +190,7 @@ class Provider:
         status, user_info = await self._request(
             "GET", metadata["userinfo_endpoint"], headers={"Authorization": f"Bearer {access_token}"}
         )
-        if status != 200 or not secrets.compare_digest(str(user_info.get("sub", "")), claims["sub"]):
+        if status != 200 or user_info.get("sub") != claims["sub"]:
             raise SignInRefused(f"the provider says nothing more of the person: status {status}")
         return {**user_info, **claims}
 

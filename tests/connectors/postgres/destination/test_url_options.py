@@ -1,0 +1,69 @@
+"""The secret URL of a destination has libpq connect to its server, and read the pipe's own certificates."""
+
+from pathlib import Path
+
+import pytest
+
+from hifi.delivery.kind import WriterContext
+from hifi.runtime.errors import Misconfigured
+from hifi_postgres.declaration import PostgresSettings
+from hifi_postgres.destination.writer import PostgresWriter
+
+URL = "postgresql://hifi:geheim@db.example/shop"
+
+
+def opened(monkeypatch: pytest.MonkeyPatch, url: str) -> PostgresWriter:
+    monkeypatch.setenv("DB", url)
+    settings = PostgresSettings.model_validate(
+        {"url": {"env": "DB"}, "table": "t", "columns": {"a": "a"}, "key": ["a"]}
+    )
+    return PostgresWriter(settings, WriterContext("s", "orders", "d", 1, 10))
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("sslkeylogfile=/tmp/written", "service=other", "passfile=/run/secrets/passwords", "gsslib=gssapi"),
+        *(
+            "oauth_issuer=https%3A%2F%2F169.254.169.254%2F",
+            "krbsrvname=x",
+            "sslcrldir=/etc",
+            "replication=database",
+        ),
+    ],
+)
+def test_an_option_that_names_a_file_or_another_server_is_refused(
+    monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    name = option.partition("=")[0]
+    with pytest.raises(Misconfigured, match=f"the secret `url` has the option {name}") as refusal:
+        opened(monkeypatch, f"{URL}?{option}")
+    assert "geheim" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_allowed"),
+    [
+        ("sslmode=verify-full&sslrootcert=system", True),
+        ("sslrootcert={own}/ca.pem&sslcert={own}/c.pem&sslkey={own}/k.pem", True),
+        ("sslrootcert=/run/other/ca.pem", False),
+        ("sslcert=/run/other/c.pem", False),
+        ("sslkey=/run/other/k.pem", False),
+        ("sslkey=engine%3Akey", False),
+        ("sslkey=k.pem", False),
+        ("connect_timeout=5&options=-csearch_path%3Da&target_session_attrs=read-write&keepalives=1", True),
+    ],
+)
+def test_certificates_and_keys_are_the_pipes_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: str, is_allowed: bool
+) -> None:
+    own_folder = tmp_path / "orders"
+    own_folder.mkdir()
+    monkeypatch.setenv("HIFI_PIPES_SECRET_FOLDERS", str(tmp_path))
+    monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", "orders=DB")
+    url = f"{URL}?{options.format(own=own_folder)}"
+    if is_allowed:
+        opened(monkeypatch, url)
+        return
+    with pytest.raises(Misconfigured, match="not allowed"):
+        opened(monkeypatch, url)
