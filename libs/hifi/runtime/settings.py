@@ -21,7 +21,7 @@ class ProcessSettings(BaseSettings):
     port: int = Field(0, ge=0, le=65535, description="Their port; 0: any free one.")
     instance: str = Field(
         default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}",
-        description="Name in logs and consumer groups.",
+        description="Name in logs and consumer groups, and client id at Kafka.",
     )
     log_format: Literal["auto", "json", "console"] = Field(
         "auto", description="Log format; `auto`: readable on a terminal, else JSON."
