@@ -1,8 +1,9 @@
 """Class names have one meaning, what is called pure is pure, Kafka's clients are made in one module, helpers of tests
-have a package, and findings that stay have a reason.
+have a package, findings that stay have a reason, and a devcontainer has the Python that contributors have.
 """
 
 import ast
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -254,3 +255,8 @@ def test_each_rule_of_the_security_lint_that_is_off_has_a_reason() -> None:
 )
 def test_the_check_of_reasons_finds(line: str) -> None:
     assert _unexplained([line.format(noqa="noqa")]) == [1]
+
+
+def test_the_devcontainer_has_the_python_of_python_version() -> None:
+    devcontainer = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text("utf-8"))
+    assert devcontainer["image"] == "python:" + (ROOT / ".python-version").read_text("utf-8").strip()
