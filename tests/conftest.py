@@ -1,18 +1,20 @@
 """Fixtures of all tests: a real Kafka broker for the session, and new topics."""
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 import hypothesis
 import pytest
+from _pytest.outcomes import Skipped
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hifi_infra.kafka.cluster import KafkaCluster
@@ -25,6 +27,8 @@ ROOT = Path(__file__).parents[1]
 LEADERS_WITHIN_S = 20
 CONTAINER_WITHIN_S = 180
 MORE_TIMEOUT_S = 1800
+PROGRAM_AWAITED_S = 5
+"""After this time a test whose event loop still runs has not noticed that it may start no program."""
 
 
 hypothesis.settings.register_profile("hifi", deadline=None)  # a busy machine must not fail a test
@@ -54,12 +58,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "default: the variable HIFI_TEST_KAFKA",
     )
     parser.addoption(
-        "--fast", action="store_true", help="run only tests without Kafka, Spark and other programs"
+        "--fast", action="store_true", help="run only quick tests, without Kafka, Spark and other programs"
     )
 
 
+class ProgramAwaited(Skipped, SystemExit):
+    """Skips a test that waits for a program which a task should have started.
+
+    A task keeps each other exception for its awaiter; this one ends the event loop.
+    """
+
+
 class NoPrograms:
-    """Skips each test that starts a program or uses Kafka: `--fast`."""
+    """Skips each test that is slow, starts a program or uses Kafka: `--fast`."""
 
     def __init__(self) -> None:
         self._is_in_test = False
@@ -67,13 +78,23 @@ class NoPrograms:
 
     def _refuse_programs(self, event_name: str, _: object) -> None:
         if event_name == "subprocess.Popen" and self._is_in_test:
+            with suppress(RuntimeError):  # no event loop runs in this thread
+                asyncio.get_running_loop().call_later(PROGRAM_AWAITED_S, self._end_waiting)
             pytest.skip("it starts a program")
 
+    @staticmethod
+    def _end_waiting() -> None:
+        raise ProgramAwaited("it waits for a program that a task should start")
+
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leave out what needs Kafka or a command line of its own."""
-        real = [item for item in items if not PROGRAMS.isdisjoint(getattr(item, "fixturenames", ()))]
-        config.hook.pytest_deselected(items=real)
-        items[:] = [item for item in items if item not in set(real)]
+        """Leave out what needs Kafka or a command line of its own, or is marked `slow`."""
+        left_out = {
+            item
+            for item in items
+            if item.get_closest_marker("slow") or not PROGRAMS.isdisjoint(getattr(item, "fixturenames", ()))
+        }
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Iterator[None]:
@@ -90,6 +111,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--fast"):
         hypothesis.settings.load_profile("fast")
         config.pluginmanager.register(NoPrograms())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without garbage collections, each of which visits all modules and tests; later ones leave them out."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

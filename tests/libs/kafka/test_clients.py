@@ -81,6 +81,7 @@ async def test_errors_of_kafka_are_ignored_and_others_are_not() -> None:
         await clients.close(StoppableClient(broken))
 
 
+@pytest.mark.slow
 async def test_connecting_goes_on_until_a_broker_answers_and_tells_each_failure() -> None:
     failures: list[Exception] = []
 

@@ -92,6 +92,7 @@ async def test_a_rotated_secret_is_read_within_seconds_and_its_version_is_the_ne
     await until_read("n3xt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outage", ["sealed", "error", "token", "html"])
 async def test_the_value_read_last_is_kept_while_vault_is_away(vault: VaultDouble, outage: str) -> None:
     assert await read() == "s3cret"
@@ -163,6 +164,7 @@ async def test_a_deleted_version_is_named_by_its_number(vault: VaultDouble) -> N
         await read()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [

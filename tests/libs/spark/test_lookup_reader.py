@@ -138,6 +138,7 @@ def test_a_driver_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
         read_rows(sql_lookup, "p")
 
 
+@pytest.mark.slow
 def test_a_name_that_is_bound_again_after_it_was_judged_is_not_followed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_name_that_is_bound_again_after_it_was_judged_is_not_followed(
     assert len(connect_options) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
