@@ -3,18 +3,19 @@
 import asyncio
 import gc
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import hypothesis
 import pytest
-from _pytest.outcomes import Skipped
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hifi_infra.kafka.cluster import KafkaCluster
@@ -28,7 +29,7 @@ LEADERS_WITHIN_S = 20
 CONTAINER_WITHIN_S = 180
 MORE_TIMEOUT_S = 1800
 PROGRAM_AWAITED_S = 5
-"""After this time a test whose event loop still runs has not noticed that it may start no program."""
+"""How long a test may wait for a program that it may not start."""
 
 
 hypothesis.settings.register_profile("hifi", deadline=None)  # a busy machine must not fail a test
@@ -62,29 +63,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-class ProgramAwaited(Skipped, SystemExit):
-    """Skips a test that waits for a program which a task should have started.
-
-    A task keeps each other exception for its awaiter; this one ends the event loop.
-    """
-
-
 class NoPrograms:
-    """Skips each test that is slow, starts a program or uses Kafka: `--fast`."""
+    """Skips each test that is slow, starts a program or uses Kafka: `--fast`.
+
+    The exception that skips a test stays with the thread or task that starts the program. If the test still waits for
+    the program some seconds later, a signal raises it in the main thread.
+    """
 
     def __init__(self) -> None:
         self._is_in_test = False
+        self._timer: threading.Timer | None = None
+        signal.signal(signal.SIGUSR1, self._end_waiting)
         sys.addaudithook(self._refuse_programs)
 
     def _refuse_programs(self, event_name: str, _: object) -> None:
         if event_name == "subprocess.Popen" and self._is_in_test:
-            with suppress(RuntimeError):  # no event loop runs in this thread
-                asyncio.get_running_loop().call_later(PROGRAM_AWAITED_S, self._end_waiting)
+            if self._timer is None:
+                main_thread = threading.main_thread().ident
+                self._timer = threading.Timer(
+                    PROGRAM_AWAITED_S, signal.pthread_kill, (main_thread, signal.SIGUSR1)
+                )
+                self._timer.start()
             pytest.skip("it starts a program")
 
-    @staticmethod
-    def _end_waiting() -> None:
-        raise ProgramAwaited("it waits for a program that a task should start")
+    def _end_waiting(self, *_: object) -> None:
+        if self._is_in_test:
+            pytest.skip("it waits for a program")
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Leave out what needs Kafka or a command line of its own, or is marked `slow`."""
@@ -104,6 +108,9 @@ class NoPrograms:
             return (yield)
         finally:
             self._is_in_test = False
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
 
 
 def pytest_configure(config: pytest.Config) -> None:
