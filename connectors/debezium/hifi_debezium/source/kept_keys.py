@@ -138,24 +138,24 @@ class KeptKeys:
         Raises:
             aiokafka.errors.KafkaError, OSError: Kafka does not answer.
         """
-        prefixes = {table_prefix(table): offset for table, offset in tables.items()}
+        end_offsets = {table_prefix(table): offset for table, offset in tables.items()}
         async with self._read_lock, self._consumer() as consumer:
             for partition in range(_PARTITIONS):
                 tp = TopicPartition(self.topic, partition)
-                last: dict[bytes, bytes] = {}
+                last_values: dict[bytes, bytes] = {}
                 async for records in read_ranges(consumer, await offset_ranges(consumer, [tp])):
                     for record in records:
-                        end_offset = prefixes.get(prefix_of(record.key))
+                        end_offset = end_offsets.get(prefix_of(record.key))
                         if end_offset is None:
                             continue
                         if record.value is not None and offset_of(record.value) < end_offset:
-                            last[record.key] = record.value
+                            last_values[record.key] = record.value
                         else:
-                            last.pop(record.key, None)
+                            last_values.pop(record.key, None)
                 yield (
                     partition,
                     sorted(
-                        (left_key(name, value) for name, value in last.items()),
+                        (left_key(name, value) for name, value in last_values.items()),
                         key=lambda row_key: row_key.offset,
                     ),
                 )
