@@ -40,7 +40,7 @@ demo-cdc: setup  ## deliver the changes of a PostgreSQL table to a webhook, a da
 test: setup  ## run all tests with a real Kafka (ARGS="-k name", KAFKA=HOST:PORT or KAFKA=testcontainers)
 	$(if $(ARGS),.venv/bin/pytest --durations=10,.venv/bin/python -m tests.runners.run_groups) $(if $(KAFKA),--kafka=$(KAFKA)) $(ARGS)
 
-test-fast: setup  ## run the tests that need no Kafka, no Spark and no mesh, in less than a minute (ARGS="-k name")
+test-fast: .venv/.installed  ## run the quick tests, which need no Kafka, Java and other programs, in less than a minute (ARGS="-k name")
 	.venv/bin/python -m tests.runners.run_groups --fast $(ARGS)
 
 s3-server: .venv/.installed  ## build the S3 server that tests of object destinations use, with Go, in about five minutes

@@ -142,8 +142,8 @@ async def _measure(load_test: LoadTest, keep: Keep, name: str) -> None:
     await account.send(300, WARM_UP_S)
     fresh_before = await account.send(SLOW, FRESH_S)
     await _until(account, log_reader, account.expected, PATHS, 60)
-    before = {path: account.lag_ms(fresh_before, path) for path in PATHS}
-    print(f"before: p95 {before}; now {EVENTS:,} events are refused", flush=True)
+    lags_before = {path: account.lag_ms(fresh_before, path) for path in PATHS}
+    print(f"before: p95 {lags_before}; now {EVENTS:,} events are refused", flush=True)
     await _command(workspace.destination_port, "/shut")
     refused_ids = await account.send(FAST, EVENTS / FAST)
     await _until(account, log_reader, account.expected, PATHS[1:], 90)
@@ -180,7 +180,7 @@ async def _measure(load_test: LoadTest, keep: Keep, name: str) -> None:
             "lost": account.missing(account.expected),
             "wrong": verdict.duplicates + verdict.mismatched + verdict.unknown,
             **drained(_delivered_since(verdict, opened_ns), opened_ns),
-            "before_ms": before,
+            "before_ms": lags_before,
             "during_ms": {path: account.lag_ms(fresh_ids, path) for path in PATHS},
         },
     )

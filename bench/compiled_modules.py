@@ -339,7 +339,7 @@ def observe_sketch() -> Callable[[], object]:
 def partitions() -> Callable[[], object]:
     from hifi.record.partitioner import murmur2
 
-    keys = [b"flight-%d" % number for number in range(EVENTS)]
+    keys = [b"flight-%d" % flight_number for flight_number in range(EVENTS)]
     return lambda: [murmur2(key) for key in keys]
 
 

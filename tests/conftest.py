@@ -1,9 +1,12 @@
 """Fixtures of all tests: a real Kafka broker for the session, and new topics."""
 
 import asyncio
+import gc
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
@@ -25,6 +28,8 @@ ROOT = Path(__file__).parents[1]
 LEADERS_WITHIN_S = 20
 CONTAINER_WITHIN_S = 180
 MORE_TIMEOUT_S = 1800
+PROGRAM_AWAITED_S = 5
+"""How long a test may wait for a program that it may not start."""
 
 
 hypothesis.settings.register_profile("hifi", deadline=None)  # a busy machine must not fail a test
@@ -54,26 +59,46 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "default: the variable HIFI_TEST_KAFKA",
     )
     parser.addoption(
-        "--fast", action="store_true", help="run only tests without Kafka, Spark and other programs"
+        "--fast", action="store_true", help="run only quick tests, without Kafka, Spark and other programs"
     )
 
 
 class NoPrograms:
-    """Skips each test that starts a program or uses Kafka: `--fast`."""
+    """Skips each test that is slow, starts a program or uses Kafka: `--fast`.
+
+    The exception that skips a test stays with the thread or task that starts the program. If the test still waits for
+    the program some seconds later, a signal raises it in the main thread.
+    """
 
     def __init__(self) -> None:
         self._is_in_test = False
+        self._timer: threading.Timer | None = None
+        signal.signal(signal.SIGUSR1, self._end_waiting)
         sys.addaudithook(self._refuse_programs)
 
     def _refuse_programs(self, event_name: str, _: object) -> None:
         if event_name == "subprocess.Popen" and self._is_in_test:
+            if self._timer is None:
+                main_thread = threading.main_thread().ident
+                self._timer = threading.Timer(
+                    PROGRAM_AWAITED_S, signal.pthread_kill, (main_thread, signal.SIGUSR1)
+                )
+                self._timer.start()
             pytest.skip("it starts a program")
 
+    def _end_waiting(self, *_: object) -> None:
+        if self._is_in_test:
+            pytest.skip("it waits for a program")
+
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leave out what needs Kafka or a command line of its own."""
-        real = [item for item in items if not PROGRAMS.isdisjoint(getattr(item, "fixturenames", ()))]
-        config.hook.pytest_deselected(items=real)
-        items[:] = [item for item in items if item not in set(real)]
+        """Leave out what needs Kafka or a command line of its own, or is marked `slow`."""
+        left_out = {
+            item
+            for item in items
+            if item.get_closest_marker("slow") or not PROGRAMS.isdisjoint(getattr(item, "fixturenames", ()))
+        }
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Iterator[None]:
@@ -83,6 +108,9 @@ class NoPrograms:
             return (yield)
         finally:
             self._is_in_test = False
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -90,6 +118,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--fast"):
         hypothesis.settings.load_profile("fast")
         config.pluginmanager.register(NoPrograms())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without garbage collections, each of which visits all modules and tests; later ones leave them out."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -14,8 +14,11 @@ say() { echo "compose.sh: $*" >&2; }
 
 build() {
     command -v go >/dev/null || return 1
-    say "building Docker Compose $VERSION (a few minutes, once)"
     mkdir -p "$(dirname "$BUILT")"
+    exec 9>"$BUILT.lock"
+    flock 9  # another process may be building it
+    if [ -x "$BUILT" ]; then return; fi
+    say "building Docker Compose $VERSION (a few minutes, once)"
     (cd "$HERE/compose" && go build -mod=readonly -trimpath \
         -ldflags "-s -w -X github.com/docker/compose/v2/internal.Version=$VERSION" \
         -o "$BUILT.$$" github.com/docker/compose/v2/cmd) >&2 && mv "$BUILT.$$" "$BUILT"
@@ -29,4 +32,4 @@ else
     say "Docker Compose is missing; install the compose plugin of your Docker, or Go to build it here"
     exit 3
 fi
-if [ "${1:-}" = --which ]; then echo "${command[@]}"; else exec "${command[@]}" "$@"; fi
+if [ "${1:-}" = --which ]; then echo "${command[@]}"; else exec "${command[@]}" "$@" 9>&-; fi

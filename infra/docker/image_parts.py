@@ -17,7 +17,7 @@ import tomllib
 from importlib.metadata import Distribution
 from importlib.util import cache_from_source
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 from trim import trim
 
@@ -63,15 +63,15 @@ def install_packages() -> None:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", HOME], check=True)
         _install(HOME, lock)
         unused_here = UNUSED if name == "lake" else (*UNUSED, *UNUSED_OBJECT_STORES)
-        has_spark = (spark := next(HOME.glob("lib/python3*/site-packages/pyspark"), None)) is not None
-        if has_spark:
+        spark = next(HOME.glob("lib/python3*/site-packages/pyspark"), None)
+        if spark is not None:
             _remove_from_spark(spark)
         trim(HOME, unused_here)
         packages = IMAGES / name / "packages"
         packages.joinpath("opt").mkdir(parents=True)
         HOME.rename(packages / "opt/hifi")
         lower_layers = [] if name in (*ALONE, "libs") else ["libs"]
-        lower_layers += ["spark"] if has_spark and name != "spark" else []
+        lower_layers += ["spark"] if spark is not None and name != "spark" else []
         for lower_layer in lower_layers:
             _leave_out(packages, IMAGES / lower_layer / "packages")
         _compile_bytecode(packages, "unchecked-hash")
@@ -88,7 +88,7 @@ def _install(environment: Path, *locks: Path) -> None:
         options += [str(wheel) for wheel in WHEELS.glob("pyspark-*.whl")]
     index = {"UV_DEFAULT_INDEX": url} if (url := os.environ.get("PIP_INDEX_URL")) else {}
     certificates = {"SSL_CERT_FILE": file} if (file := os.environ.get("PIP_CERT")) else {}
-    command = [
+    command: list[str | Path] = [
         "uv",
         "pip",
         "install",
@@ -150,7 +150,7 @@ def _compile_bytecode(packages: Path, validation: str) -> None:
     compileall = [sys.executable, "-m", "compileall", "-q"]
     # By the hash of the source: with its time, two builds of one commit would differ.
     by_hash = ["--invalidation-mode", validation]
-    command = [*compileall, *by_hash, "-s", packages, "-p", "/", packages]
+    command: list[str | Path] = [*compileall, *by_hash, "-s", packages, "-p", "/", packages]
     # Templates and sources for other versions of Python cannot be compiled, and nothing imports them.
     seed = {**os.environ, "PYTHONHASHSEED": "0"}
     subprocess.run(command, env=seed, stdout=subprocess.DEVNULL, check=False)
@@ -171,7 +171,7 @@ def install_code() -> None:
         [*pip, "wheel", *local_options, "--no-build-isolation", "-w", WHEELS, *folders.values()], check=True
     )
     HOME.symlink_to(IMAGES / "libs/packages/opt/hifi")
-    python = ["--python", HOME / "bin/python"]
+    python = ["--python", str(HOME / "bin/python")]
     subprocess.run(
         [*pip, *python, "install", "--no-compile", *local_options, "--root", staging, *WHEELS.glob("*.whl")],
         check=True,
@@ -179,7 +179,7 @@ def install_code() -> None:
     _compile_bytecode(staging, "checked-hash")  # an image made of this one may change a source
     site_packages = next(staging.glob("opt/hifi/lib/python3*/site-packages"))
     HOME.unlink()
-    compile_modules = [TYPES / "bin/python", "-m", "hifi_infra.compile", "--folder", COMPILED]
+    compile_modules = [str(TYPES / "bin/python"), "-m", "hifi_infra.compile", "--folder", str(COMPILED)]
     environment = {**os.environ, "PYTHONPATH": "libs:infra"}
     subprocess.run(compile_modules, cwd=ROOT, env=environment, check=True)
     if COMPILED.is_dir():
@@ -200,11 +200,11 @@ def install_code() -> None:
         if COMPILED.is_dir() and name not in UNCOMPILED:
             options = [
                 "--root",
-                code,
+                str(code),
                 "--into",
-                HOME / "compiled",
+                str(HOME / "compiled"),
                 "--packages",
-                "/" / site_packages.relative_to(staging),
+                str("/" / site_packages.relative_to(staging)),
             ]
             subprocess.run(
                 [*compile_modules, "--service", f"hifi_{name}", *options],
@@ -214,13 +214,22 @@ def install_code() -> None:
             )
 
 
-def _project(path: Path) -> dict[str, object]:
-    return tomllib.loads(path.read_text("utf-8"))["project"]
+class _Project(TypedDict):
+    """The table `project` of a pyproject.toml."""
+
+    name: str
+    dependencies: list[str]
+
+
+def _project(path: Path) -> _Project:
+    project: _Project = tomllib.loads(path.read_text("utf-8"))["project"]
+    return project
 
 
 def _closure(package: str, folders: dict[str, Path]) -> list[str]:
     """A package of this repository and those that it requires, directly or not."""
-    packages, queue = [], [package]
+    packages: list[str] = []
+    queue = [package]
     while queue:
         name = queue.pop()
         if name in folders and name not in packages:
@@ -235,7 +244,7 @@ def _closure(package: str, folders: dict[str, Path]) -> list[str]:
 def _copy_package(package: Distribution, source: Path, target: Path) -> None:
     """Copy the files of an installed package and their bytecode to the same places below another folder."""
     for file in package.files or []:
-        path = Path(os.path.normpath(package.locate_file(file)))
+        path = Path(os.path.normpath(str(package.locate_file(file))))
         compiled = Path(cache_from_source(path)) if path.suffix == ".py" else path
         for source_file in {path, compiled}:
             if source_file.exists():

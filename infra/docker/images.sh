@@ -82,7 +82,11 @@ choose_haproxy() {
     if [ "$BASE_IMAGE" != "$OWN_PYTHON" ] && can_have "$PUBLIC_HAPROXY"; then
         HAPROXY_IMAGE=$PUBLIC_HAPROXY
     else
-        there "$OWN_HAPROXY" || { say "making $OWN_HAPROXY"; "$(own_python)" infra/docker/base_images.py haproxy "$OWN_HAPROXY"; }
+        there "$OWN_HAPROXY" || {
+            say "making $OWN_HAPROXY"
+            PYTHONPATH=libs:infra "$(own_python)" -m hifi_infra.colours.haproxy_program >/dev/null
+            "$(own_python)" infra/docker/base_images.py haproxy "$OWN_HAPROXY"
+        }
         HAPROXY_IMAGE=$OWN_HAPROXY
     fi
 }

@@ -34,4 +34,4 @@ else
     say "Helm 3 is missing; install it, or Go to build it here"
     exit 3
 fi
-if [ "${1:-}" = --which ]; then echo "${command[@]}"; else exec "${command[@]}" "$@"; fi
+if [ "${1:-}" = --which ]; then echo "${command[@]}"; else exec "${command[@]}" "$@" 9>&-; fi

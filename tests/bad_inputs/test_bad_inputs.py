@@ -106,6 +106,7 @@ async def served(application: Any, **options: Any) -> AsyncIterator[tuple[str, a
         yield f"http://127.0.0.1:{sock.getsockname()[1]}", client
 
 
+@pytest.mark.slow
 async def test_requests_to_ingest() -> None:
     refusals = []
     asgi_app = app(FakeProducer({}))
@@ -149,6 +150,7 @@ for _principal in PRINCIPALS:
     State.principals.take(_principal.name.encode(), _principal.record().value, 0)
 
 
+@pytest.mark.slow
 async def test_texts_of_pipes() -> None:
     state = State()
     state.registry.all.return_value, state.registry.coloured, state.declared.newest = [], False, {}

@@ -38,6 +38,7 @@ def test_the_help_of_every_command_has_an_example(command):
     assert re.search(rf"^ +(\S+=\S+ |.*\| )?hifi {command}( |$)", result.output, re.MULTILINE), result.output
 
 
+@pytest.mark.slow
 def test_a_command_alone_is_the_same_as_among_all_others():
     """The program imports only the module of the command that is called."""
     for name in app.COMMANDS:

@@ -23,6 +23,7 @@ async def test_a_finished_coroutine_returns_its_result_or_raises_its_error():
             await interrupts.run(fail())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_the_first_signal_cancels_the_coroutine_and_waits_for_its_clean_up(number):
     interrupts, cleaned = Interrupts(), False

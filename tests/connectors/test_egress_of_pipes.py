@@ -314,6 +314,7 @@ CLIENTS: Final = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("client", "kind"), CLIENTS.items(), ids=[client.__name__ for client in CLIENTS])
 async def test_each_client_reaches_what_its_pipe_may_reach_only(
     monkeypatch: pytest.MonkeyPatch,

@@ -10,7 +10,7 @@ import shutil
 import sys
 
 from hifi.runtime.errors import Misconfigured
-from hifi_infra.colours.haproxy import ensure_haproxy
+from hifi_infra.colours.haproxy_program import ensure_haproxy
 from hifi_infra.debian_packages import can_install, install
 
 

@@ -57,12 +57,15 @@ PROGRESS_S: Final = 120.0
 
 NOT_FAST: Final = (
     "tests/bench",
+    "tests/containers",
+    "tests/equivalence",
     "tests/connectors/objects/source/test_object_rows.py",
     "tests/connectors/objects/source/test_objects_reader.py",
     "tests/fuzz",
     "tests/connectors/http/destination/test_transport.py",
     "tests/connectors/iceberg/destination/test_hostile_catalogs.py",
     "tests/infra/compile",
+    "tests/infra/helm",
     "tests/infra/java",
     "tests/infra/kafka",
     "tests/infra/mesh",
@@ -88,12 +91,24 @@ NOT_FAST: Final = (
     "tests/services/rollout/test_ramp.py",
     "tests/runners",
 )
-"""Tests that start programs or wait, or whose simulations take seconds: `make test-fast` leaves them out."""
+"""Folders and files of which nearly all tests start programs, wait or take seconds: `make test-fast` does not collect
+them. It leaves out single tests with the marker `slow`.
+"""
+NOT_FAST_NAMES: Final = (
+    "*_on_mesh.py",
+    "test_coloured_*.py",
+    "test_console.py",
+    "test_generated_requests.py",
+)
+"""Patterns of file names, as `NOT_FAST`."""
 
 
 def fast_groups() -> dict[str, list[str]]:
     """Group to its pytest arguments for `make test-fast`."""
-    left_out = [f"--ignore={path}" for path in NOT_FAST]
+    left_out = [
+        *(f"--ignore={path}" for path in NOT_FAST),
+        *(f"--ignore-glob=**/{name}" for name in NOT_FAST_NAMES),
+    ]
     return {
         "services": ["tests/services", "tests/connectors", *left_out],
         "others": ["tests", "--ignore=tests/services", "--ignore=tests/connectors", *left_out],

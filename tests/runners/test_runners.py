@@ -1,5 +1,7 @@
 """The runners of the test suite: no folder is left out, only what fails twice fails, and a run is written down."""
 
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -138,3 +140,37 @@ def test_a_few_failed_tests_run_again_and_fail_the_run_when_they_fail_twice(
         0 if status else number
     )
     assert "test_good" not in output.partition("the failed ones again")[2]
+
+
+WAITING_TESTS = """
+import asyncio
+import subprocess
+import threading
+
+
+def start():
+    subprocess.Popen(["true"])
+
+
+async def test_that_waits_for_a_task():
+    task = asyncio.create_task(asyncio.to_thread(start))
+    await asyncio.Event().wait()
+
+
+def test_that_waits_for_a_thread():
+    threading.Thread(target=start).start()
+    threading.Event().wait()
+
+
+def test_that_starts_nothing():
+    pass
+"""
+
+
+def test_a_fast_test_that_waits_for_a_program_is_skipped(tmp_path: Path) -> None:
+    file = tmp_path / "test_waiting.py"
+    file.write_text(WAITING_TESTS)
+    command = [*(sys.executable, "-m", "pytest"), *("-p", "no:cacheprovider"), *("-p", "tests.conftest")]
+    options = ["--fast", "-q", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"), str(file)]
+    completed = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "1 passed, 2 skipped" in completed.stdout, completed.stdout

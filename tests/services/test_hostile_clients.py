@@ -21,7 +21,8 @@ from tests.support.stream_process import free_port, start_service
 from hifi.delivery.colours import NAMES
 from hifi.runtime.health import Health
 from hifi.runtime.http.tls import ServerCertificate
-from hifi_infra.colours.haproxy import HAProxy, find_haproxy
+from hifi_infra.colours.haproxy import HAProxy
+from hifi_infra.colours.haproxy_program import find_haproxy
 from hifi_infra.kafka.certificates import make_authority, make_certificate
 
 REQUESTS = 100

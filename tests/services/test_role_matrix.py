@@ -193,6 +193,7 @@ def test_each_route_has_a_row(name: str) -> None:
     assert sorted(routes(application(name))) == sorted(TABLES[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 async def test_each_route_lets_in_its_roles_and_nobody_else(name: str) -> None:
     violations = []

@@ -12,6 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
+from hifi.pipe.secret_manager import secret_memory
+
 _CREATED = "2026-11-01T08:00:00.123456789Z"
 
 
@@ -87,6 +89,13 @@ def _errors(status: int, *errors: str) -> web.Response:
     return web.json_response({"errors": list(errors)}, status=status)
 
 
+def forget_secrets() -> None:
+    """End the refresh of the secrets that this process has read; the next ones are read with the settings of then."""
+    if secret_memory.cache_info().currsize:
+        secret_memory().stop()
+        secret_memory.cache_clear()
+
+
 @asynccontextmanager
 async def running_vault(double: VaultDouble | None = None) -> AsyncIterator[VaultDouble]:
     """Serve a double on a free port."""
@@ -101,4 +110,5 @@ async def running_vault(double: VaultDouble | None = None) -> AsyncIterator[Vaul
     try:
         yield double
     finally:
+        forget_secrets()
         await runner.cleanup()

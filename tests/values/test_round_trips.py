@@ -29,6 +29,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
         yield Postgres(server, tmp_path_factory.mktemp("postgres"), runner)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("destination", DESTINATIONS)
 @pytest.mark.parametrize("source", SOURCES)
 def test_values_keep_from_source_to_destination(source: str, destination: str) -> None:

@@ -109,7 +109,7 @@ async def _read_all(clusters: Sequence[_Cluster]) -> list[StateRecord]:
     async with contextlib.AsyncExitStack() as stack:
         consumers = [
             await stack.enter_async_context(
-                topic_consumer(cluster.bootstrap, isolation_level="read_committed")
+                topic_consumer(cluster.bootstrap, "hifi-backup", isolation_level="read_committed")
             )
             for cluster in clusters
         ]

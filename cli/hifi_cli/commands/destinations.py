@@ -127,7 +127,7 @@ async def expire(
 
 async def _read(target: Target) -> DestinationStates:
     states = DestinationStates()
-    async with topic_consumer(target.kafka) as consumer:
+    async with topic_consumer(target.kafka, "hifi-destinations") as consumer:
         ranges = await offset_ranges(consumer, [TopicPartition(target.topics.destinations, 0)])
         async for records in read_ranges(consumer, ranges):
             for record in records:

@@ -16,7 +16,7 @@ from hifi_cli.log_file import log_to
 from hifi_cli.mesh_state.colour_command import READY_S, MeshOptions, mesh_command
 from hifi_cli.mesh_state.observe_api import ObserveApi, read_token
 from hifi_infra.colours.coloured_stream import ColouredPlan, ColouredStream
-from hifi_infra.colours.haproxy import ensure_haproxy
+from hifi_infra.colours.haproxy_program import ensure_haproxy
 from hifi_infra.mesh.plan import read_scale
 
 

@@ -13,6 +13,7 @@ from hifi.kafka.topics import Topics
 from hifi.record.fields import fields
 from hifi.record.headers import ACCEPTED, OUTCOME
 
+_CLIENT_ID: Final = "hifi-demo"
 READ_S: Final = 300.0
 ID: Final = "ce_id"
 Offsets = Mapping[TopicPartition, int]
@@ -37,7 +38,7 @@ class TopicLags:
 async def end_offsets(bootstrap: str, topics: Topics) -> Offsets:
     """Return the current end offsets of all partitions."""
     partitions = await _partitions(bootstrap, topics)
-    consumer = assigned_consumer(bootstrap)
+    consumer = assigned_consumer(bootstrap, _CLIENT_ID)
     await consumer.start()
     try:
         offsets: Offsets = await consumer.end_offsets(partitions)
@@ -52,7 +53,7 @@ async def read(bootstrap: str, topics: Topics, start_offsets: Offsets) -> TopicL
     Raises:
         TimeoutError: Kafka takes longer than five minutes.
     """
-    consumer = assigned_consumer(bootstrap, max_partition_fetch_bytes=4 * 1024 * 1024)
+    consumer = assigned_consumer(bootstrap, _CLIENT_ID, max_partition_fetch_bytes=4 * 1024 * 1024)
     lags = TopicLags({short(name): [] for name in names(topics)})
     seen_ids: dict[str, set[str]] = {short(name): set() for name in names(topics)}
     await consumer.start()

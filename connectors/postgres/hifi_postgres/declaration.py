@@ -165,10 +165,10 @@ class PostgresSettings(StrictModel):
             raise ValueError("set `columns`, `attributes` or both")
         if (self.mode == "append") == bool(self.key):
             raise ValueError("set `key` with `upsert` and `delete`, and not with `append`")
-        if unknown := [name for name in self.key if name not in (*self.columns, *self.attributes)]:
-            raise ValueError(f"`key` names {unknown}, which neither `columns` nor `attributes` sets")
-        if unknown := [name for name in self.types if name not in (*self.columns, *self.attributes)]:
-            raise ValueError(f"`types` names {unknown}, which neither `columns` nor `attributes` sets")
+        if unknown_names := [name for name in self.key if name not in (*self.columns, *self.attributes)]:
+            raise ValueError(f"`key` names {unknown_names}, which neither `columns` nor `attributes` sets")
+        if unknown_names := [name for name in self.types if name not in (*self.columns, *self.attributes)]:
+            raise ValueError(f"`types` names {unknown_names}, which neither `columns` nor `attributes` sets")
         if self.delete_when and self.mode != "upsert":
             raise ValueError("`delete_when` needs `mode: upsert`")
         if (self.tombstones is not None) != (self.mode == "delete" or bool(self.delete_when)):

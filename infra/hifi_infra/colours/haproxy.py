@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Final
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.http.tls import ServerCertificate
 from hifi_infra.colours.haproxy_folder import CONFIGURATION, DRAIN_S, HAProxyFolder
-from hifi_infra.debian_packages import can_install, install
+from hifi_infra.colours.haproxy_program import ensure_haproxy
 from hifi_infra.process.process import Process
 
 START_S: Final = 30.0
@@ -98,30 +97,3 @@ class HAProxy:
         """End at once."""
         if self.process.running:
             await self.process.kill()
-
-
-def find_haproxy() -> str:
-    """The program HAProxy.
-
-    Raises:
-        Misconfigured: it is not installed; the message has the command that does it.
-    """
-    program = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/local/bin:/usr/bin")
-    if program is None:
-        raise Misconfigured("two colours need HAProxy: install it, on Debian with `apt-get install haproxy`")
-    return program
-
-
-def ensure_haproxy() -> str:
-    """Find HAProxy as `find_haproxy` does, or install it where apt-get can be used without a password.
-
-    Raises:
-        Misconfigured: it is missing and could not be installed.
-    """
-    try:
-        return find_haproxy()
-    except Misconfigured:
-        if not can_install():
-            raise
-    install("HAProxy", "haproxy")
-    return find_haproxy()

@@ -27,6 +27,7 @@ from hifi.record.headers import RAW, REPLAY
 from hifi.runtime.errors import NotAnEvent, Retryable
 
 ANSWER_S: Final = 10.0
+_CLIENT_ID: Final = "hifi-backlog"
 NEWEST: Final = 50
 """Records of `enriched` read back from the end of a partition to find one that is not a replayed dead letter."""
 PROBE_BYTES: Final = 16 * 1024
@@ -87,8 +88,8 @@ async def read_backlog(bootstrap: str, topics: Topics, services: Sequence[str] =
 
 
 async def _read_backlog(bootstrap: str, topics: Topics, services: Sequence[str]) -> ConsumerBacklog:
-    admin = admin_client(bootstrap)
-    consumer = assigned_consumer(bootstrap, max_partition_fetch_bytes=PROBE_BYTES)
+    admin = admin_client(bootstrap, _CLIENT_ID)
+    consumer = assigned_consumer(bootstrap, _CLIENT_ID, max_partition_fetch_bytes=PROBE_BYTES)
     backlog = ConsumerBacklog()
     try:
         await admin.start()

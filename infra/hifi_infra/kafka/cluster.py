@@ -328,7 +328,7 @@ async def brokers_seen_by(address: str) -> set[int]:
         _, writer = await asyncio.open_connection(host, int(port))
         writer.close()
         try:
-            async with started_admin(address, request_timeout_ms=5000) as admin:
+            async with started_admin(address, "hifi-cluster", request_timeout_ms=5000) as admin:
                 answer = await admin.describe_cluster()
             return {int(broker["node_id"]) for broker in answer["brokers"]}
         except (KafkaError, OSError, TimeoutError) as error:

@@ -49,12 +49,13 @@ class GroupLag:
 
     Args:
         bootstrap: `HOST:PORT,…`.
+        client_id: name in the logs and quotas of the broker.
         topics: the stream's.
     """
 
-    def __init__(self, bootstrap: str, topics: Topics) -> None:
+    def __init__(self, bootstrap: str, client_id: str, topics: Topics) -> None:
         self._topics = topics
-        self._bootstrap = bootstrap
+        self._bootstrap, self._client_id = bootstrap, client_id
         self._admin: AIOKafkaAdminClient | None = None
         self._consumer: Any = None
         self._histories: defaultdict[TopicPartition, EndHistory] = defaultdict(EndHistory)
@@ -89,10 +90,10 @@ class GroupLag:
 
     async def _read(self, group: str) -> Mapping[str, float]:
         if self._admin is None:
-            self._admin = admin_client(self._bootstrap)
+            self._admin = admin_client(self._bootstrap, self._client_id)
             await self._admin.start()
         if self._consumer is None:
-            self._consumer = assigned_consumer(self._bootstrap)
+            self._consumer = assigned_consumer(self._bootstrap, self._client_id)
             await self._consumer.start()
         (answer,) = await self._admin.describe_consumer_groups([group])
         (group_description,) = answer.to_object()["groups"]

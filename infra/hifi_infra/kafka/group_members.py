@@ -40,7 +40,7 @@ async def remove_group_members(bootstrap: str, stream: str, client_id: str) -> i
     try:
         async with (
             asyncio.timeout(ANSWER_S),
-            started_admin(bootstrap, request_timeout_ms=int(ANSWER_S * 1000)) as admin,
+            started_admin(bootstrap, "hifi-group-members", request_timeout_ms=int(ANSWER_S * 1000)) as admin,
         ):
             groups = [name for name, _ in await admin.list_consumer_groups() if name.startswith(f"{stream}.")]
             removed_counts = [await _remove(admin, group, client_id) for group in groups]

@@ -110,7 +110,7 @@ async def set_passwords(bootstrap: str, passwords: Mapping[str, str]) -> None:
         Retryable: Kafka did not answer, or refused.
     """
     try:
-        async with asyncio.timeout(ANSWER_S), started_admin(bootstrap) as admin:
+        async with asyncio.timeout(ANSWER_S), started_admin(bootstrap, "hifi-scram-users") as admin:
             answer = await admin._send_request(AlterUserScramCredentials(passwords))  # noqa: SLF001
             for user, code, message, _ in answer.results:
                 if code:

@@ -126,7 +126,7 @@ async def _brokers(settings: SetupSettings) -> None:
     while True:
         state = "Kafka does not answer"
         try:
-            async with started_admin(settings.kafka, request_timeout_ms=5000) as admin:
+            async with started_admin(settings.kafka, "hifi-setup", request_timeout_ms=5000) as admin:
                 count = len((await admin.describe_cluster())["brokers"])
             if count >= settings.brokers:
                 return

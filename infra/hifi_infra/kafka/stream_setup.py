@@ -181,7 +181,7 @@ def compare(registry: RegistrySnapshot, pipes: Sequence[Pipe], *, delete_missing
 
 
 async def _brokers(bootstrap: str) -> int:
-    admin = admin_client(bootstrap)
+    admin = admin_client(bootstrap, "hifi-setup")
     try:
         while True:
             try:

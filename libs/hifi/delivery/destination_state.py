@@ -76,8 +76,8 @@ class DestinationStates:
         """Destination to the first offset of a partition of `parked` that may hold a delivery of it."""
         return {
             name: first_offset
-            for (name, number), first_offset in self._positions.items()
-            if number == partition
+            for (name, parked_partition), first_offset in self._positions.items()
+            if parked_partition == partition
         }
 
     def take(self, key: bytes | None, value: bytes | None, _offset: int) -> None:

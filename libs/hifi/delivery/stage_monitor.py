@@ -35,18 +35,25 @@ class StageMonitor:
     """Reads the stages from time to time, as long as it runs."""
 
     def __init__(
-        self, bootstrap: str, topics: Topics, partitions: int, bound_s: float, egest_bound_s: float
+        self,
+        bootstrap: str,
+        client_id: str,
+        topics: Topics,
+        partitions: int,
+        bound_s: float,
+        egest_bound_s: float,
     ) -> None:
         """Nothing is read before `run`.
 
         Args:
             bootstrap: `HOST:PORT,…`.
+            client_id: name in the logs and quotas of the broker.
             topics: of the stream.
             partitions: of its event topics.
             bound_s: of the readings of normalize and enrich, seconds.
             egest_bound_s: of those of egest.
         """
-        self._bootstrap = bootstrap
+        self._bootstrap, self._client_id = bootstrap, client_id
         self._topics = topics
         self.stages = {
             topics.raw: StageLag("normalize", bound_s),
@@ -91,8 +98,8 @@ class StageMonitor:
 
     @contextlib.asynccontextmanager
     async def _clients(self) -> AsyncIterator[tuple[Any, Any]]:
-        async with topic_consumer(self._bootstrap) as consumer:
-            admin = admin_client(self._bootstrap)
+        async with topic_consumer(self._bootstrap, self._client_id) as consumer:
+            admin = admin_client(self._bootstrap, self._client_id)
             try:
                 await admin.start()
                 yield consumer, admin

@@ -69,7 +69,7 @@ async def create_acls(bootstrap: str, declared: Mapping[str, Iterable[Acl]]) -> 
         Retryable: Kafka does not answer.
     """
     try:
-        async with asyncio.timeout(_ANSWER_S), started_admin(bootstrap) as admin:
+        async with asyncio.timeout(_ANSWER_S), started_admin(bootstrap, "hifi-acls") as admin:
             missing = await _missing(admin, declared)
             if missing:
                 answer = await admin._send_request(_CreateAcls(missing))  # noqa: SLF001
@@ -90,7 +90,7 @@ async def missing_acls(bootstrap: str, declared: Mapping[str, Iterable[Acl]]) ->
         Retryable: Kafka does not answer.
     """
     try:
-        async with asyncio.timeout(_ANSWER_S), started_admin(bootstrap) as admin:
+        async with asyncio.timeout(_ANSWER_S), started_admin(bootstrap, "hifi-acls") as admin:
             return await _missing(admin, declared)
     except NoAuthorizer:
         return None

@@ -147,7 +147,7 @@ async def known_partitions(admin: Any, name: str) -> int:
 
 @contextlib.asynccontextmanager
 async def _admin(bootstrap: str) -> AsyncIterator[Any]:
-    admin = admin_client(bootstrap)
+    admin = admin_client(bootstrap, "hifi-admin")
     try:
         await connect(admin.start)
         yield admin

@@ -1,5 +1,9 @@
 """The only module that makes aiokafka's clients, with their security, client id and limits; connect and close them.
 
+A broker's logs and quotas name clients by their id. It is the name of the instance (`ServiceSettings.instance`); on the
+cluster of a destination or a database's changes `hifi-<pipe>`; and `hifi-<task>` where any process may ask, such as a
+command.
+
 What a function sets holds for all its clients; a caller names what differs (`options`), and the rest is aiokafka's.
 """
 
@@ -29,7 +33,7 @@ _NO_POLL_LIMIT_MS = 2**31 - 1
 
 def plain_producer(
     bootstrap: str,
-    client_id: str | None = None,
+    client_id: str,
     *,
     security: KafkaSecurity | None = None,
     pipe: str | None = None,
@@ -39,7 +43,7 @@ def plain_producer(
 
     Args:
         bootstrap: `HOST:PORT,…`.
-        client_id: name in the broker's logs; None: aiokafka's own.
+        client_id: name in the logs and quotas of the broker.
         security: of the connections; None: that of the bootstrap servers.
         pipe: that declares the security; see `client_options`.
         options: more options of AIOKafkaProducer.
@@ -49,7 +53,7 @@ def plain_producer(
     """
     return AIOKafkaProducer(
         **client_options(bootstrap, security, pipe),
-        **_client_id(client_id),
+        client_id=client_id,
         acks="all",
         enable_idempotence=True,
         **options,
@@ -59,7 +63,7 @@ def plain_producer(
 def transactional_producer(
     bootstrap: str,
     transactional_id: str,
-    client_id: str | None = None,
+    client_id: str,
     *,
     timeout_s: float,
     security: KafkaSecurity | None = None,
@@ -71,7 +75,7 @@ def transactional_producer(
     Args:
         bootstrap: `HOST:PORT,…`.
         transactional_id: the same for all that may write, of which only the last one to start can.
-        client_id: name in the broker's logs; None: aiokafka's own.
+        client_id: name in the logs and quotas of the broker.
         timeout_s: Kafka aborts a transaction that is open for longer, seconds.
         security: of the connections; None: that of the bootstrap servers.
         pipe: that declares the security; see `client_options`.
@@ -82,7 +86,7 @@ def transactional_producer(
     """
     return AIOKafkaProducer(
         **client_options(bootstrap, security, pipe),
-        **_client_id(client_id),
+        client_id=client_id,
         transactional_id=transactional_id,
         transaction_timeout_ms=int(timeout_s * 1000),
         acks="all",
@@ -101,7 +105,7 @@ def group_consumer(
     """A member of a consumer group, not started: cooperative, explicit commits, from the earliest offset.
 
     Args:
-        settings: bootstrap servers, client id and the group's time-outs.
+        settings: bootstrap servers, the client id, which is the name of the instance, and the group's time-outs.
         group: the group's id.
         security: of the connections; None: that of the bootstrap servers.
         pipe: that declares the security; see `client_options`.
@@ -132,7 +136,7 @@ def group_consumer(
 
 def assigned_consumer(
     bootstrap: str,
-    client_id: str | None = None,
+    client_id: str,
     *,
     security: KafkaSecurity | None = None,
     pipe: str | None = None,
@@ -142,7 +146,7 @@ def assigned_consumer(
 
     Args:
         bootstrap: `HOST:PORT,…`.
-        client_id: name in the broker's logs; None: aiokafka's own.
+        client_id: name in the logs and quotas of the broker.
         security: of the connections; None: that of the bootstrap servers.
         pipe: that declares the security; see `client_options`.
         options: more options of AIOKafkaConsumer, such as `auto_offset_reset`, which is `latest` by default.
@@ -152,7 +156,7 @@ def assigned_consumer(
     """
     return AIOKafkaConsumer(
         **client_options(bootstrap, security, pipe),
-        **_client_id(client_id),
+        client_id=client_id,
         enable_auto_commit=False,
         **options,
     )
@@ -177,7 +181,7 @@ def adaptive_consumer(settings: ServiceSettings, **options: Any) -> AdaptiveCons
 @contextlib.asynccontextmanager
 async def topic_consumer(
     bootstrap: str,
-    client_id: str | None = None,
+    client_id: str,
     *,
     security: KafkaSecurity | None = None,
     pipe: str | None = None,
@@ -187,7 +191,7 @@ async def topic_consumer(
 
     Args:
         bootstrap: `HOST:PORT,…`.
-        client_id: name in the broker's logs; None: aiokafka's own.
+        client_id: name in the logs and quotas of the broker.
         security: of the connections; None: that of the bootstrap servers.
         pipe: that declares the security; see `client_options`.
         options: more options of AIOKafkaConsumer.
@@ -206,12 +210,18 @@ async def topic_consumer(
 
 
 def admin_client(
-    bootstrap: str, *, security: KafkaSecurity | None = None, pipe: str | None = None, **options: Any
+    bootstrap: str,
+    client_id: str,
+    *,
+    security: KafkaSecurity | None = None,
+    pipe: str | None = None,
+    **options: Any,
 ) -> AIOKafkaAdminClient:
     """An admin client, not started.
 
     Args:
         bootstrap: `HOST:PORT,…`.
+        client_id: name in the logs and quotas of the broker.
         security: of the connections; None: that of the bootstrap servers.
         pipe: that declares the security; see `client_options`.
         options: more options of AIOKafkaAdminClient.
@@ -219,17 +229,23 @@ def admin_client(
     Raises:
         Misconfigured: a setting of the security is wrong, or a file cannot be used.
     """
-    return AIOKafkaAdminClient(**client_options(bootstrap, security, pipe), **options)
+    return AIOKafkaAdminClient(**client_options(bootstrap, security, pipe), client_id=client_id, **options)
 
 
 @contextlib.asynccontextmanager
 async def started_admin(
-    bootstrap: str, *, security: KafkaSecurity | None = None, pipe: str | None = None, **options: Any
+    bootstrap: str,
+    client_id: str,
+    *,
+    security: KafkaSecurity | None = None,
+    pipe: str | None = None,
+    **options: Any,
 ) -> AsyncIterator[AIOKafkaAdminClient]:
     """A started `admin_client`, closed at the end of the block.
 
     Args:
         bootstrap: `HOST:PORT,…`.
+        client_id: name in the logs and quotas of the broker.
         security: of the connections; None: that of the bootstrap servers.
         pipe: that declares the security; see `client_options`.
         options: more options of AIOKafkaAdminClient.
@@ -237,16 +253,12 @@ async def started_admin(
     Raises:
         aiokafka.errors.KafkaError, OSError: no broker answers.
     """
-    admin = admin_client(bootstrap, security=security, pipe=pipe, **options)
+    admin = admin_client(bootstrap, client_id, security=security, pipe=pipe, **options)
     try:
         await admin.start()
         yield admin
     finally:
         await admin.close()
-
-
-def _client_id(name: str | None) -> dict[str, str]:
-    return {} if name is None else {"client_id": name}
 
 
 async def connect(

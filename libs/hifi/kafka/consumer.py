@@ -158,13 +158,15 @@ class Consumer:
     async def _watch(self, member: Any) -> None:
         """Look regularly whether the member makes progress and the topics are as they were."""
         options = self._options
-        watchdog = ProgressWatchdog(self._settings.kafka, options.group, options.security, options.pipe)
+        watchdog = ProgressWatchdog(
+            self._settings.kafka, self._settings.instance, options.group, options.security, options.pipe
+        )
         while True:
             await asyncio.sleep(self._options.stuck_s / 2)
             self._check_partition_counts()
-            if stuck := await watchdog.stuck(member, list(self._assigned.values())):
+            if stuck_partitions := await watchdog.stuck(member, list(self._assigned.values())):
                 metrics.CONSUMER_RESTARTS.inc()
-                logger.error("consumer-stuck", partitions=_names(stuck))
+                logger.error("consumer-stuck", partitions=_names(stuck_partitions))
                 self._fail(KafkaError("the consumer made no progress"))
 
     def _check_partition_counts(self) -> None:

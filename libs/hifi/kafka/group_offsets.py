@@ -45,8 +45,8 @@ class GroupOffsets:
     Every method raises KafkaError or TimeoutError when Kafka does not answer within 15 s.
     """
 
-    def __init__(self, bootstrap: str, group: str, topic: str, partitions: int) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, bootstrap: str, client_id: str, group: str, topic: str, partitions: int) -> None:
+        self._bootstrap, self._client_id = bootstrap, client_id
         self._group = group
         self._topic = topic
         self._numbers = {TopicPartition(topic, partition): partition for partition in range(partitions)}
@@ -68,7 +68,7 @@ class GroupOffsets:
         if self._consumer is not None:
             return
         consumer = assigned_consumer(
-            self._bootstrap, group_id=self._group, request_timeout_ms=_REQUEST_TIMEOUT_MS
+            self._bootstrap, self._client_id, group_id=self._group, request_timeout_ms=_REQUEST_TIMEOUT_MS
         )
         try:
             await asyncio.wait_for(consumer.start(), _TIMEOUT_S)

@@ -58,8 +58,8 @@ class LastUses:
 
     def at_us(self, name: str, since_us: int) -> int | None:
         """The last use, to a minute; None: there was none since the given time, when the name was given."""
-        newest = max(self._noted.get(name, 0), self._written.get(name, 0))
-        return newest if newest >= since_us else None
+        newest_us = max(self._noted.get(name, 0), self._written.get(name, 0))
+        return newest_us if newest_us >= since_us else None
 
     async def run(self, write: Callable[[Sequence[Record]], Awaitable[None]]) -> None:
         """Write uses until cancelled. What cannot be written is tried again; nothing waits for it.

@@ -275,8 +275,8 @@ class Producer:
 
     def _transmit(self, client: AIOKafkaProducer, queue: PartitionQueue, now_s: float) -> None:
         """Give the batch in flight to a client; its acknowledgement or failure comes as a callback."""
-        unsent = queue.unsent()
-        if not unsent:
+        unsent_sendings = queue.unsent()
+        if not unsent_sendings:
             self._complete(queue)
             return
         queue.client, queue.sent_s, queue.unacknowledged = client, now_s, 0
@@ -284,10 +284,10 @@ class Producer:
             self._look_up(client, queue)
             return
         try:
-            size_bytes = sum([sending.size_bytes for sending in unsent])
-            records = chain.from_iterable(sending.records for sending in unsent)
+            size_bytes = sum([sending.size_bytes for sending in unsent_sendings])
+            records = chain.from_iterable(sending.records for sending in unsent_sendings)
             builders = build_batches(client, records, size_bytes)
-            for sending in unsent:
+            for sending in unsent_sendings:
                 sending.handed_over = True
             queue.unacknowledged = len(builders)
             for builder in builders:

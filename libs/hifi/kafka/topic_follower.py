@@ -213,10 +213,10 @@ class PartitionFollower:
             consumer.seek(tp, offset)
         consumer.resume(*self._handlers)
         while True:
-            fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_BATCH_RECORDS)
-            for records in fetched.values():
+            records_by_partition = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_BATCH_RECORDS)
+            for records in records_by_partition.values():
                 self._take(records)
-            if fetched:
+            if records_by_partition:
                 await on_records()
                 await asyncio.sleep(0)
 

@@ -23,6 +23,7 @@ from aiokafka.protocol.types import (
 from hifi.kafka.clients import started_admin
 from hifi.kafka.security import KafkaSecurity
 
+_CLIENT_ID: Final = "hifi-topic-identity"
 _UUID_BYTES: Final = 16
 _NO_ID: Final = bytes(_UUID_BYTES)
 
@@ -124,7 +125,7 @@ async def topic_identity(
     Raises:
         aiokafka.errors.KafkaError, OSError: no broker answers, there is no such topic, or it may not be read.
     """
-    async with started_admin(bootstrap, security=security, pipe=pipe) as admin:
+    async with started_admin(bootstrap, _CLIENT_ID, security=security, pipe=pipe) as admin:
         try:
             answer = await admin._send_request(_MetadataRequest(topic))  # noqa: SLF001 - it has no public way
         except NotImplementedError:  # no broker speaks this version

@@ -24,9 +24,14 @@ class ProgressWatchdog:
     """Compares, at each check, the positions of one member with the ends of its partitions."""
 
     def __init__(
-        self, bootstrap: str, group: str, security: KafkaSecurity | None = None, pipe: str | None = None
+        self,
+        bootstrap: str,
+        client_id: str,
+        group: str,
+        security: KafkaSecurity | None = None,
+        pipe: str | None = None,
     ) -> None:
-        self._bootstrap = bootstrap
+        self._bootstrap, self._client_id = bootstrap, client_id
         self._security, self._pipe = security, pipe
         self._group = group
         self._positions: dict[TopicPartition, int] = {}
@@ -70,7 +75,9 @@ class ProgressWatchdog:
         try:
             async with (
                 asyncio.timeout(_ANSWER_S),
-                topic_consumer(self._bootstrap, security=self._security, pipe=self._pipe) as client,
+                topic_consumer(
+                    self._bootstrap, self._client_id, security=self._security, pipe=self._pipe
+                ) as client,
             ):
                 await client.end_offsets(tps)
         except (KafkaError, OSError, TimeoutError):

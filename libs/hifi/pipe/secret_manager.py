@@ -67,6 +67,7 @@ class SecretMemory:
         self._unanswered = ""
         """Why the manager did not answer last; empty: it did."""
         self._was_unanswered = False
+        self._stopped = threading.Event()
 
     def get(self, name: str) -> str:
         """The content of a secret. It waits for the manager only at the first call, and not if the manager is away.
@@ -120,8 +121,7 @@ class SecretMemory:
 
         def refresh_repeatedly() -> None:
             read_s = time.monotonic()
-            while True:
-                time.sleep(min(refresh_s, _RETRY_S))
+            while not self._stopped.wait(min(refresh_s, _RETRY_S)):
                 if self._unanswered or time.monotonic() - read_s >= refresh_s:
                     try:
                         self.refresh()
@@ -130,6 +130,10 @@ class SecretMemory:
                     read_s = time.monotonic()
 
         threading.Thread(target=refresh_repeatedly, name="secrets", daemon=True).start()
+
+    def stop(self) -> None:
+        """End the thread of `follow`."""
+        self._stopped.set()
 
     def _read(self, name: str) -> _LastAnswer:
         try:

@@ -22,7 +22,7 @@ class ProcessSettings(BaseSettings):
     health_hosts: str = Field("", description="Names with a dot that they have, separated by commas.")
     instance: str = Field(
         default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}",
-        description="Name in logs and consumer groups.",
+        description="Name in logs and consumer groups, and client id at Kafka.",
     )
     log_format: Literal["auto", "json", "console"] = Field(
         "auto", description="Log format; `auto`: readable on a terminal, else JSON."

@@ -83,16 +83,16 @@ def _expressions(
     for name, sql_type in generator.field_types(enrich).items():
         scope = scope.add(name, DataType.fromDDL(sql_type))
     for name, derived_field in enrich.derive.items():
-        kind: DataType = StringType()
+        result_type: DataType = StringType()
         try:
-            kind = _derived(catalyst, scope, generator.derived_sql(derived_field))
+            result_type = _derived(catalyst, scope, generator.derived_sql(derived_field))
             notes += _overflows(
                 catalyst, scope, generator.derived_sql(derived_field), ("enrich", "derive", name)
             )
         except SqlProblem as problem:
             path: YamlPath = ("enrich", "derive", name)
             yield (path if isinstance(derived_field, str) else (*path, "sql")), str(problem)
-        scope = scope.add(name, kind)
+        scope = scope.add(name, result_type)
     for name, return_type in (enrich.udf.returns if enrich.udf else {}).items():
         scope = scope.add(name, DataType.fromDDL(return_type.value))
     conditions: list[tuple[YamlPath, str | None]] = [(("enrich", "filter"), enrich.filter)]

@@ -17,7 +17,7 @@ from hifi.runtime.service import Service, run
 from hifi_collect.pace.backfill_controller import BackfillController
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
-from hifi_collect.source_owner import SourceOwner
+from hifi_collect.source_colour import SourceColour
 from hifi_collect.source_readers import SourceReaders
 
 SERVICE: Final = "collect"
@@ -40,11 +40,11 @@ async def collect(service: Service, settings: CollectSettings) -> None:
         paces = BackfillController(settings, partitions)
         reporter = AckReporter(producer, topics.accepted, partitions, service=SERVICE, sources=paces.reports)
         writer = RawWriter(producer, topics.raw, reporter, settings.time_tolerance_s)
-        owner = SourceOwner(settings, health)
-        readers = SourceReaders(service, settings, registry, writer, owner, paces)
+        source_colour = SourceColour(settings, health)
+        readers = SourceReaders(service, settings, registry, writer, source_colour, paces)
         reports = AckReports(reporter, producer, health)
         health.state = "running"
-        async with running(service, reports, background_work=[owner.follow, paces.run]):
+        async with running(service, reports, background_work=[source_colour.follow, paces.run]):
             await readers.run()
 
 

@@ -21,7 +21,7 @@ from hifi_collect.pace.backfill_controller import BackfillController
 from hifi_collect.polled.reader import PolledReader
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
-from hifi_collect.source_owner import SourceOwner
+from hifi_collect.source_colour import SourceColour
 from hifi_collect.topic.topic_reader import KafkaTopicReader
 
 logger = log.get(__name__)
@@ -86,7 +86,7 @@ class SourceReaders:
         settings: CollectSettings,
         registry: PipeRegistry,
         writer: RawWriter,
-        owner: SourceOwner,
+        source_colour: SourceColour,
         paces: BackfillController,
     ) -> None:
         """Nothing is read before `run`.
@@ -96,7 +96,7 @@ class SourceReaders:
             settings: of the service.
             registry: of the pipes, started.
             writer: to `raw`.
-            owner: decides whether sources are read here.
+            source_colour: decides whether sources are read here.
             paces: of the sources.
         """
         self._lifetime = lifetime
@@ -106,9 +106,9 @@ class SourceReaders:
         self._writer = writer
         self._running: dict[str, _RunningReader] = {}
         self._changed = asyncio.Event()
-        self._owner = owner
+        self._source_colour = source_colour
         registry.on_change(self._changed.set)
-        owner.on_change = self._changed.set
+        source_colour.on_change = self._changed.set
 
     async def run(self) -> None:
         """Start and end readers as pipes change until the stop; then end all."""
@@ -123,7 +123,7 @@ class SourceReaders:
 
     def _declared_sources(self) -> dict[str, CollectedSource]:
         """Pipe to the source to read now. The source of a paused or held pipe is read on later from its position."""
-        if not self._owner.reads:
+        if not self._source_colour.reads:
             return {}
         registry = self._registry
         active_pipes = [revision.pipe for revision in registry.all() if not revision.paused]

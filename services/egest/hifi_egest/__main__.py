@@ -46,7 +46,7 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     )
     lanes = Lanes(registry, resources, lambda: len(consumer.assigned) / (2 * (registry.partitions or 1)))
     # Records: read, checked for copies, given to the lanes.
-    outcome_reader = OutcomeReader(settings.kafka, topics)
+    outcome_reader = OutcomeReader(settings.kafka, settings.instance, topics)
     pipes_wait_s, raw_replaced = settings.egest_pipes_wait_s, stream_log.read_anew
     intake = DeliveryIntake(
         topics, registry, lanes, recorder, outcome_reader, budget, health, pipes_wait_s, raw_replaced

@@ -50,6 +50,7 @@ async def follow_backlog(settings: IngestSettings, context: IngestContext, healt
         return
     await BacklogMonitor(
         settings.kafka,
+        settings.instance,
         settings.topics,
         context.registry.partition_count(),
         context.admission.backlog,
@@ -61,4 +62,6 @@ async def follow_backlog(settings: IngestSettings, context: IngestContext, healt
 async def share_quotas(settings: IngestSettings, context: IngestContext) -> None:
     """Share quotas with the other processes of ingest, until cancelled."""
     epoch = f"{context.reporter.partitions[0].epoch:016x}"
-    await QuotaExchange(settings.kafka, settings.topics.accepted, epoch, context.quotas).run()
+    await QuotaExchange(
+        settings.kafka, settings.instance, settings.topics.accepted, epoch, context.quotas
+    ).run()

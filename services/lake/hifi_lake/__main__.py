@@ -34,6 +34,7 @@ async def lake(service: Service, settings: LakeSettings) -> None:
                 service.health.unblock("spark")
                 stream = LakeStream(
                     settings.kafka,
+                    settings.instance,
                     topics,
                     registry,
                     stream_log.identity,

@@ -44,6 +44,7 @@ class LakeStream:
     def __init__(
         self,
         bootstrap: str,
+        client_id: str,
         topics: Topics,
         registry: PipeRegistry,
         log: Callable[[], str],
@@ -55,6 +56,7 @@ class LakeStream:
 
         Args:
             bootstrap: of Kafka.
+            client_id: name in the logs and quotas of the broker.
             topics: of the stream.
             registry: of the pipes, started.
             log: returns the identity of the stream's log; raises `Misconfigured` if Kafka does not report it.
@@ -62,7 +64,7 @@ class LakeStream:
             health: shows tables whose declaration is wrong, and revisions of pipes that do not arrive.
             watermarks: of the stream, for tables that state their watermark.
         """
-        self._bootstrap = bootstrap
+        self._bootstrap, self._client_id = bootstrap, client_id
         self._topics = topics
         self._registry = registry
         self.log: Final = log
@@ -157,14 +159,14 @@ class LakeStream:
         self._loop.call_soon_threadsafe(self._health.warn, "/".join(name), reason)
 
     async def _receipts_end(self) -> dict[int, int]:
-        async with topic_consumer(self._bootstrap) as consumer:
+        async with topic_consumer(self._bootstrap, self._client_id) as consumer:
             end_offsets = await consumer.end_offsets(self._receipt_partitions())
         return {topic_partition.partition: offset for topic_partition, offset in end_offsets.items()}
 
     async def _read_recorded(self, floors: Mapping[int, int]) -> list[Recorded]:
         recorded_deliveries: list[Recorded] = []
         table_names = self.names()
-        async with topic_consumer(self._bootstrap) as consumer:
+        async with topic_consumer(self._bootstrap, self._client_id) as consumer:
             existing_ranges = await offset_ranges(consumer, self._receipt_partitions())
             ranges = {
                 topic_partition: range(

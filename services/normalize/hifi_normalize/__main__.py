@@ -40,6 +40,7 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
     producer = Producer(settings.kafka, settings.instance, buffer_bytes=buffer_bytes, health=health)
     cache = IdempotencyCache(
         settings.kafka,
+        settings.instance,
         topics.ids,
         topics.source_positions,
         producer,

@@ -332,11 +332,7 @@ class Normalizer:
 
 
 def _publishable_record(record: ConsumerRecord, event: Identity, *, reuses_id: bool) -> ConsumerRecord:
-    """A record of `raw` without `hifi_unmasked`, and with a new id if another event had the event's id.
-
-    The new id is `<id>~<hifi_seq>`, or `<id>~<position>.<partition>` for an event of a source, so that receivers can
-    distinguish the two events.
-    """
+    """A record of `raw` without `hifi_unmasked`, and with a new id (`other_id`) if another event had the event's id."""
     headers = record.headers
     is_masked = len(headers) > _UNMASKED_AT and headers[_UNMASKED_AT][0] == UNMASKED
     if not (reuses_id or is_masked):
@@ -345,9 +341,7 @@ def _publishable_record(record: ConsumerRecord, event: Identity, *, reuses_id: b
     output_headers: Headers = [
         (
             name,
-            (b"%b~%b" % (value, event.seq) if position is None else other_id(value, position))
-            if reuses_id and name == "ce_id"
-            else value,
+            other_id(value, event.seq, position) if reuses_id and name == "ce_id" else value,
         )
         for name, value in headers
         if name != UNMASKED

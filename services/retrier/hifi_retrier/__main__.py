@@ -19,7 +19,9 @@ async def retrier(service: Service, settings: RetrierSettings) -> None:
     producer = Producer(settings.kafka, settings.instance, health=health)
     destinations = DestinationFollower(settings.kafka, topics, settings.instance)
     tiers = RetryTiers(settings.kafka, topics, health)
-    parked = ParkedDeliveries(settings.kafka, topics, destinations, producer, settings.retrier_probe_s)
+    parked = ParkedDeliveries(
+        settings.kafka, settings.instance, topics, destinations, producer, settings.retrier_probe_s
+    )
     async with running(service, producer, destinations, tiers):
         handlers = Retrier(topics, tiers.by_topic, producer, parked)
         options = ConsumerOptions(

@@ -75,6 +75,7 @@ class ParkedDeliveries:
     def __init__(
         self,
         bootstrap: str,
+        client_id: str,
         topics: Topics,
         destinations: DestinationFollower,
         producer: Producer,
@@ -84,13 +85,14 @@ class ParkedDeliveries:
 
         Args:
             bootstrap: `HOST:PORT,…`.
+            client_id: name in the logs and quotas of the broker.
             topics: of the stream.
             destinations: started before the first batch.
             producer: started before the first batch.
             probe_s: time between two parked deliveries of a partition that are brought back to test whether the
                 destination works again, seconds. Without them its recovery would show only with new events.
         """
-        self._bootstrap = bootstrap
+        self._bootstrap, self._client_id = bootstrap, client_id
         self._topics = topics
         self._destinations = destinations
         self._producer = producer
@@ -215,7 +217,7 @@ class ParkedDeliveries:
             TopicPartition(self._topics.parked, parked_partition.assigned.partition)
             for parked_partition in parked_partitions
         ]
-        async with self._read_lock, topic_consumer(self._bootstrap) as consumer:
+        async with self._read_lock, topic_consumer(self._bootstrap, self._client_id) as consumer:
             ranges = await offset_ranges(consumer, topic_partitions, oldest_ms)
         for parked_partition, topic_partition in zip(parked_partitions, topic_partitions, strict=True):
             end_offset = min(ranges[topic_partition].start, parked_partition.handled_end)
@@ -349,7 +351,7 @@ class ParkedDeliveries:
         """
         topic_partition = TopicPartition(self._topics.parked, parked_partition.assigned.partition)
         deliveries: list[ConsumerRecord] = []
-        async with self._read_lock, topic_consumer(self._bootstrap) as consumer:
+        async with self._read_lock, topic_consumer(self._bootstrap, self._client_id) as consumer:
             existing_offsets = (await offset_ranges(consumer, [topic_partition]))[topic_partition]
             first_offset = parked_partition.first_offsets[name]
             if existing_offsets.start > first_offset:  # observe accounts for the deliveries among them
@@ -376,7 +378,7 @@ class ParkedDeliveries:
     async def _wait_for_egest(self, assigned: AssignedPartition) -> None:
         """Wait until egest has committed past the present end of `retry-out`."""
         topic_partition = TopicPartition(self._topics.retry_out, assigned.partition)
-        async with self._read_lock, topic_consumer(self._bootstrap) as consumer:
+        async with self._read_lock, topic_consumer(self._bootstrap, self._client_id) as consumer:
             end_offset = (await consumer.end_offsets([topic_partition]))[topic_partition]
         admin = await self._started_admin()
         while assigned.active:
@@ -391,7 +393,7 @@ class ParkedDeliveries:
     async def _started_admin(self) -> Any:
         async with self._connect_lock:
             if self._admin is None:
-                admin = admin_client(self._bootstrap)
+                admin = admin_client(self._bootstrap, self._client_id)
                 await admin.start()
                 self._admin = admin
             return self._admin

@@ -81,6 +81,7 @@ def test_a_failed_step_tells_what_was_seen_instead():
     assert "something else" in output.getvalue()
 
 
+@pytest.mark.slow
 async def test_what_does_not_become_true_ends_the_step():
     steps, reads = TourSteps(lambda _: None), iter(range(1_000_000))
 

@@ -20,6 +20,7 @@ def expected():
     return Expected("key")
 
 
+@pytest.mark.slow
 def test_every_flight_is_sent_once_before_any_is_sent_again():
     ids = [name for name, _ in flights.rows(flights.FLIGHTS + 2)]
     assert len(set(ids)) == len(ids)

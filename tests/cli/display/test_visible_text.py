@@ -87,6 +87,7 @@ PLAIN_PRINTS = {
 """Files that print without the console, each with the reason why no text of others reaches a terminal so."""
 
 
+@pytest.mark.slow
 def test_no_text_is_printed_but_by_the_functions_that_escape() -> None:
     """A console of rich that is not the one that escapes, `print` and writing to standard output count."""
     folder = Path(__file__).parents[3] / "cli/hifi_cli"

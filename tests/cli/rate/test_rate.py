@@ -214,6 +214,7 @@ def test_invalid_sizes_are_refused(text):
         read_sizes(text)
 
 
+@pytest.mark.slow
 def test_padding_consists_of_other_flights_and_is_expected_unchanged(tmp_path):
     workspace = Workspace.at(tmp_path)
     load = EventLoad(100, 200, 65536)

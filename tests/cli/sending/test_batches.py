@@ -13,6 +13,7 @@ def reader(events, max_events=500):
     return BatchReader(events, "run", max_events=max_events, refuse=lambda *_: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [10, 500_000, READ_AHEAD_BYTES * 2])
 async def test_memory_is_bounded_by_bytes_whatever_the_size_of_an_event(size):
     read_count = 0

@@ -22,6 +22,7 @@ async def _list(settings: S3Settings) -> Any:
     return await list_bucket(settings, "shop")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_of", [_get, _list])
 async def test_each_connection_to_a_bucket_is_judged(
     monkeypatch: pytest.MonkeyPatch, request_of: Callable[[S3Settings], Awaitable[Any]]

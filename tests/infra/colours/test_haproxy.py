@@ -17,8 +17,9 @@ from hifi.runtime.errors import HifiError, Misconfigured
 from hifi.runtime.health import Health
 from hifi.runtime.http.tls import ServerCertificate
 from hifi_infra.colours import haproxy_folder
-from hifi_infra.colours.haproxy import HAProxy, find_haproxy
+from hifi_infra.colours.haproxy import HAProxy
 from hifi_infra.colours.haproxy_folder import MOST_HANDSHAKES, HAProxyFolder, configuration
+from hifi_infra.colours.haproxy_program import find_haproxy
 from hifi_infra.kafka.certificates import make_authority, make_certificate
 from hifi_infra.ports import free_port, is_free
 

@@ -34,7 +34,7 @@ def test_a_partition_that_stands_still_is_not_behind() -> None:
 async def test_the_lag_of_a_member_grows_until_it_commits(kafka: str, topic) -> None:
     name = await topic(2)
     topics = Topics(f"g{uuid.uuid4().hex[:8]}")
-    lags = GroupLag(kafka, topics)
+    lags = GroupLag(kafka, "test", topics)
     consumer = AIOKafkaConsumer(
         name, bootstrap_servers=kafka, client_id="egest-1", group_id=topics.group("egest"),
         enable_auto_commit=False, auto_offset_reset="earliest",

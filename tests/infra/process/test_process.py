@@ -105,8 +105,8 @@ async def start(tmp_path: Path) -> AsyncIterator[StartProcess]:
 
     async def begin(code: str) -> Process:
         process = Process("it", [sys.executable, "-c", code], log=tmp_path / "it.log")
-        processes.append(process)
         await process.start()
+        processes.append(process)
         await until(lambda: "ready" in process.log.read_text(), "the process says ready")
         return process
 

@@ -238,7 +238,7 @@ async def _deliver(pipe: Pipe, _folder: Path) -> str:
         return ""
     if destination.kind == "iceberg":
         unused: Any = None
-        stream = LakeStream("", unused, Published(pipe), unused, unused, health, unused)  # type: ignore[arg-type]
+        stream = LakeStream("", "", unused, Published(pipe), unused, unused, health, unused)  # type: ignore[arg-type]
         try:
             stream.table((pipe.pipe, destination.name))
         except Misconfigured as error:

@@ -37,6 +37,7 @@ def test_numbers_keep_their_digits(expression: str, data: str, result: str) -> N
     assert compile_transform(expression)(data.encode()).decode() == result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expression", "value", "reason"),
     [

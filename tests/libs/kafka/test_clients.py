@@ -20,8 +20,8 @@ class StoppableClient:
 
 async def test_each_producer_waits_for_all_replicas_and_is_idempotent() -> None:
     for producer in (
-        clients.plain_producer("localhost:1", compression_type="lz4"),
-        clients.transactional_producer("localhost:1", "writer", timeout_s=60),
+        clients.plain_producer("localhost:1", "i", compression_type="lz4"),
+        clients.transactional_producer("localhost:1", "writer", "i", timeout_s=60),
     ):
         assert producer._sender._acks == -1
         assert producer._txn_manager is not None
@@ -29,7 +29,7 @@ async def test_each_producer_waits_for_all_replicas_and_is_idempotent() -> None:
 
 
 async def test_a_transaction_that_is_open_for_too_long_is_aborted() -> None:
-    producer = clients.transactional_producer("localhost:1", "writer", timeout_s=30)
+    producer = clients.transactional_producer("localhost:1", "writer", "i", timeout_s=30)
     assert producer._txn_manager.transactional_id == "writer"
     assert producer._txn_manager.transaction_timeout_ms == 30_000
     await clients.close(producer)
@@ -38,8 +38,8 @@ async def test_a_transaction_that_is_open_for_too_long_is_aborted() -> None:
 async def test_no_consumer_commits_by_itself() -> None:
     settings = ServiceSettings()
     for consumer in (
-        clients.assigned_consumer("localhost:1"),
-        clients.assigned_consumer("localhost:1", group_id="g"),
+        clients.assigned_consumer("localhost:1", "i"),
+        clients.assigned_consumer("localhost:1", "i", group_id="g"),
         clients.adaptive_consumer(settings),
         clients.group_consumer(settings, "g"),
     ):
@@ -81,6 +81,7 @@ async def test_errors_of_kafka_are_ignored_and_others_are_not() -> None:
         await clients.close(StoppableClient(broken))
 
 
+@pytest.mark.slow
 async def test_connecting_goes_on_until_a_broker_answers_and_tells_each_failure() -> None:
     failures: list[Exception] = []
 

@@ -47,7 +47,7 @@ def test_every_client_is_made_with_the_security_options() -> None:
 
 
 def test_every_client_with_the_security_of_a_pipe_is_judged_for_that_pipe() -> None:
-    argument_counts = {"client_options": 3, "topic_identity": 4, "KeptKeys": 4, "ProgressWatchdog": 4}
+    argument_counts = {"client_options": 3, "topic_identity": 4, "KeptKeys": 4, "ProgressWatchdog": 5}
     calls = [
         (file, node)
         for file in FILES

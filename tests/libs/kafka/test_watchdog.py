@@ -32,7 +32,7 @@ def watchdog(monkeypatch: pytest.MonkeyPatch, *, kafka_answers: bool) -> Progres
         return kafka_answers
 
     monkeypatch.setattr(ProgressWatchdog, "_kafka_answers", answers)
-    return ProgressWatchdog("127.0.0.1:1", "g")
+    return ProgressWatchdog("127.0.0.1:1", "i", "g")
 
 
 async def looks(

@@ -111,6 +111,7 @@ def _in_lake(_folder: Path, settings: dict[str, Any]) -> list[str]:
 PLACES = pytest.mark.parametrize("judge", [_at_the_check, _at_publication, _in_lake])
 
 
+@pytest.mark.slow
 @PLACES
 @pytest.mark.parametrize("catalog", [None, REST])
 def test_only_listed_properties_reach_the_catalog(tmp_path: Path, judge: Judge, catalog: str | None) -> None:
@@ -131,6 +132,7 @@ def test_values_have_the_form_of_their_property(tmp_path: Path, judge: Judge) ->
         assert any(f"the value of the property {name} is not allowed" in line for line in reasons), name
 
 
+@pytest.mark.slow
 @PLACES
 @pytest.mark.parametrize("limited", [False, True])
 def test_a_catalog_is_a_server_or_a_file_in_the_warehouse(

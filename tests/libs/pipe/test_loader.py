@@ -274,6 +274,7 @@ def test_a_key_that_is_not_granted_is_not_compared(tmp_path: Path, monkeypatch: 
         require_keys_of_their_own(pipes, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.held_pipes import unreadable_body, unreadable_record
-from tests.support.vault_double import VaultDouble, running_vault
+from tests.support.vault_double import VaultDouble, forget_secrets, running_vault
 
 from hifi.kafka.admin import create_topics, partition_counts
 from hifi.kafka.topics import Topics
@@ -16,7 +16,6 @@ from hifi.pipe import rollout
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry, publish, read_registry, stream_record
 from hifi.pipe.revision import NextRevision, body_record, deletion_record, pipe_record
-from hifi.pipe.secret_manager import secret_memory
 from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
@@ -127,7 +126,7 @@ async def test_a_start_waits_for_secrets_while_vault_is_sealed_and_then_has_the_
     kafka: str, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "token").write_text("a-token")
-    secret_memory.cache_clear()
+    forget_secrets()
     health = Health("test", "test-1")
     registry = PipeRegistry(kafka, topics, health, ("source",))
     async with running_vault(VaultDouble(sealed=True)) as vault, asyncio.timeout(30):
@@ -147,7 +146,6 @@ async def test_a_start_waits_for_secrets_while_vault_is_sealed_and_then_has_the_
         assert health.ready
         assert [key.digest() for key in registry.all()[0].pipe.source.keys] == [sha256(b"k").hexdigest()]
     await registry.stop()
-    secret_memory.cache_clear()
 
 
 async def test_a_stream_record_that_cannot_be_read_is_skipped(

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from tests.support.vault_double import VaultDouble, running_vault
+from tests.support.vault_double import VaultDouble, forget_secrets, running_vault
 
 from hifi.pipe.limit_check import refusals
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.loader import load
 from hifi.pipe.model import Pipe
 from hifi.pipe.secret import Secret, WriteKey
-from hifi.pipe.secret_manager import MOST, SecretMemory, secret_memory
+from hifi.pipe.secret_manager import MOST, SecretMemory
 from hifi.pipe.secret_wait import wait_for_secrets
 from hifi.pipe.vault import Vault, VaultSettings
 from hifi.runtime import metrics
@@ -32,10 +32,9 @@ async def vault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         monkeypatch.setenv("HIFI_VAULT_ADDRESS", double.url)
         monkeypatch.setenv("HIFI_VAULT_TOKEN_FILE", str(tmp_path / "token"))
         monkeypatch.setenv("HIFI_VAULT_REFRESH_S", "0.05")
-        secret_memory.cache_clear()
+        forget_secrets()
         double.write("crm/webhook", token="s3cret")
         yield double
-        secret_memory.cache_clear()
 
 
 async def read(name: str = "crm/webhook#token") -> str:
@@ -93,6 +92,7 @@ async def test_a_rotated_secret_is_read_within_seconds_and_its_version_is_the_ne
     await until_read("n3xt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outage", ["sealed", "error", "token", "html"])
 async def test_the_value_read_last_is_kept_while_vault_is_away(vault: VaultDouble, outage: str) -> None:
     assert await read() == "s3cret"
@@ -164,6 +164,7 @@ async def test_a_deleted_version_is_named_by_its_number(vault: VaultDouble) -> N
         await read()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -232,7 +233,7 @@ async def test_a_start_without_vault_waits_says_so_and_goes_on_when_it_answers(
 
 
 async def test_a_start_does_not_wait_where_no_vault_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    secret_memory.cache_clear()
+    forget_secrets()
     monkeypatch.delenv("HIFI_VAULT_ADDRESS", raising=False)
     monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", "*=vault:crm")
     pipe = declared({"source": {"keys": [{"vault": "crm/k#v"}]}})

@@ -9,6 +9,7 @@ import pytest
 from hifi.runtime.process.cpu_time import thread_cpu_time
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not tell")
 def test_a_thread_that_shares_its_core_with_many_sees_that_it_waits() -> None:
     cores, thread = os.sched_getaffinity(0), threading.get_native_id()

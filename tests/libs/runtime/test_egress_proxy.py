@@ -87,6 +87,7 @@ async def test_a_request_arrives_as_it_was_sent(server: TestServer, monkeypatch:
             assert answer.status == 413
 
 
+@pytest.mark.slow
 async def test_tls_is_between_the_client_and_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

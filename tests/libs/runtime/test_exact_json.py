@@ -39,6 +39,7 @@ def test_a_number_of_a_million_digits_is_kept() -> None:
     assert exact_json.dumps(exact_json.loads(text)).decode() == text
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_what_was_written_is_read_again(value: Any) -> None:
     assert exact_json.loads(exact_json.dumps(value)) == value

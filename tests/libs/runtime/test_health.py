@@ -82,6 +82,7 @@ def test_a_warning_is_in_the_log_when_it_begins_and_when_it_ends(monkeypatch: py
     ]
 
 
+@pytest.mark.slow
 async def test_an_open_condition_makes_a_service_unready_and_says_why():
     health = Health("ingest", "here")
     health.block("kafka", "no broker answers")
@@ -91,6 +92,7 @@ async def test_an_open_condition_makes_a_service_unready_and_says_why():
     assert (await readyz(health))[0] == 200
 
 
+@pytest.mark.slow
 async def test_a_public_port_tells_no_reason():
     health = Health("ingest", "here")
     health.warn("write key 1 of flights", "the file /run/secrets/key cannot be read")

@@ -70,6 +70,7 @@ def test_what_was_signed_is_returned_and_any_changed_byte_is_refused(key: Signin
             verify_envelope(changed_envelope, "report", public_key)
 
 
+@pytest.mark.slow
 def test_detached_signatures_hold_for_their_bytes_and_key_only(key: SigningKey, tmp_path: Path) -> None:
     content, public_key = b"<html>", read_public_key(key.public_key)
     signature = key.sign(content)

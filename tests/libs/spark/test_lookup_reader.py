@@ -160,6 +160,7 @@ def test_a_driver_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
         read_rows(sql_lookup, "p")
 
 
+@pytest.mark.slow
 def test_a_name_that_is_bound_again_after_it_was_judged_is_not_followed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -189,6 +190,7 @@ def test_a_name_that_is_bound_again_after_it_was_judged_is_not_followed(
     assert len(connect_options) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query",
     [

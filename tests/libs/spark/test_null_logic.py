@@ -19,6 +19,7 @@ def test_an_expression_of_operators_and_listed_functions_passes_null_on(sql: str
     assert passes_null_on(sql)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sql",
     [

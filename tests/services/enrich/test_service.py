@@ -579,7 +579,7 @@ async def test_records_deleted_by_retention_are_skipped_and_the_rest_passes(
     stream = await LiveStream(kafka).create(PIPE)
     numbers = await stream.send(*numbered(range(20)))
     async with GroupOffsets(
-        kafka, stream.topics.group("enrich"), stream.topics.normalized, PARTITIONS
+        kafka, "test", stream.topics.group("enrich"), stream.topics.normalized, PARTITIONS
     ) as offsets:
         await offsets.commit({0: 2, 1: 4}, {1: "a note"})
         start = await offsets.start()

@@ -35,7 +35,7 @@ async def test_no_table_with_a_row_for_each_key_is_opened_in_a_stream_with_colou
     topics = Topics("s")
     watermarks = PublishedWatermarks("127.0.0.1:1", "i", topics)
     stream = LakeStream(
-        "127.0.0.1:1", topics, registry, lambda: "", election, Health("lake", "i"), watermarks
+        "127.0.0.1:1", "i", topics, registry, lambda: "", election, Health("lake", "i"), watermarks
     )
     assert stream.table(("p", "lake")).settings.table == "a.b"
     registry.coloured = True

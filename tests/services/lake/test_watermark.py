@@ -70,7 +70,7 @@ async def test_every_event_acknowledged_before_the_time_of_a_snapshot_is_in_it(
         await client.start()
     settings = LakeSettings(kafka=kafka, stream=topics.stream, instance="i")
     election: Any = None
-    tables = Tables(kafka, topics, registry, lambda: BLUE, election, Health("lake", "i"), watermarks)
+    tables = Tables(kafka, "i", topics, registry, lambda: BLUE, election, Health("lake", "i"), watermarks)
     spark: Any = None
     processor = BatchProcessor(spark, settings, topics, tables, tmp_path)
     events: list[dict[str, bytes]] = []

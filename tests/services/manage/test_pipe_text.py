@@ -58,6 +58,7 @@ def test_a_text_that_is_no_yaml_is_refused_at_its_place(
     assert problem.message.startswith(message)
 
 
+@pytest.mark.slow
 def test_deep_nesting_is_refused_before_it_takes_time() -> None:
     start_cpu_s = time.process_time()
     for text in (b"[" * 250_000, b"{a: " * 60_000, b"- " * 1000):
@@ -69,6 +70,7 @@ def flat_keys(count: int) -> bytes:
     return b"pipe: a\n" + b"".join(b"k%d: 1\n" % number for number in range(count))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -98,6 +100,7 @@ def test_a_text_above_the_size_is_refused_unread(text: bytes, monkeypatch: pytes
     assert problem.message.startswith("larger than 256 KiB")
 
 
+@pytest.mark.slow
 def test_a_version_that_was_declared_may_be_larger_as_its_schemas_make_it() -> None:
     names = [f"name-{number}" for number in range(MAX_VALUES)]
     text = PIPE + b"normalize: {schema: " + orjson.dumps({"enum": names}) + b"}\n"

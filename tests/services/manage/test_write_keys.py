@@ -96,6 +96,7 @@ async def test_a_key_is_shown_once_rotated_with_overlap_and_revoked_each_with_an
     assert secret not in str(state.entries)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "body", "expected"),
     [

@@ -78,7 +78,7 @@ async def registered_id(stream: ControlledStream, text: str) -> int:
 async def positions(stream: ControlledStream) -> dict[int, dict[bytes, dict[str, object]]]:
     by_partition: dict[int, dict[bytes, dict[str, object]]] = {}
     partitions = [TopicPartition(stream.topics.source_positions, number) for number in range(2)]
-    async with topic_consumer(stream.kafka, isolation_level="read_committed") as consumer:
+    async with topic_consumer(stream.kafka, "test", isolation_level="read_committed") as consumer:
         async for records in read_ranges(consumer, await offset_ranges(consumer, partitions)):
             for record in records:
                 by_partition.setdefault(record.partition, {})[record.key] = orjson.loads(record.value)

@@ -149,6 +149,7 @@ def test_an_older_event_changes_no_row(tmp_path: Path, order: str) -> None:
     assert (total(file_of(tmp_path)).applied, total(file_of(tmp_path)).older) == (1, 2)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     records=st.lists(SENT, max_size=40).map(distinct),
@@ -177,6 +178,7 @@ def test_order_copies_and_batches_do_not_change_rows(
             assert total(path).read == len(shuffled_records)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     records=st.lists(SENT, min_size=1, max_size=25).map(distinct),

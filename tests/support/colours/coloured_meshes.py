@@ -12,7 +12,7 @@ from aiohttp import web
 from hifi.kafka.topics import Topics
 from hifi_cli.mesh_state.colour_command import MeshOptions, mesh_command
 from hifi_infra.colours.coloured_stream import ColouredPlan, ColouredStream
-from hifi_infra.colours.haproxy import find_haproxy
+from hifi_infra.colours.haproxy_program import find_haproxy
 from hifi_infra.colours.operations import ColourOperations
 from hifi_infra.colours.runtime import ColourFolders
 from hifi_infra.ports import free_port

@@ -112,7 +112,7 @@ class LiveStream:
 
     async def _start_offsets(self) -> StartOffsets:
         async with GroupOffsets(
-            self.kafka, self.topics.group("enrich"), self.topics.normalized, PARTITIONS
+            self.kafka, "test", self.topics.group("enrich"), self.topics.normalized, PARTITIONS
         ) as offsets:
             return await offsets.start()
 

@@ -206,7 +206,7 @@ class LakeStream:
 
     async def until_caught_up(self) -> None:
         """Wait until the group has committed everything in `enriched`."""
-        group = GroupOffsets(self.kafka, self.topics.group("lake"), self.topics.enriched, PARTITIONS)
+        group = GroupOffsets(self.kafka, "test", self.topics.group("lake"), self.topics.enriched, PARTITIONS)
         end_s = time.monotonic() + WITHIN_S
         async with group:
             while (start := await group.start()).offsets != await group.end():

@@ -97,7 +97,7 @@ class Receipts(NamedTuple):
 
 async def read_receipts(bootstrap: str, topics: Topics) -> Receipts:
     """Read all receipts of the stream."""
-    consumer = assigned_consumer(bootstrap)
+    consumer = assigned_consumer(bootstrap, "hifi-demo")
     ids: dict[bytes, str] = {}
     receipts: list[dict[str, bytes]] = []
     await consumer.start()

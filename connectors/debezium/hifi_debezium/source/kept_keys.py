@@ -49,7 +49,7 @@ Marks: TypeAlias = dict[str, tuple[int, Mapping[str, Any]]]
 class KeptKeys:
     """The topic of one source."""
 
-    def __init__(self, bootstrap: str, topic: str, security: KafkaSecurity, pipe: str | None = None) -> None:
+    def __init__(self, bootstrap: str, topic: str, security: KafkaSecurity, pipe: str) -> None:
         """Start without a connection.
 
         Args:
@@ -70,7 +70,9 @@ class KeptKeys:
             Retryable: Kafka does not answer, or refuses.
         """
         try:
-            async with started_admin(self._bootstrap, security=self._security, pipe=self._pipe) as admin:
+            async with started_admin(
+                self._bootstrap, f"hifi-{self._pipe}", security=self._security, pipe=self._pipe
+            ) as admin:
                 if self.topic not in await admin.list_topics():
                     await create_topic(admin, self.topic, _PARTITIONS + 1, {"cleanup.policy": "compact"})
                 await known_partitions(admin, self.topic)
@@ -136,24 +138,24 @@ class KeptKeys:
         Raises:
             aiokafka.errors.KafkaError, OSError: Kafka does not answer.
         """
-        prefixes = {table_prefix(table): offset for table, offset in tables.items()}
+        end_offsets = {table_prefix(table): offset for table, offset in tables.items()}
         async with self._read_lock, self._consumer() as consumer:
             for partition in range(_PARTITIONS):
                 tp = TopicPartition(self.topic, partition)
-                last: dict[bytes, bytes] = {}
+                last_values: dict[bytes, bytes] = {}
                 async for records in read_ranges(consumer, await offset_ranges(consumer, [tp])):
                     for record in records:
-                        end_offset = prefixes.get(prefix_of(record.key))
+                        end_offset = end_offsets.get(prefix_of(record.key))
                         if end_offset is None:
                             continue
                         if record.value is not None and offset_of(record.value) < end_offset:
-                            last[record.key] = record.value
+                            last_values[record.key] = record.value
                         else:
-                            last.pop(record.key, None)
+                            last_values.pop(record.key, None)
                 yield (
                     partition,
                     sorted(
-                        (left_key(name, value) for name, value in last.items()),
+                        (left_key(name, value) for name, value in last_values.items()),
                         key=lambda row_key: row_key.offset,
                     ),
                 )
@@ -181,13 +183,21 @@ class KeptKeys:
 
     def _consumer(self) -> AbstractAsyncContextManager[AIOKafkaConsumer]:
         return topic_consumer(
-            self._bootstrap, security=self._security, pipe=self._pipe, fetch_max_wait_ms=_MOST_WAIT_MS
+            self._bootstrap,
+            f"hifi-{self._pipe}",
+            security=self._security,
+            pipe=self._pipe,
+            fetch_max_wait_ms=_MOST_WAIT_MS,
         )
 
     async def _started(self) -> AIOKafkaProducer:
         if self._producer is None:
             producer = plain_producer(
-                self._bootstrap, security=self._security, pipe=self._pipe, max_batch_size=_BATCH_BYTES
+                self._bootstrap,
+                f"hifi-{self._pipe}",
+                security=self._security,
+                pipe=self._pipe,
+                max_batch_size=_BATCH_BYTES,
             )
             await connect(producer.start)
             self._producer = producer

@@ -134,6 +134,7 @@ class PositionReader:
     def _consumer(self, isolation_level: str) -> AIOKafkaConsumer:
         return assigned_consumer(
             self._settings.bootstrap,
+            f"hifi-{self._pipe}",
             security=self._settings.security,
             pipe=self._pipe,
             isolation_level=isolation_level,
@@ -141,7 +142,12 @@ class PositionReader:
         )
 
     def _admin(self) -> AbstractAsyncContextManager[Any]:
-        return started_admin(self._settings.bootstrap, security=self._settings.security, pipe=self._pipe)
+        return started_admin(
+            self._settings.bootstrap,
+            f"hifi-{self._pipe}",
+            security=self._settings.security,
+            pipe=self._pipe,
+        )
 
     async def require_topic(self) -> None:
         """Ask the cluster for the topic that gets the events.

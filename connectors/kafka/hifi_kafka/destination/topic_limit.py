@@ -50,7 +50,7 @@ class TopicLimit:
         resource = ConfigResource(ConfigResourceType.TOPIC, settings.topic)
         try:
             async with started_admin(
-                settings.bootstrap, security=settings.security, pipe=self._pipe
+                settings.bootstrap, f"hifi-{self._pipe}", security=settings.security, pipe=self._pipe
             ) as admin:
                 answers = await admin.describe_configs([resource])
         except KafkaError:

@@ -111,6 +111,7 @@ class TransactionalPartition:
             producer = transactional_producer(
                 self._settings.bootstrap,
                 (b"hifi;" + self._position.owner + self._position.line).decode(),
+                f"hifi-{self._pipe}",
                 timeout_s=_TRANSACTION_S,
                 security=self._settings.security,
                 pipe=self._pipe,

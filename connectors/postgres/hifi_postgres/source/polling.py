@@ -1,4 +1,4 @@
-"""Read a table or a query in the order of a column: mark > pages up to the settled mark > batches."""
+"""Read a table or a query in the order of a column: a high-water mark, pages of rows up to it, batches of events."""
 
 import asyncio
 import hashlib

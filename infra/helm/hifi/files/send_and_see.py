@@ -11,6 +11,7 @@ import sys
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
+from typing import TypedDict
 
 HIFI = "/opt/hifi/bin/hifi"
 PIPE, WITHIN_S = os.environ["PIPE"], float(os.environ["WITHIN_S"])
@@ -18,7 +19,21 @@ event_id = f"helm-test-{uuid.uuid4()}"
 end = time.monotonic() + WITHIN_S
 
 
-def outcomes(minute: datetime) -> list[dict[str, object]]:
+class ReportedOutcome(TypedDict):
+    """What `hifi event` says of the event at one destination."""
+
+    destination: str
+    outcome: str
+
+
+class ReportedEvent(TypedDict):
+    """What `hifi event` says of the event."""
+
+    outcomes: list[ReportedOutcome]
+    wanted: list[str]
+
+
+def answer(minute: datetime) -> list[ReportedEvent]:
     """The answer of `hifi event` for the event in a minute; empty: the event is unknown there."""
     completed = subprocess.run(
         [HIFI, "event", PIPE, f"{minute:%Y-%m-%dT%H:%M}", event_id, "--json"],
@@ -26,10 +41,13 @@ def outcomes(minute: datetime) -> list[dict[str, object]]:
         text=True,
         check=False,
     )
-    return json.loads(completed.stdout or "[]") if completed.returncode in {0, 3} else []
+    if completed.returncode not in {0, 3}:
+        return []
+    events: list[ReportedEvent] = json.loads(completed.stdout or "[]")
+    return events
 
 
-def has_arrived(event: dict[str, object]) -> bool:
+def has_arrived(event: ReportedEvent) -> bool:
     """Whether each destination that wants the event has accepted it."""
     delivered_destinations = {
         outcome["destination"] for outcome in event["outcomes"] if outcome["outcome"] == "delivered"
@@ -45,7 +63,7 @@ sent = subprocess.run(
 if sent.returncode != 0:
     sys.exit(f"{PIPE} did not take the event {event_id}")
 while time.monotonic() < end:
-    events = [seen for minutes in (0, 1) for seen in outcomes(begun + timedelta(minutes=minutes))]
+    events = [seen for minutes in (0, 1) for seen in answer(begun + timedelta(minutes=minutes))]
     if any(map(has_arrived, events)):
         print(f"the event {event_id} of {PIPE} has arrived at each destination that wants it")
         sys.exit(0)

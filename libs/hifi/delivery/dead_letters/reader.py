@@ -88,7 +88,7 @@ def _letter(record: ConsumerRecord) -> DeadLetter:
 async def _consumer(bootstrap: str) -> AsyncIterator[Any]:
     async with contextlib.AsyncExitStack() as stack:
         try:
-            consumer = await stack.enter_async_context(topic_consumer(bootstrap))
+            consumer = await stack.enter_async_context(topic_consumer(bootstrap, "hifi-dead-letters"))
         except (KafkaError, OSError) as error:
             raise Misconfigured(f"no Kafka answers at {bootstrap}: {error!r}; is the mesh up?") from None
         yield consumer

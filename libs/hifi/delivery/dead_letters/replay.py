@@ -224,7 +224,7 @@ async def _with_data(
     if not any(letter.withheld for letter in dead_letters):
         return list(dead_letters)
     letters = []
-    async with topic_consumer(bootstrap) as consumer:
+    async with topic_consumer(bootstrap, "hifi-dead-replay") as consumer:
         for letter in dead_letters:
             if letter.withheld:
                 original_record = await _original(

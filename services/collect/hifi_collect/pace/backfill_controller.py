@@ -94,7 +94,9 @@ class BackfillController:
     async def _watch(self) -> None:
         settings, bound_s = self._settings, self._settings.collect_backfill_lag_s
         egest_bound_s = max(bound_s, _EGEST_BOUND_S)
-        monitor = StageMonitor(settings.kafka, settings.topics, self._partitions, bound_s, egest_bound_s)
+        monitor = StageMonitor(
+            settings.kafka, settings.instance, settings.topics, self._partitions, bound_s, egest_bound_s
+        )
         try:
             await monitor.run(self._adjust, lambda: None)
         except Exception:

@@ -67,8 +67,8 @@ class _ReadRequest:
 class OutcomeReader:
     """Reads the outcome topics (receipts, retries, dead letters, parked): records at takeovers, ends periodically."""
 
-    def __init__(self, bootstrap: str, topics: Topics) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, bootstrap: str, client_id: str, topics: Topics) -> None:
+        self._bootstrap, self._client_id = bootstrap, client_id
         self._receipts = topics.receipts
         self._outcome_of: dict[str, bytes] = {topics.retry_in(tier): RetryLater.name for tier in topics.tiers}
         self._outcome_of[topics.dead_letter] = DeadLettered.name
@@ -161,7 +161,7 @@ class OutcomeReader:
         if self._consumer is not None:
             return
         self._consumer = assigned_consumer(
-            self._bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=50
+            self._bootstrap, self._client_id, auto_offset_reset="earliest", fetch_max_wait_ms=50
         )
         await self._consumer.start()
         # The result is not used: the call makes the client look up the leaders of all topics before they are needed.

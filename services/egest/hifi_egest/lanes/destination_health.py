@@ -1,5 +1,6 @@
-"""The health of a destination, from its answers: circuit breaker, pause, refusals. Decides what each request leads to.
+"""The health of a destination, from its answers: circuit breaker, pause, refusals.
 
+It decides what a request leads to: another attempt, a hand-over to the retrier, dead letters, or a split of its batch.
 Methods return the steps that follow; `FailureHandling` takes them.
 """
 
@@ -25,7 +26,7 @@ from hifi_egest.policy.outcome import (
     RetryLocally,
     Unclear,
 )
-from hifi_egest.policy.streak import RefusalStreak
+from hifi_egest.policy.refusal_streak import RefusalStreak
 
 PAUSING: Final = frozenset({429, 503})
 """A `Retry-After` with one of these statuses is about the destination as a whole, not about one event."""

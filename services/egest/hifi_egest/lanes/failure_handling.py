@@ -16,7 +16,7 @@ from hifi_egest.lanes.queue import RequestQueue
 from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.policy.breaker import BreakerState, Permit
 from hifi_egest.policy.outcome import FAILED, REVOKED, DeadLettered, Deferral, deleted
-from hifi_egest.policy.streak import HOLD_S
+from hifi_egest.policy.refusal_streak import HOLD_S
 
 logger = log.get(__name__)
 

@@ -157,13 +157,13 @@ class Lane:
 
     # Admission
 
-    def may_wait(self, *, delays_none: bool, saturated: bool) -> bool:
+    def may_wait(self, *, delays_others: bool, saturated: bool) -> bool:
         """Whether a delivery that does not fit waits, rather than going to the retrier; see `AdmissionControl`."""
         now_s = monotonic_s()
         if self._deferral(now_s) is not None:
             return False
         return self._admission.may_wait(
-            self._room.events, now_s, delays_none=delays_none, saturated=saturated
+            self._room.events, now_s, delays_others=delays_others, saturated=saturated
         )
 
     async def wait_for_room(self, timeout_s: float) -> None:

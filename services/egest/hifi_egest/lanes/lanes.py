@@ -90,8 +90,8 @@ class Lanes:
                 for candidate in self._lanes.values()
                 if candidate.offered_s > now_s - _RECENT_S and candidate.has_capacity
             ]
-        delays_none = all(candidate is lane for candidate in self._with_capacity)
-        return lane.may_wait(delays_none=delays_none, saturated=self._cpu.saturated())
+        delays_others = any(candidate is not lane for candidate in self._with_capacity)
+        return lane.may_wait(delays_others=delays_others, saturated=self._cpu.saturated())
 
     def revoke(self, partition: SourcePartition) -> None:
         """Drop or hand over the deliveries of a revoked partition in all lanes; requests in flight finish."""

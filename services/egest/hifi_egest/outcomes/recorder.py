@@ -265,13 +265,13 @@ class Outbox:
 def _chunks(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
     """Neighbours with at most _CHUNK records together, or one entry with more."""
     chunk: list[Entry] = []
-    count = 0
+    record_count = 0
     for entry in entries:
-        if chunk and count + len(entry[0]) > _CHUNK:
+        if chunk and record_count + len(entry[0]) > _CHUNK:
             yield chunk
-            chunk, count = [], 0
+            chunk, record_count = [], 0
         chunk.append(entry)
-        count += len(entry[0])
+        record_count += len(entry[0])
     if chunk:
         yield chunk
 

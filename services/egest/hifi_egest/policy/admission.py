@@ -63,17 +63,17 @@ class AdmissionControl:
         self._last_delivered_s = now_s
         self._shortest_s = min(self._shortest_s, took_s)
 
-    def may_wait(self, lane_events: int, now_s: float, *, delays_none: bool, saturated: bool) -> bool:
+    def may_wait(self, lane_events: int, now_s: float, *, delays_others: bool, saturated: bool) -> bool:
         """Whether a delivery that does not fit waits for the lane.
 
         Args:
             lane_events: deliveries in the lane.
             now_s: monotonic, seconds.
-            delays_none: no other recently used lane has free capacity, so waiting delays none.
+            delays_others: another recently used lane has free capacity, so its deliveries would wait, too.
             saturated: the event loop has more work than the machine's CPU permits.
         """
         self._roll_window(now_s)
-        if delays_none:
+        if not delays_others:
             return now_s - self._last_delivered_s < MOVING_S
         if self._per_second is None:  # the lane has just started
             if self._shortest_s < math.inf:

@@ -149,7 +149,9 @@ class PoisonQuarantine:
 
     async def _quarantine(self, offset_range: OffsetRange) -> None:
         topic_partition = TopicPartition(self._topics.normalized, offset_range.partition)
-        consumer = assigned_consumer(self._settings.kafka, auto_offset_reset="earliest")
+        consumer = assigned_consumer(
+            self._settings.kafka, self._settings.instance, auto_offset_reset="earliest"
+        )
         producer = Producer(self._settings.kafka, f"{self._settings.instance}-quarantine")
         try:
             await consumer.start()

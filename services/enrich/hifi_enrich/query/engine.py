@@ -217,7 +217,9 @@ class SparkEngine:
             return
         self._warm_up_end.clear()
         topic = self._topics.enrich_warm_up
-        async with GroupOffsets(self._settings.kafka, topic, topic, self.partitions) as offsets:
+        async with GroupOffsets(
+            self._settings.kafka, self._settings.instance, topic, topic, self.partitions
+        ) as offsets:
             end_offsets = await offsets.end()
         async with asyncio.timeout(WARM_UP_TIMEOUT_S):
             await self._write_warm_up_records()

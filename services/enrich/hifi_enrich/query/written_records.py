@@ -27,13 +27,16 @@ _CLOCK_SKEW_MS: Final = 5_000
 logger = log.get(__name__)
 
 
-async def skip_written(bootstrap: str, topics: Topics, start: PartitionOffsets) -> dict[int, int]:
+async def skip_written(
+    bootstrap: str, client_id: str, topics: Topics, start: PartitionOffsets
+) -> dict[int, int]:
     """Move offsets of `normalized` past the records whose output is in Kafka.
 
     A record is skipped only if its output and that of every skipped record before it has been found.
 
     Args:
         bootstrap: of Kafka.
+        client_id: name in the logs and quotas of the broker.
         topics: of the stream.
         start: partition to the committed offset.
 
@@ -45,7 +48,7 @@ async def skip_written(bootstrap: str, topics: Topics, start: PartitionOffsets) 
     """
     offsets = dict(start)
     try:
-        async with asyncio.timeout(_TIMEOUT_S), topic_consumer(bootstrap) as consumer:
+        async with asyncio.timeout(_TIMEOUT_S), topic_consumer(bootstrap, client_id) as consumer:
             await _skip_written(consumer, topics, offsets)
     except TimeoutError:
         logger.warning("written-records-not-read", timeout_s=_TIMEOUT_S)

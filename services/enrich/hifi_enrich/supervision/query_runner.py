@@ -110,7 +110,9 @@ class QueryRunner:
     def group_offsets(self) -> GroupOffsets:
         """The offsets at which the query starts and which it commits, not connected."""
         group, topic = self._topics.group("enrich"), self._topics.normalized
-        return GroupOffsets(self._settings.kafka, group, topic, self._engine.partitions)
+        return GroupOffsets(
+            self._settings.kafka, self._settings.instance, group, topic, self._engine.partitions
+        )
 
     async def _run_once(self, offsets: GroupOffsets) -> None:
         """Run the query once, and recover from a failure."""
@@ -125,7 +127,7 @@ class QueryRunner:
         await self._plans.update()
         await self._engine.destroy_unused()
         start = StartOffsets(
-            await skip_written(self._settings.kafka, self._topics, start.offsets),
+            await skip_written(self._settings.kafka, self._settings.instance, self._topics, start.offsets),
             {partition: metadata.partition(SEPARATOR)[0] for partition, metadata in start.notes.items()},
         )
         await offsets.commit(start.offsets, start.notes)

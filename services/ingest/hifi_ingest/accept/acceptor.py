@@ -1,4 +1,4 @@
-"""Write the events of a request to Kafka, and report for each event whether Kafka acknowledged it."""
+"""Give each event of a request identity, minute and partition, write it to Kafka, and report its acknowledgement."""
 
 import asyncio
 from collections import Counter

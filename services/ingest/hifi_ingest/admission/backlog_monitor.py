@@ -30,6 +30,7 @@ class BacklogMonitor:
     def __init__(
         self,
         bootstrap: str,
+        client_id: str,
         topics: Topics,
         partitions: int,
         limit: BacklogLimit,
@@ -40,6 +41,7 @@ class BacklogMonitor:
 
         Args:
             bootstrap: `HOST:PORT,…`.
+            client_id: name in the logs and quotas of the broker.
             topics: of the stream.
             partitions: of its event topics.
             limit: to set.
@@ -48,7 +50,9 @@ class BacklogMonitor:
         """
         self._limit = limit
         self._health = health
-        self._stages = StageMonitor(bootstrap, topics, partitions, bound_s, max(bound_s, _EGEST_BOUND_S))
+        self._stages = StageMonitor(
+            bootstrap, client_id, topics, partitions, bound_s, max(bound_s, _EGEST_BOUND_S)
+        )
         self._accepted: deque[tuple[float, int]] = deque()
 
     async def run(self) -> None:

@@ -22,16 +22,17 @@ logger = log.get(__name__)
 class QuotaExchange:
     """Follows the reports while senders use a quota; without quotas it reads nothing."""
 
-    def __init__(self, bootstrap: str, topic: str, own_epoch: str, quotas: Quotas) -> None:
+    def __init__(self, bootstrap: str, client_id: str, topic: str, own_epoch: str, quotas: Quotas) -> None:
         """Nothing is read before `run`.
 
         Args:
             bootstrap: `HOST:PORT,…`.
+            client_id: name in the logs and quotas of the broker.
             topic: `accepted`.
             own_epoch: of this process in partition 0, whose reports are skipped.
             quotas: get the reports.
         """
-        self._bootstrap = bootstrap
+        self._bootstrap, self._client_id = bootstrap, client_id
         self._partition = TopicPartition(topic, 0)
         self._own_epoch = own_epoch
         self._quotas = quotas
@@ -48,7 +49,7 @@ class QuotaExchange:
                 logger.warning("quota-reports-unreadable", error=repr(error))
 
     async def _follow(self) -> None:
-        async with topic_consumer(self._bootstrap, fetch_max_wait_ms=_WAIT_MS) as consumer:
+        async with topic_consumer(self._bootstrap, self._client_id, fetch_max_wait_ms=_WAIT_MS) as consumer:
             consumer.assign([self._partition])
             await consumer.seek_to_end(self._partition)
             while self._quotas.used:

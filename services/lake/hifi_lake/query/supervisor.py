@@ -108,7 +108,13 @@ class QuerySupervisor:
     async def _run_once(self) -> str | None:
         """Run the query until it fails or must stop; returns its error, None if it was stopped."""
         topics = self._settings.topics
-        offsets = GroupOffsets(self._settings.kafka, topics.group("lake"), topics.enriched, self._partitions)
+        offsets = GroupOffsets(
+            self._settings.kafka,
+            self._settings.instance,
+            topics.group("lake"),
+            topics.enriched,
+            self._partitions,
+        )
         try:
             async with offsets:
                 return await self._run_query(offsets, await offsets.start())

@@ -81,10 +81,10 @@ class _Resolution:
             yield from _simple(reader, writer, path)
 
     def _fields(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
-        written = {field["name"]: field for field in writer["fields"]}
+        writer_fields = {field["name"]: field for field in writer["fields"]}
         for field in reader["fields"]:
             names = (field["name"], *field.get("aliases", ()))
-            writer_field = next((written[name] for name in names if name in written), None)
+            writer_field = next((writer_fields[name] for name in names if name in writer_fields), None)
             if writer_field is not None:
                 yield from self.problems(field["type"], writer_field["type"], f"{path}/{field['name']}")
             elif "default" not in field:

@@ -32,7 +32,9 @@ from hifi.runtime.http.trusted_hosts import TrustedHosts
 from hifi_manage.control_state import ControlState
 from hifi_manage.pipe_text import TextProblem, read_pipe
 from hifi_manage.trial import try_event
-from hifi_manage.web.access import (
+from hifi_manage.web.console import ManagementConsole
+from hifi_manage.web.operations import API, NEEDS, OPERATIONS
+from hifi_manage.web.pipe_requests import (
     body_of,
     changed_meanwhile,
     etag,
@@ -41,8 +43,6 @@ from hifi_manage.web.access import (
     origin_of,
     replaced_number,
 )
-from hifi_manage.web.console import ManagementConsole
-from hifi_manage.web.operations import API, NEEDS, OPERATIONS
 from hifi_manage.web.registry import PATH as REGISTRY_PATH
 from hifi_manage.web.registry import registry_application
 from hifi_manage.web.views import (

@@ -16,7 +16,7 @@ from hifi_manage.schemas.refusals import (
     RegistryRefusal,
 )
 from hifi_manage.schemas.registered import Reference, SchemaBody
-from hifi_manage.web.access import body_of
+from hifi_manage.web.pipe_requests import body_of
 
 _LATEST: Final = ("latest", "-1")
 _MOST_VERSIONS: Final = 2**31 - 1

@@ -61,6 +61,7 @@ class IdempotencyCache:
     def __init__(
         self,
         bootstrap: str,
+        client_id: str,
         topic: str,
         positions_topic: str,
         producer: Producer,
@@ -73,6 +74,7 @@ class IdempotencyCache:
 
         Args:
             bootstrap: Kafka's bootstrap servers, `HOST:PORT,…`.
+            client_id: name in the logs and quotas of the broker.
             topic: `ids` of the stream.
             positions_topic: `source-positions` of the stream.
             producer: for these topics.
@@ -80,7 +82,7 @@ class IdempotencyCache:
             window_s: how long a fingerprint is kept, seconds; 0: never.
             max_fingerprints: of all partitions together.
         """
-        self._bootstrap = bootstrap
+        self._bootstrap, self._client_id = bootstrap, client_id
         self._topic = topic
         self._positions_topic = positions_topic
         self._producer = producer
@@ -235,7 +237,7 @@ class IdempotencyCache:
         async with self._reads:
             while True:
                 try:
-                    async with topic_consumer(self._bootstrap) as consumer:
+                    async with topic_consumer(self._bootstrap, self._client_id) as consumer:
                         await self._read_positions(consumer, partition.sources, assigned)
                         if self._window_ms and assigned.committed is not None:
                             await self._read_fingerprints(

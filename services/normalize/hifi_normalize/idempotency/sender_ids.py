@@ -24,8 +24,13 @@ def has_sender_id(headers: Headers, position: SourcePosition) -> bool:
     return not next((value for name, value in headers if name == "ce_id"), prefix).startswith(prefix)
 
 
-def other_id(event_id: bytes, position: SourcePosition) -> bytes:
-    """The new id of a source event whose id another event in the window has. It is equal at each read of the event."""
+def other_id(event_id: bytes, sequence: bytes, position: SourcePosition | None) -> bytes:
+    """The new id of an event whose id another event in the window has, so that receivers can distinguish the two.
+
+    It is `<id>~<hifi_seq>`; for an event of a source `<id>~<position>.<partition>`, which each read of it gives again.
+    """
+    if position is None:
+        return b"%b~%b" % (event_id, sequence)
     return b"%b~%d.%b" % (event_id, position.position, position.source.split(b"/")[_SEGMENTS - 1])
 
 

@@ -1,4 +1,4 @@
-"""Alarms: one state machine for each condition. Pure: the caller supplies the time.
+"""Alarms and their silences: one state machine for each condition. Pure: the caller supplies the time.
 
 An alarm starts when its condition has held for `after_s` and ends when it has not held for `clear_s`, so a condition
 that comes and goes makes one alarm, not many. A silence (for a planned change) suppresses its notification; if the

@@ -61,11 +61,12 @@ class ChainReader:
         """
         while not self._pipes():
             await asyncio.sleep(_IDLE_S)
-        bootstrap = self._settings.kafka
-        admin = admin_client(bootstrap)
-        end_consumer = assigned_consumer(bootstrap)
+        bootstrap, client_id = self._settings.kafka, self._settings.instance
+        admin = admin_client(bootstrap, client_id)
+        end_consumer = assigned_consumer(bootstrap, client_id)
         marker_consumer = assigned_consumer(
             bootstrap,
+            client_id,
             isolation_level="read_committed",
             auto_offset_reset="none",
             max_partition_fetch_bytes=_FETCH_BYTES,

@@ -25,8 +25,8 @@ def read_topics(topics: Topics) -> list[str]:
 class OffsetSnapshotReader:
     """Reads snapshots of many partition numbers at once."""
 
-    def __init__(self, bootstrap: str, topics: Topics) -> None:
-        self._admin = admin_client(bootstrap)
+    def __init__(self, bootstrap: str, client_id: str, topics: Topics) -> None:
+        self._admin = admin_client(bootstrap, client_id)
         self._topics = topics
         self._names = read_topics(topics)
         self.lookup_problems: dict[str, str] = {}

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from hifi.runtime.clock import now_us
@@ -39,6 +40,15 @@ async def publish_minutes(
         await asyncio.sleep(min(_LONGEST_MERGE_INTERVAL_S, interval_s))
 
 
+@dataclass(frozen=True, slots=True)
+class _LedgerFigures:
+    """What the next publication of a ledger needs of those before."""
+
+    ledger: PartitionLedger
+    window: figures.LagWindow
+    reporter: OpenMinuteReporter
+
+
 class FiguresPublication:
     """Publishes the momentary figures and the open minutes of each partition number."""
 
@@ -46,15 +56,22 @@ class FiguresPublication:
         self._pipes = pipes
         self._partitions = partitions
         self._publisher = publisher
-        self._windows: dict[int, figures.LagWindow] = {}
-        self._reporters: dict[int, OpenMinuteReporter] = {}
+        self._figures: dict[int, _LedgerFigures] = {}
+        """Partition number to the figures of its ledger."""
 
     async def run(self, interval_s: float) -> None:
         """Publish until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
             limits, with_rollout = self._pipes.limits(), self._pipes.with_rollout()
-            for partition, ledger in list(self._partitions.ledgers.items()):
+            ledgers = dict(self._partitions.ledgers)
+            # A partition that was taken away and came back has another ledger.
+            self._figures = {
+                partition: ledger_figures
+                for partition, ledger_figures in self._figures.items()
+                if ledger_figures.ledger is ledgers.get(partition)
+            }
+            for partition, ledger in ledgers.items():
                 await self._publish(partition, ledger, limits, with_rollout)
 
     async def _publish(
@@ -64,12 +81,15 @@ class FiguresPublication:
         limits: Mapping[str, SloLimits],
         with_rollout: list[str],
     ) -> None:
-        window = self._windows.setdefault(partition, figures.LagWindow(_LAG_INTERVALS))
+        ledger_figures = self._figures.get(partition)
+        if ledger_figures is None:
+            ledger_figures = self._figures[partition] = _LedgerFigures(
+                ledger, figures.LagWindow(_LAG_INTERVALS), OpenMinuteReporter()
+            )
         lags = ledger.live.take_lags()
         figures.count_late(ledger, lags, limits)
-        figures_json = figures.of_ledger(ledger, now_us(), window.put(lags), with_rollout)
+        figures_json = figures.of_ledger(ledger, now_us(), ledger_figures.window.put(lags), with_rollout)
         await self._publisher.live(partition, figures_json)
-        reporter = self._reporters.setdefault(partition, OpenMinuteReporter())
-        if rows := reporter.report(ledger.pipe_minutes.values()):
+        if rows := ledger_figures.reporter.report(ledger.pipe_minutes.values()):
             await self._publisher.open_minutes(partition, rows)
         metrics.PIPE_MINUTES.labels(str(partition)).set(len(ledger.pipe_minutes))

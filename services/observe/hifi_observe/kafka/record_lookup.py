@@ -221,7 +221,7 @@ async def _reader(settings: ServiceSettings) -> AsyncIterator["_Reader"]:
         Retryable: Kafka does not answer, or the look-up took too long.
     """
     try:
-        async with asyncio.timeout(_TIMEOUT_S), topic_consumer(settings.kafka) as consumer:
+        async with asyncio.timeout(_TIMEOUT_S), topic_consumer(settings.kafka, settings.instance) as consumer:
             yield _Reader(consumer)
     except (KafkaError, OSError, TimeoutError) as error:
         raise Retryable(f"Kafka does not answer: {error!r}") from error

@@ -77,7 +77,7 @@ class TopicReader:
         self._clock = clock
         self._traces = traces
         self._lake = lake
-        self._snapshots = OffsetSnapshotReader(settings.kafka, topics)
+        self._snapshots = OffsetSnapshotReader(settings.kafka, settings.instance, topics)
         self._membership = PartitionMembership(settings, topics, self._changed)
         self._consumer = bare_consumer(settings)
         self._assigned = asyncio.Event()

@@ -124,11 +124,12 @@ class Backlog:
         """Identities of a pipe minute whose records of a stage are in the queue."""
         ids = IdSet()
         for chunk in self._chunks:
-            for number, (group_minute, group_stage, epoch) in enumerate(chunk.groups):
+            for group_number, (group_minute, group_stage, epoch) in enumerate(chunk.groups):
                 if group_minute is pipe_minute and group_stage == stage:
                     indexes = range(chunk.start, len(chunk.offsets))
                     ids.add(
-                        epoch, [chunk.sequences[index] for index in indexes if chunk.group[index] == number]
+                        epoch,
+                        [chunk.sequences[index] for index in indexes if chunk.group[index] == group_number],
                     )
         return ids
 

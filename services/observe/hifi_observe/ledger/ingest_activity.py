@@ -146,9 +146,15 @@ class IngestActivity:
 
     def forget(self, minute: int) -> None:
         """Drop everything about minutes up to this one."""
-        for by_minute in (self._beats, self._failed, self._answered, self._paused, self._first_offsets):
-            for old_minute in [old_minute for old_minute in by_minute if old_minute <= minute]:
-                del by_minute[old_minute]
+        for figures_by_minute in (
+            self._beats,
+            self._failed,
+            self._answered,
+            self._paused,
+            self._first_offsets,
+        ):
+            for old_minute in [old_minute for old_minute in figures_by_minute if old_minute <= minute]:
+                del figures_by_minute[old_minute]
         if len(self._last_ms) > 1000:
             for epoch in sorted(self._last_ms, key=self._last_ms.__getitem__)[:-500]:
                 del self._last_ms[epoch]

@@ -138,17 +138,17 @@ class _PipeFigures:
         if pipe in figures["lags"]:
             self.lags.merge(Sketch.load(figures["lags"][pipe]))
         if previous_figures is not None and figures["at"] > previous_figures["at"]:
-            seconds = (figures["at"] - previous_figures["at"]) / 1e6
+            elapsed_s = (figures["at"] - previous_figures["at"]) / 1e6
             counts, previous_counts = (
                 figures["counts"].get(pipe, {}),
                 previous_figures["counts"].get(pipe, {}),
             )
             for kind, count in counts.items():
-                self.rates[kind] += max(0, count - previous_counts.get(kind, 0)) / seconds
+                self.rates[kind] += max(0, count - previous_counts.get(kind, 0)) / elapsed_s
         self.dead_letters += figures["dead_letters"].get(pipe, 0)
-        for name, topic, destination, number in figures["waiting"]:
+        for name, topic, destination, waiting_count in figures["waiting"]:
             if name == pipe:
-                self.waiting[topic, destination] += number
+                self.waiting[topic, destination] += waiting_count
         for name, destination, *row in figures["streaks"]:
             streak = FailureStreak.load(row) if name == pipe else None
             if streak is not None:

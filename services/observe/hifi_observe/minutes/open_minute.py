@@ -139,10 +139,11 @@ class OpenMinute:
 
 
 class OpenMinuteReporter:
-    """Chooses the open minutes of one partition that have changed since they were last reported."""
+    """Chooses the open minutes of one partition's ledger that have changed since they were last reported."""
 
     def __init__(self) -> None:
         self._reported: dict[tuple[str, int], int] = {}
+        """Pipe and minute to the number of its changes when it was last reported."""
         self._reports = 0
 
     def report(self, pipe_minutes: Iterable[PipeMinute]) -> list[dict[str, Any]]:
@@ -154,22 +155,20 @@ class OpenMinuteReporter:
         if self._reports % _FULL_REPORT_EVERY == 0:
             self._reported.clear()
         open_minutes = {
-            (pipe_minute.pipe, pipe_minute.minute): (sum(pipe_minute.lasts.values()), pipe_minute)
+            (pipe_minute.pipe, pipe_minute.minute): pipe_minute
             for pipe_minute in pipe_minutes
             if pipe_minute.open
         }
         changed_minutes = [
-            (key, offset_sum, pipe_minute)
-            for key, (offset_sum, pipe_minute) in open_minutes.items()
-            if self._reported.get(key) != offset_sum
+            pipe_minute
+            for key, pipe_minute in open_minutes.items()
+            if self._reported.get(key) != pipe_minute.changes
         ]
-        changed_minutes.sort(key=lambda row: row[0][1], reverse=True)
-        self._reported = {
-            key: offset_sum for key, offset_sum in self._reported.items() if key in open_minutes
-        }
+        changed_minutes.sort(key=lambda pipe_minute: pipe_minute.minute, reverse=True)
+        self._reported = {key: changes for key, changes in self._reported.items() if key in open_minutes}
         rows = []
-        for key, offset_sum, pipe_minute in changed_minutes[:MOST_ROWS]:
-            self._reported[key] = offset_sum
+        for pipe_minute in changed_minutes[:MOST_ROWS]:
+            self._reported[pipe_minute.pipe, pipe_minute.minute] = pipe_minute.changes
             rows.append(OpenMinute.of(pipe_minute).dump())
         return rows
 

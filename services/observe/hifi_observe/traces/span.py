@@ -1,4 +1,4 @@
-"""Spans of sampled events, and the trace that an event belongs to. Pure; `otlp_exporter` exports them."""
+"""Which traces are sampled, the trace of an event, and its spans. Pure; `otlp_exporter` exports them."""
 
 from dataclasses import dataclass, field
 from hashlib import blake2b

@@ -57,8 +57,8 @@ class WatermarkAnswers:
         if not self._colours.exist:
             return self.of_colour(may_see)
         answers = await self._colours.watermarks()
-        merged = merge_watermarks(answers, now_us(), self._colours.woken_us)
-        return {"watermarks": [watermark for watermark in merged if may_see(watermark["pipe"])]}
+        merged_watermarks = merge_watermarks(answers, now_us(), self._colours.woken_us)
+        return {"watermarks": [watermark for watermark in merged_watermarks if may_see(watermark["pipe"])]}
 
     def stream(self, may_see: Callable[[str], bool]) -> AsyncIterator[bytes]:
         """The same each second, as server-sent events, for a minute.

@@ -69,9 +69,9 @@ class CutReader:
             await asyncio.sleep(_RETRY_S)
 
     async def _read(self) -> None:
-        kafka = self._settings.kafka
+        kafka, client_id = self._settings.kafka, self._settings.instance
         cuts = Cuts(len(self._services))
-        async with started_admin(kafka) as admin, topic_consumer(kafka, self._settings.instance) as consumer:
+        async with started_admin(kafka, client_id) as admin, topic_consumer(kafka, client_id) as consumer:
             while True:
                 time_us = now_us()
                 cuts.begin(time_us, await self._end_offsets(consumer, self._raw))

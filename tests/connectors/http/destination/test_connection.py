@@ -130,6 +130,7 @@ async def test_a_reset_is_ambiguous_and_a_refused_connection_is_not() -> None:
     assert answer == NoResponse("connect", answer.detail, ambiguous=False)  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 async def test_a_time_out_runs_from_connecting_to_the_status_line_and_is_ambiguous() -> None:
     async def reply(_: ReceivedRequest) -> None:
         return None
@@ -257,6 +258,7 @@ async def test_connections_are_kept_also_when_head_and_body_come_apart(
     assert peer.connections == workers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body_after_s", [0.03, float("inf")])
 async def test_slow_bodies_hold_nobody_up_and_take_no_more_connections_than_there_may_be(
     body_after_s: float,
@@ -318,6 +320,7 @@ async def test_what_arrives_unread_on_an_idle_connection_never_counts_for_the_ne
         connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pause_s", [0.0, 0.005, 0.05])
 async def test_after_stray_bytes_no_connection_is_used_again(pause_s: float) -> None:
     """A destination that writes a whole second answer 30 ms after its answer to each request."""
@@ -358,6 +361,7 @@ async def test_after_stray_bytes_no_connection_is_used_again(pause_s: float) -> 
     server.close()
 
 
+@pytest.mark.slow
 async def test_a_server_that_says_408_before_it_closes_an_idle_connection_sends_no_stray_bytes() -> None:
     stray_reports: list[int] = []
 

@@ -53,6 +53,7 @@ def progress(next_offset: int) -> TableProgress:
     return TableProgress({0: PartitionProgress(next_offset, next_offset - 1)})
 
 
+@pytest.mark.slow
 def test_two_logs_commit_in_turns_and_each_keeps_its_progress(declared: LakeTable) -> None:
     blue, green = commits(declared, BLUE), commits(declared, GREEN)
     for round_number in range(3):
@@ -80,6 +81,7 @@ def test_a_new_owner_fences_the_old_one_of_its_log_alone(declared: LakeTable) ->
     assert open_table(declared).scan().to_arrow().num_rows == 10
 
 
+@pytest.mark.slow
 def test_progress_of_a_log_outlives_the_snapshots_of_its_commits(declared: LakeTable) -> None:
     commits(declared, BLUE).append(file_with(declared, BLUE, range(5)), progress(5))
     green = commits(declared, GREEN)

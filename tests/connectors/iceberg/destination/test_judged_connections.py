@@ -14,6 +14,7 @@ def name(monkeypatch: pytest.MonkeyPatch) -> BoundName:
     return BoundName(monkeypatch)
 
 
+@pytest.mark.slow
 def test_each_connection_for_files_is_judged(monkeypatch: pytest.MonkeyPatch, name: BoundName) -> None:
     with counting_server() as server:
         monkeypatch.setenv("HIFI_EGRESS_ALLOW", f"s3=127.0.0.1:{server.port}")
@@ -36,6 +37,7 @@ def test_each_connection_for_files_is_judged(monkeypatch: pytest.MonkeyPatch, na
         assert len(server.requests) == request_count
 
 
+@pytest.mark.slow
 def test_each_connection_to_a_catalog_is_judged(monkeypatch: pytest.MonkeyPatch, name: BoundName) -> None:
     with counting_server() as server:
         monkeypatch.setenv("HIFI_EGRESS_ALLOW", f"catalog=127.0.0.1:{server.port}")

@@ -212,6 +212,7 @@ HEADERS = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(
     st.none() | st.binary(max_size=60) | st.text(st.sampled_from('{}[]",:ab01e-+.\ufeff'), max_size=40).map(str.encode),

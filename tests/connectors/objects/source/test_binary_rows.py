@@ -174,6 +174,7 @@ def test_text_that_is_not_utf_8_refuses_its_row_alone() -> None:
     assert "'v'" in object_rows[1].detail
 
 
+@pytest.mark.slow
 def test_large_rows_are_read_a_few_at_a_time_and_one_that_is_too_large_is_refused_alone() -> None:
     values = ["x" * 90_000] * 300 + ["x" * 200_000] + ["y"]
     object_rows = rows("parquet", parquet_of(pa.table({"v": values}), compression="zstd"))

@@ -40,6 +40,7 @@ def test_a_stray_quote_refuses_its_line_and_no_other() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stray_line", [2, 100_001])
 @pytest.mark.parametrize("other_quotes", [False, True])
 def test_a_stray_quote_in_a_large_object_refuses_its_line_and_no_other(

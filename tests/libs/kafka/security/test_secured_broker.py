@@ -120,12 +120,12 @@ async def test_the_user_who_reads_changes_keeps_the_keys_of_rows_beside_them_and
     secured: SecuredKafka,
 ) -> None:
     security = secured.security(CHANGES)
-    keys = KeptKeys(secured.bootstrap, "s-connect.shop.keys", security)
+    keys = KeptKeys(secured.bootstrap, "s-connect.shop.keys", security, "shop")
     await keys.provide()
     await keys.write([(b'["public.flights",1]', b"{}")])
     await keys.close()
     with pytest.raises(Retryable, match=r"s\.shop\.keys with the keys of rows cannot be created"):
-        await KeptKeys(secured.bootstrap, "s.shop.keys", security).provide()
+        await KeptKeys(secured.bootstrap, "s.shop.keys", security, "shop").provide()
 
 
 async def test_only_the_publisher_creates_topics_and_only_of_its_stream(secured: SecuredKafka) -> None:

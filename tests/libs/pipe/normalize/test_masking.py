@@ -61,6 +61,7 @@ NAMES = st.sampled_from(["a", "b", "user", "mail", "0", "é", "a b"])
 PATHS = st.lists(NAMES, min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(PATHS, st.data())
 def test_a_masked_value_is_nowhere_in_the_data(path: list[str], choices: st.DataObject) -> None:

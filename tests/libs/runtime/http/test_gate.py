@@ -102,6 +102,7 @@ async def test_requests_sent_at_once_are_answered_in_their_order(running: tuple[
     assert [body.split()[0] for _, body in responses] == [b"refused", b"/yes", b"/no", b"/no"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("header", ["expect: 100-continue", "connection: close"])
 async def test_what_changes_the_connection_goes_to_the_app(
     running: tuple[int, Refusing], header: str
@@ -113,6 +114,7 @@ async def test_what_changes_the_connection_goes_to_the_app(
     assert gate.asked == []
 
 
+@pytest.mark.slow
 async def test_a_refused_request_whose_body_never_comes_is_closed(running: tuple[int, Refusing]) -> None:
     port, _ = running
     responses = await answers(port, post("/no", b"abc")[:-1], responses_per_part=2)

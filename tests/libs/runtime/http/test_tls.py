@@ -168,6 +168,7 @@ async def test_what_is_no_tls_is_closed_and_the_next_client_is_served(tmp_path: 
         assert b"200 OK" in answer
 
 
+@pytest.mark.slow
 async def test_handshakes_that_do_not_go_on_are_limited_in_number_and_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

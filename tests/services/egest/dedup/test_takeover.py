@@ -282,7 +282,7 @@ async def test_a_partition_that_was_quiet_for_long_is_taken_over_without_reading
     quiet_until_ms = (await stream.read(topic))[-1].timestamp + 1
     await until(lambda: time.time() * 1000 > quiet_until_ms + 5)
     await stream.producer.send_and_wait(topic, 0, [receipt(offset) for offset in range(900, 910)])
-    reader = OutcomeReader(stream.kafka, stream.topics)
+    reader = OutcomeReader(stream.kafka, "egest", stream.topics)
     await reader.start()
     outcomes = await reader.read("enriched", 0, 905, quiet_until_ms, {})
     await reader.stop()

@@ -17,7 +17,7 @@ from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.lanes.destination_health import DestinationHealth
 from hifi_egest.policy.breaker import BreakerState, Permit
 from hifi_egest.policy.outcome import DeadLettered, RetryLater
-from hifi_egest.policy.streak import HOLD_S
+from hifi_egest.policy.refusal_streak import HOLD_S
 
 TOPICS = Topics("s")
 

@@ -202,6 +202,7 @@ class BreakerRecorder(FakeRecorder):
         super().record(deliveries, outcome, attempt, breaker)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [500, 401])
 async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status: int) -> None:
     statuses = [200, status, status, status, 200, 200]

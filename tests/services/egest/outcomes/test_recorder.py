@@ -224,6 +224,7 @@ def test_a_partition_that_is_anothers_gets_the_truth_and_nothing_else(
     assert len(outbox.waiting) == 1
 
 
+@pytest.mark.slow
 async def test_however_much_waits_for_the_lease_one_waits_for_it_and_the_order_stays(
     outbox: FakeOutbox,
 ) -> None:

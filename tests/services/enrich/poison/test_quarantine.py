@@ -106,7 +106,7 @@ async def test_a_poison_record_that_kafka_has_deleted_meanwhile_is_passed_withou
     topics = Topics(f"s{uuid.uuid4().hex[:8]}")
     topic_partition, commits = TopicPartition(topics.normalized, 0), list[dict[int, int]]()
     producer = Producer(kafka, "test")
-    async with started_admin(kafka) as admin:
+    async with started_admin(kafka, "test") as admin:
         await create_topic(admin, topics.normalized, 1, {})
         await producer.start()
         await producer.send_and_wait(topics.normalized, 0, [Record(b"k", b"{}", []) for _ in range(2)])

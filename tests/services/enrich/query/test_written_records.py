@@ -31,6 +31,6 @@ async def test_a_record_without_output_and_all_after_it_are_not_skipped(kafka: s
         for number, service in dead_letters
     ]
     await stream.append(stream.topics.dead_letter, letters)
-    assert await skip_written(kafka, stream.topics, {0: 0, 1: 0}) == {0: 4, 1: 6}
-    assert await skip_written(kafka, stream.topics, {0: 5, 1: 6}) == {0: 6, 1: 6}
-    assert await skip_written(kafka, stream.topics, {0: 7, 1: 7}) == {0: 7, 1: 7}
+    assert await skip_written(kafka, "enrich", stream.topics, {0: 0, 1: 0}) == {0: 4, 1: 6}
+    assert await skip_written(kafka, "enrich", stream.topics, {0: 5, 1: 6}) == {0: 6, 1: 6}
+    assert await skip_written(kafka, "enrich", stream.topics, {0: 7, 1: 7}) == {0: 7, 1: 7}

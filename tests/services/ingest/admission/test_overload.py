@@ -154,7 +154,7 @@ async def test_a_backlog_of_egest_counts_unless_a_destination_is_the_cause(
     monkeypatch.setattr(backlog_monitor, "_CALM_S", 0.5)
     stream = await new_stream(kafka, pipe())
     topics, limit = stream.topics, BacklogLimit()
-    monitor = BacklogMonitor(kafka, topics, PARTITIONS, limit, Health("ingest", "test"), 1.0)
+    monitor = BacklogMonitor(kafka, "test", topics, PARTITIONS, limit, Health("ingest", "test"), 1.0)
     producer = Producer(kafka, "test")
     await producer.start()
     stage = monitor._stages.stages[topics.enriched]
@@ -196,7 +196,7 @@ async def test_without_kafka_the_backlog_limits_nothing(monkeypatch: pytest.Monk
     monkeypatch.setattr(stage_monitor, "_RETRY_S", 0.05)
     health, limit = Health("ingest", "test"), BacklogLimit()
     limit.rate_per_s = 1.0
-    monitor = BacklogMonitor("127.0.0.1:9", Stream("", "s").topics, 1, limit, health, 1.0)
+    monitor = BacklogMonitor("127.0.0.1:9", "test", Stream("", "s").topics, 1, limit, health, 1.0)
     task = asyncio.create_task(monitor.run())
     await until(lambda: limit.rate_per_s is None)
     task.cancel()

@@ -106,6 +106,7 @@ HEADER = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     st.sampled_from(

@@ -32,6 +32,7 @@ def test_damaged_bodies_are_400(body: bytes, coding: str) -> None:
         assert caught.value.status == 400
 
 
+@pytest.mark.slow
 def test_decompression_stops_at_the_limit() -> None:
     chunks: list[bytes] = []
     with pytest.raises(Problem) as caught:

@@ -18,7 +18,8 @@ from tests.support.ingest.ingest_harness import KEY, Ingest, Stream, ingest, mak
 
 from hifi.delivery.colours import NAMES
 from hifi.runtime.errors import HifiError
-from hifi_infra.colours.haproxy import HAProxy, find_haproxy
+from hifi_infra.colours.haproxy import HAProxy
+from hifi_infra.colours.haproxy_program import find_haproxy
 from hifi_infra.ports import free_port
 
 WITHIN_S: Final = 60

@@ -55,7 +55,7 @@ async def open_cache(
     """A cache with one partition whose first record is read, so no previous owner has written anything."""
     options = {"window_s": 600, "max_fingerprints": 1000} | overrides
     cache = IdempotencyCache(
-        "nowhere:1", "ids", "positions", cast(Producer, topic), Health("n", "i"), **options
+        "nowhere:1", "i", "ids", "positions", cast(Producer, topic), Health("n", "i"), **options
     )
     assigned = AssignedPartition(TopicPartition("raw", 0))
     return cache, assigned, await cache.open(assigned, cast(ConsumerRecord, FirstRecord()))

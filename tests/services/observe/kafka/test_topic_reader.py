@@ -62,6 +62,7 @@ class IgnoresCancellation(Nothing):
                 await self.released.wait()
 
 
+@pytest.mark.slow
 async def test_a_client_that_never_stops_does_not_keep_the_reader_from_ending() -> None:
     settings = ObserveSettings(kafka="127.0.0.1:9", stream="s", instance="i")
     topics = Topics("s")

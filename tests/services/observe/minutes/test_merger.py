@@ -98,6 +98,7 @@ def test_a_day_counts_each_minute_once_when_minutes_are_let_go_before_its_end() 
     assert store.days["flights"][DAY].by_state() == {"up": 300, "down": 0, "unknown": 0}
 
 
+@pytest.mark.slow
 def test_a_minute_that_turns_out_down_after_its_day_moves_in_that_day() -> None:
     store = MinuteStore()
     merger = owner(store)
@@ -189,6 +190,7 @@ def test_events_of_a_minute_before_the_declaration_are_judged() -> None:
     assert store.states["flights"] == {first_minute - 1: "up"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep_h", [1, 48])
 @pytest.mark.parametrize("seed", range(5))
 def test_days_have_the_states_and_counts_of_their_minutes_when_these_are_no_longer_kept(
@@ -258,6 +260,7 @@ def test_ids_keep_the_names_that_were_looked_up_and_are_gone_with_the_loss() -> 
     assert not store.ids["flights"]
 
 
+@pytest.mark.slow
 def test_days_and_ids_are_deleted_after_a_year() -> None:
     store = MinuteStore()
     old_records = {record_keys.day("flights", DAY): DayRecord((StateSpan(0, 1, MinuteState("up")),)).dump()}
@@ -288,6 +291,7 @@ def share(minute: int, partition: int, *, state: str = "", at_us: int = 0) -> by
     return orjson.dumps(dump(minute_result, partition, at_us or (minute + 6) * 60_000_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("state", "days"), [("", 0), ("lost", 7), ("parked", 31), ("waiting", 31)])
 def test_a_share_is_kept_for_as_long_as_its_events_are_followed(state: str, days: int) -> None:
     store = MinuteStore()
@@ -318,6 +322,7 @@ def test_a_minute_is_merged_of_all_its_shares_when_only_one_partition_amends_it_
     assert not store.parts["flights"], "nobody needs them any more"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop_minutes", [DAY_MINUTES, 3 * DAY_MINUTES, 7 * DAY_MINUTES - 10])
 @pytest.mark.parametrize("restarts", [0, 1, 2])
 def test_each_minute_of_a_stop_of_up_to_a_week_is_down(stop_minutes: int, restarts: int) -> None:
@@ -345,6 +350,7 @@ def test_each_minute_of_a_stop_of_up_to_a_week_is_down(stop_minutes: int, restar
     assert min(store.minutes["flights"]) >= end_minute - 48 * 60, "minutes are kept for as long as before"
 
 
+@pytest.mark.slow
 def test_a_stop_keeps_the_usage_of_its_minutes() -> None:
     store = MinuteStore()
     merger = owner(store)

@@ -71,7 +71,7 @@ def test_only_minutes_that_changed_are_reported_again() -> None:
     reporter, first_minute, second_minute = OpenMinuteReporter(), pipe_minute(7), pipe_minute(8)
     assert [row["minute"] for row in reporter.report([first_minute, second_minute])] == [8, 7]
     assert reporter.report([first_minute, second_minute]) == []
-    second_minute.span("raw", 9)
+    second_minute.show([EventStage("delivered", "crm")], EPOCH, [0])
     assert [row["minute"] for row in reporter.report([first_minute, second_minute])] == [8]
 
 

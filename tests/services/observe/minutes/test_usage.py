@@ -77,6 +77,7 @@ class Topic:
         return by_day(0, 10**6, self.store.usage["flights"], self.store.usage_days["flights"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(25))
 def test_a_day_is_the_sum_of_its_minutes_wherever_its_owner_is_killed(seed: int) -> None:
     chance = random.Random(seed)

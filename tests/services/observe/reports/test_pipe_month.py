@@ -79,6 +79,7 @@ def report_of(month: Month, figures: PipeMonth, **options: Any) -> ReportJson:
     return report(HEAD, month, [pipe])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_each_minute_that_has_passed_is_counted_once_with_its_reason(seed: int) -> None:
     draw = random.Random(seed)
@@ -129,6 +130,7 @@ def test_each_minute_that_has_passed_is_counted_once_with_its_reason(seed: int) 
         assert [span["since"] for span in spans] == sorted(span["since"] for span in spans)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_shares_nines_budget_and_counts_follow_from_the_minutes(seed: int) -> None:
     draw = random.Random(seed)

@@ -123,6 +123,7 @@ class Line:
         self.chance.choice((self.accept, self.deliver, self.collect, self.settle, self.state))()
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(20, 300))
 def test_no_event_acknowledged_before_a_chains_time_is_on_its_way(seed: int, steps: int) -> None:
@@ -134,6 +135,7 @@ def test_no_event_acknowledged_before_a_chains_time_is_on_its_way(seed: int, ste
         line.judge()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_it_comes_up_to_the_time_that_the_first_pipe_had_when_all_is_settled(seed: int) -> None:
     line = Line(seed)

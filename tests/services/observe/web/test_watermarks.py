@@ -54,6 +54,7 @@ async def test_watermarks_are_shown_to_those_who_see_the_pipe(observer: Observer
         assert (await pipes("", {}))[0] == 401
 
 
+@pytest.mark.slow
 async def test_they_are_sent_each_second_until_the_stream_ends(
     observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ async def test_every_page_and_call_answers_and_shows_who_is_signed_in(
             assert answer.status == 503  # the principals were not read lately
 
 
+@pytest.mark.slow
 async def test_the_page_to_sign_in_names_the_provider_of_the_settings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -20,7 +20,7 @@ _WARNING: Final = "colours"
 logger = log.get(__name__)
 
 
-class SourceOwner:
+class SourceColour:
     """Follows the record of the colours; without colours sources are always read.
 
     Args:
@@ -55,7 +55,7 @@ class SourceOwner:
     def _take_record(self, _: bytes | None, value: bytes | None, __: int) -> None:
         previous_reads, self._colours = self.reads, decode(value)
         if self.reads != previous_reads:
-            logger.info("source-owner-changed", reads=self.reads)
+            logger.info("source-colour-changed", reads=self.reads)
             self.on_change()
         self._warn()
 

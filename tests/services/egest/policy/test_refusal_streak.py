@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi_egest.policy.streak import HOLD_S, RefusalStreak
+from hifi_egest.policy.refusal_streak import HOLD_S, RefusalStreak
 
 
 def test_equal_refusals_in_a_row_are_the_destinations_fault() -> None:

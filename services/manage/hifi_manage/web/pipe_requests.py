@@ -1,4 +1,4 @@
-"""Parameters and bodies of requests, and which declaration a request changes."""
+"""Requests that change a pipe: parameters, bodies, and `If-Match` with the declaration that a change replaces."""
 
 import re
 from typing import Any, Final
