@@ -1,0 +1,1 @@
+"""Meshes in which releases are deployed."""
