@@ -20,9 +20,9 @@ ROOT: Final = Path(__file__).parents[2]
 FIRST_CANDIDATE: Final = "e81402341c006ca5efaacf122abba2f5ebe31e87"
 """The commit of 0.1.0rc1, for clones without its tag."""
 AFTER: Final = "9.9.9"
-_TOPS: Final = ("libs", "connectors", "services")
-_HEADER_AFTER: Final = "packed = [identity, hop] if position is None else [identity, hop, position]\n"
-_ADDED_HEADER: Final = '        packed.append(("hifi_added", b"1"))\n'
+_TOPS: Final = ("libs", "infra", "connectors", "services")
+_HEADER_AFTER: Final = "packed_headers = [identity, hop] if position is None else [identity, hop, position]\n"
+_ADDED_HEADER: Final = '        packed_headers.append(("hifi_added", b"1"))\n'
 _KEY_AFTER: Final = 'raise Overloaded("the producer is stopping")\n'
 _ADDED_KEY: Final = "        records = _with_added_key(topic, records)\n"
 _ADDED_FUNCTION: Final = """

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.releases.neighbours import FIRST_CANDIDATE, release_text, write_release
+from tests.releases.neighbours import AFTER, FIRST_CANDIDATE, release_text, write_release, write_release_after
 from typer.testing import CliRunner
 
 from hifi.kafka.admin import topic_names
@@ -65,6 +65,17 @@ texts = split_receipt([(IDENTITY, b""), (HOP, b""), (RECEIPT, receipt.encode())]
 read = parse(report.encode())
 print(json.dumps([texts[OUTCOME_AT].decode(), texts[STATUS_AT].decode(), read.epoch, read.ranges, read.answers]))
 """
+ADDED = """
+import json
+from hifi.kafka.producer import _with_added_key
+from hifi.record.raw_record import RawRecords
+from hifi.record.record import Record
+from hifi.runtime.release import VERSION
+events = RawRecords(1, 0)
+events.add(b"k", b"{}", [], b"p", 0, ("hifi_hop", b""))
+[report] = _with_added_key("s.accepted", [Record(b"0", b'{"epoch":1}', [])])
+print(json.dumps([VERSION, [name for name, _ in events.records[0].headers], json.loads(report.value)]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +118,14 @@ def test_this_release_adds_a_header_field_a_key_topics_and_settings_and_takes_no
     }
     assert set(now["access"]) - set(before["access"]) == {"view"}
     assert added_keys <= added_topics
+
+
+def test_the_release_after_this_one_writes_a_header_and_a_key_more(tmp_path: Path) -> None:
+    write_release_after(tmp_path)
+    version, headers, report = json.loads(run(tmp_path, ADDED))
+    assert version == AFTER
+    assert headers == ["hifi", "hifi_hop", "hifi_added"]
+    assert report == {"epoch": 1, "added": 1}
 
 
 def test_each_release_reads_the_receipts_and_reports_that_the_other_writes(candidate: Path) -> None:

@@ -18,7 +18,7 @@ PYTHON_IMAGE = "hifi-base:python"
 JAVA_IMAGE = f"hifi-base:java-{os.environ.get('HIFI_TEST_TAG') or 'test'}"
 sys.path.insert(0, str(ROOT / "release"))
 
-from build import checksums, constraints, differences, hashed_wheels  # noqa: E402 - a script beside the packages
+from build import TOOLS, checksums, constraints, differences, hashed_wheels  # noqa: E402 - a script beside the packages
 from same_as_sources import differences as package_differences  # noqa: E402
 from same_as_sources import packages  # noqa: E402
 from version import current_version, with_chart_version, with_version  # noqa: E402
@@ -113,6 +113,31 @@ def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return environment / "bin"
 
 
+@pytest.fixture(scope="module")
+def pipx_installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of commands into which `pipx install hifi` put the one of the release."""
+    folder = tmp_path_factory.mktemp("pipx")
+    places = {f"PIPX_{name}": str(folder / name.lower()) for name in ("HOME", "BIN_DIR", "MAN_DIR")}
+    pip_args = f"--find-links {dist} --constraint {dist / 'constraints.txt'}"
+    pipx: list[str | Path] = [
+        TOOLS / "bin/pipx",
+        "install",
+        "--python",
+        sys.executable,
+        "--pip-args",
+        pip_args,
+    ]
+    subprocess.run([*pipx, f"hifi=={current_version()}"], check=True, cwd=folder, env=os.environ | places)
+    return folder / "bin_dir"
+
+
+@pytest.fixture(params=["installed", "pipx_installed"])
+def command(request: pytest.FixtureRequest) -> Path:
+    """The command `hifi`, installed with pip and with pipx."""
+    folder: Path = request.getfixturevalue(request.param)
+    return folder / "hifi"
+
+
 def _run(program: Path, *arguments: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "HIFI_COMPILED"}}
     return subprocess.run(
@@ -171,23 +196,27 @@ def test_the_installed_release_has_compiled_modules_in_use(installed: Path, tmp_
 
 @pytest.mark.more
 @pytest.mark.timeout(2400)
-def test_the_installed_command_checks_a_pipe_in_a_folder_without_the_repository(
-    installed: Path, tmp_path: Path
+def test_the_installed_command_shows_its_help_and_checks_a_pipe_in_a_folder_without_the_repository(
+    command: Path, tmp_path: Path
 ) -> None:
-    assert _run(installed / "hifi", "--version", folder=tmp_path).stdout == f"hifi {current_version()}\n"
+    assert _run(command, "--version", folder=tmp_path).stdout == f"hifi {current_version()}\n"
+    shown_help = _run(command, "--help", folder=tmp_path)
+    assert shown_help.returncode == 0, shown_help
+    assert {"check", "demo", "up"} <= set(shown_help.stdout.split())
     shutil.copytree(ROOT / "examples/orders", tmp_path / "orders")
-    completed = _run(installed / "hifi", "check", "orders", folder=tmp_path)
+    completed = _run(command, "check", "orders", folder=tmp_path)
     assert completed.returncode == 0, completed
 
 
 @pytest.mark.more
 @pytest.mark.timeout(2400)
-def test_the_installed_demo_delivers_every_event_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
-    demo = _run(installed / "hifi", "demo", "--rate", "50", "--for", "20", "--json", folder=tmp_path)
+def test_the_installed_demo_delivers_every_event_in_an_empty_folder(command: Path, tmp_path: Path) -> None:
+    demo = _run(command, "demo", "--rate", "50", "--for", "20", "--json", folder=tmp_path)
     assert demo.returncode == 0, demo
     report = json.loads(demo.stdout)
     assert report["lost"] == 0
     assert report["accepted"] > 0
+    assert list(tmp_path.iterdir()) == [], "it writes nothing into the folder"
 
 
 @pytest.mark.more
@@ -299,6 +328,7 @@ def test_an_install_without_java_says_how_to_install_it(installed: Path, tmp_pat
     assert "Java 17 or newer with jdk.incubator.vector is needed" in completed.stderr
     assert "Install it: " in completed.stderr
     assert "Traceback" not in completed.stderr
+    assert not (tmp_path / "data").exists(), "nothing is touched"
 
 
 def test_a_wheel_that_is_not_what_was_tested_is_named(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from hifi_cli.error_reporting import FAILED, INTERRUPTED, report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
 from hifi_cli.options import AsJson, Secure, TriggerOf
+from hifi_infra.mesh import running
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan, Trigger
 
@@ -132,21 +133,23 @@ def demo(
     """
     kind = _kind(control=control, colours=colours, cdc=cdc)
     _refuse(kind, rate, seconds, secure, report, kill=kill)
+    if data:
+        running.read(data.resolve())  # refuses the folder of a newer release
     folder = data.resolve() if data else Path(tempfile.mkdtemp(prefix="hifi-demo-"))
     workspace = Workspace.at(folder)
     numbers: dict[str, Any] | None = None
     interrupted = False
     try:
-        log_to(folder / "logs" / "mesh.log")
         demo_run = _make_run(workspace, rate, seconds, trigger, secure, kind=kind, kill=kill)
+        log_to(folder / "logs" / "mesh.log")
         numbers = asyncio.run(_run(demo_run, orderly=data is not None))
     except typer.Exit:
         interrupted = True
         raise
     finally:
         succeeded = numbers is not None and _KINDS[kind].good(numbers)
-        # It is kept after an error, whose message names a log file in it.
-        if data is None and not keep and (succeeded or interrupted):
+        # It is kept after an error, whose message names a log file in it, unless there is none yet.
+        if data is None and not keep and (succeeded or interrupted or not any(folder.iterdir())):
             shutil.rmtree(folder, ignore_errors=True)
     if report is not None:
         report.write_bytes(orjson.dumps(numbers, option=orjson.OPT_INDENT_2))

@@ -28,6 +28,7 @@ from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Scale, Secure, Stream, T
 from hifi_infra.autoscaler.autoscaler import Autoscaler, read_autoscale
 from hifi_infra.autoscaler.policy import Policy
 from hifi_infra.connect.worker import ConnectWorker
+from hifi_infra.java.jdk import find_java
 from hifi_infra.kafka.backlog import due_backlog
 from hifi_infra.mesh import running
 from hifi_infra.mesh.health_probe import LOOPBACK
@@ -158,6 +159,7 @@ def up(
       hifi up --pipes pipes/ --colours
       hifi up --pipes pipes/ --kafka broker1:9092,broker2:9092
     """
+    running.read(data.resolve())  # refuses the folder of a newer release
     if colours:
         conflicting_options = {
             "--kafka": kafka,
@@ -214,6 +216,8 @@ def up(
             "--secure starts a secured Kafka cluster and --kafka uses an existing one: for that one set "
             "HIFI_KAFKA_SECURITY_PROTOCOL and the variables beside it"
         )
+    if plan.needs_java:
+        find_java()  # before anything is written
     checked = (
         load_checked_pipes(pipes, trigger, quick=False, passed_folder=plan.data / "checked") if pipes else []
     )

@@ -69,7 +69,7 @@ class Mesh:
             Misconfigured: something is missing and cannot be installed; the message says what to do.
         """
         spark = self.plan.instances("enrich") > 0
-        if self.plan.kafka is None or spark:
+        if self.plan.needs_java:
             self.fleet.java_home = find_java().home
         if self.plan.kafka is None:
             kafka_jars(self.plan.kafka_version)

@@ -98,6 +98,11 @@ class Plan:
         return self.scale.get(service, 0 if service in {"collect", "lake", "view", "observe"} else 1)
 
     @property
+    def needs_java(self) -> bool:
+        """Whether brokers or Spark run in it."""
+        return self.kafka is None or self.instances("enrich") > 0
+
+    @property
     def control_topics(self) -> ControlTopics | None:
         """The topics of the control plane; None without one."""
         return ControlTopics(f"{self.stream}-control") if self.control else None

@@ -18,12 +18,14 @@ from tests.support.egest.egest_stream import EgestStream, until
 from tests.support.stream_process import free_port, readyz
 from tests.support.view.row_records import headers
 
+from hifi.control.releases.desired_release import INSTALLED
 from hifi.pipe.model import Pipe
 from hifi.record.cloudevents.timestamps import format_us
 from hifi.record.headers import Headers
 from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi.runtime.service import Service
+from hifi_infra.mesh.release import release_environment
 from hifi_view.__main__ import view
 from hifi_view.settings import ViewSettings
 
@@ -206,12 +208,12 @@ async def viewing(
 
 
 class ViewProcess:
-    """view as a process."""
+    """view as a process, of a release."""
 
-    def __init__(self, stream: ViewStream, folder: Path, log: Path) -> None:
+    def __init__(self, stream: ViewStream, folder: Path, log: Path, release: str = INSTALLED) -> None:
         self.admin, self.port = free_port(), free_port()
         self._log = log
-        self._environment = os.environ | {
+        variables = {
             "HIFI_KAFKA": stream.kafka,
             "HIFI_STREAM": stream.topics.stream,
             "HIFI_PORT": str(self.admin),
@@ -221,6 +223,7 @@ class ViewProcess:
             "HIFI_VIEW_DATA": str(folder / "views"),
             "HIFI_VIEW_COMPLETE_INTERVAL_S": "0.05",
         }
+        self._environment = release_environment(release, os.environ | variables)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
