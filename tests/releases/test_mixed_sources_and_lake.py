@@ -62,11 +62,12 @@ class SourcedMesh:
             env={"HIFI_LAKE_INTERVAL_S": "2", "HIFI_LAKE_MASTER": "local[1]"},
         )
         self.mesh = Mesh(plan)
-        for service in MIXED:
-            self.mesh.set_default_release(service, older)
+        self._older = older
 
     async def start(self) -> None:
         """Start the mesh, create the topic of the source, and publish the pipes."""
+        for service in MIXED:
+            await self.mesh.set_default_release(service, self._older)
         await self.mesh.start()
         await self.mesh.wait_ready(WITHIN_S)
         admin = AIOKafkaAdminClient(bootstrap_servers=self.mesh.bootstrap)
@@ -131,7 +132,9 @@ class SourcedMesh:
         async with asyncio.timeout(WITHIN_S):
             while not await condition():
                 assert self._load is not None
-                assert not self._load.done(), await self._load
+                if self._load.done():
+                    await self._load
+                    pytest.fail("the load ended too early")
                 await asyncio.sleep(0.5)
 
     async def until_new_rows(self) -> None:

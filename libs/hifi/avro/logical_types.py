@@ -4,7 +4,6 @@ fastavro rounds a decimal to the precision of its schema, which many writers do 
 before midnight for another one. Its readers, compiled or not, use the ones of this module once it is imported.
 """
 
-from collections.abc import Mapping
 from datetime import time
 from decimal import MAX_PREC, Context, Decimal
 from typing import Any, Final
@@ -19,13 +18,13 @@ _MOST_SCALE: Final = 5_000
 _DAY_US: Final = 86_400_000_000
 
 
-def read_decimal(data: bytes, writer_schema: Mapping[str, Any], _: Any = None) -> Decimal:
+def read_decimal(data: bytes, writer_schema: dict[Any, Any] | None, _: Any = None) -> Decimal:
     """A decimal with the scale of its schema, and all digits.
 
     Raises:
         ValueError: it has more than 2,048 bytes, or a scale above 5,000.
     """
-    scale = writer_schema.get("scale", 0)
+    scale = (writer_schema or {}).get("scale", 0)
     if len(data) > _MOST_BYTES or scale > _MOST_SCALE:
         raise ValueError(f"the decimal has {len(data)} bytes and the scale {scale}")
     return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _EXACT)

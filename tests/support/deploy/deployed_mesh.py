@@ -83,7 +83,7 @@ class DeployedMesh:
     async def kill_actors(self, release: str) -> None:
         """Kill deploy and scale, and start those of another release."""
         for service in ("deploy", "scale"):
-            self.mesh.set_default_release(service, release)
+            await self.mesh.set_default_release(service, release)
             await self.mesh.instances[service].pop().kill()
             await self.mesh.fleet.start(service)
 
@@ -161,7 +161,7 @@ async def deployed(
     assert plan.control_topics is not None
     mesh = Mesh(plan)
     for service in real_services:
-        mesh.set_default_release(service, actors)
+        await mesh.set_default_release(service, actors)
     await mesh.start()
     log = ActionLog(kafka, plan.control_topics.actions, "test")
     await log.start()

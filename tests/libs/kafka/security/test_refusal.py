@@ -1,6 +1,7 @@
 """Messages of the errors when Kafka and a client do not accept each other."""
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,6 +29,21 @@ async def _connect(bootstrap: str, security: KafkaSecurity) -> None:
         await client.start()
     finally:
         await client.close()
+
+
+async def _set_password(secured: SecuredKafka, security: KafkaSecurity, password: str) -> None:
+    """Change the password of a user, and wait until the broker, which hears of it later, accepts it."""
+    assert security.password_file is not None
+    await set_passwords(secured.bootstrap, {security.user: password})
+    file = security.password_file.with_name("changed")
+    file.write_text(password)
+    changed = _changed(security, password_file=file)
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(KafkaRefusedError):
+                await _connect(secured.bootstrap, changed)
+                return
+            await asyncio.sleep(0.1)
 
 
 def _changed(security: KafkaSecurity, **changes: object) -> KafkaSecurity:
@@ -111,11 +127,11 @@ async def test_a_replaced_password_keeps_connections_and_new_clients_use_it(
 ) -> None:
     file = tmp_path / "password"
     file.write_text("first")
-    await set_passwords(secured.bootstrap, {"s.ingest": "first"})
     security = _changed(secured.security("ingest"), password_file=file)
+    await _set_password(secured, security, "first")
     async with secured.client(AIOKafkaProducer, security, acks="all") as old_producer:
         await old_producer.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
-        await set_passwords(secured.bootstrap, {"s.ingest": "second"})
+        await _set_password(secured, security, "second")
         await old_producer.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
         with pytest.raises(KafkaRefusedError, match=r"refuses the user s\.ingest"):
             await _connect(secured.bootstrap, security)
@@ -132,16 +148,16 @@ async def test_a_client_connects_again_with_replaced_credentials(
     """The client was made before; all of its connections end with the broker."""
     (tmp_path / "password").write_text("first")
     (tmp_path / "ca.pem").write_text(secured.credentials.ca.read_text())
-    await set_passwords(secured.bootstrap, {"s.normalize": "first"})
     security = _changed(
         secured.security("normalize"), password_file=tmp_path / "password", ca_file=tmp_path / "ca.pem"
     )
+    await _set_password(secured, security, "first")
     options = {"acks": "all", "request_timeout_ms": 5000}
     async with secured.client(AIOKafkaProducer, security, **options) as client:
         await client.send_and_wait(secured.topics.normalized, b"1", key=b"k", partition=0)
         if credential == "password":
             (tmp_path / "password").write_text("second")
-            await set_passwords(secured.bootstrap, {"s.normalize": "second"})
+            await _set_password(secured, security, "second")
         else:
             secured.replace_authority()
             (tmp_path / "ca.pem").write_text(secured.credentials.ca.read_text())
