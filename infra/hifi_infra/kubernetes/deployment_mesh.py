@@ -127,6 +127,7 @@ class DeploymentMesh:
             )
 
         def change(deployment: ServiceDeployment) -> Mapping[str, Any]:
+            """The patch of the number of instances."""
             if deployment.canary:
                 raise Retryable(f"a deployment of {service} runs: its instances have different releases")
             if count < deployment.count and deployment.rolling:
@@ -167,6 +168,7 @@ class DeploymentMesh:
         service, ended_release = _service(name), ""
 
         def change(deployment: ServiceDeployment) -> Mapping[str, Any] | None:
+            """The patch that gives all instances one release; None: no such deployment runs."""
             nonlocal ended_release
             if deployment.canary != name:
                 return None
@@ -193,6 +195,7 @@ class DeploymentMesh:
         """
 
         def change(deployment: ServiceDeployment) -> Mapping[str, Any] | None:
+            """The patch to the release; None: all instances have it."""
             if deployment.release == release and not deployment.canary:
                 return None
             return deployment.whole_change(release, self._installed_tag)

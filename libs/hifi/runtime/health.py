@@ -1,20 +1,17 @@
 """Health of a service: /healthz, /readyz with the conditions that are not met, and /metrics."""
 
 import os
-from collections.abc import Iterable
 from importlib import metadata
 
 import orjson
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from hifi.runtime import log
 from hifi.runtime.compiled import import_hook
-from hifi.runtime.http.trusted_hosts import TrustedHosts
 
 logger = log.get(__name__)
 
@@ -66,21 +63,14 @@ class Health:
         """Whether all conditions are met and the service is not draining."""
         return not self._unmet_conditions and self.state != "draining"
 
-    def app(self, hosts: Iterable[str] = ()) -> Starlette:
-        """The ASGI app of /healthz, /readyz and /metrics.
-
-        Args:
-            hosts: names with a dot by which it is reached.
-        """
+    def app(self) -> Starlette:
+        """The ASGI app of /healthz, /readyz and /metrics."""
 
         async def metrics(_: Request) -> Response:
             """Respond with all metrics in Prometheus' text format."""
             return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
-        return Starlette(
-            routes=[*self._routes(), Route("/metrics", metrics)],
-            middleware=[Middleware(TrustedHosts, names=hosts)],
-        )
+        return Starlette(routes=[*self._routes(), Route("/metrics", metrics)])
 
     def public_routes(self) -> list[Route]:
         """The routes /healthz and /readyz on a port that everybody may reach: without reasons, which name files."""

@@ -14,7 +14,7 @@ from hifi.runtime.compiled import import_hook
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health, commit, version
 from hifi.runtime.http.server import listen, serve
-from hifi.runtime.http.trusted_hosts import split_hosts
+from hifi.runtime.http.trusted_hosts import TrustedHosts, split_hosts
 from hifi.runtime.lifetime import Lifetime
 from hifi.runtime.running import StoppedBeforeStart, cancel
 from hifi.runtime.settings import ProcessSettings, load
@@ -88,7 +88,8 @@ async def _run(
     sock = listen(settings.host, settings.port)
     main_task = asyncio.ensure_future(main(service, settings))
     await asyncio.sleep(0)  # lets main block readiness, so that /readyz is never 200 too early
-    async with serve(service.health.app(split_hosts(settings.health_hosts)), sock, drain_s=1):
+    app = TrustedHosts(service.health.app(), split_hosts(settings.health_hosts))
+    async with serve(app, sock, drain_s=1):
         logger.info(
             "service-started",
             port=sock.getsockname()[1],

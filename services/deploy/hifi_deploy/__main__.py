@@ -45,6 +45,7 @@ async def deploy(service: Service, settings: DeploySettings) -> None:
         )
 
         async def step() -> float:
+            """One step of the deployer; returns the time until the next one, seconds."""
             await follower.catch_up()
             return _INTERVAL_S if await deployer.step() else _IDLE_S
 

@@ -14,6 +14,7 @@ from hifi.runtime import health as health_module
 from hifi.runtime.compiled import import_hook
 from hifi.runtime.health import Health
 from hifi.runtime.http import server
+from hifi.runtime.http.trusted_hosts import TrustedHosts
 from hifi.runtime.service import Service
 
 
@@ -31,7 +32,8 @@ async def readyz(
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
 async def test_a_page_of_another_site_reads_no_health_page(path: str) -> None:
-    app, sock = Health("ingest", "here").app(["ingest.prod.example"]), server.listen("127.0.0.1", 0)
+    app = TrustedHosts(Health("ingest", "here").app(), ["ingest.prod.example"])
+    sock = server.listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}{path}"
     hosts = {"evil.example": 421, "": 421, "127.0.0.1:1": 200, "ingest": 200, "ingest.prod.example:9000": 200}
     async with server.serve(app, sock), aiohttp.ClientSession() as client:

@@ -188,6 +188,7 @@ class Api:
             )
 
         async def run() -> ReplayResult:
+            """The replay, whose bad ids are a problem of the request."""
             try:
                 return await self._replays.run(name, replay)
             except Misconfigured as error:
