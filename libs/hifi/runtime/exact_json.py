@@ -13,6 +13,8 @@ import orjson
 
 _INT_DIGITS: Final = 1_000
 """A whole number with more digits is read as a Decimal, whose conversion from text takes linear time."""
+_PLAIN_DIGITS: Final = 1_000
+"""Largest distance of a digit from the decimal point in the plain form of a number."""
 _MAY_LOSE_DIGITS: Final = re.compile(rb"[:,\[\s](?:-?\d+(?:[.eE]|(?<=\d{16}))|-0)")
 """A number with a fraction, an exponent or 16 digits, or -0. Text may match, too: it only takes longer to read then."""
 _NUMBER: Final = re.compile(rb"\s*-?\d")
@@ -155,3 +157,25 @@ _DECODER: Final = json.JSONDecoder(
 _FLOAT_DECODER: Final = json.JSONDecoder(
     parse_float=_float_text, parse_int=_whole_number_or_text, parse_constant=_refuse_constant
 )
+
+
+def canonical_number(number: int | Decimal) -> str:
+    """A number in one form: `491234` for 491234, 491234.0 and 4.91234e5."""
+    if isinstance(number, int):
+        return str(number)
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)  # JSON has no infinity
+    text = "".join(map(str, digits)).lstrip("0")
+    significant_digits = text.rstrip("0")
+    if not significant_digits:
+        return "0"
+    exponent += len(text) - len(significant_digits)
+    point = len(significant_digits) + exponent
+    minus = "-" if sign else ""
+    if not -_PLAIN_DIGITS < point <= _PLAIN_DIGITS or -exponent > _PLAIN_DIGITS:
+        return f"{minus}{significant_digits}e{exponent}"
+    if exponent >= 0:
+        return minus + significant_digits + "0" * exponent
+    if point > 0:
+        return f"{minus}{significant_digits[:point]}.{significant_digits[point:]}"
+    return f"{minus}0.{'0' * -point}{significant_digits}"

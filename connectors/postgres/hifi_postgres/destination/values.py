@@ -13,7 +13,6 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from hifi.pipe.normalize.masking import canonical_number
 from hifi.runtime import exact_json
 from hifi.runtime.floating_point import changes_whole, nearest
 from hifi_postgres.destination.arrays import array_text, quoted
@@ -147,7 +146,7 @@ def key_form(text: str | None, column: ColumnType) -> str | None:
 def _number_form(text: str) -> str:
     match = _NUMBER.fullmatch(text.strip())
     try:
-        return text if match is None else canonical_number(Decimal(match[0]))
+        return text if match is None else exact_json.canonical_number(Decimal(match[0]))
     except InvalidOperation:  # its exponent is too large for any type
         return text
 

@@ -16,8 +16,6 @@ from hifi.runtime.errors import MaskUnavailable, Misconfigured, Rejected
 REDACTED: Final = "[redacted]"
 UNMET_AFTER: Final = 1_000
 """Events after which a mask that met no field of any of them is reported."""
-_PLAIN_DIGITS: Final = 1_000
-"""Largest distance of a digit from the decimal point in the plain form of a number."""
 _STRING: Final = msgspec.json.Decoder(str)
 _NO_COPIES: Final[Mapping[str, Sequence[str]]] = {}
 
@@ -203,28 +201,6 @@ def _add_canonical(value: Any, chunks: list[str]) -> None:
             _add_canonical(element, chunks)
         chunks.append("]")
     elif isinstance(value, int | Decimal) and not isinstance(value, bool):
-        chunks.append(canonical_number(value))
+        chunks.append(exact_json.canonical_number(value))
     else:
         chunks.append(encode(value).decode())
-
-
-def canonical_number(number: int | Decimal) -> str:
-    """A number in the one form in which it is hashed: `491234` for 491234, 491234.0 and 4.91234e5."""
-    if isinstance(number, int):
-        return str(number)
-    sign, digits, exponent = number.as_tuple()
-    assert isinstance(exponent, int)  # JSON has no infinity
-    text = "".join(map(str, digits)).lstrip("0")
-    significant_digits = text.rstrip("0")
-    if not significant_digits:
-        return "0"
-    exponent += len(text) - len(significant_digits)
-    point = len(significant_digits) + exponent
-    minus = "-" if sign else ""
-    if not -_PLAIN_DIGITS < point <= _PLAIN_DIGITS or -exponent > _PLAIN_DIGITS:
-        return f"{minus}{significant_digits}e{exponent}"
-    if exponent >= 0:
-        return minus + significant_digits + "0" * exponent
-    if point > 0:
-        return f"{minus}{significant_digits[:point]}.{significant_digits[point:]}"
-    return f"{minus}0.{'0' * -point}{significant_digits}"

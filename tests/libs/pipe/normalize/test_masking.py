@@ -16,9 +16,10 @@ from pydantic import ValidationError
 from hifi.pipe.mask import Mask, SourceMask
 from hifi.pipe.model import Normalize
 from hifi.pipe.normalize.lazy_json import encode, open_object
-from hifi.pipe.normalize.masking import UNMET_AFTER, Masker, canonical_number
+from hifi.pipe.normalize.masking import UNMET_AFTER, Masker
 from hifi.pipe.normalize.unmet_masks import UnmetMasks
 from hifi.runtime.errors import Rejected
+from hifi.runtime.exact_json import canonical_number
 from hifi.runtime.health import Health
 
 CANARY = "canary-4711"
