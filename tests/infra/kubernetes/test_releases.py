@@ -5,8 +5,8 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.support.kubernetes.api_server import ApiServer, api_server
-from tests.support.kubernetes.controllers import controllers, real_egest
+from tests.support.kubernetes.api_server import ApiServer
+from tests.support.kubernetes.controllers import controlled_server, real_egest
 from tests.support.kubernetes.egest_service import EgestService
 from tests.support.kubernetes.modelled_api import ModelledApi
 
@@ -21,8 +21,7 @@ COUNT = 3
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    folder = tmp_path_factory.mktemp("kubernetes")
-    with api_server(folder) as running, controllers(running, folder):
+    with controlled_server(tmp_path_factory.mktemp("kubernetes")) as running:
         yield running
 
 

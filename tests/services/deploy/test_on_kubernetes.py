@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 import aiohttp
 import pytest
 from tests.support.deploy.without_kafka import ForgetfulWriter, ImmediateRight
-from tests.support.kubernetes.api_server import ApiServer, api_server
-from tests.support.kubernetes.controllers import controllers, real_egest
+from tests.support.kubernetes.api_server import ApiServer
+from tests.support.kubernetes.controllers import controlled_server, real_egest
 from tests.support.kubernetes.egest_service import EgestService
 from tests.support.kubernetes.modelled_api import ModelledApi
 
@@ -37,8 +37,7 @@ LOOKS = 400
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    folder = tmp_path_factory.mktemp("kubernetes")
-    with api_server(folder) as running, controllers(running, folder):
+    with controlled_server(tmp_path_factory.mktemp("kubernetes")) as running:
         yield running
 
 

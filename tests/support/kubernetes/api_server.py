@@ -116,12 +116,17 @@ current-context: test
         )
     finally:
         for process in reversed(processes):
-            process.terminate()
-            try:
-                process.wait(_STOP_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """End a program of Kubernetes, by force if it does not end by itself."""
+    process.terminate()
+    try:
+        process.wait(_STOP_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _wait_until_ready(url: str, token: str, log: Path) -> None:

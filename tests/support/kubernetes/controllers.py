@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-from tests.support.kubernetes.api_server import ApiServer
+from tests.support.kubernetes.api_server import ApiServer, api_server, end
 from tests.support.kubernetes.egest_deployment import create_egest
 from tests.support.kubernetes.modelled_api import BROKEN, metrics_body, status_body
 
@@ -17,11 +17,10 @@ from hifi_infra.kubernetes.kubernetes_api import ApiAccess, KubernetesApi
 from hifi_infra.ports import free_port
 
 _POLL_S: Final = 0.1
-_STOP_WITHIN_S: Final = 20
 
 
 @contextlib.contextmanager
-def controllers(server: ApiServer, folder: Path) -> Iterator[None]:
+def _controllers(server: ApiServer, folder: Path) -> Iterator[None]:
     """Run the controllers of Deployments and ReplicaSets."""
     command = [
         str(server.hyperkube),
@@ -38,12 +37,14 @@ def controllers(server: ApiServer, folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        process.terminate()
-        try:
-            process.wait(_STOP_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
+
+
+@contextlib.contextmanager
+def controlled_server(folder: Path) -> Iterator[ApiServer]:
+    """An API server with the controllers of Deployments and ReplicaSets."""
+    with api_server(folder) as server, _controllers(server, folder):
+        yield server
 
 
 class KubeletApi(KubernetesApi):
