@@ -1,17 +1,23 @@
 package hifi;
 
+import java.util.HashSet;
 import java.util.concurrent.ConcurrentHashMap;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * An expression of a pipe, evaluated within a budget. What exceeds it fails alone; three such events quarantine the
  * pipe's revision in this process, and events that each take more than a tenth of the budget fail while they exceed
- * three budgets together, of which a tenth of a core is given back.
+ * three budgets together, of which a tenth of a core is given back. An event that comes again, since its batch failed,
+ * is counted once. What made-up events exceed, with which Spark is warmed up, is counted apart.
  */
 public class BoundedExpression implements java.io.Serializable {
+    /** Property of the thread that starts a query: its events are made up. */
+    public static final String MADE_UP = "hifi.made-up";
     private static final int MOST = 3;
     private static final ConcurrentHashMap STATES = new ConcurrentHashMap();
 
@@ -20,11 +26,13 @@ public class BoundedExpression implements java.io.Serializable {
     private final long limitNs;
     private final long limitBytes;
     private final boolean result;
-    private transient State state;
+    private transient State ofEvents;
+    private transient State ofMadeUp;
 
     /** What this process knows of a revision of a pipe. */
     static class State {
-        int exceeded;
+        final HashSet exceeded = new HashSet();
+        volatile boolean quarantined;
         double slowNs;
         long sinceNs = System.nanoTime();
     }
@@ -44,12 +52,17 @@ public class BoundedExpression implements java.io.Serializable {
         this.result = result;
     }
 
-    public Object eval(InternalRow row) {
+    /** The value of a record with these headers, which say which event it is. */
+    public Object eval(InternalRow row, ArrayData headers) {
+        State state = isMadeUp() ? ofMadeUp : ofEvents;
         if (state == null) {
             STATES.putIfAbsent(revision, new State());
-            state = (State) STATES.get(revision);
+            ofEvents = (State) STATES.get(revision);
+            STATES.putIfAbsent(revision + MADE_UP, new State());
+            ofMadeUp = (State) STATES.get(revision + MADE_UP);
+            state = isMadeUp() ? ofMadeUp : ofEvents;
         }
-        String refusal = refusal();
+        String refusal = refusal(state);
         if (refusal != null) {
             return failed(refusal);
         }
@@ -68,19 +81,25 @@ public class BoundedExpression implements java.io.Serializable {
             long usedNs = budget.stop();
             budget.forget(expression);
             if (usedNs > limitNs / 10 && budget.exceeded() == null) {
-                slow(usedNs);
+                slow(state, usedNs);
             }
         }
         if (result) {
             synchronized (state) {
-                state.exceeded++;
+                state.exceeded.add(Integer.valueOf(headers.hashCode()));
+                state.quarantined = state.exceeded.size() >= MOST;
             }
         }
         return failed(budget.exceeded());
     }
 
-    private String refusal() {
-        if (state.exceeded >= MOST) {
+    private static boolean isMadeUp() {
+        TaskContext task = TaskContext.get();
+        return task == null || task.getLocalProperty(MADE_UP) != null;
+    }
+
+    private String refusal(State state) {
+        if (state.quarantined) {
             return "quarantined: " + MOST + " events exceeded the budget of SQL; publish the pipe again to release it";
         }
         if (state.slowNs == 0) {
@@ -95,7 +114,7 @@ public class BoundedExpression implements java.io.Serializable {
         }
     }
 
-    private void slow(long usedNs) {
+    private static void slow(State state, long usedNs) {
         synchronized (state) {
             if (state.slowNs == 0) {
                 state.sinceNs = System.nanoTime();

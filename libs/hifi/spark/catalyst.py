@@ -187,6 +187,8 @@ class Catalyst:
     def bounded(self, expression: JavaObject, revision: str, *, result: bool) -> JavaObject:
         """A Java object (`BOUNDED`) whose `eval` evaluates a compiled expression within the budget.
 
+        `eval` takes the input and the record's headers, which say which event it is.
+
         Args:
             expression: as returned by `compile`.
             revision: key and offset of the pipe's revision; events of it that exceed the budget are counted together.

@@ -23,11 +23,11 @@ from hifi.spark.spark_session import local_spark
 
 def evaluate(catalyst: Catalyst, pipe: Pipe) -> None:
     """Evaluate each query of a pipe on a row of nulls, as enrich does on an event."""
-    nulls = catalyst.jvm.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(
-        catalyst.array([None] * 4)
-    )
+    spark_sql = catalyst.jvm.org.apache.spark.sql.catalyst
+    nulls = spark_sql.expressions.GenericInternalRow(catalyst.array([None] * 4))
+    no_headers = spark_sql.util.GenericArrayData(catalyst.array([]))
     for query in generate_sql(pipe).queries():
-        catalyst.bounded(catalyst.compile(query), "hostile", result=False).eval(nulls)
+        catalyst.bounded(catalyst.compile(query), "hostile", result=False).eval(nulls, no_headers)
 
 
 def leave_mark(folder: Path, number: int) -> None:

@@ -273,17 +273,17 @@ class DataFrameBuilder:
         row = F.struct(
             F.col("text"), fields.alias("fields"), row_arrays.alias("rows"), udf_result.alias("returned")
         )
-        return self._evaluate(expressions, kind, returns, F.col("pipe_index"), row)
+        inputs = [row, F.col("headers")] if kind == BOUNDED else [row]
+        return self._evaluate(expressions, kind, returns, F.col("pipe_index"), *inputs)
 
     def _evaluate(
-        self, expressions: JavaObject, kind: str, returns: str, index: Column, row: Column
+        self, expressions: JavaObject, kind: str, returns: str, index: Column, *inputs: Column
     ) -> Column:
-        """The result on a row of the broadcast expression at an index; null if it throws."""
+        """The result on its inputs of the broadcast expression at an index; null if it throws."""
         catalyst = self._catalyst
         expression = self._task_copy(expressions, kind, index)
-        return catalyst.column(
-            catalyst.null_on_error(catalyst.call(expression, "eval", returns, catalyst.expression(row)))
-        )
+        arguments = [catalyst.expression(column) for column in inputs]
+        return catalyst.column(catalyst.null_on_error(catalyst.call(expression, "eval", returns, *arguments)))
 
     def _task_copy(self, copies: JavaObject, kind: str, index: Column) -> JavaObject:
         """An expression of the task's own copy of the object at an index of a broadcast array."""

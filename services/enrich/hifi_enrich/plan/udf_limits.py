@@ -14,8 +14,12 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
+from pyspark import TaskContext
+
 from hifi.runtime.process.user_code import limit_memory
 
+MADE_UP: Final = "hifi.made-up"
+"""Local property of a query whose events are made up. `BoundedExpression.java` reads it, too."""
 _AGAIN_S: Final = 1.0
 """A function that catches every exception is interrupted again after this time, seconds."""
 _TIMEOUTS: Final = 3
@@ -89,9 +93,13 @@ class UdfGuard:
         return f"the function took longer than {self._limits.deadline_s:g} s"
 
     def exceeded(self, events: int) -> None:
-        """Count a call that exceeded the deadline; `events` is the number of its events."""
+        """Count a call that exceeded the deadline; `events` is the number of its events.
+
+        Made-up events, with which Spark is warmed up, do not count towards the quarantine.
+        """
         self._exceeded_calls += 1
-        if events == 1:
+        task = TaskContext.get()
+        if events == 1 and not (task and task.getLocalProperty(MADE_UP)):
             _worker.timeouts[self._key] += 1
 
     @contextlib.contextmanager

@@ -40,6 +40,7 @@ from hifi_enrich.query.warm_up import (
     RECORDS,
     RECORDS_PER_BATCH,
     WARM_UP_TIMEOUT_S,
+    made_up_events,
     run_until_steady,
 )
 from hifi_enrich.settings import EnrichSettings
@@ -353,7 +354,8 @@ class SparkEngine:
         looped_records = self._enriched_records(records, trigger).withColumn("topic", F.lit(topic))
         interval_ms = REAL_TIME_BATCH_MS if trigger == "real-time" else 0
         checkpoint = self._scratch / f"checkpoint-{next(self._query_numbers)}"
-        query = QueryRun(looped_records, settings, checkpoint, trigger, interval_ms)
+        with made_up_events(self._session):
+            query = QueryRun(looped_records, settings, checkpoint, trigger, interval_ms)
         batches = run_until_steady(query, self._catalyst.jvm, self._warm_up_end)
         error = query.error()
         query.stop()

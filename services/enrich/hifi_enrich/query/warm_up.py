@@ -1,10 +1,15 @@
-"""Ends a warm-up when Java's JIT compiler has hardly anything left to compile."""
+"""Marks the made-up events of a warm-up, and ends it when Java's JIT compiler has hardly anything left to compile."""
 
+import contextlib
+from collections.abc import Iterator
 from threading import Event
 from typing import Final
 
+from pyspark.sql import SparkSession
+
 from hifi.runtime.clock import monotonic_s
 from hifi.spark.catalyst import JavaObject
+from hifi_enrich.plan.udf_limits import MADE_UP
 from hifi_enrich.query.query_run import QueryRun
 
 WARM_UP_TIMEOUT_S: Final = 45.0
@@ -48,3 +53,14 @@ def run_until_steady(query: QueryRun, jvm: JavaObject, end_requested: Event) -> 
                 break
         end_requested.wait(_POLL_S)
     return batches
+
+
+@contextlib.contextmanager
+def made_up_events(spark: SparkSession) -> Iterator[None]:
+    """Queries and jobs that this thread starts in the block read made-up events: they count against no pipe."""
+    context = spark.sparkContext
+    context.setLocalProperty(MADE_UP, "true")
+    try:
+        yield
+    finally:
+        context.setLocalProperty(MADE_UP, None)  # type: ignore[arg-type] # it removes the property

@@ -15,6 +15,9 @@ from hifi.pipe.model import QueryTrigger
 from hifi.record.headers import REVISION, REVISION_OFFSET
 from hifi.spark.catalyst import Catalyst, SqlBudget
 from hifi.spark.check import check_pipe
+from hifi_enrich.plan.compiler import PipeCompiler
+from hifi_enrich.plan.udf_limits import UdfLimits
+from hifi_enrich.query.warm_up import made_up_events
 
 FIELDS = {"t": "string", "n": "bigint", "x": "double", "d": "date", "ts": "timestamp"}
 EVENT = {"t": "a" * 400, "n": 10**9, "x": 1.5, "d": "2026-01-01", "ts": "2026-01-01T00:00:00Z"}
@@ -262,8 +265,10 @@ def test_three_events_over_the_budget_quarantine_that_revision_of_the_pipe_alone
         version: dict[str, Any] = {REVISION: b"%d" % offset, REVISION_OFFSET: b"%d" % offset}
         records = [
             *[
-                (b"k", value, 1, make_headers("slow", **version))
-                for value in (slow_data, fast_data, slow_data, slow_data, fast_data, slow_data)
+                (b"k", value, 1, make_headers("slow", number=number, **version))
+                for number, value in enumerate(
+                    (slow_data, fast_data, slow_data, slow_data, fast_data, slow_data)
+                )
             ],
             (b"k", fast_data, 1, make_headers("other", **version)),
         ]
@@ -277,6 +282,47 @@ def test_three_events_over_the_budget_quarantine_that_revision_of_the_pipe_alone
         assert output_records[4].detail == (
             "quarantined: 3 events exceeded the budget of SQL; publish the pipe again to release it"
         )
+
+
+@pytest.mark.parametrize("trigger", ["micro-batch", "real-time"])
+def test_an_event_that_comes_again_is_counted_once_and_made_up_events_not_at_all(
+    bench: SparkBench, trigger: QueryTrigger
+) -> None:
+    name = f"again-{trigger}"
+    slow_data, fast_data = (json.dumps(EVENT | {"t": text}).encode() for text in ("a" * 400, "fine"))
+    plan = bench.plan([make_pipe(name, fields=FIELDS, derive={"r": f"rlike(t, '{SLOW_REGEXES[0]}')"})])
+
+    def reasons(numbers: Sequence[int], data: bytes = slow_data) -> list[str | None]:
+        records = [(b"k", data, 1, make_headers(name, number=number)) for number in numbers]
+        return [record.reason for record in bench.run(plan, records)]
+
+    bench.evaluate_as(trigger)
+    with made_up_events(bench.catalyst.spark):
+        assert reasons(range(4)) == ["sql-budget"] * 4
+        assert reasons([4], fast_data) == ["sql-budget"]  # so that they cost a warm-up little, too
+    for _ in range(4):  # as after batches that failed
+        assert reasons([5, 6]) == ["sql-budget"] * 2
+    assert reasons([7], fast_data) == [None]
+    assert reasons([8]) == ["sql-budget"]
+    assert reasons([9], fast_data) == ["sql-budget"]
+
+
+def test_made_up_events_on_which_a_function_hangs_do_not_count(bench: SparkBench) -> None:
+    udf = {"function": "udfs:hang_unless_real", "args": ["kind", "n"], "returns": {"twice": "int"}}
+    pipe = make_pipe(fields={"kind": "string", "n": "int"}, udf=udf)
+    limits = UdfLimits(deadline_s=0.2, memory_bytes=2**46)
+    plan = bench.plan([pipe], compiler=PipeCompiler(bench.catalyst, limits))
+
+    def details(kind: str, events: int) -> list[str]:
+        data = json.dumps({"kind": kind, "n": 1}).encode()
+        output_records = bench.run(plan, [(b"k", data, 1, make_headers())] * events)
+        return [record.detail if record.reason else "" for record in output_records]
+
+    with made_up_events(bench.catalyst.spark):
+        assert all("took longer than 0.2 s" in detail for detail in details("hangs", 4))
+    assert details("real", 1) == [""]
+    assert all("took longer than 0.2 s" in detail for detail in details("hangs", 3))
+    assert "quarantined: 3 events took longer than 0.2 s" in details("real", 1)[0]
 
 
 def test_what_is_costly_whatever_the_event_is_is_refused_before(catalyst: Catalyst) -> None:
