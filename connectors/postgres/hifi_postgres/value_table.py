@@ -60,6 +60,8 @@ VALUES: Final = (
     ValueRow("date with a time of day", "date", "refused", '"2026-07-01T12:00:00Z"', None),
     ValueRow("time with a zone", "time", "refused", '"12:00:00+02:00"', None),
     ValueRow("date or time that is not ISO 8601", "date", "refused", '"02/03/2026"', None),
+    ValueRow("interval in ISO 8601", "interval", "exact", '"P1Y2M3DT4H"', "1 year 2 mons 3 days 04:00:00"),
+    ValueRow("interval with a finer part", "interval year to month", "refused", '"P1Y2M3D"', None),
     ValueRow("null", "any type", "exact", "null", None),
 )  # fmt: skip
 

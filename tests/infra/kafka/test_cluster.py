@@ -31,6 +31,8 @@ from hifi_infra.kafka.cluster_state import load_cluster_state
 from hifi_infra.ports import free_port
 
 WITHIN_S = 300
+SEND_WITHIN_S = 120
+"""Also while a leader is elected."""
 
 
 async def create(bootstrap: str, topic: str, copies: int) -> None:
@@ -47,9 +49,10 @@ async def send(bootstrap: str, topic: str, *values: bytes) -> None:
         bootstrap_servers=bootstrap, acks="all", enable_idempotence=True, request_timeout_ms=20_000
     )
     try:
-        await producer.start()
-        for value in values:
-            await producer.send_and_wait(topic, value, partition=0, timestamp_ms=1)
+        async with asyncio.timeout(SEND_WITHIN_S):
+            await producer.start()
+            for value in values:
+                await producer.send_and_wait(topic, value, partition=0, timestamp_ms=1)
     finally:  # its stop hangs while Kafka does not acknowledge what it still holds (aiokafka's issue 1101)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(producer.stop(), 5)

@@ -14,7 +14,9 @@ READ_TYPES: Final = """
       CASE WHEN base.typcategory = 'A' THEN element.typname END, element.typcategory,
       CASE WHEN 'varchar' IN (base.typname, element.typname)
         THEN nullif(coalesce(nullif(resolved.modifier, -1), element.modifier), -1) - 4 END,
-      coalesce(element.typdelim, ',')
+      coalesce(element.typdelim, ','),
+      CASE WHEN 'interval' IN (base.typname, element.typname)
+        THEN nullif(coalesce(nullif(resolved.modifier, -1), element.modifier), -1) >> 16 & 32767 END
     FROM resolved JOIN pg_type AS base ON base.oid = type LEFT JOIN LATERAL (
       WITH RECURSIVE step AS (
         SELECT typname, typcategory, typtype, typbasetype, typdelim, typtypmod FROM pg_type WHERE oid = base.typelem
@@ -54,6 +56,8 @@ class ColumnType(NamedTuple):
         element_category: of the elements.
         length: most characters of a text, of an array those of an element; None: it is no `varchar` with a limit.
         delimiter: between the elements of an array.
+        interval_fields: bits of the fields that an `interval`, or one in an array, was declared with, such as `YEAR TO
+            MONTH`, as PostgreSQL numbers them (utils/timestamp.h); None: it is no `interval`, or all fields are meant.
     """
 
     written: str
@@ -64,6 +68,7 @@ class ColumnType(NamedTuple):
     element_category: str | None = None
     length: int | None = None
     delimiter: str = ","
+    interval_fields: int | None = None
 
     def cast_to(self, type_sql: str) -> str:
         """SQL of the types that a text is cast to, one after the other; it does not depend on the session's locale.

@@ -68,6 +68,13 @@ _RANGES: Final[Mapping[str, str]] = {
     "tstzmultirange": "timestamptz",
 }
 """Ranges, and the types of their bounds."""
+_INTERVAL: Final = re.compile(
+    r"P(-?\d+Y)?(-?\d+M)?(-?\d+W)?(-?\d+D)?(?:T(-?\d+H)?(-?\d+M)?(-?\d+(?:\.\d+)?S)?)?", re.ASCII
+)
+"""An interval in ISO 8601 with whole parts; its groups are years, months, weeks, days, hours, minutes, seconds."""
+_KEPT_PARTS: Final = ((1 << 12, 7), (1 << 11, 6), (1 << 10, 5), (1 << 3, 4), (1 << 1, 2), (1 << 2, 1))
+"""Fields of an `interval` (second, minute, hour, day, month, year), and how many parts of a value PostgreSQL keeps if
+that is the finest field. It sets the others to 0 without an error."""
 _DIMENSIONS: Final = re.compile(r"\s*(\[[\d:+-]+\])+\s*=")
 _BETWEEN: Final = re.compile(r"[\[\](){},]")
 """Characters between the elements of an array, or the bounds of a range."""
@@ -96,6 +103,7 @@ class _Scalar(NamedTuple):
     length: int | None
     delimiter: str
     """Between the elements of an array of it."""
+    interval_fields: int | None
 
 
 def kind_of(value: Any) -> str:
@@ -123,11 +131,19 @@ def column_text(value: Any, column: ColumnType) -> str | None:
         return _scalar_text(value, column)
     if isinstance(value, list):
         element_category = column.element_category or ""
-        return _array_text(value, _Scalar(column.element, element_category, column.length, column.delimiter))
+        scalar = _Scalar(
+            column.element, element_category, column.length, column.delimiter, column.interval_fields
+        )
+        return _array_text(value, scalar)
     if value is None:
         return None
     if isinstance(value, str):
-        _check_parts(_DIMENSIONS.sub("", value, count=1), column.element)
+        elements_text = _DIMENSIONS.sub("", value, count=1)
+        _check_parts(elements_text, column.element)
+        if column.interval_fields is not None:
+            for element in _BETWEEN.split(elements_text):
+                if element.strip().upper() not in {"", "NULL"}:
+                    _check_interval(element.strip().strip('"'), column.interval_fields)
         return _plain_text(value)
     raise Unfit(f"the value is {kind_of(value)}")
 
@@ -183,6 +199,8 @@ def _scalar_text(value: Any, scalar: "_Scalar | ColumnType") -> str | None:
             _check_text(value, scalar.name)
             if scalar.name in _CUT:
                 _check_length(value, scalar)
+            if scalar.interval_fields is not None:
+                _check_interval(value, scalar.interval_fields)
         return _plain_text(value)
     if scalar.name == "hstore" and isinstance(value, dict):
         return _hstore_text(value)
@@ -215,6 +233,16 @@ def _check_length(value: str, scalar: "_Scalar | ColumnType") -> None:
         is_cut = _ONE_BYTE.fullmatch(value) is None
     if is_cut:
         raise Unfit("the value is a text that is too long for it")
+
+
+def _check_interval(value: str, fields: int) -> None:
+    """Check that a column with some fields of an interval only cuts no part of it."""
+    kept_parts = next((parts for bit, parts in _KEPT_PARTS if fields & bit), 0)
+    match = _INTERVAL.fullmatch(value.strip())
+    if match is None:
+        raise Unfit("the value is no interval in ISO 8601 with whole parts, such as P1Y2M")
+    if any(part is not None and part.strip("-0.YMWDHS") for part in match.groups()[kept_parts:]):
+        raise Unfit("the value has a part that is finer than the fields of the column")
 
 
 def _number_text(value: int | Decimal, type_name: str) -> str:

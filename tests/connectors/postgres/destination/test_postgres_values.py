@@ -25,7 +25,6 @@ from tests.support.postgres.postgres_table import PostgresTable
 from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.record.headers import DETAIL
-from hifi.runtime import exact_json
 from hifi.runtime.errors import Missing, Rejected, RejectedEvents, Retryable
 from hifi_postgres.destination.writer import PostgresWriter
 from hifi_postgres.value_table import VALUES
@@ -78,6 +77,12 @@ EXACT = [
     ("timestamp", '"infinity"', "infinity"),
     ("date", '"0044-03-15 BC"', "0044-03-15 BC"),
     ("interval", '"P1Y2M-3DT4H5M6.789S"', "1 year 2 mons -3 days +04:05:06.789"),
+    ("interval year to month", '"P1Y2M"', "1 year 2 mons"),
+    ("interval year", '"P2Y0M0DT0.0S"', "2 years"),
+    ("interval day to hour", '"P1Y2M1W-3DT4H"', "1 year 2 mons 4 days 04:00:00"),
+    ("interval minute", '"PT4H5M"', "04:05:00"),
+    ("interval day to second(3)", '"P1DT6.789S"', "1 day 00:00:06.789"),
+    ("interval month[]", '["P1Y", null]', '{"1 year",NULL}'),
     ("bytea", '"AP8="', "\\x00ff"),
     ("text[]", '["a", null, "NULL", "{\\""]', '{a,NULL,"NULL","{\\""}'),
     ("int[]", "[[1, 2], [3, 4]]", "{{1,2},{3,4}}"),
@@ -238,6 +243,27 @@ REFUSED = [
     ("name[]", f'["{"x" * 64}"]', "the column v has the type name[]"),
     ('"char"', '"abcde"', 'the column v has the type "char"'),
     ("bit(3)", '"10101"', "the value of the column v does not fit its type bit(3)"),
+    (
+        "interval year to month",
+        '"P1Y2M3D"',
+        "the column v has the type interval year to month, and the value has",
+    ),
+    ("interval year", '"P14M"', "the column v has the type interval year, and the value has a part"),
+    ("interval month", '"PT1S"', "the column v has the type interval month, and the value has a part"),
+    ("interval day", '"PT24H"', "the column v has the type interval day, and the value has a part"),
+    ("interval hour", '"PT90M"', "the column v has the type interval hour, and the value has a part"),
+    (
+        "interval day to minute",
+        '"PT0.5S"',
+        "the column v has the type interval day to minute, and the value has",
+    ),
+    ("interval year", '"P1.5Y"', "the column v has the type interval year, and the value is no interval"),
+    ("interval month[]", '["P1D"]', "the column v has the type interval month[], and the value has a part"),
+    (
+        "interval month[]",
+        '"{P1M,P1D}"',
+        "the column v has the type interval month[], and the value has a part",
+    ),
     ("oid", "-1", "the column v has the type oid, and the value is a number below 0"),
 ]
 
@@ -264,18 +290,20 @@ async def test_one_bad_value_of_a_batch_is_refused_by_number_and_column(postgres
 
 
 @pytest.mark.parametrize(
-    ("base", "value", "fitting_value"),
+    ("base", "value", "fitting_value", "stored_text"),
     [
-        ("varchar(2)", '"abcdef"', '"ab"'),
-        ("varchar(2)", '"ab    "', '"ab"'),
-        ("char(2)", '"abcdef"', '"ab"'),
-        ("bit(3)", '"10101"', '"101"'),
-        ("varbit(3)", '"10101"', '"101"'),
-        ("varchar(2)[]", '["abcdef"]', '["ab"]'),
+        ("varchar(2)", '"abcdef"', '"ab"', "ab"),
+        ("varchar(2)", '"ab    "', '"ab"', "ab"),
+        ("char(2)", '"abcdef"', '"ab"', "ab"),
+        ("bit(3)", '"10101"', '"101"', "101"),
+        ("varbit(3)", '"10101"', '"101"', "101"),
+        ("varchar(2)[]", '["abcdef"]', '["ab"]', "{ab}"),
+        ("interval year", '"P1Y1M"', '"P1Y"', "1 year"),
+        ("interval year[]", '["P1Y1M"]', '["P1Y"]', '{"1 year"}'),
     ],
 )
 async def test_a_domain_cuts_no_value(
-    postgres: PostgresTable, base: str, value: str, fitting_value: str
+    postgres: PostgresTable, base: str, value: str, fitting_value: str, stored_text: str
 ) -> None:
     domain = f"{postgres.name}_domain"
     postgres.execute(f"DROP DOMAIN IF EXISTS {domain}, {domain}_base CASCADE")
@@ -288,8 +316,7 @@ async def test_a_domain_cuts_no_value(
             await postgres_writer.write(batch)
     await postgres_writer.write([event(2, fitting_value)])
     await postgres_writer.close()
-    (stored_row,) = postgres.execute(f"SELECT v::text FROM {postgres.name}")
-    assert exact_json.loads(fitting_value) in (stored_row[0], [stored_row[0].strip("{}")])
+    assert postgres.execute(f"SELECT v::text FROM {postgres.name}") == [(stored_text,)]
 
 
 async def test_bad_rows_do_not_delay_the_others_of_their_batch(
