@@ -1,4 +1,4 @@
-"""Files, programs and addresses that hostile pipes have hifi open, execute and connect to, in each service.
+"""Files, programs and addresses that hostile pipes have hifi open, change, execute and reach, in each service.
 
 The kernel tells, the JVM and other processes included.
 """
@@ -27,9 +27,16 @@ LIMITS: Final = {
     "HIFI_PIPES_SOURCE_FOLDERS": "/sources",
     "HIFI_PIPES_LAKE_WAREHOUSES": "s3://b/w",
 }
-_CALL: Final = re.compile(r"(?:\d+ +)?(openat|execve|connect)\((.*)")
-_OPENED: Final = re.compile(r'(?:AT_FDCWD|\d+)<([^>]*)>, "((?:[^"\\]|\\.)*)"')
-"""Folder and path of an opened file."""
+_FILE_CALLS: Final = (
+    *("open", "openat", "openat2", "creat", "truncate", "unlink", "unlinkat", "rmdir", "rename", "renameat"),
+    *("renameat2", "link", "linkat", "symlink", "symlinkat", "mkdir", "mkdirat", "chmod", "fchmodat"),
+)
+_CALLS: Final = (*_FILE_CALLS, "execve", "connect", "sendto", "sendmsg")
+_CALL: Final = re.compile(rf"(?:\d+ +)?({'|'.join(_CALLS)})\((.*)")
+_PATH: Final = re.compile(r'(?:(?:AT_FDCWD|\d+)<([^>]*)>, )?"((?:[^"\\]|\\.)*)"')
+"""Folder, if the call names one, and path of a file."""
+_ADDRESS: Final = re.compile(r"sin6?_port=|sun_path=")
+"""In the arguments of what sends: without it the socket is connected, or of the kernel."""
 _LOOPBACK: Final = re.compile(r'sin6?_port=htons\((\d+)\).*"(?:127\.0\.0\.1|::ffff:127\.0\.0\.1|::1)"')
 _EPHEMERAL: Final = 32_768
 _RESOLVER: Final = re.compile(r'_port=htons\(53\)|sun_path="/(?:var/)?run/(?:nscd|systemd/resolve)/')
@@ -81,14 +88,22 @@ def escapes(calls: str, folder: Path, broker: str = "") -> Iterator[str]:
         if call is None:
             continue
         kind, arguments = call.groups()
-        if kind == "openat" and (open_match := _OPENED.match(arguments)):
-            path = os.path.normpath(os.path.join(*open_match.groups()))  # noqa: PTH118 - the text of the call
-            if path.startswith(allowed_prefixes):
+        if kind in _FILE_CALLS:
+            paths = [
+                os.path.normpath(os.path.join(ROOT, path_folder, path))  # noqa: PTH118 - the text of the call
+                for path_folder, path in _PATH.findall(arguments)
+            ]
+            if paths and all(path.startswith(allowed_prefixes) for path in paths):
                 continue
+        if kind in {"sendto", "sendmsg"} and _ADDRESS.search(arguments) is None:
+            continue
         if kind == "connect" and (port := _LOOPBACK.search(arguments)) and int(port[1]) >= _EPHEMERAL:
             continue  # between Python and Spark
         if broker and (
-            (kind == "connect" and (f"htons({broker})" in arguments or _RESOLVER.search(arguments)))
+            (
+                kind in {"connect", "sendto", "sendmsg"}
+                and (f"htons({broker})" in arguments or _RESOLVER.search(arguments))
+            )
             or (kind == "execve" and arguments.startswith(f'"{sys.executable}"'))
         ):
             continue
@@ -100,12 +115,18 @@ def test_a_path_that_leads_out_of_a_folder_is_an_escape(tmp_path: Path) -> None:
         f'7 openat(AT_FDCWD</>, "{tmp_path}/a", O_RDONLY)',
         f'openat(5<{tmp_path}>, "b/../c", O_RDONLY) = 6',
         f'openat(AT_FDCWD<{ROOT}>, "libs", O_RDONLY)',
+        f'rename("{tmp_path}/a", "{tmp_path}/b") = 0',
+        'sendto(5<TCP:[127.0.0.1:40000->127.0.0.1:40001]>, "x", 1, 0, NULL, 0) = 1',
     ]
     escaping_calls = [
         f'openat(AT_FDCWD</>, "{ROOT}/../../../../etc/passwd", O_RDONLY)',
         f'openat(5<{tmp_path}>, "../../../../../../etc/passwd", O_RDONLY)',
         'openat(AT_FDCWD</>, "etc/passwd", O_RDONLY)',
         'execve("/bin/sh", ["sh"], 0x7ffc)',
+        f'rename("{tmp_path}/a", "/etc/a") = 0',
+        f'unlinkat(5<{tmp_path}>, "../../../../../../etc/a", 0) = 0',
+        'unlink("../../../../../../../../etc/a") = 0',
+        'sendto(5<UDP:[1]>, "x", 1, 0, {sa_family=AF_INET, sin_port=htons(9), sin_addr=inet_addr("127.0.0.1")}, 16)',
     ]
     assert list(escapes("\n".join(inner_calls), tmp_path)) == []
     assert len(list(escapes("\n".join(escaping_calls), tmp_path))) == len(escaping_calls)
@@ -116,7 +137,7 @@ def traced(folder: Path, program: str, *arguments: str) -> tuple[str, str]:
     log = folder / "calls"
     strace = ["strace", "-f", "-qq", "-y", "--seccomp-bpf", "-s", "300"]
     completed = subprocess.run(
-        [*strace, "-e", "trace=openat,execve,connect", "-o", log, sys.executable, "-m", program, *arguments],
+        [*strace, "-e", f"trace={','.join(_CALLS)}", "-o", log, sys.executable, "-m", program, *arguments],
         cwd=ROOT,
         env=os.environ | LIMITS,
         capture_output=True,
@@ -135,6 +156,9 @@ def require_seen(calls: Sequence[str]) -> None:
     assert any(call.startswith("openat") and "/etc/passwd" in call for call in calls)
     assert any(call.startswith("execve") and "/bin/true" in call for call in calls)
     assert any(call.startswith("connect") and "htons(9)" in call for call in calls)
+    assert any(call.startswith("unlink") and "/etc/hifi-planted" in call for call in calls)
+    assert any(call.startswith("rename") and "/etc/hifi-planted" in call for call in calls)
+    assert any(call.startswith("send") and "htons(9)" in call for call in calls)
 
 
 @pytest.mark.more

@@ -7,6 +7,7 @@ one planted escape of each kind in Spark's JVM.
 """
 
 import contextlib
+import sqlite3
 import sys
 from pathlib import Path
 
@@ -42,6 +43,11 @@ def plant(jvm: JavaObject) -> None:
     jvm.java.lang.Runtime.getRuntime().exec("/bin/true").waitFor()
     with contextlib.suppress(Py4JJavaError):  # nobody listens
         jvm.java.net.Socket("127.0.0.1", 9)
+    address = jvm.java.net.InetAddress.getByName("127.0.0.1")
+    jvm.java.net.DatagramSocket().send(jvm.java.net.DatagramPacket(bytearray(1), 1, address, 9))
+    planted_file = jvm.java.io.File("/etc/hifi-planted")  # it does not exist
+    planted_file.renameTo(jvm.java.io.File("/etc/hifi-planted-elsewhere"))
+    planted_file.delete()
 
 
 def main(folder: Path) -> None:
@@ -53,6 +59,7 @@ def main(folder: Path) -> None:
         list(check_pipe(catalyst, first, "micro-batch"))
         evaluate(catalyst, first)
         default_backend()  # OpenSSL reads its configuration once
+        sqlite3.connect(":memory:").close()  # its library is loaded once, here or for a lookup
         catalyst.jvm.org.apache.spark.executor.ProcfsMetricsGetter.pTreeInfo()  # Spark's first heartbeat runs getconf
         leave_mark(folder, 1)
         for row in [rows[-1] for rows in ROWS.values()]:

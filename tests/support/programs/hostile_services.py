@@ -162,6 +162,11 @@ def plant() -> None:
     subprocess.run(["/bin/true"], check=True)
     with contextlib.suppress(OSError), socket.socket() as client:  # nobody listens
         client.connect(("127.0.0.1", 9))
+    with socket.socket(type=socket.SOCK_DGRAM) as client:
+        client.sendto(b"x", ("127.0.0.1", 9))
+    with contextlib.suppress(OSError):  # neither exists
+        Path("/etc/hifi-planted").rename("/etc/hifi-planted-elsewhere")
+    Path("/etc/hifi-planted").unlink(missing_ok=True)
 
 
 async def main(program: str, kafka: str, folder: Path) -> None:
