@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 from tests.support.helm.chart import CHART, GATEWAY, KEDA, find_helm, render
-from tests.support.helm.make_schemas import CRDS, module
+from tests.support.helm.crds import install_crds
 from tests.support.kubernetes.api_server import ApiServer, api_server
 
 from hifi_infra.kubernetes import service_deployment
@@ -30,10 +30,7 @@ def helm() -> list[str]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """An API server with KEDA's and Gateway API's resources, and a namespace with the restricted profile."""
     with api_server(tmp_path_factory.mktemp("kubernetes")) as server:
-        for name, path in CRDS.items():
-            completed = server.kubectl("apply", "--server-side", "-f", str(module(name) / path))
-            assert completed.returncode == 0, completed.stdout
-        server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        install_crds(server)
         server.kubectl("create", "namespace", "shop")
         profile = "pod-security.kubernetes.io"
         server.kubectl(
