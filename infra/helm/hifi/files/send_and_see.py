@@ -57,15 +57,15 @@ def has_arrived(event: ReportedEvent) -> bool:
     return bool(event["wanted"]) and delivered_destinations >= set(event["wanted"])
 
 
-begun = datetime.now(UTC)
+first_minute = datetime.now(UTC).replace(second=0, microsecond=0)
 event = os.environ["EVENT"].replace("{id}", event_id)
 sent = subprocess.run(
     [HIFI, "send", PIPE, "-", "--patience", f"{WITHIN_S:g}"], input=f"{event}\n", text=True, check=False
 )
 if sent.returncode != 0:
     sys.exit(f"{PIPE} did not take the event {event_id}")
-minute_count = (datetime.now(UTC) - begun) // timedelta(minutes=1) + 2
-minutes = [begun + timedelta(minutes=number) for number in range(minute_count)]
+minute_count = (datetime.now(UTC) - first_minute) // timedelta(minutes=1) + 2
+minutes = [first_minute + timedelta(minutes=number) for number in range(minute_count)]
 events: list[ReportedEvent] = []
 while time.monotonic() < end:
     events = [seen for minute in minutes if minute <= datetime.now(UTC) for seen in answer(minute)]
