@@ -22,7 +22,7 @@ class Conflict(Retryable):
     """The resource has changed since it was read."""
 
 
-class Missing(Retryable):
+class NoResource(Retryable):
     """There is no such resource.
 
     Args:
@@ -64,7 +64,7 @@ class ApiAccess:
         except (KeyError, OSError) as error:
             raise Misconfigured(
                 f"this is no pod with a token of the Kubernetes API ({error!r}): run it with the Helm chart, with "
-                "control.executor.enabled"
+                "control.executor.enabled or colours.enabled"
             ) from None
         host = f"[{host}]" if ":" in host else host
         return cls(f"https://{host}:{port}", _ACCOUNT / "token", _ACCOUNT / "ca.crt", namespace)
@@ -98,7 +98,7 @@ class KubernetesApi:
         """A resource.
 
         Raises:
-            Missing: there is none of this name, or no such kind.
+            NoResource: there is none of this name, or no such kind.
             Retryable: the API does not answer.
             Misconfigured: it does not allow this.
         """
@@ -138,7 +138,7 @@ class KubernetesApi:
             raise Conflict(reason)
         if answer.status == _MISSING:
             # An API that is not there answers with plain text.
-            raise Missing(
+            raise NoResource(
                 f"the Kubernetes API answers {_MISSING}: {reason}", is_kind_known=content.startswith(b"{")
             )
         if answer.status in {401, 403}:

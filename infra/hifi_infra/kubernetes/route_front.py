@@ -14,7 +14,7 @@ from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.kubernetes import colour_route
 from hifi_infra.kubernetes.colour_route import ColourRoute
 from hifi_infra.kubernetes.fenced_changes import FencedChanges
-from hifi_infra.kubernetes.kubernetes_api import KubernetesApi, Missing
+from hifi_infra.kubernetes.kubernetes_api import KubernetesApi, NoResource
 
 _GATEWAY: Final = "gateway.networking.k8s.io/v1"
 _ROUTES: Final = "httproutes"
@@ -121,7 +121,7 @@ class RouteFront:
     async def _read(self) -> ColourRoute:
         try:
             route = await self._api.get(_GATEWAY, _ROUTES, self._name)
-        except Missing as error:
+        except NoResource as error:
             text = (
                 f"there is no HTTPRoute {self._name}: set route.enabled of the Helm chart"
                 if error.is_kind_known

@@ -12,7 +12,7 @@ from tests.support.kubernetes.api_server import ApiServer
 from tests.support.kubernetes.modelled_api import merged
 
 from hifi.runtime.errors import Retryable
-from hifi_infra.kubernetes.kubernetes_api import ApiAccess, Conflict, KubernetesApi, Missing
+from hifi_infra.kubernetes.kubernetes_api import ApiAccess, Conflict, KubernetesApi, NoResource
 
 ROUTE: Final = "try-hifi-ingest"
 BACKENDS: Final = {"blue": "blue-hifi-ingest", "green": "green-hifi-ingest"}
@@ -71,7 +71,7 @@ class ModelledGateway(KubernetesApi):
     async def get(self, group: str, kind: str, name: str) -> dict[str, Any]:
         """As `KubernetesApi.get`."""
         if (group, kind, name) != (_GROUP, _KIND, ROUTE):
-            raise Missing("the Kubernetes API answers 404", is_kind_known=group == _GROUP)
+            raise NoResource("the Kubernetes API answers 404", is_kind_known=group == _GROUP)
         metadata = self._route["metadata"]
         if self.looks:
             self._route["status"] = status_body(metadata["generation"], accepts=self.accepts)
