@@ -24,7 +24,7 @@ from hifi_infra.colours.colour_settings import ColourSettings
 from hifi_infra.colours.new_setup import SetupChange, read_settings
 from hifi_infra.colours.operations import ColourOperations
 from hifi_infra.colours.runtime import ColourFolders
-from hifi_infra.containers.colour_projects import ColourProjects
+from hifi_infra.colours.served_colours import ServedColours
 from hifi_infra.mesh import running
 
 T = TypeVar("T")
@@ -281,7 +281,7 @@ def _checked(name: str) -> str:
 def _operations(data: Path, *, forced: bool = False) -> ColourOperations:
     settings = load(ColourSettings)
     if settings.colours_api:
-        runtime = ColourProjects(settings.colours_api)
+        runtime = ServedColours(settings.colours_api)
         return ColourOperations(settings.kafka, settings.topics, runtime, author(), forced)
     mesh = running.find(data)
     if mesh is None or not mesh.colours:

@@ -37,6 +37,8 @@ def event(
 ) -> None:
     """Say what became of an event at each destination, and which did not want it.
 
+    While the minute is open it says so, and what it says is not final.
+
     Exit status: 0 if the event is there, 3 if the minute has none with this id.
 
     Examples:
@@ -44,18 +46,17 @@ def event(
     """
     path = f"/api/v1/pipes/{quote(pipe)}/minutes/{quote(minute)}/event?id={quote(event_id, safe='')}"
     body = observe_api(data, url).get(path)
+    events = [event_body | {"provisional": body["provisional"]} for event_body in body["events"]]
     if as_json:
-        print_json(body["events"])
-    elif not body["events"]:
-        console.print(
-            f"{pipe} has no event {event_id} in {minute_utc(body['minute'])} (UTC)",
-            highlight=False,
-            markup=False,
-        )
+        print_json(events)
+    elif not events:
+        text = f"{pipe} has no event {event_id} in {minute_utc(body['minute'])} (UTC)"
+        text += ", which is still open" if body["provisional"] else ""
+        console.print(text, highlight=False, markup=False)
     else:
-        for event_body in body["events"]:
+        for event_body in events:
             print_table(event_table(event_body), console)
-    if not body["events"]:
+    if not events:
         raise typer.Exit(UNKNOWN)
 
 
@@ -82,6 +83,9 @@ def event_table(event_body: dict[str, Any]) -> Table:
     }
     for name in sorted(open_destinations):
         deliveries.add_row(escape(name), "open", "it has no outcome yet", "")
+    is_provisional = event_body["provisional"]
     if event_body["wanted"] is None and not event_body["outcomes"]:
-        deliveries.add_row("all", "open", "enrich has not written it yet, or it is lost: see `hifi lost`", "")
+        loss = "" if is_provisional else ", or it is lost: see `hifi lost`"
+        deliveries.add_row("all", "open", f"enrich has not written it yet{loss}", "")
+    deliveries.caption = "so far: the minute is still open" if is_provisional else None
     return deliveries

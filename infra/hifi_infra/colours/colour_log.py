@@ -18,6 +18,8 @@ class ColourLog(TopicFollower):
         super().__init__(bootstrap, client_id, {topic: self._take_record})
         self.newest: Colours | None = None
         """The newest record; None: there is none."""
+        self.newest_offset = -1
+        """Its offset, which grows from record to record; -1: there is none."""
         self._bootstrap, self._topic, self._client_id = bootstrap, topic, client_id
 
     async def write(self, colours: Colours) -> None:
@@ -34,5 +36,5 @@ class ColourLog(TopicFollower):
             await producer.stop()
 
     def _take_record(self, key: bytes | None, value: bytes | None, offset: int) -> None:
-        del key, offset
-        self.newest = decode(value)
+        del key
+        self.newest, self.newest_offset = decode(value), offset

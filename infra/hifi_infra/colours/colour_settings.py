@@ -1,4 +1,4 @@
-"""Settings of commands about two colours in containers."""
+"""Settings of commands about two colours in containers and on Kubernetes."""
 
 from pydantic import Field
 
@@ -11,5 +11,5 @@ class ColourSettings(StreamSettings):
     colours_api: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="URL of the service `colours` of two colours in containers; empty: they are processes.",
+        description="URL of the service `colours`, which two colours have that are no processes of `hifi up`.",
     )

@@ -7,8 +7,9 @@ from typing import Protocol
 class Front(Protocol):
     """Accepts requests at one address and passes each on to one colour.
 
-    A request with a key stays on one colour while the shares do not change, and a change of the shares moves only as
-    many keys as it must. A request is sent to the other colour only if its own refuses the connection.
+    With HAProxy a request with a key stays on one colour while the shares do not change, and a change of the shares
+    moves only as many keys as it must; a request is sent to the other colour only if its own refuses the connection. A
+    Gateway (`hifi_infra.kubernetes.route_front`) does neither.
     """
 
     @property
@@ -17,7 +18,7 @@ class Front(Protocol):
 
     @property
     def stats(self) -> str:
-        """Address of its statistics."""
+        """Address of its statistics; empty: observe cannot count what it refuses."""
 
     @property
     def running(self) -> bool:

@@ -155,8 +155,9 @@ class ColourOperations:
         """Drain an idle colour and end all of its processes.
 
         Raises:
-            HifiError: it gets requests, does not drain in time, or the step is refused.
+            HifiError: it gets requests, does not drain in time, the step is refused, or nothing could start it again.
         """
+        await self.runtime.check_sleep(name)
         colours = await self.colours()
         colours.with_state(name, ColourState.DRAINING, _now_ms(), self.by)  # refuses while it gets requests
         if colours.colours[name].state is ColourState.ASLEEP:

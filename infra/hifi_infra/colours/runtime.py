@@ -37,6 +37,13 @@ class ColourRuntime(Protocol):
             Misconfigured: it cannot be.
         """
 
+    async def check_sleep(self, name: str) -> None:
+        """Refuse to put a colour to sleep that nothing here could end and start again.
+
+        Raises:
+            Misconfigured: it cannot be put to sleep.
+        """
+
     def make_room(self, name: str, setup: ColourSetup) -> Path | None:
         """Put the old stream of a colour aside where its setup needs a new one; returns where it is, None: it stays."""
 
@@ -70,6 +77,9 @@ class ColourFolders:
     def check(self, change: SetupChange) -> None:
         """Implement `ColourRuntime`."""
         change.check()
+
+    async def check_sleep(self, name: str) -> None:
+        """Implement `ColourRuntime`: `hifi up --colours` ends and starts each colour."""
 
     def make_room(self, name: str, setup: ColourSetup) -> Path | None:
         """Implement `ColourRuntime`: a stream keeps its number of partitions, and another number needs a new one."""

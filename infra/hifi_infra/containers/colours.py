@@ -1,43 +1,29 @@
-"""`python -m hifi_infra.containers.colours`: brings about the record of two colours that are projects of Compose.
-
-As `hifi up --colours` does it with processes: the shares at the front, which colours run, and the shift away from a
-colour that has ended. It tells commands what it sees of a colour, and changes nothing that the record does not say.
-"""
+"""`python -m hifi_infra.containers.colours`: the service `colours` of two colours that are projects of Compose."""
 
 import asyncio
 import contextlib
 import socket
-import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiodocker
 from pydantic import Field
 
-from hifi.delivery.colours import NAMES, Colour, ColourState, FrontAddress
-from hifi.kafka.certificate_reports import report_to
+from hifi.delivery.colours import NAMES, Colour, ColourState
 from hifi.kafka.settings import ServiceSettings
-from hifi.kafka.topics import ControlTopics
-from hifi.runtime.http.server import listen, serve
+from hifi.runtime.http.server import listen
 from hifi.runtime.service import Service, run
 from hifi.runtime.settings import load
 from hifi_infra.colours.burst import BurstPolicy
 from hifi_infra.colours.burst_splitter import BurstSplitter, accepted_events
-from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_loop import ColourLoop
-from hifi_infra.colours.colours_at_start import colours_at_start
+from hifi_infra.colours.colours_service import ColoursService, report_certificates
 from hifi_infra.colours.front_settings import FrontSettings
-from hifi_infra.colours.operations import ColourOperations
-from hifi_infra.containers.colour_app import colour_app, kafka_of
-from hifi_infra.containers.colour_projects import ColourProjects
 from hifi_infra.containers.container_mesh import HEALTH_PORT
 from hifi_infra.containers.front_container import FrontContainer
 from hifi_infra.containers.project_runner import ProjectRunner
 
-_KAFKA: Final = "kafka"
-_FRONT: Final = "front"
-_BY: Final = "colours"
 _SPLIT_BY: Final = "colours, above HIFI_COLOURS_SPLIT_ABOVE"
 _SECOND: Final = "second"
 
@@ -67,80 +53,38 @@ class ColoursSettings(ServiceSettings):
 
 async def divide(service: Service, settings: ColoursSettings) -> None:
     """Follow the record until the service stops."""
-    service.health.block(_KAFKA, "the control plane's Kafka has not been read yet")
-    service.health.block(_FRONT, "the front does not answer yet")
+    colours = ColoursService(service, settings, listen(settings.host, settings.colours_port))
+    certificate = load(FrontSettings).certificate(service.health)
     docker = aiodocker.Docker(url=settings.colours_engine)
     runners = {name: ProjectRunner(docker, f"{settings.colours_project}-{name}") for name in NAMES}
-    sock = listen(settings.host, settings.colours_port)
-    runtime = ColourProjects(f"http://127.0.0.1:{sock.getsockname()[1]}")
     ingest = {name: [f"{_ingest(name)}:8080"] for name in NAMES}
-    certificate = load(FrontSettings).certificate(service.health)
     fronts = [FrontContainer(settings.colours_folder, settings.colours_url, ingest, certificate)]
     if settings.colours_second_url:
         second = settings.colours_folder / _SECOND
         fronts.append(FrontContainer(second, settings.colours_second_url, ingest, certificate))
-    control = ControlTopics(f"{settings.stream}-control")
-    log = ColourLog(settings.kafka, control.colours, settings.instance)
-    async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(docker.close)
-        stack.push_async_callback(log.stop)
-        if not await service.unless_stopped(log.start()):
-            return
-        addresses = {
-            name: Colour(
-                0,
-                ColourState.IDLE,
-                (f"http://{_ingest(name)}:8080",),
-                f"http://{name}-observe:9200",
-                kafka_of(name),
-            )
-            for name in NAMES
-        }
-        addresses_of_fronts = tuple(FrontAddress(front.url, front.stats) for front in fronts)
-        await log.write(
-            colours_at_start(log.newest, addresses, addresses_of_fronts, time.time_ns() // 1_000_000, _BY)
+    addresses = {
+        name: Colour(
+            0,
+            ColourState.IDLE,
+            (f"http://{_ingest(name)}:8080",),
+            f"http://{name}-observe:9200",
+            f"{name}-kafka:9092",
         )
-        await log.catch_up()
-        service.health.unblock(_KAFKA)
-        await stack.enter_async_context(serve(colour_app(runners), sock, drain_s=1))
+        for name in NAMES
+    }
 
-        def operations(actor: str) -> ColourOperations:
-            """The operations of an actor of this name."""
-            return ColourOperations(settings.kafka, settings.topics, runtime, actor)
+    def more_work(loop: ColourLoop) -> Sequence[Coroutine[Any, Any, None]]:
+        """The splitter of bursts, if there is a limit."""
+        if not settings.colours_split_above:
+            return ()
+        policy = BurstPolicy(settings.colours_split_above)
+        splitter = BurstSplitter(policy, _SPLIT_BY, colours.operations, _accepted_events)
+        return [splitter.follow(lambda: loop.colours)]
 
-        loop = ColourLoop(log, runners, fronts, operations, _BY)
-        service.health.state = "running"
-        loops = [asyncio.create_task(loop.follow(), name="follow the colours")]
-        if settings.colours_split_above:
-            policy = BurstPolicy(settings.colours_split_above)
-            splitter = BurstSplitter(policy, _SPLIT_BY, operations, _accepted_events)
-            split_loop = splitter.follow(lambda: loop.colours)
-            loops.append(asyncio.create_task(split_loop, name="split bursts"))
-        await _until_stopped(service, fronts, loops)
-
-
-async def _until_stopped(
-    service: Service, fronts: Sequence[FrontContainer], loops: Sequence[asyncio.Task[None]]
-) -> None:
-    """Run tasks until the service stops; an unexpected error of theirs is raised."""
     try:
-        while not service.stopping.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(service.stopping.wait(), 1)
-            if all(front.running for front in fronts):
-                service.health.unblock(_FRONT)
-            for task in loops:
-                if task.done():
-                    task.result()
+        await colours.follow(runners, fronts, addresses, more_work)
     finally:
-        for task in loops:
-            task.cancel()
-        await asyncio.gather(*loops, return_exceptions=True)
-
-
-async def _report_certificates(service: Service, settings: ColoursSettings) -> None:
-    topic = ControlTopics(f"{settings.stream}-control").certificates
-    await report_to(topic, settings.kafka, settings.instance, settings.certificate_days, service.health)
+        await docker.close()
 
 
 def _ingest(name: str) -> str:
@@ -161,4 +105,4 @@ async def _accepted_events() -> float | None:
 
 
 if __name__ == "__main__":
-    run("colours", ColoursSettings, divide, _report_certificates)
+    run("colours", ColoursSettings, divide, report_certificates)

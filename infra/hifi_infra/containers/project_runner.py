@@ -25,12 +25,14 @@ logger = log.get(__name__)
 class ProjectRunner:
     """Starts and ends the containers of one colour, which Compose made.
 
-    As `hifi_infra.colours.colour_loop.ColourRunner`.
+    As `hifi_infra.colours.colours_service.KeptColour`.
 
     Args:
         docker: client of the engine.
         project: of Compose.
     """
+
+    no_sleep = ""
 
     def __init__(self, docker: aiodocker.Docker, project: str) -> None:
         self._docker = docker

@@ -1,1 +1,1 @@
-"""The mesh in Kubernetes: its executor."""
+"""The mesh in Kubernetes: its executor, and two colours."""

@@ -1,8 +1,6 @@
 """The mesh of a Helm release, changed through the Kubernetes API.
 
-Every change is one change of one Deployment, made only to the version of it that was read (`resourceVersion`), and
-writes the fencing token of its step into it. So an executor that was frozen changes nothing after another one has
-acted, even if that one runs elsewhere. Kubernetes itself starts and ends pods.
+Every change is one fenced change of one Deployment (`fenced_changes`). Kubernetes itself starts and ends pods.
 """
 
 import asyncio
@@ -17,8 +15,9 @@ from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.http.problem import Problem
 from hifi_infra.kubernetes import service_deployment, service_pod
-from hifi_infra.kubernetes.kubernetes_api import Conflict, KubernetesApi
-from hifi_infra.kubernetes.service_deployment import COMPONENT, STEP, ServiceDeployment
+from hifi_infra.kubernetes.fenced_changes import FencedChanges
+from hifi_infra.kubernetes.kubernetes_api import KubernetesApi
+from hifi_infra.kubernetes.service_deployment import COMPONENT, ServiceDeployment
 from hifi_infra.kubernetes.service_pod import PodUsage, ServicePod
 from hifi_infra.mesh.executed_instance import ExecutedInstance
 from hifi_infra.mesh.plan import FLOW, MAX_INSTANCES
@@ -53,6 +52,7 @@ class DeploymentMesh:
 
     def __init__(self, api: KubernetesApi, release: str, installed_tag: str) -> None:
         self._api = api
+        self._changes = FencedChanges(api, _APPS, "deployments")
         self._labels = {"app.kubernetes.io/name": "hifi", "app.kubernetes.io/instance": release}
         self._release = release
         self._installed_tag = installed_tag
@@ -257,24 +257,7 @@ class DeploymentMesh:
 
     async def _change(self, service: str, change: Change) -> None:
         """Make a change to the Deployment of a service, unless another step has changed it since."""
-        while True:
-            deployment = await self._deployment(service)
-            if deployment.step > self._token:
-                raise Retryable(
-                    f"the step {self._token} is over: step {deployment.step} has changed {service} since"
-                )
-            body = change(deployment)
-            if body is None:
-                return
-            metadata = body.get("metadata", {})
-            annotations = {**metadata.get("annotations", {}), STEP: str(self._token)}
-            fenced_body = {
-                **body,
-                "metadata": {"resourceVersion": deployment.version, "annotations": annotations},
-            }
-            with contextlib.suppress(Conflict):  # its status changes often: read it again
-                await self._api.merge(_APPS, "deployments", deployment.name, fenced_body)
-                return
+        await self._changes.make(service, self._token, lambda: self._deployment(service), change)
 
     async def _until(self, service: str, is_done: PodsCondition, outcome: str) -> None:
         """Wait until the pods of a service, ending ones included, are as a change leaves them; they are read then."""

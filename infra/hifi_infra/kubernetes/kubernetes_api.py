@@ -13,12 +13,26 @@ from hifi.runtime.errors import Misconfigured, Retryable
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=20)
+_MISSING: Final = 404
 _CONFLICT: Final = 409
 _MERGE: Final = "application/merge-patch+json"
 
 
 class Conflict(Retryable):
     """The resource has changed since it was read."""
+
+
+class NoResource(Retryable):
+    """There is no such resource.
+
+    Args:
+        reason: for people.
+        is_kind_known: whether the API has resources of this kind.
+    """
+
+    def __init__(self, reason: str, *, is_kind_known: bool) -> None:
+        super().__init__(reason)
+        self.is_kind_known = is_kind_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +64,7 @@ class ApiAccess:
         except (KeyError, OSError) as error:
             raise Misconfigured(
                 f"this is no pod with a token of the Kubernetes API ({error!r}): run it with the Helm chart, with "
-                "control.executor.enabled"
+                "control.executor.enabled or colours.enabled"
             ) from None
         host = f"[{host}]" if ":" in host else host
         return cls(f"https://{host}:{port}", _ACCOUNT / "token", _ACCOUNT / "ca.crt", namespace)
@@ -79,6 +93,16 @@ class KubernetesApi:
         selector = ",".join(f"{name}={value}" for name, value in labels.items())
         answer = await self._request("GET", self._path(group, kind), params={"labelSelector": selector})
         return list(answer["items"])
+
+    async def get(self, group: str, kind: str, name: str) -> dict[str, Any]:
+        """A resource.
+
+        Raises:
+            NoResource: there is none of this name, or no such kind.
+            Retryable: the API does not answer.
+            Misconfigured: it does not allow this.
+        """
+        return await self._request("GET", f"{self._path(group, kind)}/{name}")
 
     async def merge(self, group: str, kind: str, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
         """Change a resource; returns what it is then. With `metadata.resourceVersion` only if it is still that one.
@@ -112,6 +136,11 @@ class KubernetesApi:
         reason = _message(content)
         if answer.status == _CONFLICT:
             raise Conflict(reason)
+        if answer.status == _MISSING:
+            # An API that is not there answers with plain text.
+            raise NoResource(
+                f"the Kubernetes API answers {_MISSING}: {reason}", is_kind_known=content.startswith(b"{")
+            )
         if answer.status in {401, 403}:
             raise Misconfigured(f"the Kubernetes API refuses: {reason}")
         raise Retryable(f"the Kubernetes API answers {answer.status}: {reason}")

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from hifi.control.releases.desired_release import INSTALLED
+from hifi_infra.kubernetes.fenced_changes import step_of
 from hifi_infra.mesh.image_release import image_of, release_of
 
 COMPONENT: Final = "app.kubernetes.io/component"
 """Label with the service."""
-STEP: Final = "io.github.hifi/step"
-"""Annotation of a Deployment with the fencing token of its last change."""
 CANARY: Final = "io.github.hifi/canary"
 """Annotation of a Deployment, while a release is judged: the name of the instance that is the canary."""
 BEFORE: Final = "io.github.hifi/before"
@@ -130,7 +129,7 @@ def read(deployment: Json, installed_tag: str) -> ServiceDeployment:
         canary=annotations.get(CANARY, "") if is_judged else "",
         before=annotations.get(BEFORE, "") if is_judged else "",
         replaced=int(spec["strategy"]["rollingUpdate"]["maxUnavailable"]) if is_judged else 0,
-        step=int(annotations.get(STEP, -1)),
+        step=step_of(metadata),
         rolling=not is_observed or not is_updated or spec["replicas"] == 0,
         containers=containers,
     )

@@ -8,7 +8,14 @@ from hifi_cli.commands.event import event_table
 def table_rows(**changes: object) -> list[str]:
     """The rows of the table, without rules."""
     console = Console(width=250, record=True, file=io.StringIO())
-    event: dict[str, object] = {"partition": 1, "offset": 7, "wanted": None, "not_wanted": [], "outcomes": []}
+    event: dict[str, object] = {
+        "partition": 1,
+        "offset": 7,
+        "wanted": None,
+        "not_wanted": [],
+        "outcomes": [],
+        "provisional": False,
+    }
     console.print(event_table(event | changes))
     return console.export_text().splitlines()
 
@@ -31,3 +38,11 @@ def test_each_destination_of_an_event_has_its_outcome_or_why_there_is_none() -> 
 def test_an_event_that_enrich_has_not_written_is_open() -> None:
     assert any("enrich has not written it" in row for row in table_rows())
     assert not any("enrich" in row for row in table_rows(wanted=[], outcomes=[]))
+
+
+def test_an_event_of_an_open_minute_is_called_open_and_not_lost() -> None:
+    rows = table_rows(provisional=True)
+    assert any("so far: the minute is still open" in row for row in rows)
+    assert not any("lost" in row for row in rows)
+    assert any("lost" in row for row in table_rows())
+    assert not any("still open" in row for row in table_rows())

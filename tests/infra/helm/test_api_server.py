@@ -9,15 +9,17 @@ from typing import Any, Final
 
 import pytest
 from tests.support.helm.chart import CHART, GATEWAY, KEDA, find_helm, render
-from tests.support.helm.make_schemas import CRDS, module
+from tests.support.helm.crds import install_crds
 from tests.support.kubernetes.api_server import ApiServer, api_server
 
-from hifi_infra.kubernetes import service_deployment
+from hifi_infra.kubernetes import colour_route, service_deployment
+from hifi_infra.kubernetes.fenced_changes import STEP
 
 pytestmark = pytest.mark.more
 
 VALUES: Final = sorted(Path(__file__).with_name("values").glob("*.yaml"))
 TRY: Final = str(CHART / "values/try.yaml")
+COLOURS: Final = str(Path(__file__).with_name("values") / "colours.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +32,7 @@ def helm() -> list[str]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """An API server with KEDA's and Gateway API's resources, and a namespace with the restricted profile."""
     with api_server(tmp_path_factory.mktemp("kubernetes")) as server:
-        for name, path in CRDS.items():
-            completed = server.kubectl("apply", "--server-side", "-f", str(module(name) / path))
-            assert completed.returncode == 0, completed.stdout
-        server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        install_crds(server)
         server.kubectl("create", "namespace", "shop")
         profile = "pod-security.kubernetes.io"
         server.kubectl(
@@ -196,6 +195,64 @@ def test_what_the_cluster_lacks_is_left_out_and_named(helm: list[str], cluster: 
         assert _names(cluster, "httproutes") == ["all-hifi-ingest"]
     finally:
         run_helm(helm, cluster, "uninstall", "all")
+
+
+@pytest.fixture
+def colours(helm: list[str], cluster: ApiServer) -> Iterator[ApiServer]:
+    """The cluster with a release that has the service colours."""
+    installed = run_helm(helm, cluster, "install", "try", str(CHART), "--values", COLOURS)
+    try:
+        assert installed.returncode == 0, installed.stderr
+        yield cluster
+    finally:
+        run_helm(helm, cluster, "uninstall", "try")
+
+
+def _route(cluster: ApiServer) -> dict[str, Any]:
+    completed = cluster.kubectl("-n", "shop", "get", "httproute", "try-hifi-ingest", "-o", "json")
+    assert completed.returncode == 0, completed.stdout
+    return dict(json.loads(completed.stdout))
+
+
+def test_an_upgrade_keeps_the_shares_of_the_colours(helm: list[str], colours: ApiServer) -> None:
+    backends = {"blue": "try-hifi-ingest", "green": "green-hifi-ingest"}
+    route = colour_route.read(_route(colours), backends)
+    assert route.shares == {"blue": 10_000, "green": 0}
+    shares = {"blue": 0, "green": 10_000}
+    change = {**(route.change_to(shares) or {}), "metadata": {"annotations": {STEP: "7"}}}
+    patched = colours.kubectl(
+        "-n", "shop", "patch", "httproute", route.name, "--type=merge", "-p", json.dumps(change)
+    )
+    assert patched.returncode == 0, patched.stdout
+    options = ("--values", COLOURS, "--set", "route.hostnames[0]=other.example")
+    upgraded = run_helm(helm, colours, "upgrade", "try", str(CHART), *options)
+    assert upgraded.returncode == 0, upgraded.stderr
+    upgraded_route = _route(colours)
+    assert upgraded_route["spec"]["hostnames"] == ["other.example"]
+    route = colour_route.read(upgraded_route, backends)
+    assert (route.shares, route.step) == (shares, 7)
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "may"),
+    [
+        ("get", "httproutes.gateway.networking.k8s.io/try-hifi-ingest", True),
+        ("patch", "httproutes.gateway.networking.k8s.io/try-hifi-ingest", True),
+        ("list", "deployments.apps", True),
+        ("patch", "httproutes.gateway.networking.k8s.io/other", False),
+        ("list", "httproutes.gateway.networking.k8s.io", False),
+        ("delete", "httproutes.gateway.networking.k8s.io/try-hifi-ingest", False),
+        ("patch", "deployments.apps/try-hifi-ingest", False),
+        ("list", "pods", False),
+        ("get", "secrets", False),
+    ],
+)
+def test_colours_may_do_what_it_needs_and_nothing_else(
+    colours: ApiServer, verb: str, resource: str, *, may: bool
+) -> None:
+    account = "system:serviceaccount:shop:try-hifi-colours"
+    completed = colours.kubectl("-n", "shop", "auth", "can-i", verb, resource, f"--as={account}")
+    assert completed.stdout.splitlines()[-1] == ("yes" if may else "no")
 
 
 def _names(cluster: ApiServer, kinds: str) -> list[str]:

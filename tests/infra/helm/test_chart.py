@@ -24,8 +24,9 @@ from tests.support.helm.chart import (
 
 from hifi.control.principals.oidc.settings import OidcSettings
 from hifi.control.releases.desired_release import DEPLOYABLE
+from hifi.delivery.colours import NAMES
 from hifi.kafka.security.settings import KafkaSecuritySettings
-from hifi.kafka.topics import Topics
+from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe.limits import PipeLimits
 from hifi.pipe.vault import VaultSettings
 from hifi.runtime.connect_credentials import ConnectSettings
@@ -34,8 +35,12 @@ from hifi_cli.reference.chart import SERVICES
 from hifi_cli.reference.pages import settings_of
 from hifi_infra.autoscaler.autoscaler import SERVICES as AUTOSCALED
 from hifi_infra.autoscaler.policy import Policy
+from hifi_infra.colours.colour_mesh import colour_topics
+from hifi_infra.colours.colour_settings import ColourSettings
 from hifi_infra.kafka.backlog import reads
 from hifi_infra.kafka.setup_job import SetupSettings
+from hifi_infra.kubernetes import colour_route
+from hifi_infra.kubernetes.colours import KubernetesColoursSettings
 from hifi_observe.alarms.alarm import KINDS
 
 pytestmark = pytest.mark.timeout(1200)  # the first test may build Helm
@@ -108,13 +113,32 @@ def test_each_resource_is_valid_for_the_api_server(rendered: Rendered, validator
         assert problems == [], resource["metadata"]["name"]
 
 
-def test_the_schemas_refuse_an_unknown_key_and_a_wrong_type(
-    full_chart: Rendered, validators: dict[str, Any]
+@pytest.mark.parametrize(
+    ("version", "kind", "name", "wrong_fields"),
+    [
+        ("apps/v1", "Deployment", "egest", [{"replica": 1}, {"replicas": "many"}]),
+        (
+            KEDA,
+            "ScaledObject",
+            "egest",
+            [{"minReplicas": 1}, {"maxReplicaCount": "many"}, {"triggers": [{"type": "cpu"}]}],
+        ),
+        (GATEWAY, "HTTPRoute", "ingest", [{"rule": []}, {"rules": [{"backendRefs": [{"weight": 1}]}]}]),
+    ],
+)
+def test_the_schemas_refuse_unknown_keys_wrong_types_and_missing_keys(
+    full_chart: Rendered,
+    validators: dict[str, Any],
+    version: str,
+    kind: str,
+    name: str,
+    wrong_fields: list[dict[str, Any]],
 ) -> None:
-    deployment = full_chart.of("Deployment")["egest"]
-    validator = validators["apps/v1 Deployment"]
-    assert not validator.is_valid({**deployment, "spec": {**deployment["spec"], "replica": 1}})
-    assert not validator.is_valid({**deployment, "spec": {**deployment["spec"], "replicas": "many"}})
+    resource = full_chart.of(kind)[name]
+    validator = validators[f"{version} {kind}"]
+    assert validator.is_valid(resource)
+    for fields in wrong_fields:
+        assert not validator.is_valid({**resource, "spec": {**resource["spec"], **fields}}), fields
 
 
 def test_each_pod_meets_the_restricted_profile(rendered: Rendered) -> None:
@@ -124,7 +148,7 @@ def test_each_pod_meets_the_restricted_profile(rendered: Rendered) -> None:
         assert context["runAsNonRoot"] is True, name
         assert context["runAsUser"] == context["runAsGroup"] == 10001
         assert context["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert spec["automountServiceAccountToken"] is (name == "executor")
+        assert spec["automountServiceAccountToken"] is (name in {"executor", "colours"})
         assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
         [container] = spec["containers"]
         security = container["securityContext"]
@@ -201,12 +225,12 @@ def test_each_resource_has_the_usual_labels_and_a_namespace(rendered: Rendered) 
     assert len(set(names)) == len(names)
 
 
-def test_no_secret_is_rendered_and_no_role_but_the_executors(
+def test_no_secret_is_rendered_and_no_role_but_those_of_the_executor_and_colours(
     rendered: Rendered, request: pytest.FixtureRequest
 ) -> None:
     kinds = {resource["kind"] for resource in rendered.resources}
     assert not kinds & {"Secret", "ClusterRole", "ClusterRoleBinding"}
-    if request.node.callspec.params["rendered"] != "executor":
+    if request.node.callspec.params["rendered"] not in {"executor", "colours"}:
         assert not kinds & {"Role", "RoleBinding"}
 
 
@@ -259,9 +283,61 @@ def _peers(policy: Resource, port: str) -> set[str]:
     }
 
 
+def test_colours_may_read_deployments_and_change_its_route_and_nothing_else(
+    renderings: Mapping[str, Rendered],
+) -> None:
+    chart = renderings["colours"]
+    assert chart.of("Role")["colours"]["rules"] == [
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list"]},
+        {
+            "apiGroups": ["gateway.networking.k8s.io"],
+            "resources": ["httproutes"],
+            "verbs": ["get", "patch"],
+            "resourceNames": [chart.of("HTTPRoute")["ingest"]["metadata"]["name"]],
+        },
+    ]
+    assert [subject["name"] for subject in chart.of("RoleBinding")["colours"]["subjects"]] == [
+        "try-hifi-colours"
+    ]
+    policy = chart.of("NetworkPolicy")["colours"]["spec"]
+    assert policy["ingress"] == []
+    ports = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
+    assert ports == {53, 9093, 443, 6443}
+
+
+def test_colours_knows_the_route_and_both_releases(
+    renderings: Mapping[str, Rendered], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chart = renderings["colours"]
+    for variable, value in chart.variables("colours").items():
+        monkeypatch.setenv(variable, value)
+    settings = KubernetesColoursSettings()
+    route = chart.of("HTTPRoute")["ingest"]
+    assert settings.colours_route == route["metadata"]["name"]
+    assert settings.of_colour("blue") == ("try", "try-hifi", "blue-kafka:9093")
+    assert settings.of_colour("green") == ("green", "green-hifi", "green-kafka:9093")
+    assert settings.kafka == "control-kafka:9093"
+    assert ColourSettings().colours_api.endswith(f":{settings.colours_port}")
+    record = chart.variables("observe")["HIFI_COLOURS"]
+    assert ControlTopics(record).colours == ControlTopics(f"{settings.stream}-control").colours
+    assert chart.variables("observe")["HIFI_CONTROL"] == colour_topics(settings.stream, "blue").control
+    backends = {name: f"{settings.of_colour(name)[1]}-ingest" for name in NAMES}
+    described = {
+        **route,
+        "metadata": {**route["metadata"], "resourceVersion": "1", "generation": 1},
+    }
+    assert colour_route.read(described, backends).shares == {"blue": 10_000, "green": 0}
+
+
+def test_without_gateway_api_there_is_no_colours_and_the_chart_says_so(helm: list[str]) -> None:
+    chart = render(helm, "--values", str(VALUES["colours"]))
+    kinds = {(resource["kind"], resource["metadata"]["name"]) for resource in chart.resources}
+    assert not any(name.endswith("-colours") or kind == "HTTPRoute" for kind, name in kinds)
+
+
 def test_an_upgrade_ends_what_the_executor_has_begun(rendered: Rendered) -> None:
     for name, deployment in rendered.of("Deployment").items():
-        if name not in {"executor", "destination"}:
+        if name not in {"executor", "colours", "destination"}:
             fields = ("minReadySeconds", "progressDeadlineSeconds")
             assert [deployment["spec"][field] for field in fields] == [0, 600], name
 
@@ -327,7 +403,7 @@ def test_each_variable_is_a_setting_of_its_service_with_a_value_that_it_takes(
     rendered: Rendered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, _ in rendered.pods():
-        if name in {"kafka", "destination", "test", "executor"}:
+        if name in {"kafka", "destination", "test", "executor", "colours"}:
             continue
         variables = rendered.variables(name)
         names = {variable for variable in variables if not variable.startswith("PIPE_")}

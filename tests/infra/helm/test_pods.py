@@ -16,7 +16,7 @@ from tests.support.helm.flights import MASK_KEY, WRITE_KEY, Flights, write_pipes
 from tests.support.helm.release import IMAGES, NAMESPACE, RELEASE, TRY, WITHIN_S, Release
 from tests.support.kubernetes.node import Node, node, until
 
-from hifi_infra.kubernetes.service_deployment import STEP
+from hifi_infra.kubernetes.fenced_changes import STEP
 
 pytestmark = [pytest.mark.more, pytest.mark.timeout(5400)]
 

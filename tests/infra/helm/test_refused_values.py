@@ -9,6 +9,19 @@ from tests.support.helm.chart import CHART, HelmRefused, find_helm, render
 pytestmark = pytest.mark.timeout(1200)  # the first test may build Helm
 
 BASE: Final = ("--set", "kafka.bootstrapServers=kafka:9092")
+ROUTE: Final = ("route.enabled=true", "route.parents[0].name=gateway")
+RECORD: Final = (
+    "colour.name=blue",
+    "colour.record=hifi-control",
+    "control.enabled=true",
+    "control.name=hifi-blue",
+)
+COLOURS: Final = (
+    "colours.enabled=true",
+    "colours.url=https://events.example",
+    "colours.blue.kafka=blue-kafka:9092",
+    "colours.green.kafka=green-kafka:9092",
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +69,16 @@ def helm() -> list[str]:
         (["colour.name=red"], "colour/name"),
         (["test.pipe=orders"], "test.pipe needs test.keySecret, administrator.secret"),
         (["route.enabled=true"], "route.enabled needs route.parents"),
+        (["colours.enabled=true"], "colours.enabled needs route.enabled"),
+        ([*ROUTE, "colours.enabled=true", "route.weights.a=1"], "the service colours sets them; leave it empty"),
+        ([*ROUTE, "colours.enabled=true"], "colours.enabled needs colour.record: hifi-control"),
+        ([*ROUTE, *RECORD[:2], "colours.enabled=true"], "needs control.enabled and control.name: hifi-blue"),
+        ([*ROUTE, *RECORD, "colours.enabled=true"], "needs colours.url, colours.blue.kafka and colours.green.kafka"),
+        (
+            [*ROUTE, *RECORD, *COLOURS, "colours.green.name=blue-hifi"],
+            "colours.blue and colours.green need different values of release and name",
+        ),
+        (["colours.green.kafka=kafka"], "colours/green/kafka"),
         (["settings.HIFI_KAFKA=x"], "settings.HIFI_KAFKA: set the value kafka instead"),
         (["services.egest.env.HIFI_DRAIN_S=9"], "set the value services.NAME.drainSeconds instead"),
         (["services.egest.env.HIFI_KAFKA_SECURITY_USER=x"], "set the values of kafka.security"),

@@ -14,7 +14,7 @@ from tests.support.helm.chart import ROOT, find_helm, render
 from tests.support.kubernetes.node import Node, node, until
 from tests.support.kubernetes.places import ADDRESS
 
-from hifi_infra.kubernetes.service_deployment import STEP
+from hifi_infra.kubernetes.fenced_changes import STEP
 
 pytestmark = pytest.mark.more
 

@@ -1,46 +1,16 @@
 """Canary, batches, roll-back and fencing on Kubernetes: on a model of it, and on a real API server."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.support.kubernetes.api_server import ApiServer
-from tests.support.kubernetes.controllers import controlled_server, real_egest
+from tests.infra.kubernetes.conftest import COUNT
 from tests.support.kubernetes.egest_service import EgestService
-from tests.support.kubernetes.modelled_api import ModelledApi
 
 from hifi.runtime.errors import Misconfigured, Retryable
-from hifi_infra.kubernetes import deployment_mesh
 from hifi_infra.kubernetes.service_deployment import CANARY
 
 pytestmark = pytest.mark.timeout(1200)
-
-COUNT = 3
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with controlled_server(tmp_path_factory.mktemp("kubernetes")) as running:
-        yield running
-
-
-@pytest.fixture(params=["model", pytest.param("real", marks=pytest.mark.more)])
-async def egest(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[EgestService]:
-    async with AsyncExitStack() as stack:
-        if request.param == "model":
-            monkeypatch.setattr(deployment_mesh, "_POLL_S", 0)
-            service = EgestService(ModelledApi(COUNT), COUNT)
-        else:
-            server, namespace = request.getfixturevalue("server"), f"n{abs(hash(request.node.name))}"
-            service = EgestService(
-                await stack.enter_async_context(real_egest(server, namespace, COUNT)), COUNT
-            )
-        await service.until_done()
-        service.api.watch()
-        yield service
 
 
 async def test_a_canary_that_is_good_replaces_one_instance_after_the_other(egest: EgestService) -> None:

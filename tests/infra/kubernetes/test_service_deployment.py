@@ -6,12 +6,12 @@ import pytest
 from tests.support.kubernetes.modelled_api import merged
 
 from hifi.runtime.errors import Misconfigured
+from hifi_infra.kubernetes.fenced_changes import STEP
 from hifi_infra.kubernetes.service_deployment import (
     BEFORE,
     CANARY,
     NEVER_AVAILABLE_S,
     RELEASE,
-    STEP,
     ServiceDeployment,
     read,
 )

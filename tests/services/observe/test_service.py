@@ -117,6 +117,27 @@ async def test_one_event_can_be_asked_what_became_of_it_and_who_did_not_want_it(
         assert (await ask(url, f"{path}/event"))["status"] == 400
 
 
+async def test_an_event_is_found_while_its_minute_is_open(stream: Stream) -> None:
+    minute = now_us() // 60_000_000
+    async with stream.observing(observe_settle_s=3600) as (_, url):
+        path = f"/api/v1/pipes/flights/minutes/{minute}/event?id=id-0-0"
+        body = await until(url, path, lambda body: "events" in body)
+        assert (body["provisional"], body["events"]) == (True, [])
+        await stream.events(0, minute, 2, lose={"receipts": [1]})
+        body = await until(url, path, lambda body: body.get("events") and body["events"][0]["outcomes"])
+        assert body["provisional"] is True
+        [event] = body["events"]
+        assert (event["wanted"], [outcome["outcome"] for outcome in event["outcomes"]]) == (
+            ["crm"],
+            ["delivered"],
+        )
+        [undelivered] = (await ask(url, path.replace("id-0-0", "id-0-1")))["events"]
+        assert (undelivered["wanted"], undelivered["outcomes"]) == (["crm"], [])
+        status, out, _ = await command("event", "flights", str(minute), "id-0-0", "--json", "--url", url)
+        assert (status, [event["provisional"] for event in orjson.loads(out)]) == (0, [True])
+        assert (await ask(url, path.replace("/event?id=id-0-0", "")))["status"] == 404
+
+
 async def test_what_no_node_committed_past_is_in_flight_and_amends_the_minute_when_it_arrives(
     stream: Stream,
 ) -> None:

@@ -126,6 +126,7 @@ class ModelledApi(KubernetesApi):
             "observedGeneration": metadata["generation"],
             "replicas": sum(len(pod_set.pods) for pod_set in self._sets),
             "updatedReplicas": len(new_set.pods),
+            "readyReplicas": sum(is_ready for pod_set in self._sets for is_ready in pod_set.pods.values()),
             "availableReplicas": sum(pod_set.available for pod_set in self._sets),
         }
         if status != self._deployment["status"]:

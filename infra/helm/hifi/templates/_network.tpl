@@ -32,6 +32,13 @@
 {{- end }}
 {{- end }}
 
+{{/* Egress to the Kubernetes API. */}}
+{{- define "hifi.egressToApi" -}}
+- ports: [{protocol: TCP, port: 443}, {protocol: TCP, port: 6443}]
+  to:
+    {{- .Values.networkPolicy.api | default (list (dict "ipBlock" (dict "cidr" "0.0.0.0/0")) (dict "ipBlock" (dict "cidr" "::/0"))) | toYaml | nindent 4 }}
+{{- end }}
+
 {{/* Egress to public addresses, as HIFI_EGRESS_ALLOW has them, and what the operator allows. */}}
 {{- define "hifi.egressOutside" -}}
 - to:

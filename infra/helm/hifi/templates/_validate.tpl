@@ -64,6 +64,15 @@ hifi-stream-{{ printf "%s/%s" (include "hifi.bootstrap" .) .Values.stream.name |
 {{- end -}}
 {{- if and $values.test.pipe (not (contains "{id}" $values.test.event)) -}}{{- fail "test.event must have {id}, which is replaced by a new id" -}}{{- end -}}
 {{- if and $values.route.enabled (not $values.route.parents) -}}{{- fail "route.enabled needs route.parents, the Gateways that the route belongs to" -}}{{- end -}}
+{{- $colours := $values.colours -}}
+{{- if $colours.enabled -}}
+{{- if not $values.route.enabled -}}{{- fail "colours.enabled needs route.enabled, whose weights it sets" -}}{{- end -}}
+{{- if $values.route.weights -}}{{- fail "route.weights: the service colours sets them; leave it empty" -}}{{- end -}}
+{{- if ne $values.colour.record (printf "%s-control" $values.stream.name) -}}{{- fail (printf "colours.enabled needs colour.record: %s-control, where it writes the record of the colours" $values.stream.name) -}}{{- end -}}
+{{- if ne (include "hifi.control" .) (printf "%s-%s" $values.stream.name $values.colour.name) -}}{{- fail (printf "colours.enabled needs control.enabled and control.name: %s-%s, where observe of this colour gives its verdicts" $values.stream.name $values.colour.name) -}}{{- end -}}
+{{- if not (and $colours.url $colours.blue.kafka $colours.green.kafka) -}}{{- fail "colours.enabled needs colours.url, colours.blue.kafka and colours.green.kafka" -}}{{- end -}}
+{{- if or (eq $colours.blue.name $colours.green.name) (eq $colours.blue.release $colours.green.release) -}}{{- fail "colours.blue and colours.green need different values of release and name" -}}{{- end -}}
+{{- end -}}
 {{- include "hifi.validateSettings" . -}}
 {{- $claim := lookup "v1" "ConfigMap" .Release.Namespace (include "hifi.claim" .) -}}
 {{- if $claim -}}

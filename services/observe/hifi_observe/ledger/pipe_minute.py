@@ -185,6 +185,11 @@ class PipeMinute:
         self.firsts.setdefault(topic, offset)
         self.lasts[topic] = offset
 
+    @property
+    def offsets(self) -> dict[str, tuple[int, int]]:
+        """Topic to the first and the last offset of this minute in it."""
+        return {topic: (self.firsts[topic], last_offset) for topic, last_offset in self.lasts.items()}
+
     def close(self, counts: Mapping[Count, int], unresolved: IdSet, positions: Mapping[str, int]) -> None:
         """Freeze the counts of resolved events and keep the identities of the others.
 

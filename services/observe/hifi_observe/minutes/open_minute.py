@@ -3,7 +3,7 @@
 Loss is judged when the minute closes: an event that has not arrived yet may still be on its way.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -169,7 +169,7 @@ class OpenMinuteReporter:
         rows = []
         for pipe_minute in changed_minutes[:MOST_ROWS]:
             self._reported[pipe_minute.pipe, pipe_minute.minute] = pipe_minute.changes
-            rows.append(OpenMinute.of(pipe_minute).dump())
+            rows.append(OpenMinute.of(pipe_minute).dump() | {"offsets": pipe_minute.offsets})
         return rows
 
 
@@ -196,6 +196,11 @@ class OpenMinutes:
     def known(self, pipe: str) -> set[int]:
         """The minutes of a pipe that are open and have events."""
         return set(self._rows.get(pipe, ()))
+
+    def offsets(self, pipe: str, minute: int) -> dict[str, Mapping[str, Sequence[int]]]:
+        """Partition to topic to the first and last offset of an open minute so far, as a merged minute has them."""
+        rows = self._rows.get(pipe, {}).get(minute, {})
+        return {str(partition): row.get("offsets", {}) for partition, row in rows.items()}
 
     def of(self, pipe: str) -> list[OpenMinute]:
         """The open minutes of a pipe, merged over the partitions, oldest first."""

@@ -160,11 +160,12 @@ class Api:
         return json_response(await self._answers.records.lost(merged, limit, resolved=resolved))
 
     async def event(self, request: Request, _: Principal) -> Response:
-        """GET what became of an event of a minute."""
+        """GET what became of an event of a minute, also while the minute is open."""
         ce_id = request.query_params.get("id", "")
         if not ce_id:
             raise Problem(400, "Set `id` to the ce_id of the event.", title="Invalid id")
-        return json_response(await self._answers.records.event(self._merged(request), ce_id))
+        minute = self._answers.minutes.so_far(self._pipe_name(request), str(request.path_params["minute"]))
+        return json_response(await self._answers.records.event(minute, ce_id))
 
     async def dead(self, request: Request, principal: Principal) -> Response:
         """GET the newest dead letters of a pipe."""

@@ -6,6 +6,7 @@ from hifi.runtime.clock import now_us
 from hifi.runtime.http.problem import Problem
 from hifi_observe.kafka.observed_partitions import ObservedPartitions
 from hifi_observe.minutes.minute_store import MinuteStore
+from hifi_observe.minutes.open_minute import PROVISIONAL
 from hifi_observe.pipes import ObservedPipes
 from hifi_observe.web import views
 from hifi_observe.web.request import minute_of
@@ -41,6 +42,25 @@ class MinuteAnswers:
                 title="No such minute",
             )
         return merged
+
+    def so_far(self, pipe: str, text: str) -> dict[str, Any]:
+        """A minute with its offsets: as `merged`, or provisional with those that were read so far.
+
+        Raises:
+            Problem: 404, it has not begun or is no longer kept; 400, it cannot be parsed.
+        """
+        minute = minute_of(text)
+        merged = self._store.minute(pipe, minute)
+        if merged is not None:
+            return merged
+        offsets = self._store.open_minutes.offsets(pipe, minute)
+        if not offsets and not self._open_range(pipe, minute, minute):
+            raise Problem(
+                404,
+                f"The minute {text} of {pipe} has not begun, or is no longer kept.",
+                title="No such minute",
+            )
+        return {"pipe": pipe, "minute": minute, "state": PROVISIONAL, "offsets": offsets}
 
     def minutes(self, pipe: str, first_minute: int, last_minute: int, *, whole_lags: bool) -> dict[str, Any]:
         """The minutes from `first_minute` to `last_minute`.

@@ -156,7 +156,8 @@ OPERATIONS: Final = (
         "GET",
         "/api/v1/pipes/{pipe}/minutes/{minute}/event",
         "event",
-        "What became of an event: the destinations that wanted it, those that did not, and each outcome.",
+        "What became of an event: the destinations that wanted it, those that did not, and each outcome. "
+        "`provisional`: so far, as its minute is still open.",
         {"id": "Its `ce_id`."},
         (400, 404, 503),
     ),

@@ -9,6 +9,7 @@ from hifi.runtime.http.problem import Problem, retry_later
 from hifi_observe.kafka import record_lookup
 from hifi_observe.kafka.observed_partitions import ObservedPartitions
 from hifi_observe.kafka.record_lookup import LookupSlots
+from hifi_observe.minutes.open_minute import PROVISIONAL
 from hifi_observe.pipes import ObservedPipes
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.web import views
@@ -70,7 +71,7 @@ class RecordAnswers:
         """Say what became of the events of a minute with a `ce_id`, and which destinations did not want them.
 
         Args:
-            merged: the minute.
+            merged: the minute; of one that is still open the answer is `provisional`.
             ce_id: of the event.
 
         Raises:
@@ -86,7 +87,13 @@ class RecordAnswers:
         for event in events:
             wanted_names = event["wanted"]
             event["not_wanted"] = [] if wanted_names is None else sorted(declared_names - set(wanted_names))
-        return {"pipe": pipe, "minute": merged["minute"], "id": ce_id, "events": events}
+        return {
+            "pipe": pipe,
+            "minute": merged["minute"],
+            "id": ce_id,
+            "provisional": merged["state"] == PROVISIONAL,
+            "events": events,
+        }
 
     def why_hidden(self, pipe: str) -> str:
         """The reason why the event ids of a pipe are not shown; empty: they are."""

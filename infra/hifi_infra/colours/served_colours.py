@@ -1,4 +1,4 @@
-"""State of colours in containers, read from the service `colours`."""
+"""State of colours in containers and on Kubernetes, read from the service `colours`."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -14,8 +14,8 @@ COLOUR: Final = "/v1/colours/{name}"
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10)
 
 
-class ColourProjects:
-    """Colours that are projects of Compose. As `hifi_infra.colours.runtime.ColourRuntime`.
+class ServedColours:
+    """Colours that are projects of Compose, or Helm releases. As `hifi_infra.colours.runtime.ColourRuntime`.
 
     Args:
         url: of the service `colours`.
@@ -37,22 +37,28 @@ class ColourProjects:
         return bool((await self._ask(name))["runs"])
 
     def check(self, change: SetupChange) -> None:  # noqa: ARG002 - no setup can be here
-        """Implement `ColourRuntime`: the files of the project say what it runs on.
+        """Implement `ColourRuntime`: the files of the project, or the values of the release, say what it runs on.
 
         Raises:
             Misconfigured: always.
         """
         raise Misconfigured(
             "in containers the files and variables of a colour's project say what it runs on: put it to sleep, make "
-            "its containers anew with `docker compose create`, and wake it without options"
+            "its containers anew with `docker compose create`, and wake it without options; on Kubernetes upgrade its "
+            "Helm release"
         )
+
+    async def check_sleep(self, name: str) -> None:
+        """Implement `ColourRuntime`."""
+        if reason := (await self._ask(name)).get("no_sleep"):
+            raise Misconfigured(f"{name} cannot be put to sleep: {reason}")
 
     def make_room(self, name: str, setup: ColourSetup) -> Path | None:
         """Implement `ColourRuntime`: nothing is put aside."""
 
     def log_of(self, name: str) -> str:
         """Implement `ColourRuntime`."""
-        return f"see `docker compose logs` of the project of {name}"
+        return f"see `docker compose logs` of the project, or `kubectl logs` of the release, of {name}"
 
     async def _ask(self, name: str) -> Any:
         try:

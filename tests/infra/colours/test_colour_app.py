@@ -4,17 +4,19 @@ import pytest
 
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.http import server
+from hifi_infra.colours.colour_app import colour_app
 from hifi_infra.colours.new_setup import SetupChange
 from hifi_infra.colours.runtime import wait_until_ready
-from hifi_infra.containers.colour_app import colour_app
-from hifi_infra.containers.colour_projects import ColourProjects
+from hifi_infra.colours.served_colours import ServedColours
+
+KAFKAS = {name: f"{name}-kafka:9092" for name in ("blue", "green", "red")}
 
 
 class Seen:
     """Stands in for the containers of a colour."""
 
-    def __init__(self, *waiting: str, runs: bool = True, fails: bool = False) -> None:
-        self.waiting, self.runs, self.fails = list(waiting), runs, fails
+    def __init__(self, *waiting: str, runs: bool = True, fails: bool = False, no_sleep: str = "") -> None:
+        self.waiting, self.runs, self.fails, self.no_sleep = list(waiting), runs, fails, no_sleep
 
     async def is_running(self) -> bool:
         if self.fails:
@@ -29,12 +31,12 @@ class Seen:
 async def runtime():
     colours = {
         "blue": Seen(),
-        "green": Seen("hifi-green-egest-1: exited", runs=False),
+        "green": Seen("hifi-green-egest-1: exited", runs=False, no_sleep="Helm ends it"),
         "red": Seen(fails=True),
     }
     sock = server.listen("127.0.0.1", 0)
-    async with server.serve(colour_app(colours), sock, drain_s=1):
-        yield ColourProjects(f"http://127.0.0.1:{sock.getsockname()[1]}/")
+    async with server.serve(colour_app(colours, KAFKAS), sock, drain_s=1):
+        yield ServedColours(f"http://127.0.0.1:{sock.getsockname()[1]}/")
 
 
 async def test_a_colour_is_told_as_it_is(runtime) -> None:
@@ -48,15 +50,21 @@ async def test_a_colour_is_told_as_it_is(runtime) -> None:
         await wait_until_ready(runtime, "green", 0.05)
 
 
+async def test_a_colour_that_the_service_cannot_start_is_not_put_to_sleep(runtime) -> None:
+    await runtime.check_sleep("blue")
+    with pytest.raises(Misconfigured, match="green cannot be put to sleep: Helm ends it"):
+        await runtime.check_sleep("green")
+
+
 async def test_what_is_not_known_is_not_taken_for_nothing(runtime) -> None:
     with pytest.raises(Retryable, match="the Docker engine does not answer"):
         await runtime.runs("red")
     with pytest.raises(Retryable, match="There is no colour pink"):
         await runtime.runs("pink")
     with pytest.raises(Retryable, match="does not answer"):
-        await ColourProjects("http://127.0.0.1:1").kafka("blue")
+        await ServedColours("http://127.0.0.1:1").kafka("blue")
 
 
 def test_a_colour_in_containers_gets_no_setup_from_a_command() -> None:
     with pytest.raises(Misconfigured, match="docker compose create"):
-        ColourProjects("http://127.0.0.1:1").check(SetupChange(partitions=8))
+        ServedColours("http://127.0.0.1:1").check(SetupChange(partitions=8))

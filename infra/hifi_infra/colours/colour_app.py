@@ -1,4 +1,4 @@
-"""State of two colours in containers, over HTTP for commands inside the network."""
+"""State of two colours of the service `colours`, over HTTP for commands inside the network."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -11,29 +11,29 @@ from starlette.routing import Route
 
 from hifi.runtime.errors import Retryable
 from hifi.runtime.http.problem import Problem
-from hifi_infra.containers.colour_projects import COLOUR
+from hifi_infra.colours.served_colours import COLOUR
 
 
 class SeenColour(Protocol):
     """A colour: see `hifi_infra.containers.project_runner.ProjectRunner`."""
 
+    @property
+    def no_sleep(self) -> str:
+        """Why the service cannot end and start it, and who can; empty: it can."""
+
     async def is_running(self) -> bool:
-        """Whether any of its containers runs."""
+        """Whether any of its processes runs."""
 
     async def waits_for(self) -> list[str]:
         """Conditions that it waits for before all of its services are ready."""
 
 
-def kafka_of(name: str) -> str:
-    """Bootstrap servers of the Kafka of a colour."""
-    return f"{name}-kafka:9092"
-
-
-def colour_app(colours: Mapping[str, SeenColour]) -> Starlette:
+def colour_app(colours: Mapping[str, SeenColour], kafkas: Mapping[str, str]) -> Starlette:
     """The API as an ASGI app. It changes nothing.
 
     Args:
         colours: by name.
+        kafkas: colour to the bootstrap servers of its Kafka.
     """
 
     async def colour(request: Request) -> Response:
@@ -45,7 +45,12 @@ def colour_app(colours: Mapping[str, SeenColour]) -> Starlette:
             is_running, conditions = await colours[name].is_running(), await colours[name].waits_for()
         except Retryable as error:
             raise Problem(503, str(error)) from None
-        state = {"runs": is_running, "waits_for": conditions, "kafka": kafka_of(name) if is_running else ""}
+        state = {
+            "runs": is_running,
+            "waits_for": conditions,
+            "kafka": kafkas[name] if is_running else "",
+            "no_sleep": colours[name].no_sleep,
+        }
         return Response(orjson.dumps(state), media_type="application/json")
 
     async def problem(_: Request, error: Exception) -> Response:

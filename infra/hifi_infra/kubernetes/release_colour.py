@@ -1,0 +1,71 @@
+"""The mesh of one colour as a Helm release: Helm starts and ends it, and Kubernetes starts again what has died."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hifi.delivery.colours import ColourSetup
+from hifi_infra.kubernetes.kubernetes_api import KubernetesApi
+from hifi_infra.kubernetes.service_deployment import COMPONENT
+from hifi_infra.mesh.plan import FLOW
+
+_APPS: Final = "apps/v1"
+
+
+class ReleaseColour:
+    """One colour. As `hifi_infra.colours.colours_service.KeptColour`.
+
+    Args:
+        api: of Kubernetes.
+        release: name of the Helm release.
+    """
+
+    def __init__(self, api: KubernetesApi, release: str) -> None:
+        self._api = api
+        self._release = release
+        self._labels = {"app.kubernetes.io/name": "hifi", "app.kubernetes.io/instance": release}
+        self.was_started = False
+        self.no_sleep = f"Helm starts and ends it: drain it, then `helm uninstall {release}`"
+
+    async def is_running(self) -> bool:
+        """Implement `ColourRunner`: whether any instance of a service that events pass is ready."""
+        deployments = await self._deployments()
+        is_running = any(_ready(deployment) for deployment in deployments)
+        self.was_started |= is_running
+        return is_running
+
+    async def waits_for(self) -> list[str]:
+        """Implement `SeenColour`: instances that are not ready.
+
+        Raises:
+            Retryable: the API does not answer.
+        """
+        deployments = await self._deployments()
+        if not deployments:
+            return [f"the Helm release {self._release} has no Deployment"]
+        return [
+            f"{deployment['metadata']['name']}: {_ready(deployment)} of {deployment['spec']['replicas']} instances "
+            "are ready"
+            for deployment in deployments
+            if _ready(deployment) < deployment["spec"]["replicas"] or not deployment["spec"]["replicas"]
+        ]
+
+    async def start(self, setup: ColourSetup, *, in_background: bool) -> None:
+        """Implement `ColourRunner`: Kubernetes does it."""
+
+    async def stop(self) -> None:
+        """Implement `ColourRunner`: never asked for, as `no_sleep` says."""
+
+    async def adjust_priority(self, *, is_only: bool) -> None:
+        """Implement `ColourRunner`: pods have their shares of CPU time instead."""
+
+    async def _deployments(self) -> list[Mapping[str, Any]]:
+        """Deployments of services that events pass."""
+        deployments = await self._api.list(_APPS, "deployments", self._labels)
+        return [
+            deployment for deployment in deployments if deployment["metadata"]["labels"][COMPONENT] in FLOW
+        ]
+
+
+def _ready(deployment: Mapping[str, Any]) -> int:
+    """Number of ready instances."""
+    return int(deployment.get("status", {}).get("readyReplicas", 0))

@@ -1,0 +1,66 @@
+"""What is seen of a colour that is a Helm release: on a model of the API, and on a real API server."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.support.kubernetes.egest_deployment import NAME, egest_body
+from tests.support.kubernetes.egest_service import EgestService
+
+from hifi_infra.kubernetes.kubernetes_api import KubernetesApi
+from hifi_infra.kubernetes.release_colour import ReleaseColour
+from hifi_infra.kubernetes.service_deployment import COMPONENT
+
+
+async def set_replicas(egest: EgestService, replicas: int) -> None:
+    """Scale egest as a person does."""
+    version = (await egest.deployment())["metadata"]["resourceVersion"]
+    change = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
+    await egest.api.merge("apps/v1", "deployments", NAME, change)
+
+
+class UnevenApi(KubernetesApi):
+    """The API of a release with two ready instances of three of egest, and none of its control plane."""
+
+    def __init__(self) -> None:
+        """It has no session."""
+
+    async def list(self, group: str, kind: str, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+        """As `KubernetesApi.list`."""
+        assert (group, kind) == ("apps/v1", "deployments")
+        egest = egest_body(3)
+        colours = {
+            "metadata": {"name": "try-hifi-colours", "labels": {**labels, COMPONENT: "colours"}},
+            "spec": {"replicas": 1},
+        }
+        return [egest | {"status": {"readyReplicas": 2}}, colours]
+
+
+async def test_a_release_runs_and_is_ready_once_all_instances_are(egest: EgestService) -> None:
+    colour = ReleaseColour(egest.api, "try")
+    assert not colour.was_started
+    assert (await colour.is_running(), await colour.waits_for()) == (True, [])
+
+
+async def test_instances_that_events_pass_and_that_are_not_ready_are_named() -> None:
+    colour = ReleaseColour(UnevenApi(), "try")
+    assert await colour.is_running()
+    assert await colour.waits_for() == [f"{NAME}: 2 of 3 instances are ready"]
+
+
+async def test_a_release_without_ready_instances_has_ended(egest: EgestService) -> None:
+    colour = ReleaseColour(egest.api, "try")
+    assert await colour.is_running()
+    await set_replicas(egest, 0)
+
+    async def has_ended() -> bool:
+        return not await colour.is_running()
+
+    await egest.until(has_ended, "no instance is ready")
+    assert colour.was_started, "the service has seen it run, so its requests go to the other colour"
+    assert await colour.waits_for() == [f"{NAME}: 0 of 0 instances are ready"]
+
+
+async def test_a_release_that_is_not_there_does_not_run(egest: EgestService) -> None:
+    colour = ReleaseColour(egest.api, "other")
+    assert (await colour.is_running(), colour.was_started) == (False, False)
+    assert await colour.waits_for() == ["the Helm release other has no Deployment"]
