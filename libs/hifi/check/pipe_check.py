@@ -18,6 +18,7 @@ from hifi.pipe.limits import pipe_limits
 from hifi.pipe.loader import LoadedFolder, LoadedPipe, PipeProblem, load_folder
 from hifi.pipe.model import ConnectorDestination, Enrich, Pipe, Trigger
 from hifi.pipe.source import UnreadableSource, installed_source_kind
+from hifi.pipe.step_inputs import MAX_KEPT_BYTES, STEP, kept_bytes, pipes_read_by_steps
 from hifi.pipe.view import View
 from hifi.pipe.view_check import view_refusals
 from hifi.runtime.errors import Misconfigured
@@ -60,6 +61,7 @@ def check_folder(
         problems += _check_lookups(loaded_pipe)
         problems += _check_fields(loaded_pipe)
         problems += _check_destinations(loaded_pipe)
+    problems += _check_step_inputs(loaded_pipes)
     problems += _check_views(loaded_folder)
     if views is not None:
         views += [loaded_view.view for loaded_view in loaded_folder.views]
@@ -89,6 +91,20 @@ def _check_source(loaded_pipe: LoadedPipe) -> Iterator[PipeProblem]:
             installed_source_kind(source.kind)
         except Misconfigured as error:
             yield loaded_pipe.problem(("source", "kind"), str(error))
+
+
+def _check_step_inputs(loaded_pipes: Sequence[LoadedPipe]) -> Iterator[PipeProblem]:
+    """Kafka must have room for the watermarks of all pipes that steps read."""
+    names = pipes_read_by_steps(loaded_pipe.pipe for loaded_pipe in loaded_pipes)
+    if kept_bytes(names) > MAX_KEPT_BYTES:
+        for loaded_pipe in loaded_pipes:
+            if loaded_pipe.pipe.source.kind == STEP:
+                yield loaded_pipe.problem(
+                    ("source", "from"),
+                    f"steps read {len(names)} pipes, whose watermarks need {kept_bytes(names)} bytes beside each"
+                    f" committed offset, and Kafka keeps {MAX_KEPT_BYTES}: let steps read fewer pipes, or shorten"
+                    " their names",
+                )
 
 
 def _check_views(loaded_folder: LoadedFolder) -> Iterator[PipeProblem]:

@@ -46,3 +46,23 @@ def test_pipes_that_passed_are_not_checked_by_spark_again(
         assert check_folder(folder, "micro-batch", passed_folder=passed)[1] == []
     check_folder(folder, "real-time", passed_folder=passed)
     assert checked == [["micro-batch", "orders"], ["micro-batch"], ["real-time", "orders"]]
+
+
+def test_steps_may_not_read_more_pipes_than_a_commit_has_room_for(tmp_path: Path) -> None:
+    def write(count: int) -> list[str]:
+        for number in range(count):
+            text = PIPE.replace("orders", f"results-{number}").replace(
+                "  keys: [{env: KEY}]",
+                f"  kind: step\n  from: a-pipe-with-a-long-name-{number:03}\n  key: {{k: string}}\n"
+                "  window: {tumbling: 1m}\n  fields: {n: count(*)}",
+            )
+            (tmp_path / f"{number}.yaml").write_text(
+                text.replace("normalize: {function: 'elsewhere:fix'}\n", "")
+            )
+        problems = check_folder(tmp_path, "micro-batch", sql=False)[1]
+        return [problem.message for problem in problems if "watermarks" in problem.message]
+
+    assert write(45) == []
+    messages = write(60)
+    assert len(messages) == 60
+    assert "steps read 60 pipes" in messages[0]

@@ -1,0 +1,1 @@
+"""Event-time watermarks of the pipes that steps read: stamps of events, heartbeats."""
