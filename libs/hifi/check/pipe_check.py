@@ -18,6 +18,8 @@ from hifi.pipe.limits import pipe_limits
 from hifi.pipe.loader import LoadedFolder, LoadedPipe, PipeProblem, load_folder
 from hifi.pipe.model import ConnectorDestination, Enrich, Pipe, Trigger
 from hifi.pipe.source import UnreadableSource, installed_source_kind
+from hifi.pipe.sources.step import StepSource
+from hifi.pipe.step_refusals import step_refusals
 from hifi.pipe.view import View
 from hifi.pipe.view_check import view_refusals
 from hifi.runtime.errors import Misconfigured
@@ -60,6 +62,7 @@ def check_folder(
         problems += _check_lookups(loaded_pipe)
         problems += _check_fields(loaded_pipe)
         problems += _check_destinations(loaded_pipe)
+    problems += _check_steps(loaded_pipes)
     problems += _check_views(loaded_folder)
     if views is not None:
         views += [loaded_view.view for loaded_view in loaded_folder.views]
@@ -70,6 +73,7 @@ def check_folder(
             if not _has_passed(loaded_pipe, trigger, passed_folder)
         ]
         sql_problems = _check_sql(unchecked_pipes, trigger, [] if notes is None else notes)
+        sql_problems += _check_step_sql(loaded_pipes)
         problems += sql_problems
         if not sql_problems and passed_folder is not None:
             for loaded_pipe in unchecked_pipes:
@@ -89,6 +93,14 @@ def _check_source(loaded_pipe: LoadedPipe) -> Iterator[PipeProblem]:
             installed_source_kind(source.kind)
         except Misconfigured as error:
             yield loaded_pipe.problem(("source", "kind"), str(error))
+
+
+def _check_steps(loaded_pipes: Sequence[LoadedPipe]) -> Iterator[PipeProblem]:
+    """Steps must read declared pipes."""
+    pipes = {loaded_pipe.pipe.pipe: loaded_pipe.pipe for loaded_pipe in loaded_pipes}
+    for loaded_pipe in loaded_pipes:
+        for path, reason in step_refusals(loaded_pipe.pipe, pipes):
+            yield loaded_pipe.problem(path, reason)
 
 
 def _check_views(loaded_folder: LoadedFolder) -> Iterator[PipeProblem]:
@@ -180,6 +192,20 @@ def _check_sql(
         problem = by_name[finding.pipe].problem(finding.path, finding.message)
         (notes if finding.is_note else problems).append(problem)
     return problems
+
+
+def _check_step_sql(loaded_pipes: Sequence[LoadedPipe]) -> list[PipeProblem]:
+    """Expressions of steps must be valid for Spark, whose types are those of the pipes that they read."""
+    steps = [loaded_pipe for loaded_pipe in loaded_pipes if isinstance(loaded_pipe.pipe.source, StepSource)]
+    if not steps:
+        return []
+    from hifi.spark.step_check import check_steps
+
+    by_name = {loaded_pipe.pipe.pipe: loaded_pipe for loaded_pipe in steps}
+    pipes = {loaded_pipe.pipe.pipe: loaded_pipe.pipe for loaded_pipe in loaded_pipes}
+    with _captured_stderr():
+        findings = check_steps(pipes)
+    return [by_name[finding.pipe].problem(finding.path, finding.message) for finding in findings]
 
 
 def _has_sql(pipe: Pipe) -> bool:
