@@ -217,8 +217,10 @@ def up(
     checked = (
         load_checked_pipes(pipes, trigger, quick=False, passed_folder=plan.data / "checked") if pipes else []
     )
-    if any(pipe.source.kind != "http" for pipe in checked):
+    if any(pipe.source.kind not in ("http", "step") for pipe in checked):
         plan = replace(plan, scale={"collect": 1} | dict(plan.scale))
+    if any(pipe.source.kind == "step" for pipe in checked):
+        plan = replace(plan, scale={"state": 1} | dict(plan.scale))
     if any(reader(destination) == "lake" for pipe in checked for destination in pipe.destinations):
         plan = replace(plan, scale={"lake": 1} | dict(plan.scale))
     views = next((folder for folder in plan.python_path if load_views(folder)[0]), None)
