@@ -1,6 +1,6 @@
 """Checks the SQL expressions of steps with a local Spark, for `hifi check`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pyspark.sql.types import DataType, StructType
 
@@ -15,11 +15,12 @@ from hifi.spark.step_sql import refuse_argument, step_sql
 _READABLE = frozenset(SqlType)
 
 
-def check_steps(pipes: Mapping[str, Pipe]) -> list[SqlFinding]:
-    """Parse and analyse the expressions of every step. Starts a small local Spark (some seconds).
+def check_steps(steps: Iterable[Pipe], pipes: Mapping[str, Pipe]) -> list[SqlFinding]:
+    """Parse and analyse the expressions of steps. Starts a small local Spark (some seconds).
 
     Args:
-        pipes: all, by name, valid but for the SQL of steps.
+        steps: pipes with a step, valid but for its SQL.
+        pipes: those that they read, by name, valid.
 
     Returns:
         All problems, in the order of the pipes and their keys.
@@ -27,8 +28,8 @@ def check_steps(pipes: Mapping[str, Pipe]) -> list[SqlFinding]:
     with local_spark() as spark:
         catalyst = Catalyst(spark)
         return [
-            SqlFinding(name, path, message)
-            for name, pipe in pipes.items()
+            SqlFinding(pipe.pipe, path, message)
+            for pipe in steps
             if isinstance(pipe.source, StepSource)
             for path, message in step_problems(catalyst, pipe.source, pipes[pipe.source.from_])
         ]

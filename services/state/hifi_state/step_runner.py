@@ -102,6 +102,10 @@ class StepRunner:
                 try:
                     await self._lead()
                     failures = 0
+                except Fenced as error:
+                    self._warn(None)
+                    logger.warning("step-turn-ended", pipe=self._pipe, error=str(error))
+                    await self._pause(_BACKOFF_S[0])
                 except (HifiError, KafkaError, OSError, TimeoutError) as error:
                     self._warn(str(error))
                     logger.warning("step-failed", pipe=self._pipe, error=str(error)[:2000])
