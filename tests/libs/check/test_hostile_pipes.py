@@ -564,7 +564,9 @@ def _declared(row: Row, text: str) -> dict[str, Any]:
     pipe = copy.deepcopy(BASE)
     pipe["source"] = copy.deepcopy(SOURCES[row.source])
     pipe["destinations"] = [copy.deepcopy(DESTINATIONS[row.destination])]
-    declared = {"pipe": pipe, "view": copy.deepcopy(VIEW), "flights": copy.deepcopy(FLIGHTS)}
+    declared = {"pipe": pipe, "view": copy.deepcopy(VIEW)}
+    if row.source == "step":
+        declared["flights"] = copy.deepcopy(FLIGHTS)
     node: Any = declared[row.declaration]
     for step in row.path[:-1]:
         node = node[step]
