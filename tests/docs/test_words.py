@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 MOST_WORDS = 45_000 + 4 * 1_500 + 700
-"""In all pages but laboratory notes: 1,500 more each for releases and Kubernetes, the watermark, views and fidelity, and
+"""In all pages but laboratory notes: 1,500 more each for releases and Kubernetes, the watermark, views and fidelity;
 700 for steps. Marks of tables and lists are no words."""
 WORD = re.compile(r"\S*\w\S*")
 
