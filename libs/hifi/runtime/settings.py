@@ -2,6 +2,7 @@
 
 import os
 import socket
+from pathlib import Path
 from typing import Literal, TypeVar
 
 from pydantic import Field, ValidationError
@@ -40,6 +41,24 @@ class ProcessSettings(BaseSettings):
     def log_fields(self) -> dict[str, str]:
         """Fields of the log line `service-started`: what the process works on."""
         return {}
+
+
+def read_secret(file: Path | None, variable: str) -> str:
+    """The secret that a file has now, without white space around it; empty: no file is set.
+
+    Args:
+        file: with the secret.
+        variable: that names the file.
+
+    Raises:
+        Misconfigured: the file cannot be read.
+    """
+    if file is None:
+        return ""
+    try:
+        return file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"{variable} cannot be read: {error}") from None
 
 
 def load(settings: type[S]) -> S:

@@ -65,7 +65,12 @@ class EnrichSettings(ServiceSettings):
     enrich_lookup_mb: int = Field(
         1024, ge=1, description="Memory of a lookup's rows while they are read; more: the table is not used."
     )
-    enrich_lookup_s: float = Field(120, gt=0, description="Time to read a lookup; longer: as above.")
+    enrich_lookup_s: float = Field(
+        120,
+        gt=0,
+        description="Time to read a lookup; longer: as above. Also the longest wait at start for lookups that cannot "
+        "be read; then their pipes' events become dead letters.",
+    )
     enrich_stall_s: float = Field(
         120,
         ge=10,

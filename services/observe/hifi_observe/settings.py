@@ -94,10 +94,9 @@ class ObserveSettings(ServiceSettings, ControlSettings, ColourControlSettings, R
     )
     view_url: str = Field("", pattern="^(https?://.+)?$", description="Public URL of view's console.")
     observe_webhook: str = Field("", description="URL that alarms are posted to.")
-    observe_webhook_secret: str = Field(
-        "",
-        description="Standard Webhooks secret (`whsec_…`) of alarms and notices; required with the URL.",
-        repr=False,
+    observe_webhook_secret_file: Path | None = Field(
+        None,
+        description="File with the Standard Webhooks secret (`whsec_…`) of alarms and notices; required with the URL.",
     )
     observe_smtp_host: str = Field("", description="Mail server for notices to owners.")
     observe_smtp_port: int = Field(587, ge=1, le=65535, description="Port of the mail server.")
@@ -106,7 +105,9 @@ class ObserveSettings(ServiceSettings, ControlSettings, ColourControlSettings, R
         description="Encryption of the connection to it.",
     )
     observe_smtp_user: str = Field("", description="User name at the mail server.")
-    observe_smtp_password: str = Field("", description="Password at the mail server.", repr=False)
+    observe_smtp_password_file: Path | None = Field(
+        None, description="File with the password at the mail server; read for each e-mail."
+    )
     observe_smtp_from: str = Field("", description="Sender of e-mails; required with a mail server.")
     observe_token_file: Path | None = Field(
         None, description="File with the token of a viewer, to read the observe of the other colour."

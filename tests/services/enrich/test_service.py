@@ -535,6 +535,29 @@ async def test_the_start_waits_for_a_missing_lookup_and_a_changed_one_takes_effe
                 await asyncio.sleep(0.1)
 
 
+@pytest.mark.more
+async def test_the_start_waits_for_a_missing_lookup_for_a_time_and_then_serves_the_other_pipes(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    file = tmp_path / "names.csv"
+    lookup = {"file": str(file), "key": {"c": "code"}, "fields": {"name": "name"}}
+    stream = await LiveStream(kafka).create(
+        PIPE, make_pipe("q", fields={"c": "string"}, lookups={"names": lookup})
+    )
+    good_numbers = await stream.send(*numbered(range(2)))
+    early_numbers = await stream.send(b'{"c":"A"}', pipe="q")
+    async with running_enrich(stream, spark, tmp_path, enrich_lookup_s=3) as instance:
+        await instance.until_state("waiting")
+        outcomes = await stream.outcomes([*good_numbers, *early_numbers])
+        assert [reason(outcomes[number][0]) for number in good_numbers] == [None, None]
+        assert reason(outcomes[early_numbers[0]][0]) == "pipe-broken"
+        file.write_text("code,name\nA,Anna\n")
+        value = b""
+        while b"Anna" not in value:
+            [number] = await stream.send(b'{"c":"A"}', pipe="q")
+            value = (await stream.outcomes([number]))[number][0].value
+
+
 @pytest.mark.more  # faster: full disks of object folders, tests/connectors/objects/destination
 async def test_while_the_disk_of_the_checkpoint_is_full_events_wait_and_none_is_a_dead_letter(
     kafka: str, spark: SparkSession, tmp_path: Path

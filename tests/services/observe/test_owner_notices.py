@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.support.observe.mail_server import Mailbox, mail_server
-from tests.support.observe.owner_webhook import SECRET, hook
+from tests.support.observe.owner_webhook import hook, secret_file
 from tests.support.observe.stream_double import Stream, new_stream, pipe
 
 from hifi.pipe.model import Pipe
@@ -14,7 +15,9 @@ from hifi.record.headers import DESTINATION, DETAIL, OUTCOME, POINTER, REASON, S
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Misconfigured
 from hifi_observe.alarms.alarm import Alarm, Alarms, OwnerChannel
+from hifi_observe.alarms.alarm_notifier import AlarmNotifier
 from hifi_observe.alarms.owner_notifier import OwnerNotifier
+from hifi_observe.alarms.webhook_signature import webhook_signer
 from hifi_observe.settings import ObserveSettings
 
 
@@ -45,14 +48,16 @@ async def refuse(stream: Stream, name: str, pointers: list[str]) -> None:
     await stream.write("receipts", 1, [stream.fields(1, minute, name) | answer for _ in range(10)])
 
 
-async def test_the_owner_is_told_once_by_mail_and_webhook_what_to_do_also_over_a_restart(kafka: str) -> None:
+async def test_the_owner_is_told_once_by_mail_and_webhook_what_to_do_also_over_a_restart(
+    kafka: str, tmp_path: Path
+) -> None:
     mailbox, posted_notices = Mailbox(refuse=2), []  # type: ignore[var-annotated]
-    with mail_server(mailbox) as smtp:
+    with mail_server(mailbox, tmp_path) as smtp:
         async with hook(posted_notices) as url:
             flights = owned("flights", {"email": "ann@example.com", "webhook": url})
             trains = owned("trains", {"email": "ben@example.com"})
             options = smtp | {
-                "observe_webhook_secret": SECRET,
+                "observe_webhook_secret_file": secret_file(tmp_path),
                 "observe_url": "https://observe.example.com",
                 "observe_settle_s": 100,
             }
@@ -90,13 +95,13 @@ async def test_the_owner_is_told_once_by_mail_and_webhook_what_to_do_also_over_a
     assert "/from (schema, 3)" in refusal_message.get_content()
 
 
-async def test_the_owner_is_told_again_only_when_the_problem_ended_and_came_back() -> None:
+async def test_the_owner_is_told_again_only_when_the_problem_ended_and_came_back(tmp_path: Path) -> None:
     mailbox, told_channels = Mailbox(), dict[str, list[OwnerChannel]]()
 
     async def record(alarm: Alarm, channels: list[OwnerChannel]) -> None:
         told_channels[alarm.id] = channels
 
-    with mail_server(mailbox) as smtp:
+    with mail_server(mailbox, tmp_path) as smtp:
         settings = ObserveSettings(kafka="127.0.0.1:1", stream="s", **smtp)
         notifier = OwnerNotifier(settings, lambda _: Owner(email="ann@example.com"), record)
         alarms, active_conditions = (
@@ -120,6 +125,43 @@ async def test_the_owner_is_told_again_only_when_the_problem_ended_and_came_back
     assert told_channels == {
         f"credentials/flights/crm/{started_us}": ["email"] for started_us in (0, 500_000_000)
     }
+
+
+async def test_a_new_password_in_the_file_is_used_without_a_restart(tmp_path: Path) -> None:
+    mailbox, told_alarms = Mailbox(), list[Alarm]()
+
+    async def record(alarm: Alarm, _: list[OwnerChannel]) -> None:
+        told_alarms.append(alarm)
+
+    alarms = Alarms()
+    alarms.step({("credentials", "flights", "crm"): "10 outcomes in a row were 401"}, 0)
+    with mail_server(mailbox, tmp_path) as smtp:
+        password_file = smtp["observe_smtp_password_file"]
+        right_password = password_file.read_text()
+        settings = ObserveSettings(kafka="127.0.0.1:1", stream="s", **smtp)
+        notifier = OwnerNotifier(settings, lambda _: Owner(email="ann@example.com"), record)
+        password_file.write_text("another")
+        await notifier.step([(alarm, []) for alarm in alarms.active])
+        assert told_alarms == []
+        password_file.write_text(right_password)
+        async with asyncio.timeout(90):
+            while not told_alarms:
+                await notifier.step([(alarm, []) for alarm in alarms.active])
+                await asyncio.sleep(0.05)
+    assert told_alarms == alarms.active
+    assert len(mailbox.messages) == 1
+
+
+def test_a_webhook_needs_a_file_with_a_secret(tmp_path: Path) -> None:
+    file = tmp_path / "webhook_secret"
+    with pytest.raises(Misconfigured, match="HIFI_OBSERVE_WEBHOOK_SECRET_FILE cannot be read"):
+        webhook_signer(file)
+    file.write_text("whsec_!")
+    with pytest.raises(Misconfigured, match="does not hold a Standard Webhooks secret"):
+        webhook_signer(file)
+    settings = ObserveSettings(kafka="127.0.0.1:1", stream="s", observe_webhook="https://a.example/")
+    with pytest.raises(Misconfigured, match="HIFI_OBSERVE_WEBHOOK needs HIFI_OBSERVE_WEBHOOK_SECRET_FILE"):
+        AlarmNotifier(settings)
 
 
 def test_a_mail_server_without_a_sender_is_refused() -> None:

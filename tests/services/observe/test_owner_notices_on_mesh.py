@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from tests.support.egest.fake_destination import ReceivedRequest, answer, destination
 from tests.support.observe.mail_server import Mailbox, mail_server
-from tests.support.observe.owner_webhook import SECRET, hook
+from tests.support.observe.owner_webhook import hook, secret_file
 from tests.support.observe_principal import signed
 from tests.support.steady_load import WRITE_KEY, SteadyLoad
 
@@ -31,7 +31,6 @@ SETTINGS = {
     "HIFI_OBSERVE_SKEW_REFERENCE_MINUTES": "4",
     "HIFI_OBSERVE_SKEW_EVENTS": "100",
     "HIFI_OBSERVE_SETTLE_S": "10",
-    "HIFI_OBSERVE_WEBHOOK_SECRET": SECRET,
 }
 WATCHED = ("score", "amount", "airline")
 
@@ -80,14 +79,15 @@ async def until(fetch: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool
 @asynccontextmanager
 async def watched_mesh(tmp_path: Path, smtp: Mapping[str, Any], owner: str) -> AsyncIterator[Mesh]:
     """A mesh with the pipe; one of its two destinations refuses all credentials."""
-    mail = {f"HIFI_{name.upper()}": str(value) for name, value in smtp.items()}
+    notices = {**smtp, "observe_webhook_secret_file": secret_file(tmp_path)}
+    notice_settings = {f"HIFI_{name.upper()}": str(value) for name, value in notices.items()}
     plan = Plan(
         tmp_path / "data",
         port=free_port(),
         console_port=free_port(),
         partitions=2,
         scale={"observe": 1},
-        env=SETTINGS | mail,
+        env=SETTINGS | notice_settings,
     )
     mesh = Mesh(plan)
     mesh.prepare()
@@ -113,7 +113,7 @@ async def test_drifts_and_expired_credentials_are_told_to_the_owner_once(tmp_pat
 
     mailbox, posted_notices = Mailbox(), []  # type: ignore[var-annotated]
     async with hook(posted_notices) as owner, aiohttp.ClientSession() as session:
-        with mail_server(mailbox) as smtp:
+        with mail_server(mailbox, tmp_path) as smtp:
             async with watched_mesh(tmp_path, smtp, owner) as mesh:
 
                 async def states() -> dict[str, dict[str, Any]]:

@@ -4,13 +4,14 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import orjson
 import pytest
 from tests.support.observe.api_requests import ask, past_minute, until
-from tests.support.observe.owner_webhook import SECRET, hook
+from tests.support.observe.owner_webhook import hook, secret_file
 from tests.support.observe.stream_double import Stream, new_stream
 from tests.support.observe_principal import OPERATOR, VIEWER, as_principal
 from tests.support.openapi_documents import require_described
@@ -208,13 +209,13 @@ async def eighty(stream: Stream, minute: int) -> None:
     await asyncio.gather(stream.commit(0), stream.commit(1))
 
 
-async def test_an_alarm_is_posted_signed_and_ends_up_in_the_api(stream: Stream) -> None:
+async def test_an_alarm_is_posted_signed_and_ends_up_in_the_api(stream: Stream, tmp_path: Path) -> None:
     posted_notices: list[dict[str, Any]] = []
     minute = past_minute() + 1
     await stream.events(0, minute, 10, lose={"normalized": [1]})
     await stream.commit(0)
     webhook_settings: dict[str, Any] = {
-        "observe_webhook_secret": SECRET,
+        "observe_webhook_secret_file": secret_file(tmp_path),
         "observe_url": "https://observe.example/",
     }
     async with (

@@ -2,12 +2,20 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import web
 from standardwebhooks import Webhook
 
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+def secret_file(folder: Path) -> Path:
+    """A file in a folder with the secret with which observe signs."""
+    file = folder / "webhook_secret"
+    file.write_text(f"{SECRET}\n")
+    return file
 
 
 @asynccontextmanager

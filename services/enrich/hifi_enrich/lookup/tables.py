@@ -25,6 +25,8 @@ from hifi.spark.lookup_reader import ReadLimits
 from hifi_enrich.lookup.table import LookupTable, build_table
 
 _LIMITS: Final = ReadLimits()
+_RETRY_WAIT_S: Final = 1.0
+"""Time that pipes wait for a table that could not be read before, seconds: another pipe's may be the one that hangs."""
 
 logger = log.get(__name__)
 
@@ -62,6 +64,10 @@ class LookupTables:
         self._scratch = scratch
         self._listeners: list[Callable[[], None]] = []
         self._caches: dict[str, Cache[LookupTable]] = {}
+        self._readings: dict[str, asyncio.Task[None]] = {}
+        """Table to its first reading, while that goes on."""
+        self._failure_reasons: dict[str, str] = {}
+        """Table that could not be read the last time to the reason."""
         self._broadcast: dict[str, _BroadcastTable] = {}
         self._all_tables: _AllTables | None = None
         self.problems: dict[str, str] = {}
@@ -75,6 +81,9 @@ class LookupTables:
 
     async def load(self, pipes: Iterable[PipeRevision]) -> dict[str, str]:
         """Load the tables that are missing.
+
+        Those that could not be read before are read again in the background: only new ones are waited for, at most the
+        time of a reading. The listeners are called when one has been read that was not waited for.
 
         Returns:
             Key of a revision to the reason why it cannot run: a table could not be read and has no earlier copy.
@@ -93,16 +102,22 @@ class LookupTables:
             for name, lookup in revision.pipe.enrich.lookups.items()
             if table_id(lookup, revision.pipe.pipe) not in self._caches
         }
-        reasons = await asyncio.gather(
-            *(self._load_table(key, *lookup_arguments) for key, lookup_arguments in missing_lookups.items())
-        )
-        failure_reasons = {
-            key: reason for key, reason in zip(missing_lookups, reasons, strict=True) if reason is not None
-        }
+        for key in self._failure_reasons.keys() - missing_lookups.keys():
+            del self._failure_reasons[key]
+        for key, (pipe, name, lookup) in missing_lookups.items():
+            if key not in self._readings:
+                reading = asyncio.create_task(self._load_table(key, pipe, name, lookup))
+                self._readings[key] = reading
+        new_readings = [self._readings[key] for key in missing_lookups if key not in self._failure_reasons]
+        retries = [self._readings[key] for key in missing_lookups if key in self._failure_reasons]
+        if new_readings:
+            await asyncio.wait(new_readings)
+        if retries:
+            await asyncio.wait(retries, timeout=_RETRY_WAIT_S)
         return refusal_reasons | {
             revision.key: reason
             for revision in pipes
-            if (reason := self._failure_reason(revision, failure_reasons)) is not None
+            if (reason := self._failure_reason(revision)) is not None
         }
 
     def retain(self, used_ids: AbstractSet[str]) -> list[JavaObject]:
@@ -153,7 +168,9 @@ class LookupTables:
         return self._all_tables.broadcast, replaced_broadcasts
 
     async def stop(self) -> None:
-        """Stop refreshing."""
+        """Stop reading and refreshing."""
+        for reading in self._readings.values():
+            reading.cancel()
         await asyncio.gather(*(cache.stop() for cache in self._caches.values()))
 
     def _broadcast_table(self, catalyst: Catalyst, key: str, table: LookupTable) -> JavaObject:
@@ -165,7 +182,19 @@ class LookupTables:
         finally:
             pickle_file.unlink(missing_ok=True)
 
-    async def _load_table(self, key: str, pipe: str, lookup_name: str, lookup: Lookup) -> str | None:
+    async def _load_table(self, key: str, pipe: str, lookup_name: str, lookup: Lookup) -> None:
+        try:
+            reason = await self._start_cache(key, pipe, lookup_name, lookup)
+        finally:
+            del self._readings[key]
+        failed_before = self._failure_reasons.pop(key, None) is not None
+        if reason is not None:
+            self._failure_reasons[key] = reason
+        elif failed_before:
+            self._notify()
+
+    async def _start_cache(self, key: str, pipe: str, lookup_name: str, lookup: Lookup) -> str | None:
+        """Start the cache of a table; the reason why it cannot be read, None: it has been read."""
         name = f"{pipe}/{lookup_name}"
 
         def read_table() -> LookupTable:
@@ -182,7 +211,7 @@ class LookupTables:
             lambda: self._in_time(key, read_table),
             refresh_s=lookup.refresh,
             expire_s=lookup.expire,
-            changed=self._notify,
+            changed=lambda _: self._notify(),
             refreshed=lambda reason: self._set_problem(cache.name, reason or _emptiness(tables[key])),
         )
         try:
@@ -240,15 +269,15 @@ class LookupTables:
             self.problems[lookup] = reason
         self.problems_changed.set()
 
-    def _notify(self, _: LookupTable) -> None:
+    def _notify(self) -> None:
         for listener in self._listeners:
             listener()
 
-    def _failure_reason(self, revision: PipeRevision, failure_reasons: Mapping[str, str]) -> str | None:
+    def _failure_reason(self, revision: PipeRevision) -> str | None:
         for name, lookup in revision.pipe.enrich.lookups.items():
             key = table_id(lookup, revision.pipe.pipe)
-            if key in failure_reasons:
-                return failure_reasons[key]
+            if key in self._failure_reasons:
+                return self._failure_reasons[key]
             try:
                 self._caches[key].get()
             except HifiError:

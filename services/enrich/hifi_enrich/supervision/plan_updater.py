@@ -7,6 +7,7 @@ from hifi.pipe.limit_check import refusals
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime import log
+from hifi.runtime.clock import monotonic_s
 from hifi_enrich.poison.poisoned_pipes import MAX_POISON_RECORDS, PoisonedPipes
 from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.supervision.status import QueryStatus
@@ -20,7 +21,18 @@ logger = log.get(__name__)
 class PlanUpdater:
     """Makes a new plan when pipes or lookups have changed."""
 
-    def __init__(self, registry: PipeRegistry, engine: SparkEngine, status: QueryStatus) -> None:
+    def __init__(
+        self, registry: PipeRegistry, engine: SparkEngine, status: QueryStatus, lookup_wait_s: float
+    ) -> None:
+        """Make no plan before `make_first`.
+
+        Args:
+            registry: of the pipes.
+            engine: that runs the plan.
+            status: of the service.
+            lookup_wait_s: longest wait at start for lookups that cannot be read, seconds.
+        """
+        self._lookup_wait_s = lookup_wait_s
         self._registry = registry
         self._engine = engine
         self._status = status
@@ -36,22 +48,23 @@ class PlanUpdater:
         self.changed.set()
 
     async def make_first(self) -> bool:
-        """Make the first plan as soon as every permitted lookup can be read.
+        """Make the first plan as soon as every permitted lookup can be read, or the wait for them is over.
 
-        Without an earlier copy of its lookups a pipe would turn its backlog into dead letters. A pipe that names a
-        secret or file without permission is broken at once: waiting for it would stop all other pipes.
+        Without an earlier copy of its lookups a pipe would turn its backlog into dead letters; but the other pipes
+        cannot wait for ever. A pipe that names a secret or file without permission is broken at once.
 
         Returns:
             False when the service is to stop instead.
         """
+        end_s = monotonic_s() + self._lookup_wait_s
         while not self._status.stopping.is_set():
             self.changed.clear()
             self._broken = await self._engine.load_lookups()
             missing_reasons = {
                 pipe: reason for pipe, reason in self._broken.items() if not self._is_refused(pipe)
             }
-            if not missing_reasons:
-                await self._engine.update_plan(self._broken, self._quarantined())
+            if not missing_reasons or monotonic_s() >= end_s:
+                await self._update_plan()
                 return not self._status.stopping.is_set()
             pipe, reason = next(iter(missing_reasons.items()))
             self._status.waiting(f"the pipe {pipe} cannot run: {reason}")
@@ -68,6 +81,9 @@ class PlanUpdater:
         """Bring the plan up to date. Returns whether it changed."""
         self.changed.clear()
         self._broken = await self._engine.load_lookups()
+        return await self._update_plan()
+
+    async def _update_plan(self) -> bool:
         quarantined = self._quarantined()
         for revision in self._registry.in_use():
             reason = quarantined.get(revision.key) or self._broken.get(revision.key)

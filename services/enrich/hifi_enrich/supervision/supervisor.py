@@ -35,7 +35,7 @@ class Supervisor:
         self._engine = engine
         self._election = election
         self._status = QueryStatus(service)
-        self._plans = PlanUpdater(registry, engine, self._status)
+        self._plans = PlanUpdater(registry, engine, self._status, settings.enrich_lookup_s)
         self._runner = QueryRunner(
             settings, topics, registry, engine, election, self._plans, self._status, tables
         )

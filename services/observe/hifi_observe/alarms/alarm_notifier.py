@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 
 import aiohttp
 import orjson
-from standardwebhooks import Webhook
 
 from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_observe.alarms import runbooks
 from hifi_observe.alarms.alarm import Alarm, AlarmJson, Alarms, AlarmSilence, Key, OwnerChannel
+from hifi_observe.alarms.webhook_signature import VARIABLE, webhook_signer
 from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.settings import ObserveSettings
 
@@ -41,14 +41,9 @@ class AlarmNotifier:
         self._console = settings.observe_url
         self._posts: asyncio.Queue[Alarm] = asyncio.Queue(_PENDING)
         self._by_id: dict[str, AlarmJson] = {}
-        self._webhook: Webhook | None = None
-        if self._url:
-            try:
-                self._webhook = Webhook(settings.observe_webhook_secret)
-            except Exception as error:  # noqa: BLE001 - the library's error derives from nothing narrower
-                raise Misconfigured(
-                    f"HIFI_OBSERVE_WEBHOOK_SECRET is not a valid Standard Webhooks secret: {error}"
-                ) from None
+        self._webhook = webhook_signer(settings.observe_webhook_secret_file)
+        if self._url and self._webhook is None:
+            raise Misconfigured(f"HIFI_OBSERVE_WEBHOOK needs {VARIABLE}, to sign what is posted")
 
     def read(self, key: bytes | None, value: bytes | None) -> None:
         """Apply a record of the topic `alarms`: an alarm, or a silence."""

@@ -9,16 +9,17 @@ from typing import Any, Final
 import aiohttp
 import aiosmtplib
 import orjson
-from standardwebhooks import Webhook
 
 from hifi.pipe.owner import Owner
 from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi.runtime.egress import EgressKind, egress
 from hifi.runtime.errors import HifiError, Misconfigured
+from hifi.runtime.settings import read_secret
 from hifi_observe.alarms import runbooks
 from hifi_observe.alarms.alarm import KINDS, Alarm, OwnerChannel
 from hifi_observe.alarms.owner_conditions import OWNER_KINDS
+from hifi_observe.alarms.webhook_signature import webhook_signer
 from hifi_observe.settings import ObserveSettings
 
 _TIMEOUT_S: Final = 10.0
@@ -54,13 +55,7 @@ class OwnerNotifier:
             raise Misconfigured(
                 "set HIFI_OBSERVE_SMTP_FROM, the sender of e-mails, beside HIFI_OBSERVE_SMTP_HOST"
             )
-        try:
-            secret = settings.observe_webhook_secret
-            self._webhook = Webhook(secret) if secret else None
-        except Exception as error:  # noqa: BLE001 - the library's error derives from nothing narrower
-            raise Misconfigured(
-                f"HIFI_OBSERVE_WEBHOOK_SECRET is not a valid Standard Webhooks secret: {error}"
-            ) from None
+        self._webhook = webhook_signer(settings.observe_webhook_secret_file)
 
     async def step(self, alarms: Iterable[tuple[Alarm, list[OwnerChannel]]]) -> None:
         """Notify the owners of alarms by the channels by which they were not notified yet.
@@ -144,7 +139,8 @@ class OwnerNotifier:
             hostname=settings.observe_smtp_host,
             port=settings.observe_smtp_port,
             username=settings.observe_smtp_user or None,
-            password=settings.observe_smtp_password or None,
+            password=read_secret(settings.observe_smtp_password_file, "HIFI_OBSERVE_SMTP_PASSWORD_FILE")
+            or None,
             use_tls=settings.observe_smtp_tls == "tls",
             start_tls=settings.observe_smtp_tls == "starttls",
             timeout=_TIMEOUT_S,

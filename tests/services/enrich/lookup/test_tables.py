@@ -118,6 +118,33 @@ async def test_a_table_that_nobody_answers_for_is_given_up_and_keeps_no_other_fr
     await tables.stop()
 
 
+async def test_a_table_that_failed_is_read_again_beside_and_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched_lookup = Watched(tmp_path)
+    answers, announcements = threading.Event(), list[None]()
+    read_rows = lookup_reader.read_rows
+
+    def read(*arguments: Any) -> Any:
+        answers.wait()
+        return read_rows(*arguments)
+
+    tables = watched_lookup.tables
+    tables.on_change(lambda: announcements.append(None))
+    first_reasons = await tables.load([watched_lookup.revision])
+    monkeypatch.setattr(lookup_reader, "read_rows", read)
+    watched_lookup.file.write_text(CSV)
+    async with asyncio.timeout(60):  # a reading may take 120 s
+        assert await tables.load([watched_lookup.revision]) == first_reasons
+    assert announcements == []
+    answers.set()
+    async with asyncio.timeout(60):
+        while not announcements:
+            await asyncio.sleep(0.01)
+    assert await tables.load([watched_lookup.revision]) == {}
+    await tables.stop()
+
+
 @pytest.mark.skipif(not PROGRAMS.exists(), reason="PostgreSQL is not installed")
 async def test_a_table_is_not_shared_with_a_pipe_that_may_not_reach_its_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from hifi.control.principals.principal import Role
 from hifi.runtime.egress import host_and_port
-from hifi.runtime.errors import Misconfigured
+from hifi.runtime.settings import read_secret
 
 PREFIX: Final = "HIFI_OIDC_"
 EVERYBODY: Final = "*"
@@ -99,12 +99,7 @@ class OidcSettings(BaseSettings):
         Raises:
             Misconfigured: the file cannot be read.
         """
-        if self.client_secret_file is None:
-            return ""
-        try:
-            return self.client_secret_file.read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise Misconfigured(f"{PREFIX}CLIENT_SECRET_FILE cannot be read: {error}") from None
+        return read_secret(self.client_secret_file, f"{PREFIX}CLIENT_SECRET_FILE")
 
 
 def is_loopback(url: str) -> bool:
