@@ -3,7 +3,7 @@ PYTHON ?= python3
 PACKAGES := $(shell $(PYTHON) requirements/members.py)
 ARGS ?=
 
-.PHONY: help setup wheels demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-connectors chaos-control chaos-colours equivalence roundtrips mutations fuzz soak lint format audit types release release-images lock clean
+.PHONY: help setup wheels demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-connectors chaos-control chaos-colours equivalence roundtrips mutations fuzz soak lint format audit types release release-images publish lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -131,6 +131,9 @@ release: .venv/.installed  ## build all of a release into dist/, twice, and comp
 
 release-images: .venv/.installed  ## build the images of a release twice, and compare and list what they hold (dist/images)
 	.venv/bin/python release/build.py --images
+
+publish: .venv/.installed  ## upload a release to INDEX, REGISTRY and CHARTS (docs/releases.md; ARGS=--dry-run prints the commands)
+	.venv/bin/python release/publish.py $(ARGS)
 
 lock: .venv/.installed  ## resolve all pins again: Python packages and jars
 	requirements/lock.sh

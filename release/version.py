@@ -56,10 +56,14 @@ def with_version(text: str, version: str) -> str:
     return head + dependencies + name_text + pinned_text
 
 
+def semantic_version(version: str) -> str:
+    """A version of Python as Semantic Versioning writes it."""
+    return re.sub(r"(?<=\d)(a|b|rc)(?=\d)", r"-\1", version)
+
+
 def with_chart_version(text: str, version: str) -> str:
     """A Chart.yaml with this version: of the images as it is, of the chart as Semantic Versioning writes it."""
-    semantic_version = re.sub(r"(?<=\d)(a|b|rc)(?=\d)", r"-\1", version)
-    text = re.sub(r"^version: .*", f"version: {semantic_version}", text, count=1, flags=re.MULTILINE)
+    text = re.sub(r"^version: .*", f"version: {semantic_version(version)}", text, count=1, flags=re.MULTILINE)
     return re.sub(r"^appVersion: .*", f"appVersion: {version}", text, count=1, flags=re.MULTILINE)
 
 
