@@ -275,12 +275,12 @@ class Topics:
 
     @property
     def state_leader(self) -> str:
-        """No records: a consumer group for each step elects the instance of state that runs it."""
+        """No records: a consumer group for each step elects its instance of state."""
         return f"{self.stream}.state-leader"
 
     @property
     def folds(self) -> str:
-        """How far state is with each step, and which windows have their results."""
+        """How far state is with each step."""
         return f"{self.stream}.folds"
 
     @property

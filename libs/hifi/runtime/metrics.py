@@ -230,7 +230,7 @@ STEP_EVENTS = Counter(
     "Events read for a step, by outcome: folded, copy, left-out (`where`), or the reason of a dead letter.",
     ["pipe", "outcome"],
 )
-STEP_WINDOWS = Gauge("hifi_state_windows", "Open windows of a step, each key counted.", ["pipe"])
+STEP_WINDOWS = Gauge("hifi_state_windows", "Open windows of a step, by key.", ["pipe"])
 STEP_HORIZON = Gauge(
     "hifi_state_horizon_seconds", "Windows up to here are closed, seconds since 1970 UTC.", ["pipe"]
 )

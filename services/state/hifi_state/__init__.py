@@ -1,1 +1,1 @@
-"""Computes the results of steps: aggregates of another pipe's events in windows of time, with Spark."""
+"""Computes steps with Spark: aggregates of another pipe's events in windows of time."""

@@ -21,7 +21,7 @@ class StateSettings(ServiceSettings, EventTimeSettings):
     state_conf: dict[str, str] = Field(default={}, description="Further Spark settings, a JSON object.")
     state_data: Path | None = Field(
         None,
-        description="Folder for open windows; they are computed anew from Kafka where it is lost. Default: temporary.",
+        description="Folder for open windows; default: temporary.",
     )
     state_temp: str = Field("", description="Folder for Spark's temporary files; default: memory (/dev/shm).")
     state_buffer_bytes: int = Field(32 * _MIB, ge=_MIB, description="Memory for unacknowledged results.")

@@ -82,7 +82,9 @@ def read_aggregate(text: str) -> Aggregate:
 
 
 class StepKey(StrEnum):
-    """Type of a field of a key. A double is none: values that should be equal differ in the last digit."""
+    """Type of a field of a key."""
+
+    # No double: values that should be equal differ in the last digit.
 
     STRING = "string"
     INT = "int"
@@ -92,14 +94,12 @@ class StepKey(StrEnum):
 
 
 class StepWindow(StrictModel):
-    """The windows of a step: `tumbling`, or `size` with `every`. They begin at whole multiples since 1970 UTC."""
+    """Windows of a step: `tumbling`, or `size` with `every`; they begin at multiples since 1970 UTC."""
 
-    tumbling: Seconds | None = Field(
-        None, ge=1, description="Length of windows that follow each other, whole seconds."
-    )
-    size: Seconds | None = Field(None, ge=1, description="Length of windows that overlap, whole seconds.")
+    tumbling: Seconds | None = Field(None, ge=1, description="Length of windows that follow each other.")
+    size: Seconds | None = Field(None, ge=1, description="Length of windows that overlap.")
     every: Seconds | None = Field(
-        None, ge=1, description="With `size`: time from the start of one to the next; it divides `size`."
+        None, ge=1, description="Time from the start of one to the next; it divides `size`."
     )
 
     @model_validator(mode="before")
@@ -143,15 +143,14 @@ class StepSource(CollectedSource):
     """Results of another pipe's events in windows. [Experimental](steps.md)."""
 
     kind: Literal["step"] = Field(description="Kind.")
-    from_: Name = Field(alias="from", description="Pipe whose events are read, as they are on `enriched`.")
+    from_: Name = Field(alias="from", description="Pipe whose events are read.")
     where: Annotated[str | None, TextForm.SQL] = Field(
         None, min_length=1, description="Spark SQL condition; other events are left out."
     )
     key: dict[FieldName, StepKey] = Field(
         min_length=1,
         max_length=8,
-        description="Fields whose values have results of their own, and their types. One that is null: dead letter "
-        "`no-key`.",
+        description="Fields whose values have results of their own. One that is null: dead letter `no-key`.",
     )
     window: StepWindow = Field(description="The windows.")
     lateness: Seconds = Field(

@@ -1,1 +1,1 @@
-"""Event-time watermarks of the pipes that steps read: stamps of events, heartbeats."""
+"""Watermarks of the pipes that steps read: stamps, heartbeats."""

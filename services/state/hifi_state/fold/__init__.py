@@ -1,1 +1,1 @@
-"""What a step knows: its progress, the file of its open windows, the events of a range of `enriched`, its results."""
+"""Progress, open windows and results of a step."""
