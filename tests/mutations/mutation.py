@@ -33,6 +33,14 @@ def mutations(page: str = "*") -> list[Mutation]:
     return [_read(file) for file in sorted(FOLDER.glob(f"{page}/*.patch"), key=lambda file: file.stem)]
 
 
+def guarantees() -> list[str]:
+    """The guarantees of docs/reliability.md."""
+    page = (DOCS / "reliability.md").read_text("utf-8")
+    table = page.partition("\n## Guarantees\n")[2].partition("\n## ")[0]
+    _, _, *rows = re.findall(r"^\| ?(.*?) ?\|", table, re.MULTILINE)  # after the head
+    return rows
+
+
 def threats() -> dict[str, set[str]]:
     """Each threat of docs/security.md, up to its colon or bracket, to the names of its tests."""
     page = (DOCS / "security.md").read_text("utf-8")

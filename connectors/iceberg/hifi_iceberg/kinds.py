@@ -29,6 +29,11 @@ def _one_log(settings: IcebergSettings) -> str | None:
     )
 
 
+def _unproven(settings: IcebergSettings) -> str | None:
+    has_own_catalog = settings.catalog is None or settings.catalog.startswith("sqlite:")
+    return None if has_own_catalog else "tables of a REST catalog have not been written in a test"
+
+
 ICEBERG: Final = DestinationKind(
     IcebergSettings,
     _refuse_to_open,
@@ -36,4 +41,5 @@ ICEBERG: Final = DestinationKind(
     check_change=require_possible_change,
     several_logs=True,
     one_log=_one_log,
+    unproven=_unproven,
 )

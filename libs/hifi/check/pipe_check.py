@@ -71,6 +71,8 @@ def check_folder(
     problems += _check_steps(loaded_pipes, all_pipes)
     problems += _check_step_inputs(loaded_pipes)
     problems += _check_views(loaded_folder)
+    if notes is not None and not problems:
+        notes += _experimental(loaded_folder)
     if views is not None:
         views += [loaded_view.view for loaded_view in loaded_folder.views]
     if sql and not problems:
@@ -130,6 +132,26 @@ def _check_views(loaded_folder: LoadedFolder) -> Iterator[PipeProblem]:
         view = loaded_view.view
         for path, reason in view_refusals(view, pipes.get(view.from_.pipe), pipe_limits()):
             yield loaded_view.problem(path, reason)
+
+
+def _experimental(loaded_folder: LoadedFolder) -> Iterator[PipeProblem]:
+    """What lacks a proof that HTTP has; docs/decisions/experimental.md."""
+    for loaded_pipe in loaded_folder.pipes:
+        if loaded_pipe.pipe.source.kind == STEP:
+            yield loaded_pipe.problem(
+                ("source", "kind"),
+                "experimental: steps are not part of the runs with faults of a whole mesh, and observe does not count"
+                " the events in windows",
+            )
+        for index, destination in enumerate(loaded_pipe.pipe.destinations):
+            if isinstance(destination, ConnectorDestination):
+                kind, settings = read_settings(destination)
+                if kind.unproven is not None and (reason := kind.unproven(settings)) is not None:
+                    yield loaded_pipe.problem(("destinations", index), f"experimental: {reason}")
+    for loaded_view in loaded_folder.views:
+        yield loaded_view.problem(
+            (), "experimental: views are not part of the runs with faults of a whole mesh"
+        )
 
 
 def _check_functions(loaded_pipe: LoadedPipe, folders: Sequence[Path]) -> Iterator[PipeProblem]:

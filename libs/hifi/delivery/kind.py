@@ -129,6 +129,8 @@ class DestinationKind(Generic[SettingsT]):
             default: pipes with it are refused where there are several logs.
         one_log: why a destination with these settings may nevertheless get the events of one log alone, or None; None:
             there are no such settings.
+        unproven: which proof such a destination with these settings lacks, or None: `hifi check` says that it is
+            experimental. None: there are no such settings.
     """
 
     settings: type[SettingsT]
@@ -138,3 +140,4 @@ class DestinationKind(Generic[SettingsT]):
     check_change: Callable[["Declared[SettingsT]", "Declared[SettingsT]"], None] | None = None
     several_logs: bool = False
     one_log: Callable[[SettingsT], str | None] | None = None
+    unproven: Callable[[SettingsT], str | None] | None = None

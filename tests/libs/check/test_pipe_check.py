@@ -1,5 +1,6 @@
 """Pipes are checked without running them; `hifi check` shows the same problems (tests/cli/commands/test_check.py)."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from hifi.check.pipe_check import check_folder
+from hifi.pipe.loader import PipeProblem
 
 PIPE = """\
 pipe: orders
@@ -66,3 +68,42 @@ def test_steps_may_not_read_more_pipes_than_a_commit_has_room_for(tmp_path: Path
     messages = write(60)
     assert len(messages) == 60
     assert "steps read 60 pipes" in messages[0]
+
+
+def test_what_lacks_a_proof_is_noted_with_what_is_missing(tmp_path: Path) -> None:
+    tables = {
+        "own": {"warehouse": "/var/lib/lake", "table": "a.own"},
+        "of-a-service": {
+            "warehouse": "/var/lib/lake",
+            "catalog": "https://catalog.example.com",
+            "table": "a.other",
+        },
+    }
+    destinations = [
+        {"name": name, "kind": "iceberg", "settings": settings} for name, settings in tables.items()
+    ]
+    pipe: dict[str, Any] = {"pipe": "p", "source": {"keys": [{"env": "K"}]}, "destinations": destinations}
+    pipe["enrich"] = {"fields": {"a": "string"}}
+    view: dict[str, Any] = {
+        "view": "v",
+        "from": {"pipe": "p"},
+        "order": "time",
+        "key": ["a"],
+        "fields": {"a": "text"},
+        "keep": "1h",
+    }
+    view["serve"] = {"keys": [{"env": "V"}]}
+    window = {"window": {"tumbling": "1m"}, "fields": {"n": "count(*)"}}
+    step = {**pipe, "pipe": "s", "source": {"kind": "step", "from": "p", "key": {"a": "string"}, **window}}
+    step["destinations"] = [{"name": "web", "url": "http://127.0.0.1:9/"}]
+    for name, declaration in (("p", pipe), ("s", step), ("v", view)):
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(declaration))
+    notes: list[PipeProblem] = []
+    _, problems = check_folder(tmp_path, "micro-batch", sql=False, notes=notes)
+    assert [str(problem) for problem in problems] == []
+    [table_note, step_note, view_note] = [str(note) for note in notes]
+    assert "s.yaml:1" in step_note
+    assert "source.kind: experimental: steps" in step_note
+    assert "destinations[1]: experimental: tables of a REST catalog" in table_note
+    assert "v.yaml:1" in view_note
+    assert "experimental: views" in view_note
