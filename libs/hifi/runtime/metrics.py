@@ -227,7 +227,7 @@ LAKE_RESTARTS = Counter("hifi_lake_query_restarts_total", "Restarts of the Spark
 # State
 STEP_EVENTS = Counter(
     "hifi_state_events_total",
-    "Events read for a step, by outcome: folded, copy, left-out (`where`), or the reason of a dead letter.",
+    "Events of a step, by outcome: folded, copy, left-out, or reason of the dead letter.",
     ["pipe", "outcome"],
 )
 STEP_WINDOWS = Gauge("hifi_state_windows", "Open windows of a step, by key.", ["pipe"])
