@@ -49,7 +49,7 @@ s3-server: .venv/.installed  ## build the S3 server that tests of object destina
 test-more: setup  ## run the tests marked "more", which CI leaves out; adds the result to tests/more-runs.md
 	.venv/bin/python -m tests.runners.run_more $(ARGS)
 
-images:  ## build the images, without lake and view (ARGS="all", or names such as ARGS="egest view"; HIFI_TAG=...)
+images:  ## build the images, without lake, state and view (ARGS="all", or names such as ARGS="egest view"; HIFI_TAG=...)
 	HIFI_TAG=$(or $(HIFI_TAG),latest) DOCKER_HOST=$$(infra/docker/engine.sh) infra/docker/images.sh $(ARGS)
 
 compose:  ## start the whole mesh in containers, wait until it is ready, print its addresses (ARGS="--scale normalize=3"; HIFI_CONTROL=hifi-control)

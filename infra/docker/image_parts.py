@@ -36,7 +36,7 @@ NO_IMAGE: Final = ("all", "audit", "bench", "build", "compile", "hifi", "infra",
 """Locks that are no image's."""
 ALONE: Final = ("destination",)
 """Images that do not stand on `libs`."""
-UNCOMPILED: Final = ("deploy", "enrich", "lake", "manage", "scale", "tools", "view")
+UNCOMPILED: Final = ("deploy", "enrich", "lake", "manage", "scale", "state", "tools", "view")
 """Images that use no compiled module for each event."""
 
 UNUSED: Final = (

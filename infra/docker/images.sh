@@ -2,7 +2,7 @@
 # Builds all images, or the ones named as arguments: first what they share (base.Dockerfile), then each of them.
 #
 #   infra/docker/images.sh                      # hifi-ingest:latest, hifi-normalize:latest, ...
-#   infra/docker/images.sh lake view            # these are built only when they are named
+#   infra/docker/images.sh lake state view      # these are built only when they are named
 #   infra/docker/images.sh all                  # also these
 #   HIFI_TAG=1.2 infra/docker/images.sh egest   # hifi-egest:1.2
 #
@@ -24,7 +24,7 @@ PUBLIC_HAPROXY=haproxy:3.2
 OWN_HAPROXY=hifi-base:haproxy
 TAG=${HIFI_TAG:-latest}
 USUAL="kafka tools destination ingest collect normalize enrich egest retrier observe rollout manage deploy scale connect haproxy"
-ALL="$USUAL lake view"
+ALL="$USUAL lake state view"
 
 say() { echo "images.sh: $*" >&2; }
 
@@ -153,7 +153,7 @@ build_image() {
     haproxy) own=(--build-arg "HAPROXY_IMAGE=$HAPROXY_IMAGE") ;;
     kafka | connect) runtime=java ;;
     destination) runtime=runtime ;;
-    enrich | lake | manage) runtime=spark ;;
+    enrich | lake | manage | state) runtime=spark ;;
     *) runtime=services ;;
     esac
     case "$image" in ingest) port=8080 ;; observe) port=9200 ;; manage) port=9300 ;; view) port=9400 ;; esac
@@ -166,7 +166,7 @@ build_image() {
     kafka | connect) own+=(--build-arg "RUNTIME=hifi-base:$runtime-$TAG" --build-arg "JARS=hifi-base:jars-$TAG") ;;
     *) own+=(--build-arg "RUNTIME=hifi-base:$runtime-$TAG" --build-arg "PARTS=hifi-base:parts-$TAG") ;;
     esac
-    case "$image" in lake) own+=(--build-arg OWNED=/lake) ;; view) own+=(--build-arg OWNED=/views) ;; esac
+    case "$image" in lake | state) own+=(--build-arg "OWNED=/$image") ;; view) own+=(--build-arg OWNED=/views) ;; esac
     [[ "$image" = kafka || "$image" = connect ]] || own+=(--build-arg "VERSION=$(about libs version)")
     own+=(--build-arg "COMMIT=$COMMIT")
     build "${own[@]}" -f "$file" -t "hifi-$image:$TAG" || return
@@ -188,9 +188,9 @@ docker buildx version >/dev/null 2>&1 || export DOCKER_BUILDKIT=0
 
 # In the order of base.Dockerfile: the builder runs the stages before a target, too.
 targets=(runtime)
-if any kafka connect enrich lake manage; then targets+=(java jars); fi
+if any kafka connect enrich lake manage state; then targets+=(java jars); fi
 if [ "$(tr ' ' '\n' <<<"$IMAGES" | grep -cvx 'kafka\|connect\|haproxy')" -gt 0 ]; then targets+=(parts services); fi
-if any enrich lake manage; then targets+=(spark); fi
+if any enrich lake manage state; then targets+=(spark); fi
 build_base "${targets[@]}"
 # One build at a time: two that make the same layer at the same time can fail. Checks run beside the builds.
 checks=()

@@ -72,6 +72,7 @@ NOT_FAST: Final = (
     "tests/infra/process",
     "tests/libs/aiokafka_cooperative",
     "tests/libs/check/test_hostile_pipes.py",
+    "tests/libs/check/test_step_check.py",
     "tests/libs/check/test_ungranted_secrets.py",
     "tests/libs/control/principals/test_oidc_provider.py",
     "tests/libs/control/principals/test_sign_in.py",
@@ -89,6 +90,7 @@ NOT_FAST: Final = (
     "tests/services/observe/traces/test_event_tracer.py",
     "tests/services/observe/watermark/test_event_times.py",
     "tests/services/rollout/test_ramp.py",
+    "tests/services/state",
     "tests/runners",
 )
 """Folders and files of which nearly all tests start programs, wait or take seconds: `make test-fast` does not collect

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.stream_process import free_port, readyz, start_service
 
 SERVICES = (
-    *("collect", "deploy", "egest", "enrich", "ingest", "lake"),
+    *("collect", "deploy", "egest", "enrich", "ingest", "lake", "state"),
     *("manage", "normalize", "observe", "retrier", "rollout", "scale", "view"),
 )
 WITHIN_S = 120

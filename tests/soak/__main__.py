@@ -75,7 +75,7 @@ def main(
     ] = None,
 ) -> None:
     """Run a mesh under load and compare observe with the request logs."""
-    count = dict.fromkeys(FLOW, 2 if two else 1) | {"observe": observe, "lake": 0, "view": 0}
+    count = dict.fromkeys(FLOW, 2 if two else 1) | {"observe": observe, "lake": 0, "state": 0, "view": 0}
     if restart and roll:
         raise typer.BadParameter("--restart and --roll exclude each other")
     with tempfile.TemporaryDirectory(prefix="hifi-soak-") as folder:

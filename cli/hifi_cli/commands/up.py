@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +13,7 @@ from hifi.pipe.loader import load_views
 from hifi.pipe.model import Pipe
 from hifi.pipe.reader import reader
 from hifi.pipe.sources.collected import Format
+from hifi.pipe.step_inputs import STEP
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.commands.check import load_checked_pipes
 from hifi_cli.commands.console import print_console_link
@@ -221,10 +222,7 @@ def up(
     checked = (
         load_checked_pipes(pipes, trigger, quick=False, passed_folder=plan.data / "checked") if pipes else []
     )
-    if any(pipe.source.kind != "http" for pipe in checked):
-        plan = replace(plan, scale={"collect": 1} | dict(plan.scale))
-    if any(reader(destination) == "lake" for pipe in checked for destination in pipe.destinations):
-        plan = replace(plan, scale={"lake": 1} | dict(plan.scale))
+    plan = replace(plan, scale=_needed_by(checked) | dict(plan.scale))
     views = next((folder for folder in plan.python_path if load_views(folder)[0]), None)
     if views is not None:
         plan = replace(plan, scale={"view": 1} | dict(plan.scale), views=views, view_port=view_port)
@@ -232,6 +230,16 @@ def up(
     mesh.prepare()
     log_to(plan.data / "logs" / "mesh.log")
     asyncio.run(_run(mesh, checked, {} if control else policies, connect_port if connect else None))
+
+
+def _needed_by(pipes: Sequence[Pipe]) -> dict[str, int]:
+    """Service to the number of instances, of those that run only where a pipe needs them."""
+    needs = {
+        "collect": any(pipe.source.kind not in ("http", STEP) for pipe in pipes),
+        "state": any(pipe.source.kind == STEP for pipe in pipes),
+        "lake": any(reader(destination) == "lake" for pipe in pipes for destination in pipe.destinations),
+    }
+    return {service: 1 for service, is_needed in needs.items() if is_needed}
 
 
 async def _run(

@@ -11,6 +11,7 @@ from aiokafka import ConsumerRecord
 from hifi.kafka.topics import Topics
 from hifi.record.fields import fields
 from hifi.record.headers import ACCEPTED, DESTINATION, OUTCOME, PIPE, REASON, SEQ, SERVICE
+from hifi.record.heartbeat import is_heartbeat
 
 COLUMNS: Final = (
     "topic TEXT",
@@ -55,10 +56,11 @@ def create_tables(database: sqlite3.Connection, tables: Iterable[str]) -> None:
 
 
 def insert(database: sqlite3.Connection, table: str, records: Iterable[ConsumerRecord]) -> None:
-    """Add records to a table that `create_tables` made."""
+    """Add records, without heartbeats, to a table that `create_tables` made."""
     placeholders = ", ".join("?" * len(NAMES))
     statement = f"INSERT INTO {table} VALUES ({placeholders})"  # noqa: S608 - the table is one of `TABLES`
-    database.executemany(statement, map(_row, records))
+    rows = (_row(record) for record in records if not is_heartbeat(record.headers))
+    database.executemany(statement, rows)
 
 
 def _row(record: ConsumerRecord) -> tuple[Any, ...]:

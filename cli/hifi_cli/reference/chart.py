@@ -30,6 +30,7 @@ SERVICES: Final = (
     "egest",
     "retrier",
     "lake",
+    "state",
     "view",
     "observe",
     "rollout",

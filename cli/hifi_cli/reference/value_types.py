@@ -210,8 +210,8 @@ def markdown() -> str:
     """The table for the page."""
     lines = ["| Format | Type | In the data | Read | Written |", "|---|---|---|---|---|"]
     for name, rows in FORMATS.items():
-        for row in rows:
-            cells = (name, row.types, row.data, row.read, row.written or _SEE[name])
+        for index, row in enumerate(rows):
+            cells = ("" if index else name, row.types, row.data, row.read, row.written or _SEE[name])
             lines.append(f"| {' | '.join(cells)} |")
     changes = "[see](sources.md#changes-of-a-postgresql-database)"
     lines.append(f"| Debezium | columns of PostgreSQL | {changes} | {changes} | {NEITHER} |")

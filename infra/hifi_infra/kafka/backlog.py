@@ -24,6 +24,7 @@ from hifi.kafka.clients import admin_client, assigned_consumer
 from hifi.kafka.topics import Topics
 from hifi.record.fields import fields, number
 from hifi.record.headers import RAW, REPLAY
+from hifi.record.heartbeat import is_heartbeat
 from hifi.runtime.errors import NotAnEvent, Retryable
 
 ANSWER_S: Final = 10.0
@@ -182,7 +183,10 @@ async def _processed_by_enrich(
 
 
 async def _newest_raw_offsets(consumer: Any, partitions: Sequence[TopicPartition]) -> dict[int, int]:
-    """Return the highest `hifi_raw` among the newest records of each partition, without replayed dead letters."""
+    """Return the highest `hifi_raw` among the newest records of each partition, without replayed dead letters.
+
+    That of a heartbeat is the offset in `raw` up to which normalize had written everything, -1 for nothing.
+    """
     start_offsets, end_offsets = (
         await consumer.beginning_offsets(partitions),
         await consumer.end_offsets(partitions),
@@ -195,9 +199,10 @@ async def _newest_raw_offsets(consumer: Any, partitions: Sequence[TopicPartition
     while unread_partitions:
         for tp, records in (await consumer.getmany(*unread_partitions, timeout_ms=500)).items():
             offsets = [offset for record in records if (offset := _raw_offset(record)) is not None]
-            newest_offsets[tp.partition] = max([*offsets, newest_offsets.get(tp.partition, -1)])
+            if offsets:
+                newest_offsets[tp.partition] = max([*offsets, newest_offsets.get(tp.partition, -1)])
         unread_partitions = [tp for tp in unread_partitions if await consumer.position(tp) < end_offsets[tp]]
-    return {partition: offset for partition, offset in newest_offsets.items() if offset >= 0}
+    return newest_offsets
 
 
 class _Search:
@@ -224,6 +229,6 @@ class _Search:
 def _raw_offset(record: ConsumerRecord) -> int | None:
     values = fields(record.headers)
     try:
-        return None if REPLAY in values else number(values, RAW)
+        return None if REPLAY in values else number(values, RAW, -1 if is_heartbeat(record.headers) else None)
     except NotAnEvent:
         return None

@@ -16,7 +16,18 @@ from hifi.kafka.topics import ControlTopics, PrincipalTopics, Topics, principal_
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.settings import load
 
-FLOW: Final = ("ingest", "collect", "normalize", "enrich", "egest", "lake", "retrier", "view", "observe")
+FLOW: Final = (
+    "ingest",
+    "collect",
+    "normalize",
+    "enrich",
+    "egest",
+    "lake",
+    "state",
+    "retrier",
+    "view",
+    "observe",
+)
 """The services in the order of an event's path; observe is last, since no other needs it and it sees them end."""
 CONTROL: Final = ("rollout", "deploy", "scale", "manage")
 """The services of the control plane, which end before those that they change."""
@@ -27,6 +38,7 @@ START_ORDER: Final = (
     "normalize",
     "egest",
     "lake",
+    "state",
     "retrier",
     "view",
     "observe",
@@ -63,7 +75,7 @@ class Plan:
         console_port: the first instance of observe serves its console and API here.
         view_port: the first instance of view serves here; 0: on any free port.
         views: folder with the declarations of views; None: there are none.
-        scale: service to number of instances; default 1, and 0 of collect, lake, view and observe.
+        scale: service to number of instances; default 1, and 0 of collect, lake, state, view and observe.
         control: whether the control plane runs, too.
         bounds: service to its smallest and largest number of instances, for the control plane to scale it.
         python_path: folders with the pipes' own Python functions.
@@ -95,7 +107,7 @@ class Plan:
         """The number of instances of a service."""
         if service in CONTROL:
             return int(self.control)
-        return self.scale.get(service, 0 if service in {"collect", "lake", "view", "observe"} else 1)
+        return self.scale.get(service, 0 if service in {"collect", "lake", "state", "view", "observe"} else 1)
 
     @property
     def needs_java(self) -> bool:
@@ -231,7 +243,7 @@ def environment(
         variables["HIFI_OBSERVE_PORT"] = str(plan.console_port if spec.number == 1 else 0)
         variables["HIFI_MANAGE_URL"] = plan.manage or ""
         variables["HIFI_VIEW_URL"] = plan.view_console or ""
-    variables |= _view_variables(plan, spec)
+    variables |= _view_variables(plan, spec) | _state_variables(plan, spec)
     if spec.service == "manage":
         variables["HIFI_MANAGE_PORT"] = str(plan.manage_port)
         variables["HIFI_OBSERVE_URL"] = plan.console or "" if plan.console_port else ""
@@ -244,9 +256,14 @@ def environment(
         )
     if spec.service == "enrich":
         variables["HIFI_ENRICH_TRIGGER"] = plan.trigger
-    if spec.service in {"enrich", "lake"} and java_home is not None:
+    if spec.service in {"enrich", "lake", "state"} and java_home is not None:
         variables["JAVA_HOME"] = str(java_home)
     return variables | dict(plan.own_env.get(spec.name, {}))
+
+
+def _state_variables(plan: Plan, spec: InstanceSpec) -> dict[str, str]:
+    """Variables of an instance of state, which has a folder of its own; none for another service."""
+    return {"HIFI_STATE_DATA": str(plan.data / "state" / spec.name)} if spec.service == "state" else {}
 
 
 def _view_variables(plan: Plan, spec: InstanceSpec) -> dict[str, str]:

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hifi.delivery.installed_kinds import InvalidDestination, completed, installed_sender_kind, read_settings
@@ -18,6 +18,9 @@ from hifi.pipe.limits import pipe_limits
 from hifi.pipe.loader import LoadedFolder, LoadedPipe, PipeProblem, load_folder
 from hifi.pipe.model import ConnectorDestination, Enrich, Pipe, Trigger
 from hifi.pipe.source import UnreadableSource, installed_source_kind
+from hifi.pipe.sources.step import StepSource
+from hifi.pipe.step_inputs import MAX_KEPT_BYTES, STEP, kept_bytes, pipes_read_by_steps
+from hifi.pipe.step_refusals import step_refusals
 from hifi.pipe.view import View
 from hifi.pipe.view_check import view_refusals
 from hifi.runtime.errors import Misconfigured
@@ -32,6 +35,7 @@ def check_folder(
     function_folders: Sequence[Path] | None = None,
     notes: list[PipeProblem] | None = None,
     views: list[View] | None = None,
+    other_pipes: Mapping[str, Pipe] | None = None,
 ) -> tuple[list[Pipe], list[PipeProblem]]:
     """Load a folder of pipes and views and check them.
 
@@ -44,6 +48,7 @@ def check_folder(
             HIFI_PIPES_FUNCTION_FOLDERS.
         notes: to add what is valid but may surprise, such as an expression that can overflow.
         views: to add the views that could be loaded.
+        other_pipes: pipes by name that steps may read beside those of the folder; their SQL is checked already.
 
     Returns:
         The pipes that could be loaded, as they are published if there is no problem, and all problems by file and line.
@@ -60,6 +65,11 @@ def check_folder(
         problems += _check_lookups(loaded_pipe)
         problems += _check_fields(loaded_pipe)
         problems += _check_destinations(loaded_pipe)
+    all_pipes = dict(other_pipes or {}) | {
+        loaded_pipe.pipe.pipe: loaded_pipe.pipe for loaded_pipe in loaded_pipes
+    }
+    problems += _check_steps(loaded_pipes, all_pipes)
+    problems += _check_step_inputs(loaded_pipes)
     problems += _check_views(loaded_folder)
     if notes is not None and not problems:
         notes += _experimental(loaded_folder)
@@ -72,6 +82,7 @@ def check_folder(
             if not _has_passed(loaded_pipe, trigger, passed_folder)
         ]
         sql_problems = _check_sql(unchecked_pipes, trigger, [] if notes is None else notes)
+        sql_problems += _check_step_sql(loaded_pipes, all_pipes)
         problems += sql_problems
         if not sql_problems and passed_folder is not None:
             for loaded_pipe in unchecked_pipes:
@@ -93,6 +104,27 @@ def _check_source(loaded_pipe: LoadedPipe) -> Iterator[PipeProblem]:
             yield loaded_pipe.problem(("source", "kind"), str(error))
 
 
+def _check_steps(loaded_pipes: Sequence[LoadedPipe], pipes: Mapping[str, Pipe]) -> Iterator[PipeProblem]:
+    """Steps must read declared pipes."""
+    for loaded_pipe in loaded_pipes:
+        for path, reason in step_refusals(loaded_pipe.pipe, pipes):
+            yield loaded_pipe.problem(path, reason)
+
+
+def _check_step_inputs(loaded_pipes: Sequence[LoadedPipe]) -> Iterator[PipeProblem]:
+    """Kafka must have room for the watermarks of all pipes that steps read."""
+    names = pipes_read_by_steps(loaded_pipe.pipe for loaded_pipe in loaded_pipes)
+    if kept_bytes(names) > MAX_KEPT_BYTES:
+        for loaded_pipe in loaded_pipes:
+            if loaded_pipe.pipe.source.kind == STEP:
+                yield loaded_pipe.problem(
+                    ("source", "from"),
+                    f"steps read {len(names)} pipes, whose watermarks need {kept_bytes(names)} bytes beside each"
+                    f" committed offset, and Kafka keeps {MAX_KEPT_BYTES}: let steps read fewer pipes, or shorten"
+                    " their names",
+                )
+
+
 def _check_views(loaded_folder: LoadedFolder) -> Iterator[PipeProblem]:
     """Views must be allowed by the operator and by the pipes that they read."""
     pipes = {loaded_pipe.pipe.pipe: loaded_pipe.pipe for loaded_pipe in loaded_folder.pipes}
@@ -105,6 +137,12 @@ def _check_views(loaded_folder: LoadedFolder) -> Iterator[PipeProblem]:
 def _experimental(loaded_folder: LoadedFolder) -> Iterator[PipeProblem]:
     """What lacks a proof that HTTP has; docs/decisions/experimental.md."""
     for loaded_pipe in loaded_folder.pipes:
+        if loaded_pipe.pipe.source.kind == STEP:
+            yield loaded_pipe.problem(
+                ("source", "kind"),
+                "experimental: steps are not part of the runs with faults of a whole mesh, and observe does not count"
+                " the events in windows",
+            )
         for index, destination in enumerate(loaded_pipe.pipe.destinations):
             if isinstance(destination, ConnectorDestination):
                 kind, settings = read_settings(destination)
@@ -196,6 +234,19 @@ def _check_sql(
         problem = by_name[finding.pipe].problem(finding.path, finding.message)
         (notes if finding.is_note else problems).append(problem)
     return problems
+
+
+def _check_step_sql(loaded_pipes: Sequence[LoadedPipe], pipes: Mapping[str, Pipe]) -> list[PipeProblem]:
+    """Expressions of steps must be valid for Spark, whose types are those of the pipes that they read."""
+    steps = [loaded_pipe for loaded_pipe in loaded_pipes if isinstance(loaded_pipe.pipe.source, StepSource)]
+    if not steps:
+        return []
+    from hifi.spark.step_check import check_steps
+
+    by_name = {loaded_pipe.pipe.pipe: loaded_pipe for loaded_pipe in steps}
+    with _captured_stderr():
+        findings = check_steps([loaded_pipe.pipe for loaded_pipe in steps], pipes)
+    return [by_name[finding.pipe].problem(finding.path, finding.message) for finding in findings]
 
 
 def _has_sql(pipe: Pipe) -> bool:

@@ -1,4 +1,4 @@
-"""Refuses destinations that would lose events of a second log of the stream.
+"""Refuses what cannot have a second log of the stream: destinations that would lose its events, and steps.
 
 Each colour of a stream has a log of its own, and so has a stream that is made anew: the offsets of all of them begin at
 0. A destination that knows an event by its partition and offset alone takes the events of the second log for copies.
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from hifi.delivery.installed_kinds import installed_kind, read_settings
 from hifi.pipe.model import ConnectorDestination, Destination, Pipe
+from hifi.pipe.step_inputs import STEP
 from hifi.runtime.errors import Misconfigured
 
 
@@ -37,11 +38,17 @@ def refused_destinations(pipes: Iterable[Pipe]) -> Iterator[str]:
 
 
 def require_fit_for_colours(pipes: Iterable[Pipe]) -> None:
-    """Refuse pipes for a stream with two colours if a destination would lose the events of one of them.
+    """Refuse pipes for a stream with two colours: steps, and destinations that would lose the events of one of them.
 
     Raises:
-        Misconfigured: the message lists all such destinations.
+        Misconfigured: the message lists all such steps or destinations.
     """
+    pipes = list(pipes)
+    if steps := [pipe.pipe for pipe in pipes if pipe.source.kind == STEP]:
+        raise Misconfigured(
+            "the stream has two colours, and a step would count the events of each apart. Pipes with a step need a "
+            f"stream without colours: {', '.join(steps)}"
+        )
     if lines := list(refused_destinations(pipes)):
         raise Misconfigured(
             "the stream has two colours, and the offsets of both begin at 0. These destinations would lose events of "

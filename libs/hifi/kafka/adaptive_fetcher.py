@@ -1,10 +1,11 @@
 """A fetcher that sends fewer requests to Kafka while records flow."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.consumer.fetcher import Fetcher, FetchError, FetchResult, PartitionRecords
@@ -20,7 +21,9 @@ _USED: Final[Mapping[type, Mapping[str, str]]] = {
         "_create_fetch_waiter": "_fetch_waiters",
         "_fetch_requests_routine": "_wait_consume_future _fetch_waiters _proc_fetch_request",
         "_get_actions_per_node": "tps state_value _records _fetch_max_wait_ms",
-        "_proc_fetch_request": "topics state_value has_valid_position highwater MemoryRecords PartitionRecords",
+        "_proc_fetch_request": (
+            "topics state_value has_valid_position highwater timestamp MemoryRecords PartitionRecords"
+        ),
         "fetched_records": "_records getall has_more check_raise _notify _wait_consume_future",
     },
     FetchResult: {"getall": "max_records", "has_more": "_partition_records"},
@@ -31,6 +34,7 @@ _USED: Final[Mapping[type, Mapping[str, str]]] = {
     },
     TopicPartitionState: {"reset_to": "_position"},
 }
+_LONGEST_AGE_S: Final = 5.0
 
 
 def check_fetcher() -> None:
@@ -40,6 +44,15 @@ def check_fetcher() -> None:
         IncompatibleAiokafkaError: it does not; the message names the differences.
     """
     check_compatibility(_USED, __name__)
+
+
+class LogEnd(NamedTuple):
+    """The end of a partition, as a broker has told it."""
+
+    offset: int
+    """No record had this offset or a higher one."""
+    age_s: float
+    """Since the broker's answer, seconds."""
 
 
 class AdaptiveConsumer(AIOKafkaConsumer):  # type: ignore[misc]
@@ -139,11 +152,22 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
 
     def position(self, tp: TopicPartition) -> int | None:
         """The next offset to take, behind the markers of transactions and aborted records; None: it is being reset."""
-        subscription = self._subscriptions.subscription
-        assignment = None if subscription is None else subscription.assignment
-        state = None if assignment is None else assignment.state_value(tp)
+        state = self._state(tp)
         position: int | None = None if state is None else state._position  # noqa: SLF001 - its property asserts
         return position
+
+    def end(self, tp: TopicPartition) -> LogEnd | None:
+        """The position of a partition if a broker has answered in the last seconds that no record is there or after."""
+        state, position = self._state(tp), self.position(tp)
+        if position is None or tp in self._records or state.highwater != position:
+            return None
+        age_s = time.time() - state.timestamp / 1000
+        return LogEnd(position, max(age_s, 0.0)) if abs(age_s) < _LONGEST_AGE_S else None
+
+    def _state(self, tp: TopicPartition) -> Any:
+        subscription = self._subscriptions.subscription
+        assignment = None if subscription is None else subscription.assignment
+        return None if assignment is None else assignment.state_value(tp)
 
     async def wait_for_error(self) -> None:
         """Wait until fetching or the membership of the group fails; for use with `on_records`.

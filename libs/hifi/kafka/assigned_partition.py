@@ -3,13 +3,32 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
+from hifi.kafka.adaptive_fetcher import LogEnd
 from hifi.kafka.offset_tracker import OffsetTracker
 from hifi.runtime.errors import Fenced
+
+
+class CommitListener(Protocol):
+    """Takes part in the commits of a partition: what it decides is kept in their metadata before it has an effect."""
+
+    def before_commit(self, offset: int | None) -> int | None:
+        """Decide; called before each round of commits, before `AssignedPartition.metadata_at`.
+
+        Args:
+            offset: that can be committed, or was; None: there is none.
+
+        Returns:
+            The offset to commit although it was committed before, since the metadata has changed; None: there is no
+            need.
+        """
+
+    def after_commit(self) -> None:
+        """Kafka has the metadata; called after a round of commits that did not fail."""
 
 
 class AssignedPartition:
@@ -38,6 +57,9 @@ class AssignedPartition:
         """The metadata of the last commit, by this owner or the previous one: small facts that survive a takeover."""
         self.metadata_at: Callable[[int], str] = lambda _: self.metadata
         """The metadata for a commit of that offset (at most 4096 bytes); it must not depend on later offsets."""
+        self.commit_listener: CommitListener | None = None
+        self.end: Callable[[], LogEnd | None] = lambda: None
+        """See `AdaptiveFetcher.end`."""
         self.active = True
         """False: begin nothing new."""
         self.revoked = asyncio.Event()

@@ -204,8 +204,11 @@ class Consumer:
             return
         for tp in sorted(added):
             offset, metadata = (commits[tp].offset, commits[tp].metadata) if tp in commits else (None, "")
-            self._assigned[tp] = AssignedPartition(tp, offset, metadata, self._fail)
-        self._dispatcher.begin(self._member._fetcher)  # noqa: SLF001 - made by its `start`
+            assigned = self._assigned[tp] = AssignedPartition(tp, offset, metadata, self._fail)
+            assigned.end = partial(self._member._fetcher.end, tp)  # noqa: SLF001 - made by its `start`
+            if self._options.on_assigned is not None:
+                self._options.on_assigned(assigned)
+        self._dispatcher.begin(self._member._fetcher)  # noqa: SLF001
         self._report("assigned", added)
         self._lifetime.health.unblock(self._condition)
 

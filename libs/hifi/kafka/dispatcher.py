@@ -65,6 +65,8 @@ class ConsumerOptions:
     """Security of the connections; None: that of the bootstrap servers."""
     pipe: str | None = None
     """That declares the security; see `client_options`."""
+    on_assigned: Callable[[AssignedPartition], None] | None = None
+    """Gets each partition when it is assigned, before its first records and commits."""
 
 
 class Dispatcher:

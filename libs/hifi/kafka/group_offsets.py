@@ -123,6 +123,11 @@ class GroupOffsets:
         async with asyncio.timeout(_TIMEOUT_S):
             return (await self._bounds())[1]
 
+    async def first(self) -> dict[int, int]:
+        """The offset of the first record of each partition that Kafka still has."""
+        async with asyncio.timeout(_TIMEOUT_S):
+            return (await self._bounds())[0]
+
     async def commit(self, offsets: Mapping[int, int], metadata: Mapping[int, str] | None = None) -> None:
         """Commit the offsets of the next records to read, with optional metadata by partition."""
         metadata = metadata or {}

@@ -7,14 +7,14 @@ from typing import Any
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
-from hifi.kafka.assigned_partition import AssignedPartition
+from hifi.kafka.assigned_partition import AssignedPartition, CommitListener
 from hifi.runtime import log
 
 logger = log.get(__name__)
 
 
 async def commit(member: Any, partitions: Iterable[AssignedPartition]) -> None:
-    """Commit what was completed since the last commit, with the metadata of each partition.
+    """Commit what was completed since the last commit, with the metadata of each partition, and what listeners decide.
 
     Args:
         member: the CooperativeConsumer that the partitions are assigned to.
@@ -24,18 +24,24 @@ async def commit(member: Any, partitions: Iterable[AssignedPartition]) -> None:
         CommitFailedError, IllegalStateError: a partition is no longer this member's; nothing is committed.
         KafkaError: Kafka did not answer, or refused.
     """
-    changed = {
-        partition: OffsetAndMetadata(
-            partition.offsets.committable, partition.metadata_at(partition.offsets.committable)
-        )
-        for partition in partitions
-        if partition.offsets.committable is not None and partition.offsets.committable != partition.committed
-    }
-    if not changed:
-        return
-    await member.commit({partition.tp: offset for partition, offset in changed.items()})
-    for partition, offset in changed.items():
-        partition.committed = offset.offset
+    changed: dict[AssignedPartition, OffsetAndMetadata] = {}
+    listeners: list[CommitListener] = []
+    for partition in partitions:
+        offset, listener = partition.offsets.committable, partition.commit_listener
+        if offset is None or offset == partition.committed:
+            offset = None
+        if listener is not None:
+            listeners.append(listener)
+            decided_offset = listener.before_commit(partition.committed if offset is None else offset)
+            offset = decided_offset if offset is None else offset
+        if offset is not None:
+            changed[partition] = OffsetAndMetadata(offset, partition.metadata_at(offset))
+    if changed:
+        await member.commit({partition.tp: offset for partition, offset in changed.items()})
+        for partition, committed in changed.items():
+            partition.committed = committed.offset
+    for listener in listeners:
+        listener.after_commit()
 
 
 async def commit_periodically(

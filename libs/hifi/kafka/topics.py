@@ -274,6 +274,16 @@ class Topics:
         return f"{self.stream}.lake-leader"
 
     @property
+    def state_leader(self) -> str:
+        """No records: a consumer group for each step elects its instance of state."""
+        return f"{self.stream}.state-leader"
+
+    @property
+    def folds(self) -> str:
+        """How far state is with each step."""
+        return f"{self.stream}.folds"
+
+    @property
     def enrich_warm_up(self) -> str:
         """Made-up events of the pipes in force, with which enrich warms up before it is ready."""
         return f"{self.stream}.enrich-warm-up"
@@ -313,6 +323,10 @@ class Topics:
     def source_writer(self, pipe: str) -> str:
         """The transactional id with which collect writes the progress of a pipe's source."""
         return f"{self.stream}.collect.{pipe}"
+
+    def step_writer(self, pipe: str) -> str:
+        """The transactional id with which state writes the progress of a pipe's step."""
+        return f"{self.stream}.state.{pipe}"
 
     @property
     def spark_group_prefix(self) -> str:
@@ -370,6 +384,14 @@ class Topics:
             Topic(self.collect_leader, partitions=1),
             Topic(self.enrich_leader, partitions=1),
             Topic(self.lake_leader, partitions=1),
+            Topic(self.state_leader, partitions=1),
+            Topic(
+                self.folds,
+                "pipe of the step",
+                partitions=1,
+                compacted=True,
+                segment_ms=SOURCE_POSITIONS_SEGMENT_MS,
+            ),
             Topic(self.enrich_warm_up, "always the same", retention_ms=WARM_UP_RETENTION_MS),
         ]
 

@@ -28,7 +28,9 @@ def load_kind(group: str, name: str, kind_class: type[KindT]) -> KindT:
     """
     providers = entry_points(group=group, name=name)
     if not providers:
-        installed_names = sorted({*({"http"} if group == SOURCES else ()), *entry_points(group=group).names})
+        installed_names = sorted(
+            {*({"http", "step"} if group == SOURCES else ()), *entry_points(group=group).names}
+        )
         raise Misconfigured(
             f"the kind {name!r} is not installed; installed here: {', '.join(installed_names)}. Install the package "
             f"that provides it (entry-point group {group}) beside {_READERS[group]} and beside the command hifi"

@@ -1,4 +1,4 @@
-"""The declaration of a pipe's source: who may send events over HTTP, or what collect reads with an installed kind."""
+"""The declaration of a pipe's source: senders over HTTP, what collect reads with an installed kind, or a step."""
 
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -17,11 +17,13 @@ from hifi.pipe.mask import SourceMask
 from hifi.pipe.secret import Quota, WriteKey
 from hifi.pipe.sources.collected import CollectedSource, Format
 from hifi.pipe.sources.kind import SourceKind
+from hifi.pipe.sources.step import StepSource
 from hifi.pipe.strict_model import StrictModel
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.units import FieldPath
 
 _HTTP: Final = "http"
+_STEP: Final = "step"
 
 
 class HttpSource(StrictModel):
@@ -87,9 +89,9 @@ def installed_source_kind(name: str) -> SourceKind[Any]:
 
 
 def declarations() -> list[type[StrictModel]]:
-    """The declarations of all kinds of sources that are part of hifi, `http` first."""
+    """The declarations of all kinds of sources that are part of hifi, `http` first, `step` last."""
     names = sorted(kind.name for kind in entry_points(group=SOURCES) if kind.value.startswith("hifi"))
-    return [HttpSource, *(installed_source_kind(name).declaration for name in names)]
+    return [HttpSource, *(installed_source_kind(name).declaration for name in names), StepSource]
 
 
 def _kind_of(value: Any) -> str:
@@ -103,6 +105,8 @@ def _read(value: Any) -> HttpSource | CollectedSource:
         return value
     if (name := _kind_of(value)) == _HTTP:
         return HttpSource.model_validate(value)
+    if name == _STEP:
+        return StepSource.model_validate(value)
     try:
         declaration: type[CollectedSource] = installed_source_kind(name).declaration
     except Misconfigured:

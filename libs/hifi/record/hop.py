@@ -58,6 +58,12 @@ def write_hop(in_us: int, raw: int) -> tuple[str, bytes]:
     return HOP, hop_text(in_us, raw)
 
 
+def write_stamped_hop(in_us: int, raw: int, stamp_ms: int | None) -> tuple[str, bytes]:
+    """The header of a record on `normalized` whose pipe a step reads; the arguments are those of `Hop`."""
+    text = hop_text(in_us, raw)
+    return HOP, text if stamp_ms is None else b"%b;;;;%d" % (text, stamp_ms)
+
+
 def write_enriched_hop(in_us: int, raw: int, to: bytes) -> tuple[str, bytes]:
     """The header of a record on `enriched` whose pipe watches nothing; the arguments are those of `Hop`.
 

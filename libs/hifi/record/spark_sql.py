@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from hifi.record.headers import HOP, IDENTITY, PIPE, POSITION, RECEIPT, SEQ
-from hifi.record.hop import HOP_FIELDS
+from hifi.record.heartbeat import HEARTBEAT
+from hifi.record.hop import HOP_FIELDS, INDEX_AT
 from hifi.record.identity import EPOCH_DIGITS, FORMAT, IDENTITY_FIELDS, MAX_SEQUENCE_DIGITS, OPTIONAL_FIELDS
 from hifi.record.packed_text import MAX_DIGITS
 from hifi.record.receipt import RECEIPT_FIELDS
@@ -29,6 +30,10 @@ _IDENTITY_FORMS: Final = dict.fromkeys(IDENTITY_FIELDS, _NUMBER) | {
 _ORIGIN_AND_NO_KIND: Final = f"(?:;{_TEXT}*(?:;{_REST})?)?"
 _IDENTITY_FORM: Final = (
     ";".join([str(FORMAT), *(_IDENTITY_FORMS[field] for field in IDENTITY_FIELDS)]) + _ORIGIN_AND_NO_KIND
+)
+_HEARTBEAT_FORM: Final = (
+    ";".join([str(FORMAT), *(_IDENTITY_FORMS[field] for field in IDENTITY_FIELDS)])
+    + f";{_TEXT}*;{HEARTBEAT.decode()}{_REST}"
 )
 _INDEX_AND_STAMP: Final = f"(?:;(?:{_NUMBER})?(?:;(?:{_NUMBER})?{_REST})?)?"
 _HOP_FORM: Final = f"{_NUMBER}(?:;(?:{_NUMBER})?(?:;{_TEXT}*(?:;{_TEXT}*{_INDEX_AND_STAMP})?)?)?"
@@ -52,6 +57,13 @@ def identity_texts() -> str:
 def hop_texts() -> str:
     """SQL of what `hifi.record.hop.split_hop` returns (array<string>) from `headers`; null: not an event."""
     return _split(1, HOP, _HOP_FORM)
+
+
+def is_heartbeat() -> str:
+    """SQL of what `hifi.record.heartbeat.is_heartbeat` returns (boolean) from `headers`, `hop` and `is_event`."""
+    pattern = literal("\\A" + _HEARTBEAT_FORM + "\\z")
+    text = "cast(headers[0].value as string)"
+    return f"not is_event and hop is not null and headers[0].key = {literal(IDENTITY)} and {text} rlike {pattern}"
 
 
 def receipt_texts() -> str:
@@ -111,6 +123,17 @@ def hop_header(in_us: str, raw: str | None = None, destinations: str | None = No
     if destinations is not None:
         texts += ["';'", destinations]
     return header(HOP, f"concat({', '.join(texts)})")
+
+
+def with_index_and_stamp(destinations: str) -> str:
+    """SQL of the fields from `TO` on, with `INDEX` and `STAMP` of the input.
+
+    Args:
+        destinations: SQL of the fields `TO` and, after a semicolon, `WATCH`; `hop` is the header of the input.
+    """
+    separators = f"if(instr({destinations}, ';') > 0, ';', ';;')"
+    later_fields = f"array_join(slice(hop, {INDEX_AT + 1}, {len(HOP_FIELDS) - INDEX_AT}), ';')"
+    return f"if(size(hop) > {INDEX_AT}, concat({destinations}, {separators}, {later_fields}), {destinations})"
 
 
 def source_text(topic: str, offset: str) -> str:

@@ -224,6 +224,16 @@ LAKE_CONFLICTS = Counter(
     "hifi_lake_conflicts_total", "Commits that failed because others committed first.", ["table"]
 )
 LAKE_RESTARTS = Counter("hifi_lake_query_restarts_total", "Restarts of the Spark query after a failure.")
+# State
+STEP_EVENTS = Counter(
+    "hifi_state_events_total",
+    "Events of a step, by outcome: folded, copy, left-out, or reason of the dead letter.",
+    ["pipe", "outcome"],
+)
+STEP_WINDOWS = Gauge("hifi_state_windows", "Open windows of a step, by key.", ["pipe"])
+STEP_HORIZON = Gauge(
+    "hifi_state_horizon_seconds", "Windows up to here are closed, seconds since 1970 UTC.", ["pipe"]
+)
 # View
 VIEW_RECORDS = Counter(
     "hifi_view_records_total",

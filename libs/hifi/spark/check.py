@@ -104,7 +104,7 @@ def _expressions(
     for path, text in conditions:
         try:
             if text:
-                _condition(catalyst, scope, text)
+                require_condition(catalyst, scope, text)
                 notes += _overflows(catalyst, scope, text, path)
         except SqlProblem as problem:
             are_valid = False
@@ -145,7 +145,7 @@ def _unrouted(catalyst: Catalyst, scope: StructType, pipe: Pipe) -> Iterator[tup
 
 
 def _derived(catalyst: Catalyst, scope: StructType, text: str) -> DataType:
-    kind = _analyse(catalyst, scope, text)
+    kind = analyse(catalyst, scope, text)
     try:
         catalyst.pipe_frame(StructType().add("x", kind)).select(F.to_json(F.struct("x")))
     except PySparkException as error:
@@ -153,14 +153,24 @@ def _derived(catalyst: Catalyst, scope: StructType, text: str) -> DataType:
     return kind
 
 
-def _condition(catalyst: Catalyst, scope: StructType, text: str) -> None:
-    kind = _analyse(catalyst, scope, text)
+def require_condition(catalyst: Catalyst, scope: StructType, text: str) -> None:
+    """Check that an expression is a condition.
+
+    Raises:
+        SqlProblem: it is none, Spark rejects it, or it is not allowed.
+    """
+    kind = analyse(catalyst, scope, text)
     if not isinstance(kind, BooleanType | NullType):
         raise SqlProblem(f"a condition must be a boolean; this is {kind.simpleString()}")
 
 
-def _analyse(catalyst: Catalyst, scope: StructType, text: str) -> DataType:
+def analyse(catalyst: Catalyst, scope: StructType, text: str) -> DataType:
     """The type of an expression.
+
+    Args:
+        catalyst: of a session.
+        scope: the fields that it can use.
+        text: of the expression.
 
     Raises:
         SqlProblem: Spark rejects it, or it is not allowed.

@@ -8,6 +8,7 @@ from typing import Final
 
 from hifi.delivery.ack_report import AckReporter
 from hifi.delivery.ack_reporting import AckReports
+from hifi.delivery.raw_writer import RawWriter
 from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_check import TopicCheck
@@ -15,7 +16,6 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi_collect.pace.backfill_controller import BackfillController
-from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
 from hifi_collect.source_colour import SourceColour
 from hifi_collect.source_readers import SourceReaders

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Final
 
+from hifi.delivery.raw_writer import RawWriter
 from hifi.kafka.clients import connect
 from hifi.kafka.topic_identity import TopicIdentity, topic_identity
 from hifi.pipe.limit_check import require_none, source_refusals
@@ -11,6 +12,7 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.source import installed_source_kind
 from hifi.pipe.sources.collected import CollectedSource
 from hifi.pipe.sources.kind import PolledSource, SourceContext, TopicEvents
+from hifi.pipe.sources.step import StepSource
 from hifi.pipe.sources.topic import TopicSource
 from hifi.pipe.sources.written_topics import topic_refusal
 from hifi.runtime import log
@@ -19,7 +21,6 @@ from hifi.runtime.health import Health
 from hifi.runtime.lifetime import Lifetime
 from hifi_collect.pace.backfill_controller import BackfillController
 from hifi_collect.polled.reader import PolledReader
-from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
 from hifi_collect.source_colour import SourceColour
 from hifi_collect.topic.topic_reader import KafkaTopicReader
@@ -128,7 +129,8 @@ class SourceReaders:
         registry = self._registry
         active_pipes = [revision.pipe for revision in registry.all() if not revision.paused]
         pipes = [pipe for pipe in active_pipes if registry.held(pipe.pipe) is None]
-        return {pipe.pipe: pipe.source for pipe in pipes if isinstance(pipe.source, CollectedSource)}
+        sources = {pipe.pipe: pipe.source for pipe in pipes if isinstance(pipe.source, CollectedSource)}
+        return {name: source for name, source in sources.items() if not isinstance(source, StepSource)}
 
     def _update_readers(self, declared_sources: dict[str, CollectedSource]) -> None:
         """Start and end readers. A reader that takes long to end delays only the next reader of its pipe."""

@@ -29,7 +29,7 @@ from hifi_egest.dedup.outcome_reader import OutcomeReader, RecordedOutcomes
 from hifi_egest.dedup.takeover import take_over
 from hifi_egest.delivery.delivery import ENRICHED, RETRY_OUT, Delivery, EventRecord, SourcePartition
 from hifi_egest.delivery.memory_bounds import InFlightBudget
-from hifi_egest.delivery.parsing import InvalidRecord, parse
+from hifi_egest.delivery.parsing import Heartbeat, InvalidRecord, parse
 from hifi_egest.lanes.lane import Lane
 from hifi_egest.lanes.lanes import Lanes
 from hifi_egest.outcomes.recorder import OutcomeRecorder
@@ -210,13 +210,18 @@ class DeliveryIntake:
     # Copies
 
     def _drop_copies(self, partition: _OwnedPartition, records: Sequence[ConsumerRecord]) -> None:
-        """Keep the events of records that are first copies. Copies are complete, invalid records get dead letters."""
+        """Keep the events of records that are first copies.
+
+        Copies and heartbeats are complete, invalid records get dead letters.
+        """
         assigned, deduplicator = partition.source.assigned, partition.deduplicator
         deduplicator.begin_batch(records[0].offset, self._reader.floors(assigned.partition))
         fetched_us = now_us()
         for event in parse(partition.source, records, fetched_us):
             offset = event.record.offset
-            if isinstance(event, InvalidRecord):
+            if isinstance(event, Heartbeat):
+                assigned.complete(offset)
+            elif isinstance(event, InvalidRecord):
                 self._recorder.reject(
                     assigned, event.record, event.error, fetched_us, partial(assigned.complete, offset)
                 )

@@ -65,7 +65,11 @@ def read_pipe(
         folder = Path(folder_name).resolve()
         (folder / _FILE).write_bytes(text)
         pipes, check_problems = check_folder(
-            folder, "micro-batch", sql=False, function_folders=pipe_limits().function_folders
+            folder,
+            "micro-batch",
+            sql=False,
+            function_folders=pipe_limits().function_folders,
+            other_pipes=other_pipes,
         )
     problems = [
         TextProblem(problem.line, problem.column, problem.where, problem.message.replace(f"{folder}/", ""))

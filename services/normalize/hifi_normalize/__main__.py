@@ -16,6 +16,7 @@ from hifi_normalize.compiled_pipes import CompiledPipes
 from hifi_normalize.functions.function_runner import FunctionRunner
 from hifi_normalize.idempotency.idempotency_cache import IdempotencyCache
 from hifi_normalize.settings import NormalizeSettings
+from hifi_normalize.stamps.stamps import Stamps
 from hifi_normalize.step import SERVICE, Normalizer
 
 _GATHER_S: Final = 0.04
@@ -48,10 +49,21 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
         window_s=settings.normalize_idempotency_window_s,
         max_fingerprints=settings.normalize_max_fingerprints,
     )
+    stamps = Stamps(registry, producer, topics.normalized, health)
     normalizer = Normalizer(
-        registry, pipes, runner, producer, cache, topics, health, pipe_wait_s=settings.normalize_pipe_wait_s
+        registry,
+        pipes,
+        runner,
+        producer,
+        cache,
+        stamps,
+        topics,
+        health,
+        pipe_wait_s=settings.normalize_pipe_wait_s,
     )
-    options = ConsumerOptions([topics.raw], topics.group(SERVICE), gather_s=_GATHER_S, in_step=True)
+    options = ConsumerOptions(
+        [topics.raw], topics.group(SERVICE), gather_s=_GATHER_S, in_step=True, on_assigned=stamps.begin
+    )
     consumer = Consumer(service, settings, options, normalizer.step, normalizer.poisoned)
     background_tasks = [pipes.retry_broken, pipes.report_masks, cache.sweep]
     async with running(service, registry, topic_check, producer, pipes, background_work=background_tasks):

@@ -19,6 +19,7 @@ from hifi.pipe.mask import MASK_UNAVAILABLE
 from hifi.pipe.normalize.program import NormalizeProgram
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import PIPE_UNREADABLE
+from hifi.record.event_time import event_time_us
 from hifi.record.fields import with_fields
 from hifi.record.headers import (
     CONTENT_TYPE,
@@ -33,14 +34,14 @@ from hifi.record.headers import (
     UNMASKED,
     Headers,
 )
-from hifi.record.hop import hop_header, write_hop
+from hifi.record.hop import hop_header, write_hop, write_stamped_hop
 from hifi.record.identity import Identity, identity
 from hifi.record.receipt import THIS_RELEASE, pack_receipt
 from hifi.record.record import Record
 from hifi.record.refusal import parse_refusal
 from hifi.record.source_position import SourcePosition, source_position
 from hifi.runtime import log, metrics
-from hifi.runtime.clock import now_us
+from hifi.runtime.clock import monotonic_s, now_us
 from hifi.runtime.errors import Fenced, Overloaded, Rejected
 from hifi.runtime.health import Health
 from hifi_normalize.compiled_pipes import CompiledPipes
@@ -55,6 +56,8 @@ from hifi_normalize.idempotency.fingerprint import fingerprint
 from hifi_normalize.idempotency.fingerprint_window import Repetition
 from hifi_normalize.idempotency.idempotency_cache import IdempotencyCache, PartitionFingerprints
 from hifi_normalize.idempotency.sender_ids import has_sender_id, other_id
+from hifi_normalize.stamps.partition_watermarks import PartitionWatermarks
+from hifi_normalize.stamps.stamps import Stamps
 
 SERVICE: Final = "normalize"
 _PACKED: Final = 2
@@ -98,6 +101,7 @@ class Normalizer:
         runner: FunctionRunner,
         producer: Producer,
         cache: IdempotencyCache,
+        stamps: Stamps,
         topics: Topics,
         health: Health,
         *,
@@ -108,6 +112,7 @@ class Normalizer:
         self._runner = runner
         self._producer = producer
         self._cache = cache
+        self._stamps = stamps
         self._topics = topics
         self._health = health
         self._pipe_wait_s = pipe_wait_s
@@ -123,7 +128,8 @@ class Normalizer:
         fingerprints = self._cache.opened(assigned)
         if fingerprints is None:
             return self._wait_and_normalize(assigned, batch, fetched_us, outputs, 0)
-        end_index = self._normalize(fingerprints, batch, 0, outputs, fetched_us)
+        watermarks = self._stamps.of(assigned)
+        end_index = self._normalize(fingerprints, watermarks, batch, 0, outputs, fetched_us)
         topic_records = outputs.by_topic(self._topics)
         if end_index < len(batch) or len(topic_records) != 1:
             return self._wait_and_normalize(assigned, batch, fetched_us, outputs, end_index)
@@ -141,25 +147,29 @@ class Normalizer:
     ) -> None:
         """Write `outputs`, those of the records before `index`, then normalize the remaining records, with waits."""
         fingerprints = await self._cache.open(assigned, batch[0])
+        watermarks = self._stamps.of(assigned)
         await assigned.outputs_acknowledged()  # those of earlier batches: offsets are completed in order
         answers: dict[int, FunctionAnswer] = {}
         while True:
-            index = self._normalize(fingerprints, batch, index, outputs, fetched_us, answers)
+            index = self._normalize(fingerprints, watermarks, batch, index, outputs, fetched_us, answers)
             await self._write(assigned, outputs)
             if index:
                 self._cache.complete_through(assigned, fingerprints, batch[index - 1].offset)
             if index == len(batch):
                 return
             outputs = _Outputs()
-            revision_offset = identity(batch[index].headers).revision_offset
-            if revision_offset > self._registry.offset:
-                await self._wait_for_revision(assigned, revision_offset)
+            event = identity(batch[index].headers)
+            if event.revision_offset > self._registry.offset:
+                await self._wait_for_revision(assigned, event.revision_offset)
+            elif event.pipe in watermarks.unsure:
+                await self._stamps.until_sure(assigned)
             else:
                 answers = await self._call_functions(batch, index)
 
     def _normalize(
         self,
         fingerprints: PartitionFingerprints,
+        watermarks: PartitionWatermarks,
         batch: Batch,
         start: int,
         outputs: _Outputs,
@@ -170,6 +180,7 @@ class Normalizer:
 
         Args:
             fingerprints: of the partition.
+            watermarks: of the partition.
             batch: the records.
             start: index of the first one to normalize.
             outputs: to add to.
@@ -177,17 +188,23 @@ class Normalizer:
             answers: of functions, by offset.
 
         Returns:
-            The index of the record for which the registry is behind or a function must be called; without such a
-            record, the length of the batch.
+            The index of the record for which the registry is behind, a decision about stamps is not kept yet or a
+            function must be called; without such a record, the length of the batch.
         """
+        watermarks.go_to(batch[start].offset)
+        stamps_pipes, stamped_s = watermarks.in_use, monotonic_s()
         for index in range(start, len(batch)):
             record = batch[index]
             headers = record.headers
             try:
                 event = identity(headers)
                 hop_header(headers)
-                if event.revision_offset > self._registry.offset:
+                if event.revision_offset > self._registry.offset or (
+                    stamps_pipes and event.pipe in watermarks.unsure
+                ):
+                    watermarks.next_offset = record.offset
                     return index
+                stamp_ms = _stamp(watermarks, record, event, stamped_s) if stamps_pipes else None
                 first_copy = self._first_copy(fingerprints, record, event)
                 if first_copy is not None:
                     key = self._receipt_key(record, event)
@@ -202,16 +219,18 @@ class Normalizer:
                 program, key, value = self._pipes.get(event.pipe, event.revision), record.key, record.value
                 if program.function is not None:
                     if record.offset not in answers:
+                        watermarks.next_offset = record.offset + 1  # it is stamped, and will be again
                         return index
                     value = answers[record.offset].finish()
                 elif program.steps:
                     value = program.run(value, _header(record, CONTENT_TYPE))
                 if program.mask_key is not None:
                     key = program.mask_key(key)
-                hop = write_hop(fetched_us, record.offset)
+                hop = write_stamped_hop(fetched_us, record.offset, stamp_ms)
                 outputs.normalized.append(Record(key, value, [headers[0], hop, *headers[_PACKED:]]))
             except Rejected as rejection:
                 outputs.dead_letters.append(_dead_letter(record, rejection, fetched_us))
+        watermarks.next_offset = batch[-1].offset + 1
         return len(batch)
 
     async def _call_functions(self, batch: Batch, start: int) -> dict[int, FunctionAnswer]:
@@ -240,6 +259,7 @@ class Normalizer:
             f"normalize failed on this event ({type(error).__name__}); see its log for the cause",
         )
         await self._write(assigned, _Outputs(dead_letters=[_dead_letter(record, rejection, now_us())]))
+        self._stamps.of(assigned).go_to(record.offset + 1)
         assigned.complete(record.offset)
 
     def _first_copy(
@@ -329,6 +349,18 @@ class Normalizer:
                     subject, f"waits for offset {offset} of the topic pipes; it has read to {read_offset}"
                 )
         self._health.warn(subject, None)
+
+
+def _stamp(
+    watermarks: PartitionWatermarks, record: ConsumerRecord, event: Identity, now_s: float
+) -> int | None:
+    """The watermark before an event, if its pipe is stamped and had one; whatever becomes of the event, it counts."""
+    if record.offset >= watermarks.later_at:
+        watermarks.go_to(record.offset)
+    if event.pipe not in watermarks.marks:
+        return None
+    time_us = event_time_us(record.headers, event.accepted_us)
+    return watermarks.stamp(record.offset, event.pipe, time_us, event.accepted_us, now_s)
 
 
 def _publishable_record(record: ConsumerRecord, event: Identity, *, reuses_id: bool) -> ConsumerRecord:

@@ -165,7 +165,7 @@ def test_each_pod_meets_the_restricted_profile(rendered: Rendered) -> None:
         assert sorted(mount["name"] for mount in mounts) == sorted(volumes + claimed_volumes)
         paths = [mount["mountPath"] for mount in mounts]
         assert len(set(paths)) == len(paths)
-        for folder in ("/tmp", *(["/dev/shm"] if name in {"enrich", "lake", "manage"} else [])):
+        for folder in ("/tmp", *(["/dev/shm"] if name in {"enrich", "lake", "manage", "state"} else [])):
             assert folder in paths, name
 
 

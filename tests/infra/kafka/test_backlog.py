@@ -8,9 +8,11 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
 from hifi.kafka.admin import create_topics
+from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics, parse_tiers
 from hifi.record.fields import packed
 from hifi.record.headers import IN, RAW
+from hifi.record.heartbeat import heartbeat_record
 from hifi_infra.kafka.backlog import due_backlog, read_backlog
 
 PARTITIONS = 2
@@ -72,6 +74,27 @@ async def test_a_replayed_dead_letter_says_nothing_about_progress(kafka, topics)
     await write(kafka, topics.enriched, 0, [39], hifi_replay=b"1")
     backlog = await read_backlog(kafka, topics)
     assert (backlog.waiting["enrich"], backlog.uncommitted) == (21, {"enrich": 20})
+
+
+async def test_heartbeats_show_progress_and_count_as_processed_once_they_are_on_enriched(kafka, topics):
+    async def beat(topic, raw_offsets):
+        producer = Producer(kafka, "test")
+        await producer.start()
+        await producer.send_and_wait(topic, 0, [heartbeat_record("p", 10**15, raw, 1) for raw in raw_offsets])
+        await producer.stop()
+
+    # A partition without any event.
+    await beat(topics.normalized, [-1] * 10)
+    await beat(topics.enriched, [-1])
+    assert (await read_backlog(kafka, topics)).waiting["enrich"] == 0
+    # The newest results are heartbeats only.
+    await write(kafka, topics.normalized, 0, range(30))
+    await beat(topics.normalized, [29] * 60)
+    await write(kafka, topics.enriched, 0, range(30))
+    await beat(topics.enriched, [29] * 60)
+    await write(kafka, topics.normalized, 0, range(30, 37))
+    backlog = await read_backlog(kafka, topics)
+    assert (backlog.waiting["enrich"], backlog.uncommitted) == (7, {"enrich": 100})
 
 
 async def test_only_retries_that_are_due_count_as_due(kafka):

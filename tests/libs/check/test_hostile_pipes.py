@@ -17,10 +17,12 @@ from pydantic.fields import FieldInfo
 from hifi.check.pipe_check import check_folder
 from hifi.pipe.model import Pipe
 from hifi.pipe.source import declarations
+from hifi.pipe.sources.step import StepSource
 from hifi.pipe.view import View
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.check import check_pipe
 from hifi.spark.spark_session import local_spark
+from hifi.spark.step_check import step_problems
 from hifi_cli.reference.annotations import declared_type, models
 from hifi_cli.reference.pages import _settings_of_kinds
 
@@ -77,7 +79,12 @@ SOURCES: Final[Mapping[str, dict[str, Any]]] = {
     "folder": {"kind": "objects", "folder": "/sources/a", "pattern": "*", "format": "csv", "delimiter": ",",
                "partition_key": "k", "type": "a"},
     "bucket": {"kind": "objects", "s3": S3, "format": "csv"},
+    "step": {"kind": "step", "from": "flights", "where": "true", "key": {"a": "string"}, "window": {"tumbling": 60},
+             "fields": {"n": "count(*)"}, "type": "a"},
 }  # fmt: skip
+FLIGHTS: Final = {"pipe": "flights", "source": {"keys": [{"sha256": "0" * 64}]},
+                  "enrich": {"fields": {"a": "string"}}, "destinations": [SHOP]}  # fmt: skip
+"""The pipe that the step reads."""
 DESTINATIONS: Final[Mapping[str, dict[str, Any]]] = {
     "http": SHOP | {"when": "true", "transform": "@", "headers": {"x-a": "b"}, "signing": {"env": "S"},
                     "tls": {"ca": {"env": "C"}},
@@ -262,6 +269,15 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         f"ObjectsSource.{field}": (Row(("source", field), source="folder"),)
         for field in ("folder", "pattern", "delimiter", "partition_key", "type")
     },
+    "StepSource.from": (Row(("source", "from"), source="step"),),
+    "StepSource.where": (Row(("source", "where"), source="step"),),
+    "StepSource.key": (Row(("source", "key"), _key("string"), "step"),),
+    "StepSource.fields": (
+        Row(("source", "fields"), _key("count(*)"), "step"),
+        Row(("source", "fields"), _value("n"), "step"),
+        Row(("source", "fields"), lambda text: {"n": f"max({text})"}, "step"),
+    ),
+    "StepSource.type": (Row(("source", "type"), source="step"),),
     **{
         f"S3Settings.{field}": (
             Row(("source", "s3", field), source="bucket"),
@@ -413,7 +429,7 @@ IN_SERVER: Final = "names a topic, bucket, database, subject or path within the 
 PATTERN: Final = "is compared with the paths that a listing of the folder or bucket gives"
 INERT: Final[Mapping[str, tuple[frozenset[str], str] | tuple[tuple[frozenset[str], str], ...]]] = {
     **{f"{model}.description": (LINES, "is shown to readers, escaped") for model in ("Pipe", "View")},
-    **{f"{kind}Source.type": (LINE, ATTRIBUTE) for kind in ("Http", "Kafka", "Debezium", "Sql", "Objects")},
+    **{f"{kind}Source.type": (LINE, ATTRIBUTE) for kind in ("Http", "Kafka", "Debezium", "Sql", "Objects", "Step")},
     "KafkaSource.deleted_type": (LINE, ATTRIBUTE),
     **{f"HttpSource.{field}": (WORD, IN_DATA) for field in ("id", "time", "partition_key")},
     **{f"{kind}.partition_key": (WORD, IN_DATA) for kind in ("KafkaSource", "ObjectsSource")},
@@ -480,7 +496,16 @@ INERT: Final[Mapping[str, tuple[frozenset[str], str] | tuple[tuple[frozenset[str
     "IcebergSettings.delete_when": ((NAME, IN_DATA), (ANY, DATA)),
 }  # fmt: skip
 """Field to the values that the check lets pass, for each of its rows, and why they do no harm."""
-SQL: Final = frozenset({"Enrich.derive", "Enrich.filter", "DerivedField.sql", "Destination.when"})
+SQL: Final = frozenset(
+    {
+        "Enrich.derive",
+        "Enrich.filter",
+        "DerivedField.sql",
+        "Destination.when",
+        "StepSource.where",
+        "StepSource.fields",
+    }
+)
 """Fields that Spark judges, in `test_hostile_sql_is_refused_or_inert`."""
 OTHER_RULES: Final[Mapping[str, str]] = {
     **dict.fromkeys(
@@ -489,7 +514,8 @@ OTHER_RULES: Final[Mapping[str, str]] = {
          "ObjectsSource.interval",
          "ObjectsSource.settle", "Quota.bytes", "Quota.events", "RetryPolicy.max_age", "RetryPolicy.max_pause",
          "Slo.p95", "Timely.within", "HttpDestination.watermark", "SqlSource.interval",
-         "SqlSource.settle", "View.keep"),
+         "SqlSource.settle", "StepSource.lateness", "StepWindow.tumbling", "StepWindow.size", "StepWindow.every",
+         "View.keep"),
         "a number, or a duration or rate that is read as one",
     ),
     "CollectedSource.kind": "the name of an installed kind; another one is refused by the check",
@@ -539,6 +565,8 @@ def _declared(row: Row, text: str) -> dict[str, Any]:
     pipe["source"] = copy.deepcopy(SOURCES[row.source])
     pipe["destinations"] = [copy.deepcopy(DESTINATIONS[row.destination])]
     declared = {"pipe": pipe, "view": copy.deepcopy(VIEW)}
+    if row.source == "step":
+        declared["flights"] = copy.deepcopy(FLIGHTS)
     node: Any = declared[row.declaration]
     for step in row.path[:-1]:
         node = node[step]
@@ -675,6 +703,9 @@ def test_hostile_sql_is_refused_or_inert(catalyst: Catalyst) -> None:
                 pipe = Pipe.model_validate(_declared(row, text)["pipe"])
             except ValidationError:
                 continue
-            if not list(check_pipe(catalyst, pipe, "micro-batch")):
+            problems: list[Any] = list(check_pipe(catalyst, pipe, "micro-batch"))
+            if isinstance(pipe.source, StepSource):
+                problems += step_problems(catalyst, pipe.source, Pipe.model_validate(FLIGHTS))
+            if not problems:
                 passed_texts[field_path, kind] = text
     assert passed_texts == {}

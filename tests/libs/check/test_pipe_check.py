@@ -50,6 +50,26 @@ def test_pipes_that_passed_are_not_checked_by_spark_again(
     assert checked == [["micro-batch", "orders"], ["micro-batch"], ["real-time", "orders"]]
 
 
+def test_steps_may_not_read_more_pipes_than_a_commit_has_room_for(tmp_path: Path) -> None:
+    def write(count: int) -> list[str]:
+        for number in range(count):
+            text = PIPE.replace("orders", f"results-{number}").replace(
+                "  keys: [{env: KEY}]",
+                f"  kind: step\n  from: a-pipe-with-a-long-name-{number:03}\n  key: {{k: string}}\n"
+                "  window: {tumbling: 1m}\n  fields: {n: count(*)}",
+            )
+            (tmp_path / f"{number}.yaml").write_text(
+                text.replace("normalize: {function: 'elsewhere:fix'}\n", "")
+            )
+        problems = check_folder(tmp_path, "micro-batch", sql=False)[1]
+        return [problem.message for problem in problems if "watermarks" in problem.message]
+
+    assert write(45) == []
+    messages = write(60)
+    assert len(messages) == 60
+    assert "steps read 60 pipes" in messages[0]
+
+
 def test_what_lacks_a_proof_is_noted_with_what_is_missing(tmp_path: Path) -> None:
     tables = {
         "own": {"warehouse": "/var/lib/lake", "table": "a.own"},
@@ -73,12 +93,17 @@ def test_what_lacks_a_proof_is_noted_with_what_is_missing(tmp_path: Path) -> Non
         "keep": "1h",
     }
     view["serve"] = {"keys": [{"env": "V"}]}
-    for name, declaration in (("p", pipe), ("v", view)):
+    window = {"window": {"tumbling": "1m"}, "fields": {"n": "count(*)"}}
+    step = {**pipe, "pipe": "s", "source": {"kind": "step", "from": "p", "key": {"a": "string"}, **window}}
+    step["destinations"] = [{"name": "web", "url": "http://127.0.0.1:9/"}]
+    for name, declaration in (("p", pipe), ("s", step), ("v", view)):
         (tmp_path / f"{name}.yaml").write_text(json.dumps(declaration))
     notes: list[PipeProblem] = []
     _, problems = check_folder(tmp_path, "micro-batch", sql=False, notes=notes)
     assert [str(problem) for problem in problems] == []
-    [table_note, view_note] = [str(note) for note in notes]
+    [table_note, step_note, view_note] = [str(note) for note in notes]
+    assert "s.yaml:1" in step_note
+    assert "source.kind: experimental: steps" in step_note
     assert "destinations[1]: experimental: tables of a REST catalog" in table_note
     assert "v.yaml:1" in view_note
     assert "experimental: views" in view_note

@@ -82,6 +82,15 @@ def test_a_kind_that_is_not_installed_is_refused() -> None:
         require_fit_for_colours([pipe(destination_of("tape"))])
 
 
+def test_a_step_is_refused() -> None:
+    source = {"kind": "step", "from": "orders", "key": {"sku": "string"}, "window": {"tumbling": "1m"}}
+    step = Pipe.model_validate(
+        {"pipe": "counts", "source": {**source, "fields": {"n": "count(*)"}}, "destinations": [HTTP]}
+    )
+    with pytest.raises(Misconfigured, match=r"two colours.*would count the events of each apart.*: counts"):
+        require_fit_for_colours([pipe(HTTP), step])
+
+
 def test_the_message_says_what_to_do(kinds: dict[str, DestinationKind[Any]]) -> None:
     kinds["silent"] = DestinationKind(StrictModel, _open)
     with pytest.raises(

@@ -38,6 +38,7 @@ from hifi.record.headers import (
     WATCH,
     Headers,
 )
+from hifi.record.heartbeat import heartbeat_record, is_heartbeat
 from hifi.record.hop import (
     HOP_FIELDS,
     Hop,
@@ -48,6 +49,7 @@ from hifi.record.hop import (
     write_enriched_hop,
     write_first_hop,
     write_hop,
+    write_stamped_hop,
 )
 from hifi.record.identity import (
     IDENTITY_FIELDS,
@@ -95,6 +97,13 @@ IDENTITIES = [
     GOOD + b";x;;y:z;new:7",
     GOOD + b";;;log;\n",
     GOOD + b";;heartbeat",
+    GOOD + b";;heartbeat;log;\n",
+    GOOD + b";x;heartbeat",
+    GOOD + b";;heartbeats",
+    GOOD + b";;heartbeat;\xff",
+    GOOD[:-1] + b"x;;heartbeat",
+    b"3" + GOOD[1:] + b";;heartbeat",
+    GOOD.replace(b";7;", b";;") + b";;heartbeat",
     GOOD + b";;batch;log",
     GOOD + b";backfill;batch",
     GOOD + b";; ",
@@ -310,6 +319,7 @@ RECORDS = [*listed_records(), *recorded_records(), *drawn_records()]
 def read_in_python(headers: Headers) -> Facts:
     """Values that the Python decoders read from a record, compiled or not."""
     record_fields: Facts = dict.fromkeys(("identity", "values", "hop", "hop_values", "receipt", "position"))
+    record_fields["heartbeat"] = is_heartbeat(headers)
     try:
         texts, event = split_identity(identity_header(headers)), identity(headers)
         record_fields |= {"identity": decoded_texts(texts), "values": [*event[:-1], event.seq.decode()]}
@@ -395,6 +405,7 @@ def rows() -> Iterator[list[Any]]:
         "first_hop": spark_sql.hop_header(IN),
         "other_hop": spark_sql.hop_header(IN, known_raw),
         "enriched_hop": spark_sql.hop_header(IN, known_raw, destinations_sql),
+        "stamped_hop": spark_sql.hop_header(IN, known_raw, spark_sql.with_index_and_stamp(destinations_sql)),
         "whole_receipt": spark_sql.receipt_header(receipt),
         "short_receipt": spark_sql.receipt_header({"hifi_outcome": "'delivered'", "hifi_source": "source"}),
         "first_ce_id": f"cast({spark_sql.header_text('ce_id')} as binary)",
@@ -404,7 +415,11 @@ def rows() -> Iterator[list[Any]]:
         for columns in (
             read_columns,
             whole_numbers | texts,
-            {"source": spark_sql.source_text("enriched", "number")},
+            {
+                "source": spark_sql.source_text("enriched", "number"),
+                "is_event": "identity is not null and hop is not null",
+            },
+            {"heartbeat": f"coalesce({spark_sql.is_heartbeat()}, false)"},
         ):
             frame = frame.selectExpr("*", *(f"{sql} as `{name}`" for name, sql in columns.items()))
         frame = frame.selectExpr("*", *(f"{sql} as `{name}`" for name, sql in written_columns.items()))
@@ -422,6 +437,7 @@ def read_in_sql(row: Any) -> Facts:
         "hop_values": None if row.hop is None else [row[name] for name in HOP_FIELDS],
         "receipt": None if receipt is None else receipt + [""] * (len(RECEIPT_FIELDS) - len(receipt)),
         "position": row.position and [row.position[0], int(row.position[1]), row.position[2]],
+        "heartbeat": row.heartbeat,
     }
 
 
@@ -431,6 +447,7 @@ def test_the_records_are_of_all_kinds() -> None:
         refused_count = sum(record_fields[name] is None for record_fields in field_sets)
         assert 50 < refused_count < len(field_sets) - 20, name
     assert sum(len(record_fields["identity"] or ()) > 7 for record_fields in field_sets) > 20
+    assert sum(record_fields["heartbeat"] for record_fields in field_sets) == 3
 
 
 @pytest.mark.parametrize("kind", ["heartbeat", "batch", "event", "0", " "])
@@ -447,6 +464,22 @@ def test_the_fields_for_later_cost_nothing_where_they_are_empty() -> None:
     assert write_identity(event, 12)[1] == GOOD
     assert write_identity(event, 12, backfill=True)[1] == GOOD + b";backfill"
     assert write_enriched_hop(1, 2, b"crm")[1] == b"1;2;crm"
+
+
+def test_a_stamp_is_read_as_it_was_written() -> None:
+    assert hop([HOP_ONLY, write_stamped_hop(1, 2, 3)]) == Hop(1, 2, b"", b"", 0, 3)
+    assert write_stamped_hop(1, 2, None) == write_hop(1, 2)
+
+
+@pytest.mark.parametrize(("raw", "stamp_ms"), [(-1, None), (0, None), (7, 1700000000000)])
+def test_a_heartbeat_is_recognized_and_is_no_event(raw: int, stamp_ms: int | None) -> None:
+    headers = heartbeat_record("flights", 1700000000000000, raw, stamp_ms).headers
+    assert is_heartbeat(headers)
+    assert (hop(headers).raw, hop(headers).stamp_ms) == (raw, stamp_ms)
+    assert fields(headers)[PIPE] == b"flights"
+    with pytest.raises(NotAnEvent, match="kind"):
+        identity(headers)
+    assert headers != heartbeat_record("flights", 1700000000000001, raw, stamp_ms).headers
 
 
 def test_compiled_modules_read_what_their_sources_read() -> None:
@@ -475,6 +508,9 @@ def test_what_spark_sql_writes_is_read_as_what_it_was(rows: list[Any]) -> None:
                 enriched_hop = header(row.enriched_hop)
                 sent_on = None if watch is None else watch.encode()
                 assert hop([headers[0], enriched_hop]) == Hop(in_us, raw, destinations.encode(), sent_on)
+                written = hop([headers[0], header(row.stamped_hop)])._replace(watch=None)
+                assert written == hop(headers)._replace(watch=None)
+                assert (hop([headers[0], header(row.stamped_hop)]).watch or b"") == (sent_on or b"")
                 assert sent_on is not None or enriched_hop == write_enriched_hop(
                     in_us, raw, destinations.encode()
                 )

@@ -42,6 +42,7 @@ from hifi.record.headers import (
     TRACEPARENT,
 )
 from hifi.record.headers import TIME as TIME_HEADER
+from hifi.record.heartbeat import heartbeat_record
 from hifi.record.record import Record
 from hifi_egest.delivery.delivery import EventRecord
 from hifi_egest.lanes.lane import Lane
@@ -153,12 +154,13 @@ async def test_what_is_no_event_is_a_dead_letter_and_the_others_go_on(stream: Eg
             Record(b"k", b"?", [(IDENTITY, b"x")]),
             Record(b"k", b"{}", headers_without_to),
         ]
-        await stream.enriched(*invalid_records, valid_record)
+        heartbeat = heartbeat_record("p", 1_800_000_000_000_000, 3, 1_800_000_000_000)
+        await stream.enriched(heartbeat, *invalid_records, heartbeat, valid_record, heartbeat)
         await stream.receipts(1)
         letters = await stream.at_least(stream.topics.dead_letter, 3)
         await until(lambda: len(receiver.ids) == 1)
     assert [texts(letter)[REASON] for letter in letters] == ["not-an-event"] * 3
-    assert {commit.offset for commit in (await stream.committed()).values()} == {4}
+    assert {commit.offset for commit in (await stream.committed()).values()} == {7}
 
 
 async def test_at_most_one_request_of_a_key_is_under_way_and_they_come_in_order(stream: EgestStream) -> None:

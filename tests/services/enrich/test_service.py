@@ -29,6 +29,7 @@ from hifi.pipe.revision import deletion_record, pipe_record
 from hifi.record.fields import fields
 from hifi.record.headers import DETAIL, IN, REASON, SEQ, SERVICE, TO, WATCH
 from hifi.record.headers import PIPE as PIPE_FIELD
+from hifi.record.heartbeat import heartbeat_record, is_heartbeat
 from hifi.record.record import Record
 from hifi_enrich.query import kafka_io, warm_up
 
@@ -78,7 +79,8 @@ async def test_events_pass_once_in_order_with_key_headers_and_partition(
     async with running_enrich(stream, spark, tmp_path, enrich_trigger=trigger) as instance:
         await instance.until_state("running")
         stray_records = [(0, Record(None, b"\xff", [])), (1, Record(b"", None, [("x", b"")]))]
-        await stream.append(stream.topics.normalized, stray_records)
+        heartbeat = heartbeat_record("p", 1_800_000_000_000_000, 5, 1_800_000_000_000)
+        await stream.append(stream.topics.normalized, [*stray_records, (1, heartbeat)])
         numbers = [number for _ in range(5) for number in await stream.send(*numbered(range(20)))]
         outcomes = await stream.outcomes([*numbers, -1])
         await stream.caught_up()
@@ -95,12 +97,13 @@ async def test_events_pass_once_in_order_with_key_headers_and_partition(
         stamp_ms = int(fields(record.headers)[IN]) / 1000
         assert stamp_ms <= record.timestamp + 1
     for partition in range(PARTITIONS):
-        order = [
-            int(record.key[1:])
-            for record in await stream.read(stream.topics.enriched)
-            if record.partition == partition
+        records = [
+            record for record in await stream.read(stream.topics.enriched) if record.partition == partition
         ]
+        order = [int(record.key[1:]) for record in records if record.key is not None]
         assert order == sorted(order)
+        beats = [record.headers[0] for record in records if is_heartbeat(record.headers)]
+        assert beats == [heartbeat.headers[0]] * partition
 
 
 @pytest.mark.more

@@ -28,6 +28,18 @@ def test_a_pipe_that_would_lose_events_of_a_colour_is_refused() -> None:
     assert "orders/lake: with `mode: upsert` two services lake" in problem.message
 
 
+def test_a_step_may_read_a_pipe_that_is_declared_already() -> None:
+    step = PIPE.replace(
+        b"source: {keys: [{env: KEY}]}",
+        b"source: {kind: step, from: flights, key: {id: int}, window: {tumbling: 1m}, fields: {n: count(*)}}",
+    )
+    flights = read_pipe(PIPE.replace(b"pipe: orders", b"pipe: flights"), {}, coloured=False)[0]
+    assert flights is not None
+    assert read_pipe(step, {"flights": flights}, coloured=False)[1] == []
+    [problem] = read_pipe(step, {}, coloured=False)[1]
+    assert (problem.where, "'flights' is not declared" in problem.message) == ("source.from", True)
+
+
 def test_a_property_that_names_a_class_is_refused_at_its_line() -> None:
     text = PIPE.replace(b"table: a.b}", b"table: a.b,\n      properties: {py-io-impl: planted.Planted}}")
     [problem] = read_pipe(text, {}, coloured=False)[1]

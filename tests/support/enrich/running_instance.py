@@ -21,6 +21,7 @@ from hifi.pipe.registry import PipeRegistry, publish, stream_record
 from hifi.pipe.revision import pipe_record
 from hifi.record.fields import fields
 from hifi.record.headers import SEQ
+from hifi.record.heartbeat import is_heartbeat
 from hifi.record.record import Record
 from hifi.runtime.service import Service
 from hifi_enrich.lookup.tables import LookupTables
@@ -91,12 +92,14 @@ class LiveStream:
             await consumer.stop()
 
     async def outcomes(self, numbers: Sequence[int]) -> dict[int, list[Any]]:
-        """Wait until every one of these events is in `enriched` or `dead-letter`; all records by number."""
+        """Wait until every one of these events is in `enriched` or `dead-letter`; all but heartbeats, by number."""
         async with asyncio.timeout(TIMEOUT_S):
             while True:
                 records = await self.read(self.topics.enriched) + await self.read(self.topics.dead_letter)
                 records_by_number: dict[int, list[Any]] = {}
                 for record in records:
+                    if is_heartbeat(record.headers):
+                        continue
                     seq = fields(record.headers).get(SEQ, b":-1")
                     records_by_number.setdefault(int(seq.partition(b":")[2]), []).append(record)
                 if set(numbers) <= set(records_by_number):

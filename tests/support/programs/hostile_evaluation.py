@@ -13,22 +13,37 @@ from pathlib import Path
 
 from cryptography.hazmat.backends import default_backend
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from tests.libs.check.test_hostile_pipes import HOSTILE, ROWS, SQL, _declared, _problems
+from tests.libs.check.test_hostile_pipes import FLIGHTS, HOSTILE, ROWS, SQL, _declared, _problems
 
 from hifi.pipe.model import Pipe
+from hifi.pipe.sources.step import StepSource
 from hifi.spark.catalyst import Catalyst, JavaObject, SqlProblem
 from hifi.spark.check import check_pipe
 from hifi.spark.generator import generate_sql
 from hifi.spark.spark_session import local_spark
+from hifi.spark.step_check import enriched_types, step_problems
+from hifi.spark.step_sql import step_sql
+
+
+def no_event(catalyst: Catalyst) -> tuple[JavaObject, JavaObject]:
+    """A row of nulls, and the headers of its record, of which there are none."""
+    spark_sql = catalyst.jvm.org.apache.spark.sql.catalyst
+    nulls = spark_sql.expressions.GenericInternalRow(catalyst.array([None] * 4))
+    return nulls, spark_sql.util.GenericArrayData(catalyst.array([]))
 
 
 def evaluate(catalyst: Catalyst, pipe: Pipe) -> None:
     """Evaluate each query of a pipe on a row of nulls, as enrich does on an event."""
-    spark_sql = catalyst.jvm.org.apache.spark.sql.catalyst
-    nulls = spark_sql.expressions.GenericInternalRow(catalyst.array([None] * 4))
-    no_headers = spark_sql.util.GenericArrayData(catalyst.array([]))
     for query in generate_sql(pipe).queries():
-        catalyst.bounded(catalyst.compile(query), "hostile", result=False).eval(nulls, no_headers)
+        catalyst.bounded(catalyst.compile(query), "hostile", result=False).eval(*no_event(catalyst))
+
+
+def evaluate_step(catalyst: Catalyst, step: StepSource) -> None:
+    """Check a step, and evaluate its query on a row of nulls, as state does on an event."""
+    enrich = Pipe.model_validate(FLIGHTS).enrich
+    if not list(step_problems(catalyst, step, Pipe.model_validate(FLIGHTS))):
+        query = step_sql(step, enriched_types(catalyst, enrich)).row
+        catalyst.bounded(catalyst.compile(query), "hostile step", result=True).eval(*no_event(catalyst))
 
 
 def leave_mark(folder: Path, number: int) -> None:
@@ -72,6 +87,8 @@ def main(folder: Path) -> None:
                 except ValueError:
                     continue
                 list(check_pipe(catalyst, pipe, "micro-batch"))
+                if isinstance(pipe.source, StepSource):
+                    evaluate_step(catalyst, pipe.source)
                 with contextlib.suppress(SqlProblem):
                     evaluate(catalyst, pipe)
         leave_mark(folder, 2)

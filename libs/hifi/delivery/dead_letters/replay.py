@@ -93,6 +93,12 @@ def target(topics: Topics, letter: DeadLetter, current_revision: PipeRevision | 
             "not-replayable",
             f"{letter.id} has no key for its table: correct the event at its source and send it again",
         )
+    if service == "state":
+        raise Rejected(
+            "not-replayable",
+            f"{letter.id} was not counted by a step; the event itself went on to its destinations: correct it at its "
+            "source and send it again",
+        )
     if service not in inputs:
         raise Rejected("not-replayable", f"{letter.id} does not say which service refused it")
     if current_revision is None:

@@ -335,6 +335,16 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
             describes=[topics.raw],
             groups=[topics.group("lake"), topics.group("lake-leader"), topics.spark_group_prefix + ANY],
         ),
+        "state": Access(
+            reads=[topics.enriched, topics.pipes, topics.state_leader, topics.folds],
+            writes=[topics.raw, topics.accepted, topics.dead_letter, topics.folds],
+            groups=[
+                topics.group("state.") + ANY,
+                topics.group("state-step.") + ANY,
+                topics.spark_group_prefix + ANY,
+            ],
+            transactional_ids=[topics.step_writer(ANY)],
+        ),
         "retrier": Access(
             reads=[retries, topics.parked, topics.destinations],
             writes=[topics.retry_out, topics.dead_letter, topics.destinations],

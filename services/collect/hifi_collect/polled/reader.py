@@ -5,6 +5,8 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from hifi.delivery.raw_writer import RawWriter
+from hifi.delivery.reader_run import new_run
 from hifi.kafka.leader_election import LeaderElection
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.source import DeclaredSource
@@ -19,8 +21,6 @@ from hifi.runtime.lifetime import Lifetime
 from hifi_collect.pace.source_pace import SourcePace
 from hifi_collect.polled.entries import SourceEntries
 from hifi_collect.polled.source_backlog import SourceBacklog
-from hifi_collect.raw_writer import RawWriter
-from hifi_collect.reader_run import new_run
 from hifi_collect.settings import CollectSettings
 
 _RETRY_S: Final = 1.0

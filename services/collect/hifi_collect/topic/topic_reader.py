@@ -17,6 +17,8 @@ from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
+from hifi.delivery.raw_writer import RawWriter
+from hifi.delivery.reader_run import new_run
 from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOptions
 from hifi.kafka.foreign_records import UnreadRecord
 from hifi.kafka.topic_identity import topic_identity
@@ -32,8 +34,6 @@ from hifi.runtime.lifetime import Lifetime
 from hifi_collect.accepted_times import AcceptedTimes
 from hifi_collect.pace.catch_up import CatchUp
 from hifi_collect.pace.source_pace import SourcePace
-from hifi_collect.raw_writer import RawWriter
-from hifi_collect.reader_run import new_run
 from hifi_collect.settings import CollectSettings
 from hifi_collect.topic.deleted_records import DeletedRecords
 from hifi_collect.topic.partition_offsets import partition_name, watch_offsets

@@ -19,6 +19,7 @@ from hifi.record.headers import (
     TO,
     TRACEPARENT,
 )
+from hifi.record.heartbeat import is_heartbeat
 from hifi.record.hop import RAW_AT, TO_AT, hop, hop_header, hop_text, split_hop
 from hifi.record.identity import (
     ACCEPTED_AT,
@@ -50,7 +51,13 @@ class InvalidRecord(NamedTuple):
     error: NotAnEvent
 
 
-ParsedRecord: TypeAlias = EventRecord | InvalidRecord
+class Heartbeat(NamedTuple):
+    """A record for steps (`hifi.record.heartbeat`), of which there is nothing to deliver."""
+
+    record: ConsumerRecord
+
+
+ParsedRecord: TypeAlias = EventRecord | InvalidRecord | Heartbeat
 
 
 def parse(
@@ -72,7 +79,8 @@ def parse(
         try:
             parsed_records.append(parse_record(partition, record, fetched_us))
         except NotAnEvent as error:
-            parsed_records.append(InvalidRecord(record, error))
+            is_passed = partition.source == ENRICHED and is_heartbeat(record.headers)
+            parsed_records.append(Heartbeat(record) if is_passed else InvalidRecord(record, error))
     return parsed_records
 
 

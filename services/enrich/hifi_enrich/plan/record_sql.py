@@ -19,7 +19,15 @@ from hifi.record.headers import (
     REVISION_OFFSET,
     SERVICE,
 )
-from hifi.record.spark_sql import header, hop_field, hop_header, identity_field, literal
+from hifi.record.spark_sql import (
+    header,
+    hop_field,
+    hop_header,
+    identity_field,
+    is_heartbeat,
+    literal,
+    with_index_and_stamp,
+)
 
 _REPLACED_HEADERS: Final = (HOP, REASON, DETAIL, POINTER)
 """Headers of an earlier pass through the mesh, which a replayed event has. The service that refused it stays on events
@@ -69,7 +77,7 @@ def merged() -> str:
 
 
 def failure(max_record_bytes: int) -> str:
-    """SQL of `reason: detail` of a dead letter, null for an event that passes.
+    """SQL of `reason: detail` of a dead letter, null for an event or a heartbeat that passes.
 
     From `is_event`, `pipe_index` (null: the pipe was deleted), `result` (null: the SQL of the pipe failed), `merged`.
 
@@ -77,7 +85,8 @@ def failure(max_record_bytes: int) -> str:
         max_record_bytes: largest size of key and value together; a larger event becomes a dead letter.
     """
     reason = (
-        "case when not is_event then 'not-an-event: a header that hifi sets is missing or malformed' "
+        f"case when not is_event then if({is_heartbeat()}, null, "
+        "'not-an-event: a header that hifi sets is missing or malformed') "
         "when pipe_index is null then 'pipe-deleted: the pipe of this event was deleted' "
         "when result is null then 'sql-failed: an expression of the pipe failed on this event' "
         "else result.failure end"
@@ -90,13 +99,17 @@ def failure(max_record_bytes: int) -> str:
 
 
 def destinations() -> str:
-    """SQL of the names of the destinations, from `result`; of a replayed delivery, at most its own destination."""
+    """SQL of the names of the destinations, from `result`; of a replayed delivery, at most its own destination.
+
+    It is empty where there is no `result`, as for heartbeats.
+    """
     destination_headers = f"filter(headers, h -> h.key = '{DESTINATION}')"
     names = "split(substring_index(result.to, ';', 1), ',')"
     limited_names = (
         f"array_join(filter({names}, name -> name = cast({destination_headers}[0].value as string)), ',')"
     )
-    return f"if({_REPLAYED}, if(size({destination_headers}) > 0, {limited_names}, result.to), result.to)"
+    replayed_names = f"if(size({destination_headers}) > 0, {limited_names}, result.to)"
+    return f"coalesce(if({_REPLAYED}, {replayed_names}, result.to), '')"
 
 
 def output_value() -> str:
@@ -108,7 +121,7 @@ def output_headers() -> str:
     """SQL of the headers to write, from `to`. Only the headers of dead letters and of replayed events are filtered."""
     event_headers = "slice(headers, 3, size(headers))"
     attribute_headers = f"if({_REPLAYED}, {_filtered(event_headers, DESTINATION)}, {event_headers})"
-    hop_sql = hop_header("fetched", hop_field(RAW), "to")
+    hop_sql = hop_header("fetched", hop_field(RAW), with_index_and_stamp("to"))
     enriched_headers = f"concat(array(headers[0], {hop_sql}), {attribute_headers})"
     return f"if(failure is null, {enriched_headers}, {_dead_letter_headers(event_headers)})"
 

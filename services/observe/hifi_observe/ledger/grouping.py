@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hifi.record.headers import REPLAY, TIME
+from hifi.record.heartbeat import is_heartbeat
 from hifi.record.hop import IN_AT, TO_AT, WATCH_AT, raw_offset, split_hop_unchecked
 from hifi.record.identity import MINUTE_AT, PIPE_AT, REVISION_AT, IdentityReader
 from hifi.record.receipt import (
@@ -90,6 +91,7 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
     record_groups, raw_offsets = columns.groups, columns.raw_offsets
     is_hop, is_receipt, is_enriched = kind in _HOPS, kind == stage.RECEIPTS, kind == stage.ENRICHED
     is_raw = kind == stage.RAW
+    may_be_heartbeat = kind in (stage.NORMALIZED, stage.ENRICHED)
     with_raw_offset = kind in (stage.NORMALIZED, stage.DEAD_LETTER)
     unknown_raw_offset = -1 if kind == stage.DEAD_LETTER else _NO_RAW_OFFSET
     plain_stages = (stage.EventStage(kind),)
@@ -139,7 +141,7 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
                 if group is None:
                     group = epoch_groups.add(stages, RecordGroup(stages, epoch_groups.epoch))
         except (IndexError, KeyError, ValueError, NotAnEvent):
-            batch.foreign += 1
+            batch.foreign += not (may_be_heartbeat and is_heartbeat(headers))
             continue
         is_replay = False
         for name, value in headers:

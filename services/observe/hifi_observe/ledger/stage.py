@@ -32,6 +32,10 @@ WRITERS: Final = {RAW: "ingest", NORMALIZED: "normalize", ENRICHED: "enrich", RE
 """Kind of topic to the only service that writes it."""
 
 
+_STEPS: Final = b"state"
+"""Service whose dead letters are of events that a step does not count: the events themselves go on."""
+
+
 class EventStage(NamedTuple):
     """A topic or state of an event, or of one of its deliveries."""
 
@@ -42,6 +46,10 @@ class EventStage(NamedTuple):
     retry_pass: int = 0
     """Number of passes through the retrier, on retry topics."""
 
+
+NOT_FOLDED: Final = "not-folded"
+"""Kind of the stage of an event that a step does not count. It settles no delivery, and no count has it."""
+_NOT_FOLDED: Final = (EventStage(NOT_FOLDED, "state"),)
 
 StageReader: TypeAlias = Callable[[Mapping[str, bytes]], tuple[EventStage, ...]]
 """Returns the stages that the fields of a record show (`hifi.record.fields`). Raises KeyError if one is missing."""
@@ -107,9 +115,11 @@ def parked(destination: bytes, retry_pass: int) -> tuple[EventStage, ...]:
 
 @lru_cache(maxsize=4096)
 def dead(destination: bytes, service: bytes) -> tuple[EventStage, ...]:
-    """The stage of a dead letter: of a delivery if it names a destination, else of the whole event."""
+    """The stage of a dead letter: of a delivery if it names a destination, of a step, else of the whole event."""
     if destination:
         return (EventStage("dead-delivery", destination.decode("utf-8", "replace")),)
+    if service == _STEPS:
+        return _NOT_FOLDED
     return (EventStage("dead-event", service.decode("utf-8", "replace")),)
 
 

@@ -18,6 +18,7 @@ from hifi_observe.ledger.stage import (
     DEAD_LETTER,
     ENRICHED,
     NORMALIZED,
+    NOT_FOLDED,
     RAW,
     RECEIPTS,
     RETRY_IN,
@@ -177,6 +178,16 @@ class EventTrace:
             return  # there is a receipt too, and it has the times
         if event_stage.kind == "dead-event":
             self._event_outcome = "dead-letter"
+        elif event_stage.kind == NOT_FOLDED:
+            self._add_process(
+                service,
+                EventStage(ENRICHED),
+                fields,
+                append_us,
+                {"hifi.outcome": "dead-letter"} | _reason(fields),
+                failed=True,
+            )
+            return
         else:
             self._outcomes[event_stage.destination] = "dead-letter"
         if service == "retrier":

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 
 from hifi.pipe.view import View, ViewedTopic, ViewType
-from hifi.record.cloudevents.timestamps import parse_us
-from hifi.record.headers import TIME, Headers
+from hifi.record.event_time import event_time_us
+from hifi.record.headers import Headers
 from hifi.record.hop import hop
 from hifi.record.identity import (
     ACCEPTED_AT,
@@ -210,11 +210,5 @@ def _utf8_fits(value: str) -> bool:
 
 def _time_us(headers: Headers, accepted_us: int) -> int:
     """The time of an event; its accepted time if it has no time or a later one."""
-    text = next((value for name, value in headers if name == TIME), None)
-    if text is None:
-        return accepted_us
-    try:
-        time_us = parse_us(text)
-    except (ValueError, OverflowError):
-        return accepted_us
+    time_us = event_time_us(headers, accepted_us)
     return accepted_us if time_us > accepted_us + _TOLERANCE_US else time_us

@@ -397,7 +397,7 @@ async def test_a_stream_that_does_not_exist_is_said(kafka: str) -> None:
         ]
 
 
-@pytest.mark.parametrize("service", ["", "ingest"])
+@pytest.mark.parametrize("service", ["", "ingest", "state"])
 def test_a_node_without_an_input_is_not_replayable(service: str) -> None:
     headers = dead_letter(b"k", b"", packed(IDENTITY_FIELDS), service, Rejected("x", "y"), 0).headers
     stored_letter = DeadLetter(0, 0, 0, b"k", b"", headers)

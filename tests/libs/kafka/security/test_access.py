@@ -32,16 +32,17 @@ def _writers(topic: str) -> set[str]:
     [
         (TOPICS.pipes, {"publisher"}),
         (TOPICS.enriched, {"enrich"}),
-        (TOPICS.accepted, {"ingest", "collect"}),
-        (TOPICS.raw, {"ingest", "collect", "observe", "operator"}),
+        (TOPICS.accepted, {"ingest", "collect", "state"}),
+        (TOPICS.raw, {"ingest", "collect", "state", "observe", "operator"}),
         (TOPICS.normalized, {"normalize", "observe", "operator"}),
         (TOPICS.receipts, {"normalize", "egest", "lake"}),
         (TOPICS.ids, {"normalize"}),
         (TOPICS.source_positions, {"normalize"}),
         (TOPICS.source_progress, {"collect"}),
+        (TOPICS.folds, {"state"}),
         (TOPICS.retry_out, {"retrier", "observe", "operator"}),
         (TOPICS.retry_in(TOPICS.tiers[0]), {"egest"}),
-        (TOPICS.dead_letter, {"normalize", "enrich", "egest", "lake", "retrier"}),
+        (TOPICS.dead_letter, {"normalize", "enrich", "egest", "lake", "state", "retrier"}),
         (TOPICS.minutes, {"observe"}),
         (TOPICS.alarms, {"observe"}),
         (TOPICS.enrich_leader, set()),
@@ -53,7 +54,8 @@ def _writers(topic: str) -> set[str]:
         (TOPICS.key_usage, {"ingest"}),
         (
             TOPICS.certificates,
-            {"ingest", "collect", "normalize", "enrich", "egest", "lake", "retrier", "view", "observe"},
+            {"ingest", "collect", "normalize", "enrich", "egest", "lake", "state"}
+            | {"retrier", "view", "observe"},
         ),
     ],
 )

@@ -28,7 +28,8 @@ from hifi.record.headers import (
     TO,
     Headers,
 )
-from hifi.record.hop import hop
+from hifi.record.heartbeat import heartbeat_record, is_heartbeat
+from hifi.record.hop import hop, write_stamped_hop
 from hifi.runtime.clock import now_us
 from hifi_enrich.plan.dataframe import NEWER_REVISION
 
@@ -414,6 +415,54 @@ def test_a_record_that_is_no_event_is_a_dead_letter(bench: SparkBench) -> None:
     )
     assert [record.reason for record in records] == ["not-an-event"] * len(invalid_headers) + [None]
     assert {record.value for record in records} == {b"x", b"y"}
+
+
+@pytest.mark.parametrize("trigger", ["micro-batch", "real-time"])
+def test_stamps_and_heartbeats_pass(bench: SparkBench, trigger: QueryTrigger) -> None:
+    bench.evaluate_as(trigger)
+    watched = Pipe.model_validate(
+        make_pipe("w", fields={"n": "int"}).model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        | {"watch": [{"field": "n", "bounds": [10]}]}
+    )
+    plan = bench.plan([make_pipe(derive={"m": "1"}), watched, make_pipe("filtered", [("one", "1 > 2")])])
+    heartbeats = [heartbeat_record("p", 5, 7, 1_700_000_000_000), heartbeat_record("gone", 5, -1, None)]
+    malformed = [
+        (IDENTITY, heartbeats[0].headers[0][1].replace(b"2;p;0", b"2;p;x")),
+        heartbeats[0].headers[1],
+    ]
+    events = [
+        (
+            b"k",
+            b'{"n":3}',
+            0,
+            [make_headers(pipe)[0], write_stamped_hop(1, 4, stamp_ms), *make_headers(pipe)[2:]],
+        )
+        for pipe, stamp_ms in (("p", 12), ("w", 13), ("filtered", 14), ("p", None))
+    ]
+    records = bench.run(
+        plan,
+        [
+            *events,
+            *((None, None, 1, headers) for headers in [*(beat.headers for beat in heartbeats), malformed]),
+        ],
+    )
+    hops = [hop(record.headers) for record in records[:6]]
+    assert [(read.raw, read.stamp_ms) for read in hops] == [
+        (4, 12),
+        (4, 13),
+        (4, 14),
+        (4, None),
+        (7, 1_700_000_000_000),
+        (-1, None),
+    ]
+    assert [read.to for read in hops] == [b"one", b"one", b"", b"one", b"", b""]
+    assert (hops[1].watch or b"").endswith(b":0")
+    assert records[3].headers[1][1].count(b";") == 2, "nothing is added without a stamp"
+    for heartbeat, record in zip(heartbeats, records[4:6], strict=True):
+        assert (record.key, record.value, record.topic, record.partition) == (None, None, "enriched", 1)
+        assert is_heartbeat(record.headers)
+        assert [record.headers[0], *record.headers[2:]] == [heartbeat.headers[0]]
+    assert [record.reason for record in records] == [None] * 6 + ["not-an-event"]
 
 
 def headers_without(name: str) -> Headers:

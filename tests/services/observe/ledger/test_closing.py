@@ -7,7 +7,9 @@ from hifi.record.fields import packed
 from hifi_observe.ledger.closing import ClosingRules, LakeRead, MinuteResult, OffsetSnapshot
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.pipe_minute import PipeMinute
+from hifi_observe.ledger.pipe_minute_stages import PipeMinuteStages
 from hifi_observe.ledger.stage import EventStage
+from hifi_observe.minutes.open_minute import OpenMinute
 
 EPOCH = "0" * 15 + "a"
 MINUTE = 28_333_333
@@ -148,6 +150,20 @@ def test_what_kafka_deletes_while_it_is_parked_is_lost_with_its_id() -> None:
     )
     partition_ledger.pipe_minutes["flights", MINUTE] = restored_minute
     assert unresolved_counts(partition_ledger.look(restored_minute)) == {("retrier", "lost"): 2}
+
+
+def test_the_dead_letter_of_a_step_ends_no_delivery() -> None:
+    partition_ledger = ledger()
+    partition_ledger.take("raw", [row(0, 0)])
+    partition_ledger.take("normalized", [row(0, 0)])
+    partition_ledger.take("enriched", [row(0, 0, to=b"crm")])
+    partition_ledger.take("dead-letter", [row(0, 0, service=b"state")])
+    committed = {"raw": 1, "normalized": 1}
+    minute_result = judge(partition_ledger, **committed)
+    assert unresolved_counts(minute_result) == {("egest", "in_flight"): 1}
+    assert not OpenMinute.of(minute_result.pipe_minute).dead
+    stages = PipeMinuteStages(minute_result.pipe_minute)
+    assert stages.without_outcome(minute_result.pipe_minute.seen[EventStage("raw")], "crm")
 
 
 def test_the_receipt_of_a_dead_letter_does_not_stand_for_the_dead_letter() -> None:

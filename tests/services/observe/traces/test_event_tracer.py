@@ -332,6 +332,16 @@ def test_an_event_may_end_before_its_destinations(
     assert next(span for span in spans if span.name == "flights").attributes["hifi.outcome"] == outcome
 
 
+def test_a_step_that_does_not_count_an_event_has_a_span_and_ends_nothing() -> None:
+    refusal = ("dead-letter", row(b"%016x:1" % 7, 40, service=b"state", reason=b"late", **at_in(36)))
+    spans = spans_of([*way(), refusal])
+    assert sections(spans)["state"] == (36, 40)
+    assert "flights" not in sections(spans)
+    spans = spans_of([*way(), refusal, receipt(b"delivered")])
+    root = next(span for span in spans if span.name == "flights")
+    assert (root.attributes["hifi.outcome"], root.failed) == ("delivered", False)
+
+
 def test_an_event_that_no_destination_wants_has_a_span_too() -> None:
     filtered_receipt = (
         "receipts",

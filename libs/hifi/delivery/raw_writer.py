@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any, Final
 
 from hifi.delivery.ack_report import AckReporter, PartitionAcks
+from hifi.delivery.raw_records import raw_records
 from hifi.kafka.producer import Producer
 from hifi.pipe.revision import PipeRevision
 from hifi.pipe.sources.event import SourceEvent
 from hifi.record.raw_record import RawRecords
 from hifi.runtime import metrics
 from hifi.runtime.clock import MICROSECONDS
-from hifi_collect.raw_records import raw_records
 
 
 class RawWriter:

@@ -1,6 +1,7 @@
 """Records of `raw`: sequences follow each other in each partition, and headers say where an event is from. Pure."""
 
 from hifi.delivery.ack_report import PartitionAcks
+from hifi.delivery.raw_records import raw_records
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeRevision
 from hifi.pipe.sources.event import SourceEvent
@@ -8,7 +9,6 @@ from hifi.record.fields import fields
 from hifi.record.identity import identity
 from hifi.record.partitioner import partition_of
 from hifi.record.source_position import source_position
-from hifi_collect.raw_records import raw_records
 
 MINUTE_US = 60_000_000
 ACCEPTED_US = 29_400_000 * MINUTE_US

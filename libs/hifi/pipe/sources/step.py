@@ -1,0 +1,206 @@
+"""The declaration of a step: results of a pipe's events in windows of time, which enter as events of this pipe.
+
+The service state reads the events of the other pipe on `enriched`. See docs/steps.md.
+"""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from hifi.pipe.event_type import EventType
+from hifi.pipe.sources.collected import Backfill, CollectedSource
+from hifi.pipe.strict_model import StrictModel
+from hifi.pipe.text_form import TextForm
+from hifi.runtime.units import FieldName, Name, Seconds
+
+MOST_WINDOWS: Final = 100
+"""Largest number of sliding windows that an event is in."""
+_MOST_FIELDS: Final = 50
+_LONGEST_S: Final = 24 * 3600
+"""Of window and lateness together: a lost state is computed anew from that much of `enriched`."""
+_RESERVED: Final = ("window_start", "window_end")
+_WHOLE: Final = 1000
+_CALL: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*\((.*)\)\s*", re.DOTALL)
+_LATER: Final = ("session", "each", "first", "join")
+"""Kinds of windows and steps that are planned."""
+
+
+class AggregateFunction(StrEnum):
+    """A function of all events of a window: the same whatever their order, and made of parts that can be merged."""
+
+    AVG = "avg"
+    COUNT = "count"
+    COUNT_IF = "count_if"
+    MAX = "max"
+    MIN = "min"
+    SUM = "sum"
+
+
+_ORDER: Final = "depends on the order of events, so a repeated computation could give another result"
+_GROWS: Final = "grows with every event of the window"
+_NOT_ALLOWED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("first", "first_value", "last", "last_value", "any_value", "mode", "listagg"), _ORDER),
+    **dict.fromkeys(("collect_list", "collect_set", "array_agg", "string_agg"), _GROWS),
+}
+
+
+class Aggregate(NamedTuple):
+    """A field of a step, as it is declared."""
+
+    function: AggregateFunction
+    argument: str | None
+    """SQL of one event's value; None: `*`."""
+
+
+def read_aggregate(text: str) -> Aggregate:
+    """Read a call such as `sum(amount)`.
+
+    Raises:
+        ValueError: it is no call of one of the functions.
+    """
+    call = _CALL.fullmatch(text)
+    names = ", ".join(AggregateFunction)
+    if call is None:
+        raise ValueError(
+            f"{text!r} is not one call of {names}; compute with its result in `enrich.derive` of this pipe"
+        )
+    name, argument = call[1].lower(), call[2].strip()
+    if name not in set(AggregateFunction):
+        reason = _NOT_ALLOWED.get(name, "is not a function of a step")
+        raise ValueError(f"the function `{name}` {reason}; use {names}")
+    function = AggregateFunction(name)
+    if argument == "*":
+        if function is not AggregateFunction.COUNT:
+            raise ValueError(f"{name}(*) is not allowed; only count(*) is")
+        return Aggregate(function, None)
+    if not argument or re.match(r"distinct\b", argument, re.IGNORECASE):
+        raise ValueError(f"{text!r} must have one argument, without DISTINCT")
+    return Aggregate(function, argument)
+
+
+class StepKey(StrEnum):
+    """Type of a field of a key."""
+
+    # No double: values that should be equal differ in the last digit.
+
+    STRING = "string"
+    INT = "int"
+    BIGINT = "bigint"
+    BOOLEAN = "boolean"
+    DATE = "date"
+
+
+class StepWindow(StrictModel):
+    """Windows of a step: `tumbling`, or `size` with `every`; they begin at multiples since 1970 UTC."""
+
+    tumbling: Seconds | None = Field(None, ge=1, description="Length of windows that follow each other.")
+    size: Seconds | None = Field(None, ge=1, description="Length of windows that overlap.")
+    every: Seconds | None = Field(
+        None, ge=1, description="Time from the start of one to the next; it divides `size`."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kinds_of_this_release(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and "session" in value:
+            raise ValueError("session windows are not supported yet; use `tumbling`, or `size` with `every`")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "StepWindow":
+        if (self.tumbling is None) == (self.size is None):
+            raise ValueError("set exactly one of `tumbling` and `size`")
+        if (self.size is None) != (self.every is None):
+            raise ValueError("`size` and `every` need each other")
+        for name in ("tumbling", "size", "every"):
+            length_s = getattr(self, name)
+            if length_s is not None and length_s != int(length_s):
+                raise ValueError(f"`{name}` must be whole seconds")
+        if self.size is not None and self.every is not None:
+            if self.every > self.size or self.size % self.every:
+                raise ValueError("`size` must be a multiple of `every`")
+            if self.size / self.every > MOST_WINDOWS:
+                raise ValueError(
+                    f"an event would be in more than {MOST_WINDOWS} windows; choose a longer `every`"
+                )
+        return self
+
+    @property
+    def size_ms(self) -> int:
+        """Length of a window, milliseconds."""
+        return int(self.tumbling or self.size or 0) * _WHOLE
+
+    @property
+    def every_ms(self) -> int:
+        """Time from the start of one window to the next, milliseconds."""
+        return int(self.tumbling or self.every or 0) * _WHOLE
+
+
+class StepSource(CollectedSource):
+    """Results of another pipe's events in windows. [Experimental](steps.md)."""
+
+    kind: Literal["step"] = Field(description="Kind.")
+    from_: Name = Field(alias="from", description="Pipe whose events are read.")
+    where: Annotated[str | None, TextForm.SQL] = Field(
+        None, min_length=1, description="Spark SQL condition; other events are left out."
+    )
+    key: dict[FieldName, StepKey] = Field(
+        min_length=1,
+        max_length=8,
+        description="Fields whose values have results of their own. One that is null: dead letter `no-key`.",
+    )
+    window: StepWindow = Field(description="The windows.")
+    lateness: Seconds = Field(
+        30, description="How far an event's time may be behind the watermark; else: dead letter `late`."
+    )
+    fields: Annotated[dict[FieldName, str], TextForm.SQL] = Field(
+        min_length=1,
+        max_length=_MOST_FIELDS,
+        description="Field of the result, and one call of `avg`, `count`, `count_if`, `max`, `min` or `sum`.",
+    )
+    type: EventType = Field("hifi.window", description="CloudEvents `type` of the results.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kinds_of_this_release(cls, value: Any) -> Any:
+        later_keys = [name for name in _LATER if isinstance(value, Mapping) and name in value]
+        if later_keys:
+            raise ValueError(f"`{later_keys[0]}` is not supported yet; declare a `window`")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "StepSource":
+        names = [*self.key, *self.fields]
+        if repeated_names := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"`key` and `fields` have {repeated_names}; names must differ")
+        if reserved_names := sorted(name for name in names if name in _RESERVED):
+            raise ValueError(f"{reserved_names} are fields that each result has; choose other names")
+        for name, text in self.fields.items():
+            try:
+                read_aggregate(text)
+            except ValueError as error:
+                raise ValueError(f"fields.{name}: {error}") from None
+        if self.backfill != Backfill():
+            raise ValueError("a step has no `backfill`; leave it out")
+        if self.lateness != round(self.lateness, 3):
+            raise ValueError("`lateness` must be whole milliseconds")
+        if self.window.size_ms + self.lateness_ms > _LONGEST_S * _WHOLE:
+            raise ValueError("window and lateness together must be at most 24 h")
+        return self
+
+    @property
+    def lateness_ms(self) -> int:
+        """How far an event's time may be behind the watermark, milliseconds."""
+        return round(self.lateness * _WHOLE)
+
+    @property
+    def aggregates(self) -> dict[str, Aggregate]:
+        """The fields, read."""
+        return {name: read_aggregate(text) for name, text in self.fields.items()}
+
+    def identifying(self) -> list[tuple[str, str]]:
+        """Setting and path of each such field, as of all sources."""
+        return [("key", name) for name in self.key]

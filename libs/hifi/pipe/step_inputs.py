@@ -1,0 +1,35 @@
+"""The pipes whose events steps read: normalize stamps these with their watermark. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from hifi.pipe.model import Pipe
+
+STEP: Final = "step"
+"""The kind of a source whose events are the results of a step over another pipe."""
+MAX_KEPT_BYTES: Final = 4096
+"""What Kafka keeps with the commit of a partition (`offset.metadata.max.bytes`)."""
+_FRAME_BYTES: Final = 40
+_MARK_BYTES: Final = 57
+"""Of a pipe's watermark beside its name: two times of 15 digits and an offset of 19, with their punctuation."""
+
+
+def pipes_read_by_steps(pipes: Iterable[Pipe]) -> frozenset[str]:
+    """The names of the pipes that steps read, whether they are declared or not.
+
+    Args:
+        pipes: all declared ones.
+    """
+    names: set[str] = set()
+    for pipe in pipes:
+        if pipe.source.kind == STEP:
+            source = pipe.source.model_dump(by_alias=True)
+            join = source.get("join")
+            inputs: list[Any] = [source.get("from"), join.get("with") if isinstance(join, Mapping) else None]
+            names.update(name for name in inputs if isinstance(name, str))
+    return frozenset(names)
+
+
+def kept_bytes(names: Iterable[str]) -> int:
+    """Most bytes that the watermarks of pipes take in the commit of a partition."""
+    return _FRAME_BYTES + sum(len(name) + _MARK_BYTES for name in names)

@@ -1,0 +1,1 @@
+"""Watermarks of the pipes that steps read: stamps, heartbeats."""

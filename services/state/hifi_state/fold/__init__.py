@@ -1,0 +1,1 @@
+"""Progress, open windows and results of a step."""

@@ -1,0 +1,273 @@
+"""How far a step is: what it has read, the watermark, and from where a lost state is computed anew. Pure.
+
+A step keeps its progress in the compacted topic `folds`, in the transaction of the instance that is elected. The
+record decides what counts: the file of the windows is as of a progress, and is rolled forward from `enriched` where it
+is behind.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+_MOST_BASES: Final = 24
+_FORMAT: Final = 1
+
+
+class Base(NamedTuple):
+    """A place in `enriched` from which windows can be computed anew.
+
+    Attributes:
+        latest_ms: latest time of the events that were folded from here to the next base; None: there were none.
+        offsets: partition to the offset of the next record there.
+        raws: partition to the highest offset in `raw` before.
+    """
+
+    latest_ms: int | None
+    offsets: Mapping[int, int]
+    raws: Mapping[int, int]
+
+
+class Judged(NamedTuple):
+    """Records that were judged by the horizon instead of their stamp alone.
+
+    Attributes:
+        partition: of `enriched`.
+        first: offset.
+        last: offset.
+        horizon_ms: that counted; None: none.
+    """
+
+    partition: int
+    first: int
+    last: int
+    horizon_ms: int | None
+
+
+@dataclass(slots=True)
+class RangeSummary:
+    """What a range of `enriched` held, by partition.
+
+    Attributes:
+        marks: the highest stamp.
+        raws: the highest offset in `raw` of an event of the pipe.
+        events: partitions whose last record without a stamp is an event of the pipe.
+        empty: partitions whose last record without a stamp is a heartbeat.
+        judged: partition to the first and the last offset of the events that were judged by the horizon.
+        latest_ms: latest time of the events that were folded; None: there were none.
+        counts: verdict to number of events; `folded` and `copy` among them.
+    """
+
+    marks: dict[int, int] = field(default_factory=dict)
+    raws: dict[int, int] = field(default_factory=dict)
+    events: set[int] = field(default_factory=set)
+    empty: set[int] = field(default_factory=set)
+    judged: dict[int, tuple[int, int]] = field(default_factory=dict)
+    latest_ms: int | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The progress of a step.
+
+    Attributes:
+        step: digest of the declaration.
+        pipe: that is read.
+        number: of the record; each one has the next.
+        offsets: partition to the offset in `enriched` of the next record to read.
+        raws: partition to the highest offset in `raw` of an event that was read. One that is not above is a copy.
+        marks: partition to the highest stamp.
+        empty: partitions without a mark that hold no window, as a heartbeat says.
+        horizon_ms: windows up to here are closed; None: none is.
+        emitted_ms: windows up to here have their results in `raw`; None: none has.
+        bases: the oldest first.
+        judged: records since the oldest base that were judged by the horizon.
+        folded: events that were folded since the step began.
+    """
+
+    step: str
+    pipe: str
+    number: int
+    offsets: Mapping[int, int]
+    raws: Mapping[int, int] = field(default_factory=dict)
+    marks: Mapping[int, int] = field(default_factory=dict)
+    empty: frozenset[int] = frozenset()
+    horizon_ms: int | None = None
+    emitted_ms: int | None = None
+    bases: tuple[Base, ...] = ()
+    judged: tuple[Judged, ...] = ()
+    folded: int = 0
+
+    def after(
+        self, summary: RangeSummary, end: Mapping[int, int], size_ms: int, lateness_ms: int
+    ) -> "Progress":
+        """The progress once a range is folded and the results of all windows up to the horizon are written.
+
+        Args:
+            summary: of the range.
+            end: partition to the offset after it.
+            size_ms: length of a window, milliseconds.
+            lateness_ms: of the step, milliseconds.
+        """
+        marks = {**self.marks}
+        for partition, mark_ms in summary.marks.items():
+            marks[partition] = max(mark_ms, marks.get(partition, mark_ms))
+        empty = (self.empty - summary.events | summary.empty) - marks.keys()
+        progress = replace(
+            self,
+            number=self.number + 1,
+            offsets={**self.offsets, **end},
+            raws={**self.raws, **summary.raws},
+            marks=marks,
+            empty=frozenset(empty),
+            horizon_ms=later(self.horizon_ms, _horizon_ms(end, marks, empty, lateness_ms)),
+            emitted_ms=self.horizon_ms,
+            folded=self.folded + summary.counts.get("folded", 0),
+        )
+        bases = self._needed_bases(
+            [*self.bases, Base(summary.latest_ms, self.offsets, self.raws)], progress.emitted_ms, size_ms
+        )
+        oldest_offsets = bases[0].offsets if bases else progress.offsets
+        judged = _merged(
+            [
+                *self.judged,
+                *(
+                    Judged(partition, first, last, self.horizon_ms)
+                    for partition, (first, last) in sorted(summary.judged.items())
+                ),
+            ]
+        )
+        return replace(
+            progress,
+            bases=tuple(bases),
+            judged=tuple(entry for entry in judged if entry.last >= oldest_offsets.get(entry.partition, 0)),
+        )
+
+    def base(self) -> Base:
+        """Where the oldest window begins that has no results yet."""
+        return self.bases[0] if self.bases else Base(None, self.offsets, self.raws)
+
+    def of_step(self, step: str, pipe: str) -> "Progress":
+        """The progress with which another declaration of the step goes on: windows with results stay as they are."""
+        if step == self.step:
+            return self
+        if pipe == self.pipe:
+            return replace(self, step=step)
+        return Progress(
+            step,
+            pipe,
+            self.number,
+            self.offsets,
+            horizon_ms=self.emitted_ms,
+            emitted_ms=self.emitted_ms,
+            folded=self.folded,
+        )
+
+    @staticmethod
+    def _needed_bases(bases: Sequence[Base], emitted_ms: int | None, size_ms: int) -> list[Base]:
+        """Those from the first one on that has an event of a window without results; at most 24."""
+        needed_bases = list(bases)
+        while needed_bases:
+            latest_ms = needed_bases[0].latest_ms
+            is_needed = latest_ms is not None and (emitted_ms is None or latest_ms > emitted_ms - size_ms)
+            if is_needed:
+                break
+            del needed_bases[0]
+        if len(needed_bases) <= _MOST_BASES:
+            return needed_bases
+        pairs = zip(needed_bases[::2], [*needed_bases[1::2], None], strict=False)
+        return [
+            first
+            if second is None
+            else Base(later(first.latest_ms, second.latest_ms), first.offsets, first.raws)
+            for first, second in pairs
+        ]
+
+    def encode(self) -> bytes:
+        """The record's value."""
+        return orjson.dumps(
+            {
+                "format": _FORMAT,
+                "step": self.step,
+                "pipe": self.pipe,
+                "number": self.number,
+                "offsets": _texts(self.offsets),
+                "raws": _texts(self.raws),
+                "marks": _texts(self.marks),
+                "empty": sorted(self.empty),
+                "horizon_ms": self.horizon_ms,
+                "emitted_ms": self.emitted_ms,
+                "bases": [[base.latest_ms, _texts(base.offsets), _texts(base.raws)] for base in self.bases],
+                "judged": [list(entry) for entry in self.judged],
+                "folded": self.folded,
+            }
+        )
+
+    @classmethod
+    def decode(cls, value: bytes) -> "Progress":
+        """Read `encode`.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is something else.
+        """
+        body = orjson.loads(value)
+        if body["format"] != _FORMAT:
+            raise ValueError(f"the format {body['format']} of a progress is not known to this release")
+        return cls(
+            body["step"],
+            body["pipe"],
+            body["number"],
+            _numbers(body["offsets"]),
+            _numbers(body["raws"]),
+            _numbers(body["marks"]),
+            frozenset(body["empty"]),
+            body["horizon_ms"],
+            body["emitted_ms"],
+            tuple(
+                Base(latest_ms, _numbers(offsets), _numbers(raws))
+                for latest_ms, offsets, raws in body["bases"]
+            ),
+            tuple(Judged(*entry) for entry in body["judged"]),
+            body["folded"],
+        )
+
+
+def later(first_ms: int | None, second_ms: int | None) -> int | None:
+    """The later of two times, of which any may be missing."""
+    times_ms = [time_ms for time_ms in (first_ms, second_ms) if time_ms is not None]
+    return max(times_ms, default=None)
+
+
+def _horizon_ms(
+    partitions: Iterable[int], marks: Mapping[int, int], empty: Iterable[int], lateness_ms: int
+) -> int | None:
+    """The minimum over all partitions; None: one of them has said nothing yet, or all are empty."""
+    partition_marks = [marks.get(partition) for partition in set(partitions) - set(empty)]
+    known_marks = [mark_ms for mark_ms in partition_marks if mark_ms is not None]
+    if not known_marks or len(known_marks) < len(partition_marks):
+        return None
+    return min(known_marks) - lateness_ms
+
+
+def _merged(entries: Sequence[Judged]) -> list[Judged]:
+    """The same records in fewer entries: those of one partition that follow each other and were judged alike."""
+    merged_entries: list[Judged] = []
+    newest: dict[int, int] = {}
+    for entry in entries:
+        index = newest.get(entry.partition)
+        if index is not None and merged_entries[index].horizon_ms == entry.horizon_ms:
+            merged_entries[index] = merged_entries[index]._replace(last=entry.last)
+        else:
+            newest[entry.partition] = len(merged_entries)
+            merged_entries.append(entry)
+    return merged_entries
+
+
+def _texts(numbers: Mapping[int, int]) -> dict[str, int]:
+    return {str(partition): number for partition, number in sorted(numbers.items())}
+
+
+def _numbers(texts: Mapping[str, Any]) -> dict[int, int]:
+    return {int(partition): int(number) for partition, number in texts.items()}

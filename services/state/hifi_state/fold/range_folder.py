@@ -1,0 +1,369 @@
+"""Folds a range of `enriched` with Spark: which events count, which are late, and the parts of their windows.
+
+Whether an event is late is decided by the record: by the stamp that normalize gave it, and, where it has none, by the
+windows that were closed when it was read first (`Judged`). So the same log gives the same windows however it is cut.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql.types import StructType
+
+from hifi.pipe.model import Enrich
+from hifi.pipe.sources.step import StepKey, StepSource
+from hifi.record.headers import (
+    ACCEPTED,
+    DETAIL,
+    RAW,
+    REASON,
+    REPLAY,
+    SERVICE,
+    SOURCE,
+    STAMP,
+    TIME,
+)
+from hifi.record.hop import STAMP_AT
+from hifi.record.identity import FORMAT, KIND_AT
+from hifi.record.spark_sql import (
+    header,
+    header_text,
+    hop_field,
+    hop_header,
+    hop_texts,
+    identity_field,
+    identity_texts,
+    literal,
+    source_text,
+)
+from hifi.spark.catalyst import BOUNDED, Catalyst
+from hifi.spark.json_fields import json_fields
+from hifi.spark.step_check import enriched_types
+from hifi.spark.step_sql import FieldPart, StepSql, parts, step_sql
+from hifi_state.fold.progress import Judged, RangeSummary
+from hifi_state.fold.results import ResultEvents, key_text
+from hifi_state.fold.window_row import WindowRow
+
+FUTURE_MS: Final = 5000
+"""An event's time may be so much after its accepted time; it does not raise the watermark else."""
+LATE: Final = "late"
+FUTURE: Final = "future"
+NO_KEY: Final = "no-key"
+REPLAYED: Final = "replayed"
+FOLDED: Final = "folded"
+COPY: Final = "copy"
+LEFT_OUT: Final = "left-out"
+_NOT_REFUSED: Final = (FOLDED, COPY, LEFT_OUT)
+_HEARTBEAT: Final = "heartbeat"
+_DETAILS: Final = {
+    LATE: "its time is before the watermark less the lateness of the step {step}, whose windows are closed there",
+    FUTURE: "its time is more than 5 s after it was accepted, so the step {step} does not count it",
+    NO_KEY: "a field of the key of the step {step} is null",
+    REPLAYED: "it was replayed to a service after normalize, so the step {step} cannot tell when it came",
+}
+_PARSED: Final = {
+    "hifi.head": "split(cast(headers[0].value as string), ';')",
+    "hifi.kind": f"coalesce(`hifi.head`[{KIND_AT}], '')",
+    "identity": identity_texts(),
+    "hop": hop_texts(),
+    "hifi.stamp": f"cast(nullif({hop_field(STAMP)}, '') as bigint)",
+    "hifi.raw": f"coalesce(cast(nullif({hop_field(RAW)}, '') as bigint), -1)",
+    "hifi.accepted": f"cast({identity_field(ACCEPTED)} as bigint) div 1000",
+    "hifi.time_text": f"upper({header_text(TIME)})",
+    "hifi.replay": f"nullif({header_text(REPLAY)}, '0')",
+    # A replay that re-entered after normalize has its old offset in `raw`.
+    "hifi.ranked": "`hifi.raw` >= 0 and (`hifi.replay` is null or "
+    f"coalesce({header_text(SERVICE)}, '') = 'normalize')",
+}
+_UNSTAMPED: Final = f"`hifi.stamp` is null and (`hifi.kind` = '{_HEARTBEAT}' or `hifi.ranked`)"
+"""SQL of whether a record says that its partition has no watermark; a replay says nothing."""
+_DIGITS: Final = "[0-9]{2}"
+_RFC3339: Final = (
+    f"\\\\A[0-9]{{4}}-{_DIGITS}-{_DIGITS}[T ]{_DIGITS}:{_DIGITS}:{_DIGITS}([.][0-9]{{1,30}})?"
+    f"(Z|[+-]{_DIGITS}:{_DIGITS})\\\\z"
+)
+_TIME: Final = (
+    f"coalesce(if(`hifi.time_text` rlike '{_RFC3339}', unix_millis(cast(`hifi.time_text` as timestamp)), null),"
+    " `hifi.accepted`)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldRules:
+    """What decides on the events of a range.
+
+    Attributes:
+        raws: partition to the highest offset in `raw` before the range.
+        horizon_ms: windows up to here were closed before the range; None: none was.
+        emitted_ms: windows up to here have their results; None: none has.
+        judged: how the events of a range that was folded before were judged by the horizon; None: it was not.
+    """
+
+    raws: Mapping[int, int]
+    horizon_ms: int | None
+    emitted_ms: int | None
+    judged: Sequence[Judged] | None = None
+
+
+class FoldedRange:
+    """A range with its summary. Its records stay cached until it is released."""
+
+    def __init__(self, events: DataFrame, summary: RangeSummary, folder: "RangeFolder") -> None:
+        self._events = events
+        self._folder = folder
+        self.summary = summary
+
+    def rows(self, emitted_ms: int | None) -> Iterator[WindowRow]:
+        """The parts of each window and key, without those of windows that have results."""
+        if self.summary.counts.get(FOLDED):
+            yield from self._folder.window_rows(self._events, emitted_ms)
+
+    def dead_letters(self, fetched_us: int) -> DataFrame | None:
+        """The records for the topic `dead-letter`; None: every event counts.
+
+        Args:
+            fetched_us: when the range was read, microseconds since 1970 UTC.
+        """
+        refused_count = sum(
+            count for verdict, count in self.summary.counts.items() if verdict not in _NOT_REFUSED
+        )
+        return self._folder.dead_letters(self._events, fetched_us) if refused_count else None
+
+    def release(self) -> None:
+        """Forget the records."""
+        self._events.unpersist()
+
+
+class RangeFolder:
+    """Folds ranges for one declaration of a step and of the pipe that it reads."""
+
+    def __init__(
+        self, catalyst: Catalyst, pipe: str, step: StepSource, enrich: Enrich, revision: str
+    ) -> None:
+        """Compile the expressions.
+
+        Args:
+            catalyst: of the session.
+            pipe: of the step.
+            step: its declaration, checked.
+            enrich: of the pipe that it reads.
+            revision: of both pipes, see `Catalyst.bounded`.
+
+        Raises:
+            SqlProblem: Spark rejects an expression.
+        """
+        self._catalyst = catalyst
+        self._pipe = pipe
+        self._step = step
+        self._sql: StepSql = step_sql(step, enriched_types(catalyst, enrich))
+        expression = catalyst.compile(self._sql.row)
+        self._returns = catalyst.struct_type(expression)
+        self._bounded = catalyst.bounded(expression, f"step/{pipe}@{revision}", result=True)
+        patch = self._returns["patch"].dataType
+        assert isinstance(patch, StructType)
+        patch_types = {field.name: field.dataType.simpleString() for field in patch.fields}
+        self._kinds = [patch_types.get(f"argument{index}", "bigint") for index in range(len(step.fields))]
+        self.results = ResultEvents(pipe, step, self._kinds)
+
+    @property
+    def parts(self) -> list[FieldPart]:
+        """The parts of all fields, in order."""
+        return self.results.parts
+
+    def fold(self, records: DataFrame, rules: FoldRules) -> FoldedRange:
+        """Judge the events of a range.
+
+        Args:
+            records: of `enriched`, with partition, offset, key, value and headers, in any order.
+            rules: that decide.
+        """
+        events = self._judged(self._parsed(records), rules).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            return FoldedRange(events, self._summary(events), self)
+        except BaseException:
+            events.unpersist()
+            raise
+
+    def _parsed(self, records: DataFrame) -> DataFrame:
+        prefix = f"{FORMAT};{self._step.from_};"
+        frame = records.filter(
+            f"headers[0].key = 'hifi' and startswith(cast(headers[0].value as string), {literal(prefix)})"
+        ).select("partition", "offset", "key", "value", "headers")
+        for name, expression in _PARSED.items():
+            frame = frame.withColumn(name, sql.expr(expression))
+        # A heartbeat has a kind, which `identity_texts` refuses, and only its stamp counts.
+        frame = frame.filter(f"`hifi.kind` = '{_HEARTBEAT}' or (identity is not null and hop is not null)")
+        heartbeat_stamp = f"split(cast(headers[1].value as string), ';')[{STAMP_AT}]"
+        return frame.withColumn(
+            "hifi.stamp",
+            sql.expr(
+                f"if(`hifi.kind` = '{_HEARTBEAT}', cast(nullif({heartbeat_stamp}, '') as bigint), `hifi.stamp`)"
+            ),
+        ).withColumn("hifi.time", sql.expr(_TIME))
+
+    def _judged(self, frame: DataFrame, rules: FoldRules) -> DataFrame:
+        frame = frame.withColumn("hifi.text", sql.expr("cast(value as string)"))
+        frame = frame.withColumn("hifi.fields", sql.expr(json_fields("`hifi.text`", self._sql.names)))
+        catalyst = self._catalyst
+        inputs = sql.expr(
+            "named_struct('text', `hifi.text`, 'fields', `hifi.fields`,"
+            " 'rows', cast(null as array<array<array<string>>>), 'returned', cast(null as string))"
+        )
+        arguments = [catalyst.expression(column) for column in (inputs, sql.col("headers"))]
+        bounded = catalyst.constant(self._bounded, BOUNDED)
+        evaluated = catalyst.column(catalyst.call(bounded, "eval", self._returns, *arguments))
+        frame = frame.withColumn("hifi.row", sql.when(sql.col("`hifi.kind`") == "", evaluated))
+        horizon = _horizon_sql(rules)
+        # The first copy counts, by its offset: the others may have been read later.
+        copies = "if(`hifi.kind` = '' and `hifi.ranked`, `hifi.raw`, -1 - offset)"
+        frame = frame.withColumn(
+            "hifi.number", sql.expr(f"row_number() over (partition by partition, {copies} order by offset)")
+        )
+        highest = _by_partition(rules.raws)
+        keys = [f"`hifi.row`.patch.key{index}" for index in range(len(self._step.key))]
+        missing_key = " or ".join(f"{key} is null" for key in keys)
+        by_stamp = f"`hifi.stamp` - {self._step.lateness_ms}L"
+        verdicts = [
+            (f"`hifi.kind` = '{_HEARTBEAT}'", _HEARTBEAT),
+            (f"`hifi.ranked` and (`hifi.number` > 1 or `hifi.raw` <= {highest})", COPY),
+        ]
+        later_verdicts = [
+            ("not `hifi.row`.patch.kept", LEFT_OUT),
+            ("not `hifi.ranked`", REPLAYED),
+            (missing_key, NO_KEY),
+            (f"`hifi.time` > `hifi.accepted` + {FUTURE_MS}", FUTURE),
+            (f"`hifi.time` < greatest(0L, {by_stamp}, {horizon})", LATE),
+        ]
+        cases = [
+            *(f"when {condition} then '{verdict}'" for condition, verdict in verdicts),
+            "when `hifi.row`.failure is not null then split(`hifi.row`.failure, ':')[0]",
+            *(f"when {condition} then '{verdict}'" for condition, verdict in later_verdicts),
+        ]
+        frame = frame.withColumn("hifi.verdict", sql.expr(f"case {' '.join(cases)} else '{FOLDED}' end"))
+        is_judged = (
+            f"`hifi.verdict` = '{FOLDED}' and `hifi.stamp` is null or `hifi.verdict` = '{LATE}' and"
+            f" `hifi.time` >= greatest(0L, {by_stamp})"
+        )
+        return frame.withColumn("hifi.judged", sql.expr(is_judged))
+
+    def _summary(self, events: DataFrame) -> RangeSummary:
+        summary = RangeSummary()
+        last_unstamped: dict[int, tuple[int, bool]] = {}
+        """Partition to the offset of the last record without a stamp, and whether it is a heartbeat."""
+        rows = (
+            events.groupBy("partition", "`hifi.verdict`")
+            .agg(
+                sql.expr("count(1) as count"),
+                sql.expr("max(`hifi.stamp`) as stamp"),
+                sql.expr("max(if(`hifi.ranked`, `hifi.raw`, null)) as raw"),
+                sql.expr("max(`hifi.time`) as time"),
+                sql.expr(f"max(if({_UNSTAMPED}, offset, null)) as unstamped"),
+                sql.expr("min(if(`hifi.judged`, offset, null)) as first"),
+                sql.expr("max(if(`hifi.judged`, offset, null)) as last"),
+            )
+            .collect()
+        )
+        for partition, verdict, count, stamp, raw, time, unstamped, first, last in map(tuple, rows):
+            if stamp is not None:
+                summary.marks[partition] = max(stamp, summary.marks.get(partition, stamp))
+            if unstamped is not None:
+                newest = unstamped, verdict == _HEARTBEAT
+                last_unstamped[partition] = max(newest, last_unstamped.get(partition, newest))
+            if verdict == _HEARTBEAT:
+                continue
+            if raw is not None:
+                summary.raws[partition] = max(raw, summary.raws.get(partition, raw))
+            if first is not None:
+                offsets = (*summary.judged.get(partition, ()), first, last)
+                summary.judged[partition] = min(offsets), max(offsets)
+            if verdict == FOLDED:
+                summary.latest_ms = time if summary.latest_ms is None else max(time, summary.latest_ms)
+            summary.counts[verdict] = summary.counts.get(verdict, 0) + count
+        for partition, (_, is_heartbeat) in last_unstamped.items():
+            (summary.empty if is_heartbeat else summary.events).add(partition)
+        return summary
+
+    def window_rows(self, events: DataFrame, emitted_ms: int | None) -> Iterator[WindowRow]:
+        """The parts of each window and key of the folded events, see `FoldedRange.rows`."""
+        window = self._step.window
+        last_start = f"(`hifi.time` - pmod(`hifi.time`, {window.every_ms}L))"
+        first_start = f"{last_start} - {window.size_ms - window.every_ms}L"
+        starts = f"sequence({first_start}, {last_start}, {window.every_ms}L)"
+        frame = events.filter(f"`hifi.verdict` = '{FOLDED}'").withColumn(
+            "hifi.start", sql.expr(f"explode({starts})")
+        )
+        frame = frame.withColumn("hifi.end", sql.expr(f"`hifi.start` + {window.size_ms}L"))
+        if emitted_ms is not None:
+            frame = frame.filter(f"`hifi.end` > {emitted_ms}L")
+        keys = [
+            sql.expr(f"`hifi.row`.patch.key{index} as key{index}") for index in range(len(self._step.key))
+        ]
+        columns = [sql.expr("count(1) as inputs")]
+        for index, aggregate in enumerate(self._step.aggregates.values()):
+            column = f"`hifi.row`.patch.argument{index}"
+            columns += [
+                sql.expr(part.sql.replace("{}", column)).alias(f"part{index}_{number}")
+                for number, part in enumerate(parts(aggregate, self._kinds[index]))
+            ]
+        grouped = frame.groupBy(sql.col("`hifi.end`").alias("end"), *keys).agg(*columns)
+        kinds: list[StepKey] = list(self._step.key.values())
+        for row in grouped.toLocalIterator():
+            end_ms, *values = tuple(row)
+            key_values, (inputs, *part_values) = values[: len(kinds)], values[len(kinds) :]
+            yield WindowRow(
+                end_ms, key_text(kinds, key_values), inputs, [_plain(value) for value in part_values]
+            )
+
+    def dead_letters(self, events: DataFrame, fetched_us: int) -> DataFrame:
+        """The records of the events that do not count, see `FoldedRange.dead_letters`."""
+        details = " ".join(
+            f"when '{verdict}' then {literal(detail.format(step=self._pipe))}"
+            for verdict, detail in _DETAILS.items()
+        )
+        failure_detail = "ltrim(substring(`hifi.row`.failure, length(`hifi.verdict`) + 2))"
+        failure_headers = [
+            header(SOURCE, source_text("enriched", "offset")),
+            header(REASON, "`hifi.verdict`"),
+            header(DETAIL, f"case `hifi.verdict` {details} else {failure_detail} end"),
+            header(SERVICE, "'state'"),
+        ]
+        names = ", ".join(literal(name) for name in (SOURCE, REASON, DETAIL, SERVICE))
+        kept = f"filter(slice(headers, 3, size(headers)), h -> h.key not in ({names}))"
+        leading = ["headers[0]", hop_header(f"{fetched_us}L", "if(`hifi.raw` >= 0, `hifi.raw`, null)")]
+        not_refused = ", ".join(f"'{verdict}'" for verdict in (*_NOT_REFUSED, _HEARTBEAT))
+        return events.filter(f"`hifi.verdict` not in ({not_refused})").select(
+            "key",
+            "value",
+            sql.expr(
+                f"concat(array({', '.join(leading)}), {kept}, array({', '.join(failure_headers)}))"
+            ).alias("headers"),
+            "partition",
+        )
+
+
+def _horizon_sql(rules: FoldRules) -> str:
+    """SQL of the horizon that counts for a record (bigint); null: none does."""
+    if rules.judged is None:
+        return "cast(null as bigint)" if rules.horizon_ms is None else f"{rules.horizon_ms}L"
+    cases = [
+        f"when partition = {entry.partition} and offset between {entry.first}L and {entry.last}L"
+        f" then {entry.horizon_ms}L"
+        for entry in rules.judged
+        if entry.horizon_ms is not None
+    ]
+    return f"case {' '.join(cases)} end" if cases else "cast(null as bigint)"
+
+
+def _by_partition(numbers: Mapping[int, int]) -> str:
+    if not numbers:
+        return "-1L"
+    cases = " ".join(f"when {partition} then {number}L" for partition, number in sorted(numbers.items()))
+    return f"case partition {cases} else -1L end"
+
+
+def _plain(value: Any) -> Any:
+    """A value of a part as `WindowFile` keeps it: Spark sums whole numbers as decimals."""
+    return value if value is None or isinstance(value, int | float | str) else int(value)

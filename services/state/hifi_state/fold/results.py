@@ -1,0 +1,131 @@
+"""The results of windows as events of the step's pipe. Pure."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, timedelta
+from itertools import groupby
+from typing import Any, Final
+
+import orjson
+
+from hifi.pipe.sources.event import SourceEvent
+from hifi.pipe.sources.event_id import bounded_id
+from hifi.pipe.sources.step import Aggregate, AggregateFunction, StepKey, StepSource
+from hifi.pipe.sources.timestamps import rfc3339
+from hifi.record.cloudevents.timestamps import format_us
+from hifi.record.headers import CONTENT_TYPE, TIME, Headers
+from hifi.spark.step_sql import FieldPart, parts
+from hifi_state.fold.window_row import PartValue, WindowRow
+
+_RANK_BITS: Final = 30
+"""A window has fewer than a thousand million keys; its end in seconds has 33 bits until the year 2242."""
+_LARGEST: Final = 2**63 - 1
+_YEAR_1: Final = -62_135_596_800_000_000
+_YEAR_10000: Final = 253_402_300_800_000_000
+_EPOCH: Final = date(1970, 1, 1)
+_DAYS: Final = range(-719_162, 2_932_897)
+"""From 0001-01-01 to 9999-12-31."""
+
+
+class ResultEvents:
+    """Makes the events of one declaration of a step."""
+
+    def __init__(self, pipe: str, step: StepSource, kinds: Sequence[str]) -> None:
+        """Make what all events have.
+
+        Args:
+            pipe: of the step.
+            step: its declaration.
+            kinds: SQL types of the arguments of its fields, in order; any for `*`.
+        """
+        self._pipe = pipe
+        self._step = step
+        self._fields = [
+            (name, aggregate, kind, parts(aggregate, kind))
+            for (name, aggregate), kind in zip(step.aggregates.items(), kinds, strict=True)
+        ]
+        self._headers: Headers = [
+            ("ce_specversion", b"1.0"),
+            ("ce_source", f"hifi/steps/{pipe}".encode()),
+            (CONTENT_TYPE, b"application/json"),
+            ("ce_type", step.type.encode()),
+        ]
+
+    @property
+    def parts(self) -> list[FieldPart]:
+        """The parts of all fields, in order."""
+        return [part for *_, field_parts in self._fields for part in field_parts]
+
+    @property
+    def source(self) -> bytes:
+        """Name of the source partition, see `SourcePosition.source`."""
+        return f"step/{self._pipe}".encode()
+
+    def of(self, rows: Iterable[WindowRow]) -> Iterator[SourceEvent]:
+        """The events of rows, which are in the order of window and key.
+
+        The position of an event is made of the end of its window and the rank of its key there, so it is the same
+        whenever the windows are computed, and normalize drops what it has seen.
+        """
+        for end_ms, window_rows in groupby(rows, lambda row: row.end_ms):
+            for rank, row in enumerate(window_rows):
+                yield self._event((end_ms // 1000 << _RANK_BITS) + rank, row)
+
+    def _event(self, position: int, row: WindowRow) -> SourceEvent:
+        key_values = orjson.loads(row.key)
+        end_time = rfc3339(row.end_ms)
+        body: dict[str, Any] = {
+            "window_start": rfc3339(row.end_ms - self._step.window.size_ms).decode(),
+            "window_end": end_time.decode(),
+            **dict(zip(self._step.key, key_values, strict=True)),
+            **self._values(row.parts),
+        }
+        identifier = bounded_id(b"%b/%b/%b" % (self._pipe.encode(), end_time, row.key.encode()))
+        headers = [*self._headers, ("ce_id", identifier), (TIME, end_time)]
+        event_key = "/".join(
+            value if isinstance(value, str) else orjson.dumps(value).decode() for value in key_values
+        )
+        return SourceEvent(
+            position, bounded_id(event_key.encode()), orjson.dumps(body), headers, row.end_ms * 1000
+        )
+
+    def _values(self, values: Sequence[PartValue]) -> Mapping[str, Any]:
+        remaining_values = iter(values)
+        return {
+            name: _finished(aggregate, kind, [next(remaining_values) for _ in field_parts])
+            for name, aggregate, kind, field_parts in self._fields
+        }
+
+
+def key_text(kinds: Sequence[StepKey], values: Sequence[Any]) -> str:
+    """The values of a key, as Spark returns them, as a JSON array: what orders the results of a window."""
+    texts = [
+        value.isoformat() if kind is StepKey.DATE else value
+        for kind, value in zip(kinds, values, strict=True)
+    ]
+    return orjson.dumps(texts).decode()
+
+
+def _finished(aggregate: Aggregate, kind: str, values: Sequence[Any]) -> Any:
+    """The value of a field from its parts; null where it does not fit its type."""
+    value = values[0]
+    if aggregate.function is AggregateFunction.AVG:
+        total, count = values
+        value = None if not count else total / count
+    if value is None:
+        return None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if aggregate.function in (AggregateFunction.MIN, AggregateFunction.MAX):
+        return _compared(kind, value)
+    return value if isinstance(value, str) or abs(value) <= _LARGEST else None
+
+
+def _compared(kind: str, value: Any) -> Any:
+    if kind == "boolean":
+        return bool(value)
+    if kind == "date":
+        return (_EPOCH + timedelta(days=value)).isoformat() if value in _DAYS else None
+    if kind == "timestamp":
+        return format_us(value).decode() if _YEAR_1 <= value < _YEAR_10000 else None
+    return value

@@ -1,0 +1,170 @@
+"""The file of a step: the parts of the results of open windows, and the progress that they are as of, in SQLite.
+
+Both change in one transaction. The file is a cache: one that is lost, damaged or of another declaration is made anew
+from `enriched`.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from hifi.runtime import log
+from hifi.spark.step_sql import FieldPart, Merge, PartForm
+from hifi_state.fold.progress import Progress
+from hifi_state.fold.window_row import PartValue, WindowRow
+
+_FORMAT: Final = 1
+_MOST_DIGITS: Final = 18
+"""Whole numbers with more digits are kept as text, since SQLite's have 64 bits."""
+logger = log.get(__name__)
+
+
+class WindowFile:
+    """The file of one step, open in one process. Its methods may be called by one thread at a time."""
+
+    def __init__(self, path: Path, parts: Sequence[FieldPart]) -> None:
+        """Open the file; one that cannot be read is made anew.
+
+        Args:
+            path: of the file; its folder exists.
+            parts: of the fields of the step, in order.
+        """
+        self._path = path
+        self._parts = parts
+        try:
+            self._database = self._open()
+        except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
+            logger.warning("state-file-unusable", path=str(path), error=str(error))
+            self._delete()
+            self._database = self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            database.execute("pragma journal_mode = wal")
+            database.execute("pragma synchronous = normal")
+            if database.execute("pragma quick_check(1)").fetchone() != ("ok",):
+                raise ValueError("the file is damaged")
+            columns = "".join(f", p{index}" for index in range(len(self._parts)))
+            database.execute(
+                f"create table if not exists windows (end_ms integer, key text, inputs integer{columns},"
+                " primary key (end_ms, key)) without rowid"
+            )
+            database.execute("create table if not exists progress (format integer, parts text, body blob)")
+            self.progress = self._read_progress(database)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    def _read_progress(self, database: sqlite3.Connection) -> Progress | None:
+        row = database.execute("select format, parts, body from progress").fetchone()
+        if row is None:
+            if database.execute("select count(*) from windows").fetchone() != (0,):
+                raise ValueError("the file has windows without their progress")
+            return None
+        if row[:2] != (_FORMAT, repr(self._parts)):
+            raise ValueError("the file is of another declaration or release")
+        return Progress.decode(row[2])
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._database.close()
+        self._delete()
+        self._database = self._open()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def due(self, horizon_ms: int | None) -> Iterator[WindowRow]:
+        """The rows of the windows that end at or before a time, in the order of window and key.
+
+        Args:
+            horizon_ms: milliseconds since 1970 UTC; None: no window ends before.
+        """
+        if horizon_ms is None:
+            return
+        rows = self._database.execute(
+            "select * from windows where end_ms <= ? order by end_ms, key", (horizon_ms,)
+        )
+        for end_ms, key, inputs, *values in rows:
+            yield WindowRow(
+                end_ms, key, inputs, [self._value(*pair) for pair in zip(self._parts, values, strict=True)]
+            )
+
+    def apply(self, rows: Iterable[WindowRow], progress: Progress) -> None:
+        """Merge the rows of a range, drop the windows that have results, and keep the progress: all or nothing.
+
+        Args:
+            rows: of the range.
+            progress: that the file is as of then.
+        """
+        with self._transaction():
+            for row in rows:
+                self._merge(row)
+            if progress.emitted_ms is not None:
+                self._database.execute("delete from windows where end_ms <= ?", (progress.emitted_ms,))
+            self._database.execute("delete from progress")
+            self._database.execute(
+                "insert into progress values (?, ?, ?)", (_FORMAT, repr(self._parts), progress.encode())
+            )
+        self.progress = progress
+
+    def windows(self) -> int:
+        """Number of open windows, each key counted."""
+        (count,) = self._database.execute("select count(*) from windows").fetchone()
+        return int(count)
+
+    def _merge(self, row: WindowRow) -> None:
+        place = (row.end_ms, row.key)
+        earlier_row = self._database.execute(
+            "select * from windows where end_ms = ? and key = ?", place
+        ).fetchone()
+        inputs, values = row.inputs, list(row.parts)
+        if earlier_row is not None:
+            inputs += earlier_row[2]
+            values = [
+                merged(part, self._value(part, earlier_value), value)
+                for part, earlier_value, value in zip(self._parts, earlier_row[3:], values, strict=True)
+            ]
+        marks = ", ".join("?" * (3 + len(values)))
+        self._database.execute(
+            f"insert or replace into windows values ({marks})",  # noqa: S608 - question marks
+            (*place, inputs, *map(_stored, values)),
+        )
+
+    @staticmethod
+    def _value(part: FieldPart, stored: PartValue) -> PartValue:
+        return int(stored) if part.form is PartForm.WHOLE and isinstance(stored, str) else stored
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._database.execute("begin immediate")
+        try:
+            yield
+        except BaseException:
+            self._database.execute("rollback")
+            raise
+        self._database.execute("commit")
+
+    def _delete(self) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+
+
+def merged(part: FieldPart, first: PartValue, second: PartValue) -> PartValue:
+    """Two values of a part as one."""
+    if first is None or second is None:
+        return second if first is None else first
+    if part.merge is Merge.ADD:
+        return first + second  # type: ignore[operator]  # both have the part's form
+    compare = min if part.merge is Merge.LEAST else max
+    return compare(first, second)
+
+
+def _stored(value: PartValue) -> PartValue:
+    is_long = isinstance(value, int) and len(str(abs(value))) > _MOST_DIGITS
+    return str(value) if is_long else value

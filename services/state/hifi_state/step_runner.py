@@ -1,0 +1,395 @@
+"""Runs one step while this instance is elected for it.
+
+    windows that are closed > `raw` > progress on `folds` > file of open windows > offset of the group
+
+Each round writes the results of the windows that the progress before it has closed, folds the next range of `enriched`,
+and keeps the progress. Whatever dies in between, the next round begins at the progress on `folds`: results are
+written again with the same positions, which normalize drops, and the file is rolled forward from `enriched`.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from aiokafka.errors import KafkaError
+
+from hifi.delivery.raw_writer import RawWriter
+from hifi.delivery.reader_run import new_run
+from hifi.kafka.group_offsets import GroupOffsets
+from hifi.kafka.leader_election import LeaderElection
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.sources.event import SourceEvent
+from hifi.pipe.sources.kind import MOST_EVENTS
+from hifi.pipe.sources.step import StepSource
+from hifi.runtime import log, metrics
+from hifi.runtime.backoff import backoff_s
+from hifi.runtime.clock import now_us
+from hifi.runtime.errors import Fenced, HifiError, Misconfigured
+from hifi.runtime.lifetime import Lifetime
+from hifi.spark.catalyst import Catalyst
+from hifi.spark.spark_session import raise_if_exited
+from hifi.spark.step_check import step_problems
+from hifi_state.enriched_ranges import EnrichedRanges, next_range
+from hifi_state.fold.progress import Progress, RangeSummary
+from hifi_state.fold.range_folder import FoldRules, RangeFolder
+from hifi_state.fold.window_file import WindowFile
+from hifi_state.fold.window_row import WindowRow
+from hifi_state.fold_log import FoldLog
+from hifi_state.settings import StateSettings
+
+_BACKOFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_WARNING: Final = "step"
+logger = log.get(__name__)
+
+
+class DeclaredStep(NamedTuple):
+    """What a step is made of.
+
+    Attributes:
+        pipe: with the step.
+        read_pipe: that it reads.
+        revision: of both, as they were published. Events that exceed the budget of SQL count together in one.
+    """
+
+    pipe: Pipe
+    read_pipe: Pipe
+    revision: str
+
+
+class StepRunner:
+    """One step, by one declaration of it and of the pipe that it reads."""
+
+    def __init__(
+        self,
+        lifetime: Lifetime,
+        settings: StateSettings,
+        catalyst: Catalyst,
+        registry: PipeRegistry,
+        writer: RawWriter,
+        declared: DeclaredStep,
+        folder: Path,
+    ) -> None:
+        """Nothing runs before `run`.
+
+        Args:
+            lifetime: ends the step, and shows its warnings.
+            settings: of the service.
+            catalyst: of the Spark session.
+            registry: of the pipes.
+            writer: of results.
+            declared: the step.
+            folder: for its file.
+        """
+        pipe, read_pipe = declared.pipe, declared.read_pipe
+        assert isinstance(pipe.source, StepSource)
+        self._lifetime = lifetime
+        self._settings = settings
+        self._catalyst = catalyst
+        self._registry = registry
+        self._writer = writer
+        self._pipe = pipe.pipe
+        self._step: StepSource = pipe.source
+        self._read_pipe = read_pipe
+        self._revision = declared.revision
+        self._digest = _digest(self._step, read_pipe)
+        self._path = folder / f"{pipe.pipe}.db"
+        topics = settings.topics
+        self._election = LeaderElection(
+            settings, topics.group(f"state-step.{pipe.pipe}"), topics.state_leader
+        )
+        self._ranges = EnrichedRanges(settings, catalyst.spark)
+
+    async def run(self) -> None:
+        """Fold while this instance is elected, until the lifetime ends."""
+        self._election.start()
+        failures = 0
+        try:
+            while await self._lifetime.unless_stopped(self._election.leading.wait()):
+                if self._lifetime.stopping.is_set():
+                    break
+                self._election.query_stopped.clear()
+                try:
+                    await self._lead()
+                    failures = 0
+                except Fenced as error:
+                    self._warn(None)
+                    logger.warning("step-turn-ended", pipe=self._pipe, error=str(error))
+                    await self._pause(_BACKOFF_S[0])
+                except (HifiError, KafkaError, OSError, TimeoutError) as error:
+                    self._warn(str(error))
+                    logger.warning("step-failed", pipe=self._pipe, error=str(error)[:2000])
+                    failures += 1
+                except Exception as error:  # Spark's errors
+                    raise_if_exited(self._catalyst.spark)
+                    self._warn(f"the batch failed and is repeated: {str(error).partition(chr(10))[0][:300]}")
+                    logger.exception("step-failed", pipe=self._pipe)
+                    failures += 1
+                finally:
+                    self._election.query_stopped.set()
+                if failures:
+                    await self._pause(backoff_s(failures - 1, _BACKOFF_S))
+        finally:
+            await self._election.stop()
+            self._warn(None)
+
+    @property
+    def _leading(self) -> bool:
+        return self._election.leading.is_set() and not self._lifetime.stopping.is_set()
+
+    async def _lead(self) -> None:
+        """Take over and fold until the turn is over."""
+        folder = await asyncio.to_thread(self._compiled)
+        fold_log = FoldLog(self._settings, self._pipe)
+        topics, partitions = self._settings.topics, self._registry.partition_count()
+        group = GroupOffsets(
+            self._settings.kafka,
+            self._settings.instance,
+            topics.group(f"state.{self._pipe}"),
+            topics.enriched,
+            partitions,
+        )
+        file: WindowFile | None = None
+        try:
+            async with group:
+                kept_progress = await fold_log.take_over()
+                progress = self._first_progress(kept_progress, await group.first(), await group.end())
+                if kept_progress is None:
+                    await fold_log.keep(progress)
+                file = await asyncio.to_thread(WindowFile, self._path, folder.parts)
+                turn = StepTurn(self, folder, fold_log, group, file, progress)
+                await turn.recover(await group.first())
+                logger.info("step-taken-over", pipe=self._pipe, number=progress.number)
+                self._warn(None)
+                while self._leading:
+                    if not await turn.round():
+                        await self._pause(self._settings.state_interval_s)
+        finally:
+            if file is not None:
+                file.close()
+            await fold_log.stop()
+
+    def _compiled(self) -> RangeFolder:
+        problems = [
+            f"{'.'.join(map(str, path))}: {message}"
+            for path, message in step_problems(self._catalyst, self._step, self._read_pipe)
+        ]
+        if problems:
+            raise Misconfigured("; ".join(problems))
+        return RangeFolder(self._catalyst, self._pipe, self._step, self._read_pipe.enrich, self._revision)
+
+    def _first_progress(
+        self, kept_progress: Progress | None, first: Mapping[int, int], end: Mapping[int, int]
+    ) -> Progress:
+        """The progress to go on from; a step that has none begins with what is enriched from now on."""
+        if kept_progress is None:
+            return Progress(self._digest, self._step.from_, 0, end)
+        offsets = {partition: kept_progress.offsets.get(partition, 0) for partition in end}
+        for partition, first_offset in first.items():
+            lost_count = first_offset - offsets[partition]
+            if lost_count > 0:
+                metrics.SKIPPED.labels(self._settings.topics.enriched).inc(lost_count)
+                logger.error("step-records-lost", pipe=self._pipe, partition=partition, records=lost_count)
+                offsets[partition] = first_offset
+        return replace(kept_progress, offsets=offsets).of_step(self._digest, self._step.from_)
+
+    def _warn(self, reason: str | None) -> None:
+        self._lifetime.health.warn(f"{_WARNING} {self._pipe}", reason)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, at most while this instance leads."""
+        waits = [
+            asyncio.create_task(event.wait())
+            for event in (self._lifetime.stopping, self._election.not_leading)
+        ]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    # What a turn uses.
+
+    @property
+    def step(self) -> StepSource:
+        """The declaration."""
+        return self._step
+
+    @property
+    def ranges(self) -> EnrichedRanges:
+        """Reads `enriched`."""
+        return self._ranges
+
+    def require_leadership(self) -> None:
+        """Check that this instance is still elected.
+
+        Raises:
+            Fenced: it is not.
+        """
+        if not self._leading:
+            raise Fenced(f"another instance runs the step {self._pipe} now")
+
+    async def write_results(self, events: Sequence[SourceEvent], source: bytes, run: bytes) -> None:
+        """Write events to `raw`, and wait until Kafka has acknowledged them.
+
+        Raises:
+            Fenced: the pipe has another source now.
+        """
+        revision = self._registry.get(self._pipe)
+        if revision is None or revision.pipe.source != self._step:
+            raise Fenced(f"the pipe {self._pipe} has another source now")
+        in_us = now_us()
+        acknowledged = await self._writer.begin(
+            revision, events, [in_us] * len(events), source, run, in_us, at_once=True
+        )
+        await acknowledged
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        """Count events by verdict."""
+        for verdict, number in counts.items():
+            metrics.STEP_EVENTS.labels(self._pipe, verdict).inc(number)
+
+    def show(self, progress: Progress, windows: int) -> None:
+        """Show how far the step is."""
+        metrics.STEP_WINDOWS.labels(self._pipe).set(windows)
+        if progress.horizon_ms is not None:
+            metrics.STEP_HORIZON.labels(self._pipe).set(progress.horizon_ms / 1000)
+
+
+class StepTurn:
+    """The rounds of one instance while it is elected."""
+
+    def __init__(
+        self,
+        runner: StepRunner,
+        folder: RangeFolder,
+        fold_log: FoldLog,
+        group: GroupOffsets,
+        file: WindowFile,
+        progress: Progress,
+    ) -> None:
+        """Begin where the progress is.
+
+        Args:
+            runner: of the step.
+            folder: folds ranges.
+            fold_log: keeps the progress.
+            group: shows the progress as offsets of a consumer group.
+            file: open windows, perhaps behind the progress.
+            progress: as `folds` has it.
+        """
+        self._runner = runner
+        self._folder = folder
+        self._fold_log = fold_log
+        self._group = group
+        self._file = file
+        self._progress = progress
+        self._run = new_run()
+
+    async def recover(self, first: Mapping[int, int]) -> None:
+        """Roll the file forward to the progress, from where it is, or from the oldest window without results.
+
+        Args:
+            first: partition to the offset of the first record that Kafka still has.
+        """
+        progress, base = self._progress, self._progress.base()
+        offsets, raws = base.offsets, base.raws
+        file_progress = self._file.progress
+        if file_progress is not None and _is_usable(file_progress, progress, base.offsets):
+            if file_progress.number == progress.number:
+                return
+            offsets, raws = file_progress.offsets, file_progress.raws
+        elif file_progress is not None:
+            await asyncio.to_thread(self._file.clear)
+        target = progress.offsets
+        position = {
+            partition: min(max(offsets.get(partition, 0), first.get(partition, 0)), end_offset)
+            for partition, end_offset in target.items()
+        }
+        raws = dict(raws)
+        read_count = 0
+        rows: list[WindowRow] = []
+        while position != target:
+            self._runner.require_leadership()
+            end = next_range(position, target, self._runner.ranges.most_records)
+            rules = FoldRules(raws, None, progress.emitted_ms, progress.judged)
+            records = await asyncio.to_thread(self._runner.ranges.read, position, end)
+            folded = await asyncio.to_thread(self._folder.fold, records, rules)
+            try:
+                rows += await asyncio.to_thread(list, folded.rows(progress.emitted_ms))
+            finally:
+                await asyncio.to_thread(folded.release)
+            raws = {**raws, **folded.summary.raws}
+            read_count += sum(end[partition] - position[partition] for partition in end)
+            position = end
+        await asyncio.to_thread(self._file.apply, rows, progress)
+        logger.info("step-recovered", records=read_count, windows=self._file.windows())
+
+    async def round(self) -> bool:
+        """Write the results of closed windows, fold the next range, keep the progress; False: nothing was to do."""
+        runner, progress = self._runner, self._progress
+        await self._write_due()
+        known_end = await self._group.end()
+        end = next_range(progress.offsets, known_end, runner.ranges.most_records)
+        summary, rows = RangeSummary(), list[WindowRow]()
+        if end != progress.offsets:
+            summary, rows = await self._fold(end)
+        elif progress.horizon_ms == progress.emitted_ms:
+            return False
+        window = runner.step.window
+        next_progress = progress.after(summary, end, window.size_ms, runner.step.lateness_ms)
+        runner.require_leadership()
+        await self._fold_log.keep(next_progress)
+        self._progress = next_progress
+        await asyncio.to_thread(self._file.apply, rows, next_progress)
+        await self._group.commit(next_progress.offsets)
+        runner.count(summary.counts)
+        runner.show(next_progress, self._file.windows())
+        return next_progress.horizon_ms != next_progress.emitted_ms or end != known_end
+
+    async def _fold(self, end: Mapping[int, int]) -> tuple[RangeSummary, list[WindowRow]]:
+        """Fold the next range, and write the dead letters of the events that do not count."""
+        runner, progress, fetched_us = self._runner, self._progress, now_us()
+        rules = FoldRules(progress.raws, progress.horizon_ms, progress.emitted_ms)
+        records = await asyncio.to_thread(runner.ranges.read, progress.offsets, end)
+        folded = await asyncio.to_thread(self._folder.fold, records, rules)
+        try:
+            rows = await asyncio.to_thread(list, folded.rows(progress.emitted_ms))
+            letters = folded.dead_letters(fetched_us)
+            if letters is not None:
+                runner.require_leadership()
+                await asyncio.to_thread(runner.ranges.write_dead_letters, letters)
+        finally:
+            await asyncio.to_thread(folded.release)
+        return folded.summary, rows
+
+    async def _write_due(self) -> None:
+        """Write the results of the windows that the progress has closed, in the order of their positions."""
+        if self._progress.horizon_ms == self._progress.emitted_ms:
+            return
+        results = self._folder.results
+        events: Iterator[SourceEvent] = results.of(self._file.due(self._progress.horizon_ms))
+        while chunk := list(islice(events, MOST_EVENTS)):
+            self._runner.require_leadership()
+            await self._runner.write_results(chunk, results.source, self._run)
+
+
+def _is_usable(file_progress: Progress, progress: Progress, base_offsets: Mapping[int, int]) -> bool:
+    """Whether a file can be rolled forward: of the same declaration, not ahead, and from the oldest window on."""
+    return (
+        file_progress.step == progress.step
+        and file_progress.number <= progress.number
+        and all(
+            file_progress.offsets.get(partition, 0) >= offset for partition, offset in base_offsets.items()
+        )
+    )
+
+
+def _digest(step: StepSource, read_pipe: Pipe) -> str:
+    """Digest of what decides the windows of a step."""
+    text = f"{step.model_dump_json()} {read_pipe.enrich.model_dump_json()}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

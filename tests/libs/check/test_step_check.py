@@ -1,0 +1,87 @@
+"""`hifi check` of steps: their SQL is that of the pipe that they read, and each problem has its line."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from hifi.check.pipe_check import check_folder
+from hifi.pipe.model import Pipe
+from hifi.spark.catalyst import Catalyst
+from hifi.spark.spark_session import local_spark
+from hifi.spark.step_check import step_problems
+
+FLIGHTS: dict[str, Any] = {
+    "pipe": "flights",
+    "source": {"keys": [{"sha256": "0" * 64}]},
+    "enrich": {
+        "fields": {"carrier": "string", "delay": "int", "price": "double", "at": "timestamp"},
+        "derive": {"late": "delay > 15", "both": "array(delay)"},
+    },
+    "destinations": [{"name": "a", "url": "https://a.example/"}],
+}
+
+
+def step(**keys: Any) -> dict[str, Any]:
+    source = {
+        "kind": "step",
+        "from": "flights",
+        "key": {"carrier": "string"},
+        "window": {"tumbling": "1m"},
+        "fields": {"n": "count(*)"},
+    }
+    return FLIGHTS | {"pipe": "delays", "source": source | keys, "enrich": {}}
+
+
+VALID: dict[str, Any] = {
+    "where": "NOT late AND carrier <> 'ZZ'",
+    "fields": {
+        "n": "count(*)",
+        "known": "count(delay)",
+        "late_count": "count_if(late)",
+        "total": "sum(delay * 2)",
+        "mean": "avg(price)",
+        "last": "max(at)",
+        "lowest": "min(carrier)",
+    },
+}
+INVALID: list[tuple[dict[str, Any], str, str]] = [
+    ({"where": "delay"}, "where", "a condition must be a boolean; this is int"),
+    ({"where": "now() > at"}, "where", "reads the clock"),
+    ({"where": "true) or (true"}, "where", ""),
+    ({"fields": {"n": "sum(rand())"}}, "n", "is random"),
+    ({"fields": {"n": "max(current_timestamp())"}}, "n", "reads the clock"),
+    ({"fields": {"n": "sum(delay) + sum(price)"}}, "n", ""),
+    ({"fields": {"n": "sum(max(delay))"}}, "n", "needs? several events"),
+    ({"fields": {"n": "sum(count(*) over ())"}}, "n", ""),
+    ({"fields": {"n": "sum((select 1))"}}, "n", "subqueries are not supported"),
+    ({"fields": {"n": "sum(carrier)"}}, "n", "this is string: cast it"),
+    ({"fields": {"n": "sum(cast(delay as decimal(9, 2)))"}}, "n", "this is decimal"),
+    ({"fields": {"n": "count_if(delay)"}}, "n", "needs a boolean; this is int"),
+    ({"fields": {"n": "sum(nope)"}}, "n", "is not a field here"),
+    ({"fields": {"n": "max(both)"}}, "n", "is not a field here"),
+    ({"fields": {"n": "max(IDENTIFIER('delay'))"}}, "n", "IDENTIFIER is not allowed"),
+]
+
+
+def test_expressions_of_steps_are_judged_with_the_types_of_the_other_pipe() -> None:
+    flights = Pipe.model_validate(FLIGHTS)
+    with local_spark() as spark:
+        catalyst = Catalyst(spark)
+        assert list(step_problems(catalyst, Pipe.model_validate(step(**VALID)).source, flights)) == []  # type: ignore[arg-type]
+        for keys, name, message in INVALID:
+            problems = list(step_problems(catalyst, Pipe.model_validate(step(**keys)).source, flights))  # type: ignore[arg-type]
+            assert [path[-1] for path, _ in problems] == [name], keys
+            assert re.search(message, problems[0][1]), problems
+
+
+def test_a_folder_with_a_step_is_checked_with_its_lines(tmp_path: Path) -> None:
+    (tmp_path / "flights.yaml").write_text(json.dumps(FLIGHTS, indent=1))
+    (tmp_path / "delays.yaml").write_text(json.dumps(step(**VALID), indent=1))
+    pipes, problems = check_folder(tmp_path, "micro-batch")
+    assert problems == []
+    assert {pipe.pipe for pipe in pipes} == {"flights", "delays"}
+    (tmp_path / "delays.yaml").write_text(json.dumps(step(**{"from": "trains"}), indent=1))
+    _, problems = check_folder(tmp_path, "micro-batch", sql=False)
+    assert [(problem.line, problem.where) for problem in problems] == [(5, "source.from")]
+    assert "'trains' is not declared" in problems[0].message

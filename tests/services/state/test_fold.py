@@ -1,0 +1,189 @@
+"""Steps on real Spark, with a log in memory: results and refused events are those of an oracle, whatever dies."""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from tests.support.state.stamped_log import START_MS, StampedLog, disordered
+from tests.support.state.step_bench import Killed, StepBench, shown, step_pipe
+from tests.support.state.window_oracle import Outcome, outcome
+
+from hifi.pipe.sources.step import StepSource
+from hifi.spark.spark_session import GENERATED, scratch_folder, start_spark, stop_spark
+
+TUMBLING = {"tumbling": "10s"}
+SLIDING = {"size": "30s", "every": "10s"}
+LATENESS_MS = 5000
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with scratch_folder() as scratch:
+        session = start_spark("local[1]", "test-state", scratch, GENERATED)
+        yield session
+        stop_spark(session)
+
+
+def cuts_of(stamped_log: StampedLog, seed: int, batches: int) -> list[dict[int, int]]:
+    """Random ends of batches, the last one the whole log."""
+    chance = random.Random(seed)
+    ends = stamped_log.ends()
+    places = {
+        partition: sorted(chance.randrange(0, end + 1) for _ in range(batches - 1))
+        for partition, end in ends.items()
+    }
+    return [
+        *({partition: places[partition][batch] for partition in ends} for batch in range(batches - 1)),
+        ends,
+    ]
+
+
+def expected(stamped_log: StampedLog, cuts: Sequence[Mapping[int, int]], step: StepSource) -> Outcome:
+    return outcome(stamped_log, cuts, step.window.size_ms, step.window.every_ms, step.lateness_ms)
+
+
+def flight(carrier: str | None = "A", delay: int = 20) -> dict[str, Any]:
+    return {"carrier": carrier, "delay": delay, "price": 1.5, "cancelled": False}
+
+
+@pytest.mark.parametrize("window", [TUMBLING, SLIDING])
+async def test_results_and_refused_events_are_those_of_the_oracle(
+    spark: SparkSession, tmp_path: Path, window: dict[str, str]
+) -> None:
+    stamped_log = disordered(1, 4, 400, empty=[2])
+    cuts = cuts_of(stamped_log, 1, 4)
+    bench = StepBench(spark, stamped_log, step_pipe(window), tmp_path)
+    await bench.run(cuts)
+    oracle = expected(stamped_log, cuts, bench.step)
+    assert shown(bench.results) == oracle.results
+    assert bench.letters == oracle.refused
+    assert len(oracle.results) > 30
+    assert {reason for _, reason in oracle.refused} == {"late", "future", "no-key", "replayed"}
+
+
+@settings(
+    max_examples=6,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(seed=st.integers(0, 2**32), batches=st.integers(1, 3), is_sliding=st.booleans())
+async def test_any_disorder_cut_anywhere_gives_the_results_of_the_oracle(
+    spark: SparkSession, seed: int, batches: int, is_sliding: bool
+) -> None:
+    stamped_log = disordered(seed, 3, 120)
+    cuts = cuts_of(stamped_log, seed, batches)
+    with TemporaryDirectory() as folder:
+        bench = StepBench(spark, stamped_log, step_pipe(SLIDING if is_sliding else TUMBLING), Path(folder))
+        await bench.run(cuts)
+    oracle = expected(stamped_log, cuts, bench.step)
+    assert shown(bench.results) == oracle.results
+    assert bench.letters == oracle.refused
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["with its file", "without its file"])
+@pytest.mark.parametrize(
+    "point", ["within the results", "after the results", "before folds", "after folds", "before the offset"]
+)
+async def test_each_result_is_written_once_whatever_dies(
+    spark: SparkSession, tmp_path: Path, point: str, is_lost: bool
+) -> None:
+    stamped_log = disordered(7, 2, 200)
+    cuts = cuts_of(stamped_log, 7, 3)
+    bench = StepBench(spark, stamped_log, step_pipe(SLIDING), tmp_path)
+    await bench.run(cuts[:1])
+    bench.kill_at = point
+    with pytest.raises(Killed):
+        await bench.run(cuts[1:])
+    if is_lost:
+        for file in tmp_path.iterdir():
+            file.unlink()
+    await bench.run(cuts[1:])
+    oracle = expected(stamped_log, cuts, bench.step)
+    assert shown(bench.results) == oracle.results
+    assert bench.letters.keys() == oracle.refused.keys()
+    assert bench.committed == stamped_log.ends()
+
+
+async def test_a_torn_file_and_one_that_is_behind_are_made_good_from_the_log(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stamped_log = disordered(8, 2, 200)
+    cuts = cuts_of(stamped_log, 8, 4)
+    bench = StepBench(spark, stamped_log, step_pipe(SLIDING), tmp_path)
+    await bench.run(cuts[:1])
+    earlier_files = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    await bench.run(cuts[1:2])
+    for file in tmp_path.iterdir():
+        file.unlink()
+    for file, content in earlier_files.items():
+        file.write_bytes(content)
+    await bench.run(cuts[2:3])
+    database = tmp_path / "carrier-delays.db"
+    database.write_bytes(database.read_bytes()[: database.stat().st_size // 2])
+    await bench.run(cuts[3:])
+    assert shown(bench.results) == expected(stamped_log, cuts, bench.step).results
+
+
+async def test_a_partition_that_stands_still_holds_the_windows_and_nothing_is_dropped(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stamped_log = StampedLog(2)
+    stamped_log.event(1, START_MS, START_MS, flight())
+    stamped_log.event(1, START_MS + 100, START_MS + 100, flight())
+    for second in range(100):
+        stamped_log.event(0, START_MS + second * 1000, START_MS + second * 1000, flight())
+    first_cut = stamped_log.ends()
+    for tenth in range(20):
+        stamped_log.event(1, START_MS + 200 + tenth * 100, START_MS + 100_000, flight())
+    bench = StepBench(spark, stamped_log, step_pipe(TUMBLING), tmp_path)
+    await bench.run([first_cut])
+    assert not bench.results
+    second_cut = stamped_log.ends()
+    stamped_log.heartbeat(1, 97_000)
+    await bench.run([second_cut, stamped_log.ends()])
+    assert not bench.letters
+    oracle = expected(stamped_log, [first_cut, second_cut, stamped_log.ends()], bench.step)
+    assert shown(bench.results) == oracle.results
+    counts = [body["flights"] for body in oracle.results.values()]
+    assert counts[0] == 10 + 22
+    assert len(counts) > 5
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["with its file", "without its file"])
+async def test_the_first_event_of_an_empty_partition_is_late_exactly_if_its_windows_are_closed(
+    spark: SparkSession, tmp_path: Path, is_lost: bool
+) -> None:
+    stamped_log = StampedLog(2)
+    stamped_log.heartbeat(1)
+    for second in range(60):
+        stamped_log.event(0, START_MS + second * 1000, START_MS + second * 1000, flight())
+    cuts = [stamped_log.ends()]
+    closed_event = stamped_log.event(1, START_MS + 1000, START_MS + 60_000, flight())
+    stamped_log.heartbeat(1)
+    open_event = stamped_log.event(1, START_MS + 58_000, START_MS + 60_000, flight())
+    cuts.append(stamped_log.ends())
+    for partition in range(2):
+        stamped_log.event(partition, START_MS + 90_000, START_MS + 90_000, flight())
+        stamped_log.heartbeat(partition)
+    cuts.append(stamped_log.ends())
+    bench = StepBench(spark, stamped_log, step_pipe(TUMBLING), tmp_path)
+    await bench.run(cuts[:2])
+    if is_lost:
+        for file in tmp_path.iterdir():
+            file.unlink()
+    await bench.run(cuts[2:])
+    assert bench.letters == {(closed_event.number, "late"): 1}
+    oracle = expected(stamped_log, cuts, bench.step)
+    assert shown(bench.results) == oracle.results
+    place = (open_event.time_ms // 10_000 * 10_000 + 10_000, "A")
+    assert (
+        bench.results[place][0]["flights"]
+        == sum(second * 1000 + START_MS >= place[0] - 10_000 for second in range(60)) + 1
+    )

@@ -1,0 +1,81 @@
+"""The progress of a step, and from where its windows are computed anew."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hifi_state.fold.progress import Progress, RangeSummary
+
+SIZE_MS, LATENESS_MS = 60_000, 5_000
+FIRST = Progress("d", "flights", 0, {0: 0, 1: 0})
+_RANGES = st.lists(
+    st.builds(
+        RangeSummary,
+        marks=st.dictionaries(st.integers(0, 1), st.integers(0, 10**6)),
+        raws=st.dictionaries(st.integers(0, 1), st.integers(0, 10**6)),
+        events=st.sets(st.just(0)),
+        empty=st.sets(st.just(1)),
+        judged=st.dictionaries(st.integers(0, 1), st.tuples(st.integers(0, 9), st.integers(10, 19))),
+        latest_ms=st.none() | st.integers(0, 10**6),
+    ),
+    max_size=60,
+)
+
+
+def fold(ranges: list[RangeSummary]) -> list[Progress]:
+    progresses = [FIRST]
+    for number, summary in enumerate(ranges, start=1):
+        end = {0: number * 10, 1: number * 10}
+        progresses.append(progresses[-1].after(summary, end, SIZE_MS, LATENESS_MS))
+    return progresses
+
+
+@given(_RANGES)
+def test_the_horizon_never_falls_and_results_follow_it_by_one_round(ranges: list[RangeSummary]) -> None:
+    progresses = fold(ranges)
+    for earlier, later in pairwise(progresses):
+        assert later.emitted_ms == earlier.horizon_ms
+        assert earlier.horizon_ms is None or (later.horizon_ms or 0) >= earlier.horizon_ms
+        assert later.number == earlier.number + 1
+
+
+@given(_RANGES)
+def test_every_range_with_an_event_of_an_open_window_is_after_the_base(ranges: list[RangeSummary]) -> None:
+    progress = fold(ranges)[-1]
+    base = progress.base()
+    assert len(progress.bases) <= 24
+    for number, summary in enumerate(ranges):
+        emitted_ms = progress.emitted_ms
+        is_open = summary.latest_ms is not None and (
+            emitted_ms is None or summary.latest_ms > emitted_ms - SIZE_MS
+        )
+        if is_open:
+            assert base.offsets[0] <= number * 10
+
+
+@given(_RANGES)
+def test_a_progress_is_read_as_it_was_written(ranges: list[RangeSummary]) -> None:
+    progress = fold(ranges)[-1]
+    assert Progress.decode(progress.encode()) == progress
+
+
+def test_a_partition_that_has_said_nothing_holds_all_windows_and_an_empty_one_holds_none() -> None:
+    silent = FIRST.after(RangeSummary(marks={0: 50_000}), {0: 1, 1: 0}, SIZE_MS, LATENESS_MS)
+    assert silent.horizon_ms is None
+    empty = silent.after(RangeSummary(empty={1}), {0: 1, 1: 1}, SIZE_MS, LATENESS_MS)
+    assert empty.horizon_ms == 45_000
+    begun = empty.after(RangeSummary(events={1}, marks={0: 90_000}), {0: 2, 1: 2}, SIZE_MS, LATENESS_MS)
+    assert begun.horizon_ms == 45_000
+    again = begun.after(RangeSummary(marks={1: 70_000}), {0: 2, 1: 3}, SIZE_MS, LATENESS_MS)
+    assert again.horizon_ms == 65_000
+    unstamped = begun.after(RangeSummary(empty={1}), {0: 2, 1: 3}, SIZE_MS, LATENESS_MS)
+    assert unstamped.horizon_ms == 85_000, "its events came before normalize began to stamp the pipe"
+
+
+def test_a_step_that_reads_another_pipe_goes_on_after_the_windows_that_have_results() -> None:
+    progress = fold([RangeSummary(marks={0: 50_000, 1: 60_000}), RangeSummary()])[-1]
+    other = progress.of_step("e", "trains")
+    assert (other.horizon_ms, other.emitted_ms, other.marks, other.bases) == (45_000, 45_000, {}, ())
+    assert other.offsets == progress.offsets
+    assert progress.of_step("e", "flights").marks == progress.marks

@@ -1,0 +1,195 @@
+"""The service state on a real Kafka and Spark: each result is in `raw` once, whatever process dies."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import ConsumerRecord
+from tests.support.state.stamped_log import START_MS, Entry, StampedLog, disordered
+from tests.support.state.step_bench import FLIGHTS, shown, step_pipe
+from tests.support.state.window_oracle import outcome
+from tests.support.stream_process import PARTITIONS, create_stream, free_port, read_all, readyz
+
+from hifi.kafka.producer import Producer
+from hifi.kafka.topics import Topics
+from hifi.pipe.registry import publish
+from hifi.pipe.revision import pipe_record
+from hifi.record.fields import fields
+from hifi.record.headers import REASON
+from hifi.record.identity import identity
+from hifi.record.source_position import source_position
+from hifi_normalize.idempotency.source_positions import SourcePositions
+
+pytestmark = pytest.mark.timeout(600)
+WITHIN_S = 400
+WINDOW = {"size": "20s", "every": "10s"}
+KILLED = Path(__file__).parents[2] / "support/programs/killed_state.py"
+
+
+class StateStream:
+    """A stream with the pipe `flights`, the step `carrier-delays`, and the service as a process."""
+
+    def __init__(self, kafka: str, folder: Path) -> None:
+        self.kafka = kafka
+        self.data = folder / "state"
+        self.log = folder / "log"
+        self._marker = folder / "killed"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = 0
+
+    async def create(self) -> None:
+        self.topics = Topics(await create_stream(self.kafka))
+        pipes = [pipe_record(FLIGHTS, 1), pipe_record(step_pipe(WINDOW), 1)]
+        await publish(self.kafka, self.topics, pipes)
+
+    def start(self, kill_at: str | None = None) -> None:
+        self._port = free_port()
+        names = {
+            "kafka": self.kafka,
+            "stream": self.topics.stream,
+            "port": self._port,
+            "log_format": "json",
+            "state_interval_s": 0.3,
+            "state_master": "local[1]",
+            "state_data": self.data,
+            "session_timeout_s": 6,
+        }
+        program = ["-m", "hifi_state"] if kill_at is None else [str(KILLED), kill_at, str(self._marker)]
+        env = os.environ | {f"HIFI_{name.upper()}": str(value) for name, value in names.items()}
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, *program], env=env, stdout=output, stderr=output
+            )
+
+    async def until_taken_over(self, times: int) -> None:
+        """Wait until the step was taken over so often."""
+        end_s = time.monotonic() + WITHIN_S
+        while self.log.read_text().count("step-taken-over") < times:
+            assert time.monotonic() < end_s, self.log.read_text()[-6000:]
+            assert self._process is not None
+            assert self._process.poll() is None, self.log.read_text()[-6000:]
+            await asyncio.sleep(0.1)
+
+    async def killed(self) -> None:
+        assert self._process is not None
+        async with asyncio.timeout(WITHIN_S):
+            while self._process.poll() is None:
+                await asyncio.sleep(0.1)
+        assert self._process.returncode == -signal.SIGKILL, self.log.read_text()[-6000:]
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            assert self._process.wait(60) == 0, self.log.read_text()[-6000:]
+
+    def ready(self) -> tuple[int, dict[str, Any]]:
+        return readyz(self._port)
+
+    async def enrich(self, partitions: Sequence[Sequence[Entry]]) -> None:
+        producer = Producer(self.kafka, "test")
+        await producer.start()
+        try:
+            for partition, entries in enumerate(partitions):
+                if records := [entry.record() for entry in entries]:
+                    await producer.send_and_wait(self.topics.enriched, partition, records)
+        finally:
+            await producer.stop()
+
+    async def results(self) -> dict[tuple[int, str], list[dict[str, Any]]]:
+        """The results that normalize would let pass."""
+        positions = [SourcePositions() for _ in range(PARTITIONS)]
+        found: dict[tuple[int, str], list[dict[str, Any]]] = {}
+        for record in await read_all(self.kafka, self.topics.raw):
+            position = source_position(record.headers)
+            assert position is not None
+            if not positions[record.partition].is_copy("carrier-delays", position, record.offset):
+                body = orjson.loads(record.value)
+                end_ms = round(datetime.fromisoformat(body["window_end"]).timestamp() * 1000)
+                found.setdefault((end_ms, body["carrier"]), []).append(body)
+        return found
+
+    async def until_results(self, count: int) -> dict[tuple[int, str], list[dict[str, Any]]]:
+        end_s = time.monotonic() + WITHIN_S
+        while len(found := await self.results()) < count:
+            assert time.monotonic() < end_s, f"{len(found)} of {count}\n{self.log.read_text()[-6000:]}"
+            await asyncio.sleep(0.3)
+        return found
+
+
+def complete_log() -> StampedLog:
+    """A log whose partitions all begin at once, and all of whose windows close at the end."""
+    stamped_log = disordered(3, PARTITIONS, 300)
+    for partition in range(PARTITIONS):
+        stamped_log.heartbeat(partition, 300_000)
+    return stamped_log
+
+
+def letter(record: ConsumerRecord) -> tuple[int, str]:
+    """Number of the event and reason of a dead letter."""
+    return int(identity(record.headers).seq.rpartition(b":")[2]), fields(record.headers)[REASON].decode()
+
+
+@pytest.mark.parametrize(
+    ("point", "is_lost"),
+    [
+        ("before folds", False),
+        pytest.param("before the file", True, marks=pytest.mark.more),
+        pytest.param("before the file", False, marks=pytest.mark.more),
+        pytest.param("before the offset", True, marks=pytest.mark.more),
+    ],
+)
+async def test_a_killed_service_leaves_each_result_once(
+    kafka: str, tmp_path: Path, point: str, is_lost: bool
+) -> None:
+    stream = StateStream(kafka, tmp_path)
+    await stream.create()
+    stamped_log = complete_log()
+    halves = [len(entries) // 2 for entries in stamped_log.partitions]
+    stream.start(point)
+    try:
+        await stream.until_taken_over(1)
+        await stream.enrich(
+            [entries[:half] for entries, half in zip(stamped_log.partitions, halves, strict=True)]
+        )
+        await stream.killed()
+        if is_lost:
+            shutil.rmtree(stream.data)
+        await stream.enrich(
+            [entries[half:] for entries, half in zip(stamped_log.partitions, halves, strict=True)]
+        )
+        oracle = outcome(stamped_log, [stamped_log.ends()], 20_000, 10_000, 5_000)
+        stream.start()
+        found = await stream.until_results(len(oracle.results))
+    finally:
+        stream.stop()
+    assert shown(found) == oracle.results
+    letters = Counter(map(letter, await read_all(kafka, stream.topics.dead_letter)))
+    assert letters.keys() == oracle.refused.keys()
+    assert len(oracle.results) > 20
+    assert min(end_ms for end_ms, _ in oracle.results) < START_MS + 30_000
+
+
+async def test_a_step_of_an_undeclared_pipe_does_not_run_and_says_why(kafka: str, tmp_path: Path) -> None:
+    stream = StateStream(kafka, tmp_path)
+    await stream.create()
+    orphan = step_pipe(WINDOW, **{"from": "trains"})
+    await publish(kafka, stream.topics, [pipe_record(orphan, 2)])
+    stream.start()
+    try:
+        end_s = time.monotonic() + WITHIN_S
+        while "trains" not in str(stream.ready()[1]):
+            assert time.monotonic() < end_s, stream.log.read_text()[-6000:]
+            await asyncio.sleep(0.2)
+    finally:
+        stream.stop()

@@ -1,0 +1,64 @@
+"""The file of a step: parts are merged, and windows and progress change together."""
+
+from pathlib import Path
+
+from hifi.pipe.sources.step import read_aggregate
+from hifi.spark.step_sql import parts
+from hifi_state.fold.progress import Progress
+from hifi_state.fold.window_file import WindowFile
+from hifi_state.fold.window_row import WindowRow
+
+PARTS = [
+    part
+    for text, kind in [
+        ("count(*)", "bigint"),
+        ("sum(n)", "bigint"),
+        ("avg(x)", "double"),
+        ("min(s)", "string"),
+        ("max(n)", "int"),
+    ]
+    for part in parts(read_aggregate(text), kind)
+]
+
+
+def progress(number: int, emitted_ms: int | None = None) -> Progress:
+    return Progress("d", "flights", number, {0: number}, emitted_ms=emitted_ms)
+
+
+def row(end_ms: int, key: str, *values: object) -> WindowRow:
+    return WindowRow(end_ms, key, 1, values)  # type: ignore[arg-type]
+
+
+def test_parts_of_two_batches_are_merged_also_beyond_64_bits_and_with_nulls(tmp_path: Path) -> None:
+    large = 2**63 - 1
+    file = WindowFile(tmp_path / "a.db", PARTS)
+    file.apply(
+        [row(10, '["A"]', 1, large, 0.5, 1, "b", None), row(20, '["A"]', 1, None, None, 0, None, 3)],
+        progress(1),
+    )
+    file.apply(
+        [row(10, '["A"]', 2, large, 1.0, 2, "a", 7), row(10, '["B"]', 1, 1, 1.0, 1, "z", 1)], progress(2)
+    )
+    file.close()
+    reopened = WindowFile(tmp_path / "a.db", PARTS)
+    assert reopened.progress == progress(2)
+    assert list(reopened.due(10)) == [
+        WindowRow(10, '["A"]', 2, [3, 2 * large, 1.5, 3, "a", 7]),
+        WindowRow(10, '["B"]', 1, [1, 1, 1.0, 1, "z", 1]),
+    ]
+    assert reopened.windows() == 3
+    reopened.apply([], progress(3, emitted_ms=10))
+    assert [window.end_ms for window in reopened.due(100)] == [20]
+
+
+def test_a_file_of_another_declaration_or_a_damaged_one_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    file = WindowFile(path, PARTS)
+    file.apply([row(10, '["A"]', 1, 1, 0.5, 1, "b", 1)], progress(1))
+    file.close()
+    other = WindowFile(path, PARTS[:1])
+    assert (other.progress, other.windows()) == (None, 0)
+    other.apply([row(10, '["A"]', 1)], progress(1))
+    other.close()
+    path.write_bytes(b"no database" * 1000)
+    assert WindowFile(path, PARTS).progress is None

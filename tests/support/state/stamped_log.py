@@ -1,0 +1,139 @@
+"""A log of `enriched` as normalize stamps it: events of two pipes, copies, replays and heartbeats. Plain Python."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from hifi.record.cloudevents.timestamps import format_us
+from hifi.record.identity import identity_prefix, identity_stem, write_identity
+from hifi.record.record import Record
+
+START_MS = 1_780_000_000_000
+EPOCH = 0x1234
+PIPE = "flights"
+
+
+@dataclass(slots=True)
+class Entry:
+    """A record of a partition. `number` identifies the event, for a copy as for its original; None: a heartbeat."""
+
+    number: int | None
+    stamp_ms: int | None
+    time_ms: int = 0
+    accepted_ms: int = 0
+    raw: int = -1
+    data: Mapping[str, Any] = field(default_factory=dict)
+    pipe: str = PIPE
+    replay: bool = False
+
+    def record(self) -> Record:
+        """The record on `enriched`."""
+        stamp = b"" if self.stamp_ms is None else b"%d" % self.stamp_ms
+        accepted_us = self.accepted_ms * 1000
+        stem = identity_stem(identity_prefix(self.pipe, 1, 1, accepted_us), accepted_us // 60_000_000, EPOCH)
+        name, identity = write_identity(stem, self.number or 0)
+        if self.number is None:
+            return Record(
+                None,
+                None,
+                [(name, identity + b";;heartbeat"), ("hifi_hop", b"%d;;;;;%b" % (accepted_us, stamp))],
+            )
+        hop = b"%d;%d;shop" % (accepted_us, self.raw) + (b";;;" + stamp if stamp else b"")
+        headers = [(name, identity), ("hifi_hop", hop), ("ce_id", b"%d" % self.number)]
+        headers.append(("ce_time", format_us(self.time_ms * 1000)))
+        if self.replay:
+            headers += [("hifi_replay", b"1"), ("hifi_service", b"enrich")]
+        return Record(b"k", orjson.dumps(self.data), headers)
+
+
+class StampedLog:
+    """Partitions of `enriched`, written as normalize and enrich do."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions: list[list[Entry]] = [[] for _ in range(partitions)]
+        self._marks: list[int | None] = [None] * partitions
+        self._raws = [0] * partitions
+        self._count = 0
+
+    def event(
+        self, partition: int, time_ms: int, accepted_ms: int, data: Mapping[str, Any], pipe: str = PIPE
+    ) -> Entry:
+        """Append an event with its stamp."""
+        self._count += 1
+        self._raws[partition] += 1
+        mark_ms = self._marks[partition]
+        stamp_ms = mark_ms if pipe == PIPE else None
+        entry = Entry(self._count, stamp_ms, time_ms, accepted_ms, self._raws[partition], data, pipe)
+        self.partitions[partition].append(entry)
+        if pipe == PIPE and time_ms <= accepted_ms + 5000:
+            self._marks[partition] = time_ms if mark_ms is None else max(mark_ms, time_ms)
+        return entry
+
+    def again(self, partition: int, entry: Entry) -> None:
+        """Append a copy, as enrich does after a crash."""
+        self.partitions[partition].append(entry)
+
+    def heartbeat(self, partition: int, idle_ms: int = 0) -> None:
+        """Append a heartbeat of an idle partition, which raises its watermark by the time it was idle."""
+        mark_ms = self._marks[partition]
+        if mark_ms is not None:
+            self._marks[partition] = mark_ms = mark_ms + idle_ms
+        self.partitions[partition].append(Entry(None, mark_ms, accepted_ms=START_MS))
+
+    def ends(self) -> dict[int, int]:
+        """Partition to the offset after its last record."""
+        return {partition: len(entries) for partition, entries in enumerate(self.partitions)}
+
+
+def disordered(seed: int, partitions: int, events: int, *, empty: Sequence[int] = ()) -> StampedLog:
+    """A log with disorder, late and future events, events without key, copies, replays and idle partitions.
+
+    Args:
+        seed: of all of it.
+        partitions: of the log.
+        events: how many.
+        empty: partitions that get heartbeats only.
+    """
+    chance = random.Random(seed)
+    stamped_log = StampedLog(partitions)
+    used_partitions = [partition for partition in range(partitions) if partition not in empty]
+    now_ms = START_MS
+    recent: dict[int, list[Entry]] = {partition: [] for partition in used_partitions}
+    for _ in range(events):
+        now_ms += chance.randrange(0, 400)
+        partition = chance.choice(used_partitions)
+        kind = chance.random()
+        behind_ms = chance.randrange(0, 3_000) if kind < 0.85 else chance.randrange(0, 60_000)
+        time_ms = now_ms + 60_000 if kind > 0.99 else now_ms - behind_ms
+        data = {
+            "carrier": None if chance.random() < 0.03 else chance.choice("ABCDE"),
+            "delay": None if chance.random() < 0.05 else chance.randrange(-20, 60),
+            "price": chance.choice([1.5, 2.25, 1e3, -0.5]),
+            "cancelled": chance.random() < 0.1,
+        }
+        entry = stamped_log.event(
+            partition, time_ms, now_ms, data, "other" if chance.random() < 0.1 else PIPE
+        )
+        recent[partition].append(entry)
+        if chance.random() < 0.03:  # a crash of enrich writes the last records again, in their order
+            for copy in recent[partition][-3:]:
+                stamped_log.again(partition, copy)
+        if chance.random() < 0.02:
+            replayed = Entry(
+                entry.number,
+                None,
+                entry.time_ms,
+                entry.accepted_ms,
+                entry.raw,
+                entry.data,
+                entry.pipe,
+                replay=True,
+            )
+            stamped_log.again(partition, replayed)
+        if chance.random() < 0.1:
+            for idle in (*empty, *chance.sample(used_partitions, 1)):
+                stamped_log.heartbeat(idle, 0 if idle == partition else 500)
+    return stamped_log

@@ -1,0 +1,181 @@
+"""A step on a log in memory, with real Spark: what Kafka keeps of it, and faults between any two of its writes."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pyspark.sql import DataFrame, SparkSession
+from tests.support.state.stamped_log import StampedLog
+
+from hifi.pipe.model import Pipe
+from hifi.pipe.sources.event import SourceEvent
+from hifi.pipe.sources.step import StepSource
+from hifi.record.fields import fields
+from hifi.record.headers import REASON
+from hifi.record.identity import identity
+from hifi.record.source_position import SourcePosition
+from hifi.spark.catalyst import Catalyst
+from hifi_normalize.idempotency.source_positions import SourcePositions
+from hifi_state.fold.progress import Progress
+from hifi_state.fold.range_folder import RangeFolder
+from hifi_state.fold.window_file import WindowFile
+from hifi_state.step_runner import StepTurn
+
+SCHEMA = (
+    "partition int, offset bigint, key binary, value binary, headers array<struct<key string, value binary>>"
+)
+DESTINATIONS = [{"name": "shop", "url": "https://shop.example/"}]
+FLIGHTS = Pipe.model_validate(
+    {
+        "pipe": "flights",
+        "source": {"keys": [{"env": "KEY"}]},
+        "enrich": {
+            "fields": {"carrier": "string", "delay": "int", "price": "double", "cancelled": "boolean"}
+        },
+        "destinations": DESTINATIONS,
+    }
+)
+
+
+def step_pipe(window: Mapping[str, str], lateness: str = "5s", **source: Any) -> Pipe:
+    """The pipe whose results `window_oracle` computes."""
+    return Pipe.model_validate(
+        {
+            "pipe": "carrier-delays",
+            "source": {
+                "kind": "step",
+                "from": "flights",
+                "where": "NOT cancelled",
+                "key": {"carrier": "string"},
+                "window": dict(window),
+                "lateness": lateness,
+                "fields": {
+                    "flights": "count(*)",
+                    "late": "count_if(delay >= 15)",
+                    "worst": "max(delay)",
+                    "mean": "avg(price)",
+                    "total": "sum(delay)",
+                },
+                **source,
+            },
+            "destinations": DESTINATIONS,
+        }
+    )
+
+
+class Killed(BaseException):
+    """The process dies here."""
+
+
+class StepBench:
+    """What is outside the service: the log, `raw`, `dead-letter`, `folds` and the offsets of the group.
+
+    Attributes:
+        results: (end of the window in ms, key) to each result that normalize lets pass.
+        letters: (number of the event, reason) to how often it became a dead letter.
+    """
+
+    def __init__(self, spark: SparkSession, stamped_log: StampedLog, pipe: Pipe, folder: Path) -> None:
+        self.spark = spark
+        self.log = stamped_log
+        self.folder = folder
+        assert isinstance(pipe.source, StepSource)
+        self.step = pipe.source
+        self.most_records = 10**9
+        self.range_folder = RangeFolder(Catalyst(spark), pipe.pipe, self.step, FLIGHTS.enrich, "1,1")
+        self.kept: bytes = Progress("d", "flights", 0, dict.fromkeys(stamped_log.ends(), 0)).encode()
+        self.committed: Mapping[int, int] = {}
+        self.ranges = self
+        self.results: dict[tuple[int, str], list[dict[str, Any]]] = {}
+        self.letters: dict[tuple[int, str], int] = {}
+        self.kill_at = ""
+        self.available: Mapping[int, int] = stamped_log.ends()
+        self._positions = SourcePositions()
+        self._raw_offset = 0
+        self._turns = 0
+
+    def turn(self) -> StepTurn:
+        """An instance that has just been elected."""
+        self._turns += 1
+        file = WindowFile(self.folder / "carrier-delays.db", self.range_folder.parts)
+        return StepTurn(self, self.range_folder, self, self, file, Progress.decode(self.kept))  # type: ignore[arg-type]
+
+    async def run(self, cuts: Sequence[Mapping[int, int]]) -> StepTurn:
+        """Fold up to each cut, and write all results."""
+        turn = self.turn()
+        await turn.recover(dict.fromkeys(self.available, 0))
+        for cut in cuts:
+            self.available = cut
+            while await turn.round():
+                pass
+        return turn
+
+    # What `StepTurn` uses of its runner, the progress and the group.
+
+    def require_leadership(self) -> None:
+        pass
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        pass
+
+    def show(self, progress: Progress, windows: int) -> None:
+        pass
+
+    async def write_results(self, events: Sequence[SourceEvent], source: bytes, run: bytes) -> None:
+        for event in events:
+            self._die("within the results")
+            self._raw_offset += 1
+            position = SourcePosition(run, event.position, source)
+            if not self._positions.is_copy("carrier-delays", position, self._raw_offset):
+                body = orjson.loads(event.data or b"")
+                end_ms = round(datetime.fromisoformat(body["window_end"]).timestamp() * 1000)
+                self.results.setdefault((end_ms, body["carrier"]), []).append(body)
+        self._die("after the results")
+
+    async def keep(self, progress: Progress) -> None:
+        self._die("before folds")
+        self.kept = progress.encode()
+        self._die("after folds")
+
+    async def commit(self, offsets: Mapping[int, int]) -> None:
+        self._die("before the offset")
+        self.committed = offsets
+
+    async def end(self) -> Mapping[int, int]:
+        return self.available
+
+    def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> DataFrame:
+        rows = [
+            (partition, offset, record.key, record.value, record.headers)
+            for partition, entries in enumerate(self.log.partitions)
+            for offset, record in enumerate(entry.record() for entry in entries)
+            if start[partition] <= offset < end[partition]
+        ]
+        return self.spark.createDataFrame(rows, SCHEMA)
+
+    def write_dead_letters(self, letters: DataFrame) -> None:
+        for row in letters.collect():
+            headers = [(header.key, bytes(header.value)) for header in row.headers]
+            number = int(identity(headers).seq.rpartition(b":")[2])
+            reason = fields(headers)[REASON].decode()
+            self.letters[number, reason] = self.letters.get((number, reason), 0) + 1
+
+    def _die(self, point: str) -> None:
+        if self.kill_at == point:
+            self.kill_at = ""
+            raise Killed(point)
+
+
+def shown(
+    results: Mapping[tuple[int, str], Sequence[Mapping[str, Any]]],
+) -> dict[tuple[int, str], dict[str, Any]]:
+    """The fields of results that were written once, as the oracle has them."""
+    for place, bodies in results.items():
+        assert len(bodies) == 1, f"{place} has {len(bodies)} results"
+    names = ("flights", "late", "worst", "mean", "total")
+    return {
+        place: {name: round(body[name], 9) if name == "mean" else body[name] for name in names}
+        for place, (body,) in results.items()
+    }

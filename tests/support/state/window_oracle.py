@@ -1,0 +1,120 @@
+"""What a step must make of a log, in plain Python that shares no code with the service."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.state.stamped_log import PIPE, Entry, StampedLog
+
+Cut = Mapping[int, int]
+"""Partition to the offset after the last record of a batch."""
+
+
+@dataclass
+class Outcome:
+    """Results by (end of the window in ms, key), of windows that are closed; and the events that do not count."""
+
+    results: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
+    refused: dict[tuple[int, str], int] = field(default_factory=dict)
+    """(number of the event, reason) to how often."""
+    horizon_ms: int | None = None
+
+
+def outcome(
+    stamped_log: StampedLog, cuts: Sequence[Cut], size_ms: int, every_ms: int, lateness_ms: int
+) -> Outcome:
+    """Everything that the step must give, for `flights: count(*)`, `late: count_if(delay >= 15)`, `worst: max(delay)`,
+    `mean: avg(price)` and `total: sum(delay)` by carrier, where the flight is not cancelled.
+
+    Args:
+        stamped_log: the log.
+        cuts: ends of the batches in which it was read first. They matter only for events without a stamp.
+        size_ms: length of a window.
+        every_ms: time between the starts of two windows.
+        lateness_ms: of the step.
+    """
+    oracle = _Oracle(len(stamped_log.partitions), size_ms, every_ms, lateness_ms)
+    start = dict.fromkeys(range(len(stamped_log.partitions)), 0)
+    for cut in cuts:
+        for partition, end in cut.items():
+            for entry in stamped_log.partitions[partition][start[partition] : end]:
+                if entry.pipe == PIPE:
+                    oracle.take(partition, entry)
+        start = dict(cut)
+        oracle.end_batch()
+    return oracle.found
+
+
+class _Oracle:
+    def __init__(self, partitions: int, size_ms: int, every_ms: int, lateness_ms: int) -> None:
+        self.found = Outcome()
+        self._size_ms, self._every_ms, self._lateness_ms = size_ms, every_ms, lateness_ms
+        self._windows: dict[tuple[int, str], list[Entry]] = defaultdict(list)
+        self._marks: dict[int, int] = {}
+        self._silent = set(range(partitions))
+        self._highest_raw: dict[int, int] = {}
+
+    def take(self, partition: int, entry: Entry) -> None:
+        self._note_stamp(partition, entry)
+        if entry.number is None:
+            return
+        if not entry.replay:
+            if entry.raw <= self._highest_raw.get(partition, -1):
+                return
+            self._highest_raw[partition] = entry.raw
+        if entry.data["cancelled"]:
+            return
+        reason = _refusal(entry, self.found.horizon_ms, self._lateness_ms)
+        if reason is not None:
+            refused = self.found.refused
+            refused[entry.number, reason] = refused.get((entry.number, reason), 0) + 1
+            return
+        first_end = entry.time_ms - entry.time_ms % self._every_ms + self._every_ms
+        for window_end in range(first_end, entry.time_ms + self._size_ms + 1, self._every_ms):
+            self._windows[window_end, entry.data["carrier"]].append(entry)
+
+    def _note_stamp(self, partition: int, entry: Entry) -> None:
+        if entry.stamp_ms is not None:
+            self._marks[partition] = max(entry.stamp_ms, self._marks.get(partition, entry.stamp_ms))
+            self._silent.discard(partition)
+        elif entry.number is None:
+            self._silent.discard(partition)  # it is empty
+        elif partition not in self._marks and not entry.replay:
+            self._silent.add(partition)  # it has an event, and no stamp yet
+
+    def end_batch(self) -> None:
+        earlier_ms = self.found.horizon_ms
+        if not self._silent and self._marks:
+            lowest_ms = min(self._marks.values()) - self._lateness_ms
+            self.found.horizon_ms = lowest_ms if earlier_ms is None else max(earlier_ms, lowest_ms)
+        for (end_ms, carrier), entries in self._windows.items():
+            if self.found.horizon_ms is not None and end_ms <= self.found.horizon_ms:
+                self.found.results[end_ms, carrier] = _aggregates(entries)
+
+
+def _refusal(entry: Entry, horizon_ms: int | None, lateness_ms: int) -> str | None:
+    if entry.replay:
+        return "replayed"
+    if entry.data["carrier"] is None:
+        return "no-key"
+    if entry.time_ms > entry.accepted_ms + 5000:
+        return "future"
+    limits_ms = [0]
+    if entry.stamp_ms is not None:
+        limits_ms.append(entry.stamp_ms - lateness_ms)
+    if horizon_ms is not None:
+        limits_ms.append(horizon_ms)
+    return "late" if entry.time_ms < max(limits_ms) else None
+
+
+def _aggregates(entries: Sequence[Entry]) -> dict[str, Any]:
+    delays = [entry.data["delay"] for entry in entries if entry.data["delay"] is not None]
+    prices = [entry.data["price"] for entry in entries]
+    return {
+        "flights": len(entries),
+        "late": sum(delay >= 15 for delay in delays),
+        "worst": max(delays, default=None),
+        "mean": round(sum(prices) / len(prices), 9),
+        "total": sum(delays) if delays else None,
+    }
