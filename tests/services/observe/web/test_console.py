@@ -27,7 +27,7 @@ pytestmark = [needs_browser, pytest.mark.timeout(300)]
 @pytest.fixture
 async def page() -> AsyncIterator[Page]:
     # The server of a test ends before the page that follows its events.
-    async with page_without_errors("ERR_INCOMPLETE_CHUNKED_ENCODING") as page:
+    async with page_without_errors("ERR_(INCOMPLETE_CHUNKED_ENCODING|CONNECTION_REFUSED)") as page:
         await page.set_extra_http_headers(VIEWER)
         yield page
 
