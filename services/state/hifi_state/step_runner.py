@@ -185,14 +185,24 @@ class StepRunner:
     def _first_progress(
         self, kept_progress: Progress | None, first: Mapping[int, int], end: Mapping[int, int]
     ) -> Progress:
-        """The progress to go on from; a step that has none begins with what is enriched from now on."""
+        """The progress to go on from; a step that has none begins with what is enriched from now on.
+
+        Raises:
+            Misconfigured: the progress is of another topic `enriched`.
+        """
         if kept_progress is None:
             return Progress(self._digest, self._step.from_, 0, end)
         offsets = {partition: kept_progress.offsets.get(partition, 0) for partition in end}
+        topic = self._settings.topics.enriched
+        if ahead := [partition for partition, offset in offsets.items() if offset > end[partition]]:
+            raise Misconfigured(
+                f"the step has read {topic}[{ahead[0]}] further than it goes: it was created again, or lost records. Delete the"
+                f" record of the pipe on {self._settings.topics.folds}, or all topics of the stream, to begin anew"
+            )
         for partition, first_offset in first.items():
             lost_count = first_offset - offsets[partition]
             if lost_count > 0:
-                metrics.SKIPPED.labels(self._settings.topics.enriched).inc(lost_count)
+                metrics.SKIPPED.labels(topic).inc(lost_count)
                 logger.error("step-records-lost", pipe=self._pipe, partition=partition, records=lost_count)
                 offsets[partition] = first_offset
         return replace(kept_progress, offsets=offsets).of_step(self._digest, self._step.from_)

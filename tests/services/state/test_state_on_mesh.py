@@ -65,7 +65,12 @@ def flights(start_s: int) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _flight(number: int, carrier: str, delay: int, at_s: int) -> dict[str, Any]:
-    return {"id": f"e{number}", "carrier": carrier, "delay": delay, "at": format_us(at_s * 1_000_000).decode()}
+    return {
+        "id": f"e{number}",
+        "carrier": carrier,
+        "delay": delay,
+        "at": format_us(at_s * 1_000_000).decode(),
+    }
 
 
 def results_of(start_s: int) -> dict[tuple[str, str], dict[str, Any]]:
