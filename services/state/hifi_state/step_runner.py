@@ -196,8 +196,8 @@ class StepRunner:
         topic = self._settings.topics.enriched
         if ahead := [partition for partition, offset in offsets.items() if offset > end[partition]]:
             raise Misconfigured(
-                f"the step has read {topic}[{ahead[0]}] further than it goes: it was created again, or lost records. Delete the"
-                f" record of the pipe on {self._settings.topics.folds}, or all topics of the stream, to begin anew"
+                f"the step has read {topic}[{ahead[0]}] further than it goes: it was made again or lost records. Delete"
+                f" the record of the pipe on {self._settings.topics.folds}, or all topics of the stream, to begin anew"
             )
         for partition, first_offset in first.items():
             lost_count = first_offset - offsets[partition]
