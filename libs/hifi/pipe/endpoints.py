@@ -37,6 +37,7 @@ SOURCES: Final[Mapping[str, tuple[_HostField, ...]]] = {
     ),
     "sql": (_HostField(("database", "host"), EgressKind.DATABASE, 5432),),
     "objects": (_S3,),
+    "step": (),
 }
 """Kind of a source to the fields with hosts."""
 DESTINATIONS: Final[Mapping[str, tuple[_HostField, ...]]] = {
