@@ -191,6 +191,8 @@ class Normalizer:
             The index of the record for which the registry is behind, a decision about stamps is not kept yet or a
             function must be called; without such a record, the length of the batch.
         """
+        if start == len(batch):
+            return start
         watermarks.go_to(batch[start].offset)
         stamps_pipes, stamped_s = watermarks.in_use, monotonic_s()
         for index in range(start, len(batch)):
