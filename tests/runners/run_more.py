@@ -47,7 +47,7 @@ UNCOMPILED: Final = (
     "tests/libs/runtime/test_token_bucket.py",
     "tests/services/collect/test_accepted_times.py",
     "tests/connectors/kafka/source/test_cloudevent_records.py",
-    "tests/services/collect/test_raw_records.py",
+    "tests/libs/delivery/test_raw_records.py",
     "tests/connectors/debezium/source/test_changes.py",
     "tests/connectors/objects/source/test_rows.py",
     "tests/services/collect/polled/test_source_backlog.py",
