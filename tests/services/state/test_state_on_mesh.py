@@ -153,10 +153,17 @@ async def _send(mesh: Mesh, start_s: int) -> None:
     headers = {"authorization": f"Bearer {WRITE_KEY}"}
     async with aiohttp.ClientSession(headers=headers) as session:
         for number, (_, data) in enumerate(flights(start_s)):
-            async with session.post(f"{mesh.plan.url}/v1/pipes/flights/events", json=data) as answer:
-                assert answer.status == 202, await answer.text()
+            while await _answer(session, f"{mesh.plan.url}/v1/pipes/flights/events", data) != 202:
+                await asyncio.sleep(0.5)
             if number in KILLS:
                 await _kill(mesh, KILLS[number])
+
+
+async def _answer(session: aiohttp.ClientSession, url: str, data: dict[str, Any]) -> int:
+    """The status of a request with an event, which is sent again if a slow machine keeps Kafka from answering."""
+    async with session.post(url, json=data) as answer:
+        assert answer.status in (202, 429, 503), await answer.text()
+        return answer.status
 
 
 async def _kill(mesh: Mesh, service: str) -> None:
