@@ -151,7 +151,8 @@ class Normalizer:
         await assigned.outputs_acknowledged()  # those of earlier batches: offsets are completed in order
         answers: dict[int, FunctionAnswer] = {}
         while True:
-            index = self._normalize(fingerprints, watermarks, batch, index, outputs, fetched_us, answers)
+            if index < len(batch):
+                index = self._normalize(fingerprints, watermarks, batch, index, outputs, fetched_us, answers)
             await self._write(assigned, outputs)
             if index:
                 self._cache.complete_through(assigned, fingerprints, batch[index - 1].offset)
@@ -191,8 +192,6 @@ class Normalizer:
             The index of the record for which the registry is behind, a decision about stamps is not kept yet or a
             function must be called; without such a record, the length of the batch.
         """
-        if start == len(batch):
-            return start
         watermarks.go_to(batch[start].offset)
         stamps_pipes, stamped_s = watermarks.in_use, monotonic_s()
         for index in range(start, len(batch)):
