@@ -2,15 +2,13 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack
 
 import aiohttp
 import pytest
 from tests.support.deploy.without_kafka import ForgetfulWriter, ImmediateRight
 from tests.support.kubernetes.api_server import ApiServer
-from tests.support.kubernetes.controllers import controlled_server, real_egest
-from tests.support.kubernetes.egest_service import EgestService
-from tests.support.kubernetes.modelled_api import ModelledApi
+from tests.support.kubernetes.controllers import controlled_server
+from tests.support.kubernetes.egest_service import MODEL_AND_REAL, EgestService, egest_service
 
 from hifi.control.releases.deployment import Deployment, DeploymentState
 from hifi.control.releases.desired_release import DesiredRelease
@@ -22,7 +20,6 @@ from hifi_deploy.deployer import Deployer
 from hifi_deploy.desired_releases import DesiredReleases
 from hifi_deploy.instance_reading import InstanceReading
 from hifi_deploy.judge import JudgeRules
-from hifi_infra.kubernetes import deployment_mesh
 from hifi_infra.kubernetes.deployment_mesh import DeploymentMesh
 from hifi_infra.mesh.executor import Executor
 from hifi_infra.mesh.executor_client import MeshExecutor
@@ -142,31 +139,22 @@ class DeployedEgest:
         )
 
 
-@pytest.fixture(params=["model", pytest.param("real", marks=pytest.mark.more)])
+@pytest.fixture(params=MODEL_AND_REAL)
 async def egest(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[DeployedEgest]:
     sock = listen("127.0.0.1", 0)
-    async with AsyncExitStack() as stack:
-        if request.param == "model":
-            monkeypatch.setattr(deployment_mesh, "_POLL_S", 0)
-            service = EgestService(ModelledApi(COUNT), COUNT)
-        else:
-            server, namespace = request.getfixturevalue("server"), f"n{abs(hash(request.node.name))}"
-            service = EgestService(
-                await stack.enter_async_context(real_egest(server, namespace, COUNT)), COUNT
-            )
+    async with egest_service(request, monkeypatch, COUNT) as service, aiohttp.ClientSession() as session:
         mesh = service.executor(-1)
         executor = Executor(mesh, keep_token=mesh.keep_token)
-        session = await stack.enter_async_context(aiohttp.ClientSession())
-        await stack.enter_async_context(serve(executor.app(), sock, drain_s=1))
-        url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-        deployed = DeployedEgest(service, ReleasedEgest(mesh, MeshExecutor(session, url, executor.secret)))
-        monkeypatch.setattr(deployer, "monotonic_s", lambda: deployed.clock_s)
-        monkeypatch.setattr(deployer, "now_us", lambda: round(deployed.clock_s * 1_000_000))
-        await service.until_done()
-        service.api.watch()
-        yield deployed
+        async with serve(executor.app(), sock, drain_s=1):
+            url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+            deployed = DeployedEgest(
+                service, ReleasedEgest(mesh, MeshExecutor(session, url, executor.secret))
+            )
+            monkeypatch.setattr(deployer, "monotonic_s", lambda: deployed.clock_s)
+            monkeypatch.setattr(deployer, "now_us", lambda: round(deployed.clock_s * 1_000_000))
+            yield deployed
 
 
 async def test_a_good_release_gets_to_every_instance(egest: DeployedEgest) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import aiohttp
 from tests.support.kubernetes.api_server import ApiServer, api_server, end
+from tests.support.kubernetes.caretaker import working_beside
 from tests.support.kubernetes.egest_deployment import create_egest
 from tests.support.kubernetes.modelled_api import BROKEN, metrics_body, status_body
 
@@ -109,10 +110,5 @@ async def real_egest(server: ApiServer, namespace: str, replicas: int) -> AsyncI
     create_egest(server, namespace, replicas)
     async with aiohttp.ClientSession() as session:
         api = KubeletApi(session, server, namespace)
-        task = asyncio.create_task(api.look_after_pods())
-        try:
+        async with working_beside(api.look_after_pods()):
             yield api
-        finally:
-            task.cancel()
-            [outcome] = await asyncio.gather(task, return_exceptions=True)
-            assert isinstance(outcome, asyncio.CancelledError), outcome

@@ -2,17 +2,21 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from tests.support.kubernetes.controllers import KubeletApi
+import pytest
+from tests.support.kubernetes.controllers import KubeletApi, real_egest
 from tests.support.kubernetes.egest_deployment import LABELS
 from tests.support.kubernetes.modelled_api import BROKEN, ModelledApi
 
 from hifi.runtime.errors import Retryable
+from hifi_infra.kubernetes import deployment_mesh
 from hifi_infra.kubernetes.deployment_mesh import DeploymentMesh
 from hifi_infra.mesh.executed_instance import ExecutedInstance
 
+MODEL_AND_REAL: Final = ("model", pytest.param("real", marks=pytest.mark.more))
+"""Parameters of a fixture with `egest_service`."""
 _WITHIN_S: Final = 300
 _POLL_S: Final = 0.05
 
@@ -109,3 +113,24 @@ class EgestService:
             == [instance.member for instance in await self.instances()]
             and deployment["status"] == (await self.deployment())["status"]
         )
+
+
+@contextlib.asynccontextmanager
+async def egest_service(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, count: int
+) -> AsyncIterator[EgestService]:
+    """Egest with ready instances, on what the parameter of a fixture names: `model`, or `real` with its `server`."""
+    async with contextlib.AsyncExitStack() as stack:
+        api: ModelledApi | KubeletApi
+        if request.param == "model":
+            monkeypatch.setattr(deployment_mesh, "_POLL_S", 0)
+            api = ModelledApi(count)
+        else:
+            namespace = f"n{abs(hash(request.node.name))}"
+            api = await stack.enter_async_context(
+                real_egest(request.getfixturevalue("server"), namespace, count)
+            )
+        service = EgestService(api, count)
+        await service.until_done()
+        service.api.watch()
+        yield service

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import aiohttp
 from tests.support.kubernetes.api_server import ApiServer
+from tests.support.kubernetes.caretaker import working_beside
 from tests.support.kubernetes.modelled_api import merged
 
 from hifi.runtime.errors import Retryable
@@ -139,10 +140,5 @@ async def real_gateway(
     assert completed.returncode == 0, completed.stdout
     async with aiohttp.ClientSession() as session:
         gateway = RealGateway(session, server, namespace)
-        task = asyncio.create_task(gateway.look_after_route())
-        try:
+        async with working_beside(gateway.look_after_route()):
             yield gateway
-        finally:
-            task.cancel()
-            [outcome] = await asyncio.gather(task, return_exceptions=True)
-            assert isinstance(outcome, asyncio.CancelledError), outcome
