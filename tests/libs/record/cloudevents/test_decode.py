@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hifi.record.cloudevents import decode as cloudevents
+from hifi.record.cloudevents.attributes import RESERVED_TYPE
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
 
 LIMITS = DecodeLimits(event_bytes=1_000_000, batch_events=100, depth=64)
@@ -60,7 +61,9 @@ EVENT = st.builds(
         },
         data,
     ),
-    st.fixed_dictionaries({"id": TEXT, "source": URI, "type": TEXT}),
+    st.fixed_dictionaries(
+        {"id": TEXT, "source": URI, "type": TEXT.filter(lambda name: name != RESERVED_TYPE)}
+    ),
     st.fixed_dictionaries(
         {"subject": st.none() | TEXT, "time": TIME, "datacontenttype": st.just("application/json")}
     ),
