@@ -85,12 +85,15 @@ async def test_the_very_events_that_were_lost_are_named_at_their_hop(stream: Str
 async def test_one_event_can_be_asked_what_became_of_it_and_who_did_not_want_it(stream: Stream) -> None:
     minute = past_minute()
     await stream.events(0, minute, 3, lose={"receipts": [1], "enriched": [2]})
-    filtered_event = stream.fields(0, minute)
+    other_event = stream.fields(0, minute, "cargo") | {"ce_id": b"id-0-0"}
+    for topic in ("raw", "normalized", "enriched"):
+        await stream.write(topic, 0, [other_event])
+    filtered_event = stream.fields(0, minute) | {"ce_id": b"id-0-3"}
     for topic, extra_fields in {
         "raw": {},
         "normalized": {},
         "enriched": {TO: b""},
-        "receipts": {OUTCOME: b"filtered", DESTINATION: b"", SOURCE: b"enriched:2"},
+        "receipts": {OUTCOME: b"filtered", DESTINATION: b"", SOURCE: b"enriched:3"},
     }.items():
         await stream.write(topic, 0, [filtered_event | extra_fields])
     await stream.commit(0)

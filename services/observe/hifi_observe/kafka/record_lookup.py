@@ -26,7 +26,7 @@ from hifi.record.headers import (
     SERVICE,
     TO,
 )
-from hifi.record.identity import IdentityReader
+from hifi.record.identity import PIPE_AT, IdentityReader
 from hifi.runtime.errors import Misconfigured, NotAnEvent, Overloaded, Retryable
 
 _RECORDS: Final = 500_000
@@ -98,7 +98,7 @@ async def ce_ids(
 async def outcomes(
     settings: ServiceSettings, topics: Topics, merged: Mapping[str, Any], ce_id: str
 ) -> list[dict[str, Any]]:
-    """Find the records of each event of a minute that has a `ce_id`, as far as the topics still have them.
+    """Find the records of each event of a pipe's minute that has a `ce_id`, as far as the topics still have them.
 
     `wanted` has the destinations whose conditions were true, None: enrich has not written the event; `outcomes` has the
     receipts in the order of writing.
@@ -107,6 +107,7 @@ async def outcomes(
         Retryable: Kafka does not answer.
     """
     events: list[dict[str, Any]] = []
+    pipe, id_header = merged["pipe"].encode(), ce_id.encode()
     names = {"raw": topics.raw, "enriched": topics.enriched, "receipts": topics.receipts}
     async with _reader(settings) as reader:
         for partition, spans in merged["offsets"].items():
@@ -120,7 +121,12 @@ async def outcomes(
                     with contextlib.suppress(NotAnEvent):
                         identity.read(record.headers)
                         event_id = identity.epoch, identity.sequence
-                        if topic == "raw" and dict(record.headers).get("ce_id", b"") == ce_id.encode():
+                        if topic == "raw":
+                            if (
+                                identity.texts[PIPE_AT] != pipe
+                                or dict(record.headers).get("ce_id") != id_header
+                            ):
+                                continue
                             event = {"partition": int(partition), "offset": record.offset}
                             events_by_id[event_id] = event | {"wanted": None, "outcomes": []}
                         elif event_id in events_by_id:
