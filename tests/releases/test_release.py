@@ -8,10 +8,15 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+
+from hifi.runtime.clock import monotonic_s
+from hifi_infra.ports import free_port, is_free
 
 ROOT = Path(__file__).parents[2]
 PYTHON_IMAGE = "hifi-base:python"
@@ -19,6 +24,7 @@ JAVA_IMAGE = f"hifi-base:java-{os.environ.get('HIFI_TEST_TAG') or 'test'}"
 sys.path.insert(0, str(ROOT / "release"))
 
 from build import TOOLS, checksums, constraints, differences, hashed_wheels  # noqa: E402 - a script beside the packages
+from publish import commands as publishing_commands  # noqa: E402
 from same_as_sources import differences as package_differences  # noqa: E402
 from same_as_sources import packages  # noqa: E402
 from version import current_version, with_chart_version, with_version  # noqa: E402
@@ -131,6 +137,33 @@ def pipx_installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder / "bin_dir"
 
 
+@pytest.fixture
+def index(dist: Path, tmp_path: Path) -> Iterator[str]:
+    """The address of a package index, which takes uploads and is empty."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    port = free_port()
+    options = ("--disable-fallback", "--interface", "127.0.0.1", "--port", str(port))
+    no_sign_in = ("--passwords", ".", "--authenticate", ".")
+    log = tmp_path / "index.log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [TOOLS / "bin/pypi-server", "run", *options, *no_sign_in, packages],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        give_up_s = monotonic_s() + 60
+        while is_free(port):
+            assert server.poll() is None, log.read_text()
+            assert monotonic_s() < give_up_s, log.read_text()
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        server.terminate()
+        server.wait()
+
+
 @pytest.fixture(params=["installed", "pipx_installed"])
 def command(request: pytest.FixtureRequest) -> Path:
     """The command `hifi`, installed with pip and with pipx."""
@@ -217,6 +250,32 @@ def test_the_installed_demo_delivers_every_event_in_an_empty_folder(command: Pat
     assert report["lost"] == 0
     assert report["accepted"] > 0
     assert list(tmp_path.iterdir()) == [], "it writes nothing into the folder"
+
+
+@pytest.mark.more
+@pytest.mark.timeout(2400)
+def test_wheels_are_uploaded_once_to_an_index_and_installed_from_it_by_their_checksums(
+    dist: Path, index: str, tmp_path: Path
+) -> None:
+    page = f"{index}simple/"
+    places = {"INDEX": index, "INDEX_PAGE": page, "REGISTRY": "r.example/hifi", "CHARTS": "oci://r.example"}
+    upload, *_ = publishing_commands(dist, current_version(), places)
+    environment = os.environ | {"UV_PUBLISH_USERNAME": "ann", "UV_PUBLISH_PASSWORD": "any"}
+    wheels = sorted(file.name for file in dist.glob("*.whl"))
+    for progress_text in ("Uploading", "already exists, skipping"):
+        completed = subprocess.run(upload, check=True, capture_output=True, text=True, env=environment)
+        words = {
+            word for line in completed.stderr.splitlines() if progress_text in line for word in line.split()
+        }
+        assert set(wheels) <= words, completed
+    assert sorted(file.name for file in (tmp_path / "packages").iterdir()) == wheels
+    target = ("--no-deps", "--require-hashes", "--target", str(tmp_path / "installed"))
+    first_party = tmp_path / "requirements.txt"
+    first_party.write_text(hashed_wheels(dist), "utf-8")
+    install = (sys.executable, "-m", "pip", "install", "--quiet", "--index-url", page, *target)
+    subprocess.run([*install, "--requirement", first_party], check=True)
+    assert (tmp_path / "installed/hifi_cli/__init__.py").is_file()
+    assert (tmp_path / "installed/hifi_compiled").is_dir()
 
 
 @pytest.mark.more

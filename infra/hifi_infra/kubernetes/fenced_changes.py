@@ -71,7 +71,10 @@ class FencedChanges:
         while True:
             resource = await read()
             if resource.step > token:
-                raise Retryable(f"the step {token} is over: step {resource.step} has changed {subject} since")
+                raise Retryable(
+                    f"the step {token} is over: step {resource.step} has changed {subject} since (or, after the topics "
+                    f"of steps were made anew: remove the annotation {STEP} of {resource.name})"
+                )
             body = change(resource)
             if body is None:
                 return
