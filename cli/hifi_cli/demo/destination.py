@@ -121,7 +121,8 @@ async def serve(
     async with server:
         while not stop.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), FLUSH_S)
+                async with asyncio.timeout(FLUSH_S):
+                    await stop.wait()
             log.flush()
 
 

@@ -84,7 +84,8 @@ class Autoscaler:
         """Measure, decide and scale until `stop`; returns once a draining instance has ended."""
         while not self._stopping.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), MEASURE_S)
+                async with asyncio.timeout(MEASURE_S):
+                    await self._stopping.wait()
                 return
             try:
                 await self.adjust()

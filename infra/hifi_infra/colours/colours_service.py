@@ -96,7 +96,8 @@ class ColoursService:
         try:
             while not self._service.stopping.is_set():
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._service.stopping.wait(), 1)
+                    async with asyncio.timeout(1):
+                        await self._service.stopping.wait()
                 if all(front.running for front in fronts):
                     self._service.health.unblock(_FRONT)
                 for task in tasks:

@@ -69,7 +69,8 @@ async def execute(service: Service, settings: ContainerExecutorSettings) -> None
         service.health.unblock(_ENGINE)
         while not service.stopping.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(service.stopping.wait(), _READ_S if mesh.ready else _STARTING_READ_S)
+                async with asyncio.timeout(_READ_S if mesh.ready else _STARTING_READ_S):
+                    await service.stopping.wait()
             try:
                 await mesh.refresh()
                 service.health.unblock(_ENGINE)

@@ -71,7 +71,8 @@ class GroupOffsets:
             self._bootstrap, self._client_id, group_id=self._group, request_timeout_ms=_REQUEST_TIMEOUT_MS
         )
         try:
-            await asyncio.wait_for(consumer.start(), _TIMEOUT_S)
+            async with asyncio.timeout(_TIMEOUT_S):
+                await consumer.start()
         except BaseException:
             await close(consumer)
             raise

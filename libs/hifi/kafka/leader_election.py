@@ -88,7 +88,8 @@ class LeaderElection:
                 await consumer.getmany(timeout_ms=1000)
         finally:
             with contextlib.suppress(KafkaError, OSError, TimeoutError):
-                await asyncio.wait_for(consumer.stop(), 5)
+                async with asyncio.timeout(5):
+                    await consumer.stop()
 
 
 class _LeadershipListener(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -107,7 +108,8 @@ class _LeadershipListener(ConsumerRebalanceListener):  # type: ignore[misc]
             self._election.lose()
             # The next leader must not start its query before this one has stopped.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._election.query_stopped.wait(), _HAND_OVER_TIMEOUT_S)
+                async with asyncio.timeout(_HAND_OVER_TIMEOUT_S):
+                    await self._election.query_stopped.wait()
 
     async def on_partitions_lost(self, lost: Any) -> None:
         if list(lost):

@@ -58,7 +58,7 @@ class ProgressWatchdog:
         try:
             async with asyncio.timeout(_ANSWER_S):
                 end_offsets = await member.end_offsets(idle)
-                positions = {tp: await asyncio.wait_for(member.position(tp), 5) for tp in idle}
+                positions = {tp: await member.position(tp) for tp in idle}
         except (KafkaError, OSError, TimeoutError) as error:
             return await self._silent(idle, error)
         self._silent_checks = 0

@@ -171,7 +171,8 @@ class ParkedDeliveries:
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._admin is not None:
                 with contextlib.suppress(KafkaError, OSError, TimeoutError):
-                    await asyncio.wait_for(self._admin.close(), _CLOSE_S)
+                    async with asyncio.timeout(_CLOSE_S):
+                        await self._admin.close()
 
     async def _partition(self, assigned: AssignedPartition) -> _ParkedPartition:
         parked_partition = self._partitions.get(assigned.partition)

@@ -124,5 +124,6 @@ def _due_again(record: ConsumerRecord, tier: Tier, fetched_us: int) -> Record:
 async def _wait_until(wake_s: float, assigned: AssignedPartition) -> bool:
     """Wait until a time of the monotonic clock; False as soon as the partition is revoked."""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(assigned.revoked.wait(), max(0.0, wake_s - monotonic_s()))
+        async with asyncio.timeout(max(0.0, wake_s - monotonic_s())):
+            await assigned.revoked.wait()
     return assigned.active

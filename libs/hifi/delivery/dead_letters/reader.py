@@ -62,7 +62,8 @@ async def letter(bootstrap: str, topics: Topics, partition: int, offset: int) ->
             if begin <= offset < end:
                 consumer.assign([tp])
                 consumer.seek(tp, offset)
-                return _letter(await asyncio.wait_for(consumer.getone(tp), 30))
+                async with asyncio.timeout(30):
+                    return _letter(await consumer.getone(tp))
     raise Misconfigured(
         f"there is no dead letter {partition}:{offset} (any more); `hifi dead list` shows what there is"
     )

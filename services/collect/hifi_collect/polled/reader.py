@@ -55,7 +55,8 @@ class _ElectedTurn(SourceTurn):
     async def pause(self, seconds: float) -> None:
         """Wait, at most until the turn is over."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._reader.over.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._reader.over.wait()
 
     async def keep(self, entries: Mapping[str, Any]) -> None:
         """Write entries."""

@@ -426,7 +426,8 @@ async def _pause(assigned: AssignedPartition, reason: str) -> None:
         Fenced: the partition was revoked.
     """
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(assigned.revoked.wait(), _RETRY_S)
+        async with asyncio.timeout(_RETRY_S):
+            await assigned.revoked.wait()
     if not assigned.active:
         raise _abandoned(assigned, reason)
 

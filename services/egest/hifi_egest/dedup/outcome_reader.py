@@ -117,12 +117,14 @@ class OutcomeReader:
 
     async def _run(self) -> None:
         try:  # connect now, so that the first records need not wait
-            await asyncio.wait_for(self._connect(), _CONNECT_S)
+            async with asyncio.timeout(_CONNECT_S):
+                await self._connect()
         except (KafkaError, OSError, TimeoutError):
             await self._close()
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._requested.wait(), REFRESH_S)
+                async with asyncio.timeout(REFRESH_S):
+                    await self._requested.wait()
             self._requested.clear()
             if self._requests:
                 await asyncio.sleep(_GATHER_S)  # a rebalance assigns many partitions at once
@@ -239,4 +241,5 @@ class OutcomeReader:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             with contextlib.suppress(KafkaError, OSError, TimeoutError):
-                await asyncio.wait_for(consumer.stop(), 5)
+                async with asyncio.timeout(5):
+                    await consumer.stop()

@@ -123,7 +123,8 @@ class RunMonitor:
             await asyncio.sleep(_POLL_BEFORE_STOP_S)
             return
         try:
-            await asyncio.wait_for(self._wake.wait(), _POLL_S[self._query.trigger])
+            async with asyncio.timeout(_POLL_S[self._query.trigger]):
+                await self._wake.wait()
         except TimeoutError:
             return
 

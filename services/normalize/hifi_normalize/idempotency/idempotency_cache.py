@@ -201,7 +201,8 @@ class IdempotencyCache:
         """Write fingerprints and source positions, then complete the offsets, until all are complete."""
         while partition.acknowledged is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(partition.write_now.wait(), WRITE_S)
+                async with asyncio.timeout(WRITE_S):
+                    await partition.write_now.wait()
             if assigned.active:
                 partition.write_now.clear()
             if assigned.fenced:
@@ -247,7 +248,8 @@ class IdempotencyCache:
                 except (KafkaError, OSError, TimeoutError) as error:
                     logger.warning("fingerprints-unreadable", partition=assigned.partition, error=repr(error))
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(assigned.revoked.wait(), _RETRY_S)
+                    async with asyncio.timeout(_RETRY_S):
+                        await assigned.revoked.wait()
                 if not assigned.active:
                     assigned.abandon()
                     raise Fenced(

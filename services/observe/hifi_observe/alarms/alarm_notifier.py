@@ -111,7 +111,8 @@ class AlarmNotifier:
     async def _publish(self, body: AlarmJson, publisher: Publisher | None) -> None:
         if publisher is not None:
             with contextlib.suppress(HifiError, TimeoutError):
-                await asyncio.wait_for(publisher.alarm(body["id"], body), timeout=5)
+                async with asyncio.timeout(5):
+                    await publisher.alarm(body["id"], body)
 
     async def post(self) -> None:
         """Post alarms to the webhook, one after the other, until cancelled."""

@@ -87,9 +87,8 @@ class Replays:
         totals = ReplayResult()
         self.busy = True
         try:
-            await asyncio.wait_for(
-                self._replay_matching(letter_filter, ids, request.limit, totals), _TIMEOUT_S
-            )
+            async with asyncio.timeout(_TIMEOUT_S):
+                await self._replay_matching(letter_filter, ids, request.limit, totals)
         except (Misconfigured, KafkaError, OSError, TimeoutError) as error:
             raise Retryable(
                 f"Kafka does not answer ({error!r}); {totals.replayed} were replayed, repeating the request is harmless"

@@ -77,6 +77,7 @@ class WatermarkAnswers:
             while monotonic_s() < end_s and not self._stopping.is_set():
                 yield b"data: %b\n\n" % orjson.dumps(await self.watermarks(may_see))
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), _INTERVAL_S)
+                    async with asyncio.timeout(_INTERVAL_S):
+                        await self._stopping.wait()
         finally:
             self._streams -= 1
