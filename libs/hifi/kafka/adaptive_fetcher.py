@@ -29,8 +29,10 @@ _USED: Final[Mapping[type, Mapping[str, str]]] = {
     FetchResult: {"getall": "max_records", "has_more": "_partition_records"},
     FetchError: {"check_raise": "_error"},
     PartitionRecords: {
-        "__init__": "_records _aborted_producers _isolation_level next_fetch_offset _unpack_records",
+        "__init__": "_records _aborted_producers _isolation_level next_fetch_offset _records_iterator _unpack_records",
+        "__next__": "_records_iterator",
         "_unpack_records": "has_next next_batch _consume_aborted_up_to _contains_abort_marker _consumer_record",
+        "_consumer_record": "tp record ConsumerRecord",
     },
     TopicPartitionState: {"reset_to": "_position"},
 }
@@ -56,11 +58,35 @@ class LogEnd(NamedTuple):
 
 
 class AdaptiveConsumer(AIOKafkaConsumer):  # type: ignore[misc]
-    """An AIOKafkaConsumer with AdaptiveFetcher, which gives `fetch_max_wait_ms` another meaning."""
+    """An AIOKafkaConsumer with AdaptiveFetcher, which gives `fetch_max_wait_ms` another meaning.
+
+    Args:
+        arguments: of AIOKafkaConsumer.
+        bare_records: see AdaptiveFetcher.
+        options: of AIOKafkaConsumer.
+    """
+
+    def __init__(self, *arguments: Any, bare_records: bool = False, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._bare_records = bare_records
 
     async def start(self) -> None:
         """Connect."""
-        await start_with_classes({"Fetcher": AdaptiveFetcher})(self)
+        fetcher_class = partial(AdaptiveFetcher, bare_records=self._bare_records)
+        await start_with_classes({"Fetcher": fetcher_class})(self)
+
+
+class BareRecords(PartitionRecords):  # type: ignore[misc]
+    """The records of one partition of a fetch as aiokafka parses them, with no ConsumerRecord made of each.
+
+    They have `offset`, `timestamp`, `key`, `value` and `headers`, and come at half the CPU time.
+    """
+
+    def __iter__(self) -> Any:
+        return self._records_iterator
+
+    def _consumer_record(self, _tp: TopicPartition, record: Any) -> Any:
+        return record
 
 
 class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
@@ -81,7 +107,7 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
     which they arrived. Nobody may then wait for them with `getmany` or `getone`.
 
     With `unpacked_bytes` the producers are not hifi's: what cannot be read, and a batch that unpacks to more than that,
-    is an UnreadRecord among the records.
+    is an UnreadRecord among the records. With `bare_records` instead, the records are BareRecords.
     """
 
     IDLE_WAIT_MS: Final = 200
@@ -92,6 +118,7 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
         on_records: "Callable[[AdaptiveFetcher], None] | None" = None,
         in_step: bool = False,
         unpacked_bytes: int | None = None,
+        bare_records: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
@@ -101,9 +128,13 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
         self._corrupt: set[TopicPartition] = set()
         """Partitions whose next batch is corrupt: they are not fetched until `fetch_again`."""
         self._process: Any = super()._proc_fetch_request
+        replacements: dict[str, Any] = {}
         if unpacked_bytes is not None:
             batches = partial(FetchedBatches, max_bytes=unpacked_bytes)
             replacements = {"MemoryRecords": batches, "PartitionRecords": ForeignRecords}
+        elif bare_records:
+            replacements = {"PartitionRecords": BareRecords}
+        if replacements:
             function = self._process.__func__
             process = FunctionType(function.__code__, {**function.__globals__, **replacements})
             self._process = MethodType(process, self)

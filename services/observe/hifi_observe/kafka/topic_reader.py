@@ -41,6 +41,7 @@ def bare_consumer(settings: ServiceSettings) -> Any:
         fetch_max_bytes=4 * 1024 * 1024,
         max_partition_fetch_bytes=_FETCH_BYTES,
         metadata_max_age_ms=60_000,
+        bare_records=True,
     )
 
 

@@ -16,6 +16,8 @@ RELATIVE_ERROR: Final = 0.01
 _GAMMA: Final = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
 _PER_LOG: Final = 1 / math.log(_GAMMA)
 _PENDING: Final = 1024
+_LONGEST_US: Final = 100 * 365 * 86_400_000_000
+"""Durations up to 100 years are counted by binary search: events that were stored for years have such lags."""
 
 
 def _key(value: int) -> int:
@@ -39,7 +41,7 @@ def _bounds(longest_us: int) -> list[int]:
     return bounds
 
 
-_BOUNDS: Final = _bounds(86_400_000_000)
+_BOUNDS: Final = _bounds(_LONGEST_US)
 
 
 def _value(key: int) -> float:
@@ -92,18 +94,18 @@ class Sketch:
         self._max = high if self._count == 0 else max(self._max, high)
         self._count += len(values)
         self._sum += sum(values)
-        if low >= 0 and high <= _BOUNDS[-1]:
-            self._count_sorted(values)
-        else:
-            self._bins.update(map(_key, values))
+        start = bisect_left(values, 0) if low < 0 else 0
+        end = len(values) if high <= _BOUNDS[-1] else bisect_right(values, _BOUNDS[-1])
+        self._bins.update(map(_key, values[:start] + values[end:]))
+        self._count_sorted(values, start, end)
         self._pending = []
 
-    def _count_sorted(self, values: list[int]) -> None:
-        """Add ascending values from 0 to a day: two binary searches a bin cost less than one a value."""
-        start, number, bins = 0, len(values), self._bins
-        while start < number:
+    def _count_sorted(self, values: list[int], start: int, stop: int) -> None:
+        """Add ascending values, from 0 to the highest bound: two binary searches a bin cost less than one a value."""
+        bins = self._bins
+        while start < stop:
             key = bisect_left(_BOUNDS, values[start])
-            end = bisect_right(values, _BOUNDS[key], start)
+            end = bisect_right(values, _BOUNDS[key], start, stop)
             bins[key] += end - start
             start = end
 
