@@ -17,7 +17,7 @@ _MOST_JUDGED: Final = 200
 """Entries in `Progress.judged` above which the horizon rises in longer steps, so that they stay few."""
 _SHARE: Final = 4
 """Such a step is at least this part of the time since the oldest horizon in `judged`."""
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 
 
 class Base(NamedTuple):
@@ -78,7 +78,7 @@ class Progress:
     """The progress of a step.
 
     Attributes:
-        step: digest of the declaration.
+        step: the declaration as text, which computes the results of the windows up to the horizon.
         pipe: that is read.
         number: of the record; each one has the next.
         offsets: partition to the offset in `enriched` of the next record to read.
@@ -152,12 +152,21 @@ class Progress:
             judged=tuple(judged),
         )
 
+    @property
+    def has_due(self) -> bool:
+        """Whether windows are closed that may have no results yet."""
+        return self.horizon_ms != self.emitted_ms
+
+    def after_results(self) -> "Progress":
+        """The progress once the results of all windows up to the horizon are written, with no range folded."""
+        return replace(self, number=self.number + 1, emitted_ms=self.horizon_ms)
+
     def base(self) -> Base:
         """Where the oldest window begins that has no results yet."""
         return self.bases[0] if self.bases else Base(None, self.offsets, self.raws)
 
     def of_step(self, step: str, pipe: str) -> "Progress":
-        """The progress with which another declaration of the step goes on: windows with results stay as they are."""
+        """The progress with which another declaration of the step goes on, once all closed windows have results."""
         if step == self.step:
             return self
         if pipe == self.pipe:
