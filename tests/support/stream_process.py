@@ -7,6 +7,7 @@ import sys
 import urllib.error
 import urllib.request
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,19 @@ def start_service(
     program: str, kafka: str, stream: str, admin: int, log: Path, **settings: object
 ) -> subprocess.Popen[bytes]:
     """Start a service of a stream; its health pages are on the port `admin`."""
+    return start_program(
+        [str(Path(sys.executable).with_name(program))], kafka, stream, admin, log, **settings
+    )
+
+
+def start_program(
+    arguments: Sequence[str], kafka: str, stream: str, admin: int, log: Path, **settings: object
+) -> subprocess.Popen[bytes]:
+    """Start a program with the settings of a service, see `start_service`."""
     names = {"kafka": kafka, "stream": stream, "port": admin, "log_format": "json", **settings}
     env = os.environ | {f"HIFI_{name.upper()}": str(value) for name, value in names.items()}
     with log.open("ab") as output:
-        return subprocess.Popen(
-            [Path(sys.executable).with_name(program)], env=env, stdout=output, stderr=output
-        )
+        return subprocess.Popen(list(arguments), env=env, stdout=output, stderr=output)
 
 
 def readyz(admin: int) -> tuple[int, dict[str, Any]]:

@@ -8,7 +8,6 @@ written again with the same positions, which normalize drops, and the file is ro
 """
 
 import asyncio
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -33,8 +32,9 @@ from hifi.runtime.errors import Fenced, HifiError, Misconfigured
 from hifi.runtime.lifetime import Lifetime
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.spark_session import raise_if_exited
-from hifi.spark.step_check import step_problems
+from hifi.spark.step_check import enriched_types, step_problems
 from hifi_state.enriched_ranges import EnrichedRanges, next_range
+from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.progress import Progress, RangeSummary
 from hifi_state.fold.range_folder import FoldRules, RangeFolder
 from hifi_state.fold.window_file import WindowFile
@@ -96,7 +96,6 @@ class StepRunner:
         self._step: StepSource = pipe.source
         self._read_pipe = read_pipe
         self._revision = declared.revision
-        self._digest = _digest(self._step, read_pipe)
         self._path = folder / f"{pipe.pipe}.db"
         topics = settings.topics
         self._election = LeaderElection(
@@ -153,24 +152,19 @@ class StepRunner:
             topics.enriched,
             partitions,
         )
-        file: WindowFile | None = None
+        turn: StepTurn | None = None
         try:
             async with group:
-                kept_progress = await fold_log.take_over()
-                progress = self._first_progress(kept_progress, await group.first(), await group.end())
-                if kept_progress is None:
-                    await fold_log.keep(progress)
-                file = await asyncio.to_thread(WindowFile, self._path, folder.parts)
-                turn = StepTurn(self, folder, fold_log, group, file, progress)
-                await turn.recover(await group.first())
+                progress = await self._first_progress(fold_log, group, folder)
+                turn = await StepTurn.begin(self, folder, fold_log, group, progress)
                 logger.info("step-taken-over", pipe=self._pipe, number=progress.number)
                 self._warn(None)
                 while self._leading:
                     if not await turn.round():
                         await self._pause(self._settings.state_interval_s)
         finally:
-            if file is not None:
-                file.close()
+            if turn is not None:
+                turn.close()
             await fold_log.stop()
 
     def _compiled(self) -> RangeFolder:
@@ -180,18 +174,22 @@ class StepRunner:
         ]
         if problems:
             raise Misconfigured("; ".join(problems))
-        return RangeFolder(self._catalyst, self._pipe, self._step, self._read_pipe.enrich, self._revision)
+        types = enriched_types(self._catalyst, self._read_pipe.enrich)
+        declaration = StepDeclaration(self._step, types)
+        return RangeFolder(self._catalyst, self._pipe, declaration, self._revision)
 
-    def _first_progress(
-        self, kept_progress: Progress | None, first: Mapping[int, int], end: Mapping[int, int]
-    ) -> Progress:
-        """The progress to go on from; a step that has none begins with what is enriched from now on.
+    async def _first_progress(self, fold_log: FoldLog, group: GroupOffsets, folder: RangeFolder) -> Progress:
+        """Take over; a step that has no progress yet begins with what is enriched from now on.
 
         Raises:
             Misconfigured: the progress is of another topic `enriched`.
         """
+        kept_progress = await fold_log.take_over()
+        first, end = await group.first(), await group.end()
         if kept_progress is None:
-            return Progress(self._digest, self._step.from_, 0, end)
+            progress = Progress(folder.declaration.text, self._step.from_, 0, end)
+            await fold_log.keep(progress)
+            return progress
         offsets = {partition: kept_progress.offsets.get(partition, 0) for partition in end}
         topic = self._settings.topics.enriched
         if ahead := [partition for partition, offset in offsets.items() if offset > end[partition]]:
@@ -205,7 +203,7 @@ class StepRunner:
                 metrics.SKIPPED.labels(topic).inc(lost_count)
                 logger.error("step-records-lost", pipe=self._pipe, partition=partition, records=lost_count)
                 offsets[partition] = first_offset
-        return replace(kept_progress, offsets=offsets).of_step(self._digest, self._step.from_)
+        return replace(kept_progress, offsets=offsets)
 
     def _warn(self, reason: str | None) -> None:
         self._lifetime.health.warn(f"{_WARNING} {self._pipe}", reason)
@@ -224,10 +222,13 @@ class StepRunner:
 
     # What a turn uses.
 
-    @property
-    def step(self) -> StepSource:
-        """The declaration."""
-        return self._step
+    def folder_of(self, declaration: StepDeclaration) -> RangeFolder:
+        """A folder for the declaration of a kept progress."""
+        return RangeFolder(self._catalyst, self._pipe, declaration, f"{self._revision},kept")
+
+    def open_file(self, folder: RangeFolder) -> WindowFile:
+        """The file of the step, for the parts of a declaration."""
+        return WindowFile(self._path, folder.parts)
 
     @property
     def ranges(self) -> EnrichedRanges:
@@ -247,10 +248,10 @@ class StepRunner:
         """Write events to `raw`, and wait until Kafka has acknowledged them.
 
         Raises:
-            Fenced: the pipe has another source now.
+            Fenced: the pipe is no step now. That of another declaration goes on, see `StepTurn.begin`.
         """
         revision = self._registry.get(self._pipe)
-        if revision is None or revision.pipe.source != self._step:
+        if revision is None or not isinstance(revision.pipe.source, StepSource):
             raise Fenced(f"the pipe {self._pipe} has another source now")
         in_us = now_us()
         acknowledged = await self._writer.begin(
@@ -290,7 +291,7 @@ class StepTurn:
             fold_log: keeps the progress.
             group: shows the progress as offsets of a consumer group.
             file: open windows, perhaps behind the progress.
-            progress: as `folds` has it.
+            progress: of the folder's declaration.
         """
         self._runner = runner
         self._folder = folder
@@ -300,7 +301,70 @@ class StepTurn:
         self._progress = progress
         self._run = new_run()
 
-    async def recover(self, first: Mapping[int, int]) -> None:
+    @classmethod
+    async def begin(
+        cls,
+        runner: StepRunner,
+        folder: RangeFolder,
+        fold_log: FoldLog,
+        group: GroupOffsets,
+        progress: Progress,
+    ) -> "StepTurn":
+        """A turn that goes on from the progress on `folds`.
+
+        The declaration of the progress has closed its windows, and may have written a part of their results. So it
+        writes them all, before another one goes on.
+
+        Args:
+            runner: of the step.
+            folder: of the declaration in force.
+            fold_log: keeps the progress.
+            group: shows the progress as offsets of a consumer group.
+            progress: as `folds` has it.
+        """
+        declaration = folder.declaration
+        if progress.step != declaration.text and progress.has_due:
+            kept_folder = await asyncio.to_thread(runner.folder_of, StepDeclaration.of_text(progress.step))
+            turn = await cls._recovered(runner, kept_folder, fold_log, group, progress)
+            try:
+                progress = await turn._finish()  # noqa: SLF001 - of this class
+            finally:
+                turn.close()
+        progress = progress.of_step(declaration.text, declaration.step.from_)
+        return await cls._recovered(runner, folder, fold_log, group, progress)
+
+    @classmethod
+    async def _recovered(
+        cls,
+        runner: StepRunner,
+        folder: RangeFolder,
+        fold_log: FoldLog,
+        group: GroupOffsets,
+        progress: Progress,
+    ) -> "StepTurn":
+        file = await asyncio.to_thread(runner.open_file, folder)
+        turn = cls(runner, folder, fold_log, group, file, progress)
+        try:
+            await turn._recover(await group.first())
+        except BaseException:
+            turn.close()
+            raise
+        return turn
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    async def _finish(self) -> Progress:
+        """Write the results of closed windows, and keep that they are written."""
+        await self._write_due()
+        next_progress = self._progress.after_results()
+        self._runner.require_leadership()
+        await self._fold_log.keep(next_progress)
+        await asyncio.to_thread(self._file.apply, [], next_progress)
+        return next_progress
+
+    async def _recover(self, first: Mapping[int, int]) -> None:
         """Roll the file forward to the progress, from where it is, or from the oldest window without results.
 
         Args:
@@ -348,10 +412,10 @@ class StepTurn:
         summary, rows = RangeSummary(), list[WindowRow]()
         if end != progress.offsets:
             summary, rows = await self._fold(end)
-        elif progress.horizon_ms == progress.emitted_ms:
+        elif not progress.has_due:
             return False
-        window = runner.step.window
-        next_progress = progress.after(summary, end, window.size_ms, runner.step.lateness_ms)
+        step = self._folder.declaration.step
+        next_progress = progress.after(summary, end, step.window.size_ms, step.lateness_ms)
         runner.require_leadership()
         await self._fold_log.keep(next_progress)
         self._progress = next_progress
@@ -359,7 +423,7 @@ class StepTurn:
         await self._group.commit(next_progress.offsets)
         runner.count(summary.counts)
         runner.show(next_progress, self._file.windows())
-        return next_progress.horizon_ms != next_progress.emitted_ms or end != known_end
+        return next_progress.has_due or end != known_end
 
     async def _fold(self, end: Mapping[int, int]) -> tuple[RangeSummary, list[WindowRow]]:
         """Fold the next range, and write the dead letters of the events that do not count."""
@@ -379,7 +443,7 @@ class StepTurn:
 
     async def _write_due(self) -> None:
         """Write the results of the windows that the progress has closed, in the order of their positions."""
-        if self._progress.horizon_ms == self._progress.emitted_ms:
+        if not self._progress.has_due:
             return
         results = self._folder.results
         events: Iterator[SourceEvent] = results.of(self._file.due(self._progress.horizon_ms))
@@ -397,9 +461,3 @@ def _is_usable(file_progress: Progress, progress: Progress, base_offsets: Mappin
             file_progress.offsets.get(partition, 0) >= offset for partition, offset in base_offsets.items()
         )
     )
-
-
-def _digest(step: StepSource, read_pipe: Pipe) -> str:
-    """Digest of what decides the windows of a step."""
-    text = f"{step.model_dump_json()} {read_pipe.enrich.model_dump_json()}"
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +17,7 @@ from tests.support.state.window_oracle import Outcome, outcome
 
 from hifi.pipe.sources.step import StepSource
 from hifi.spark.spark_session import GENERATED, scratch_folder, start_spark, stop_spark
+from hifi_state.fold.progress import Progress
 
 TUMBLING = {"tumbling": "10s"}
 SLIDING = {"size": "30s", "every": "10s"}
@@ -109,6 +111,45 @@ async def test_each_result_is_written_once_whatever_dies(
     assert shown(bench.results) == oracle.results
     assert bench.letters.keys() == oracle.refused.keys()
     assert bench.committed == stamped_log.ends()
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["with its file", "without its file"])
+async def test_each_window_has_the_results_of_one_declaration_also_if_it_changes_while_they_are_written(
+    spark: SparkSession, tmp_path: Path, is_lost: bool
+) -> None:
+    stamped_log = disordered(9, 2, 300)
+    cuts = cuts_of(stamped_log, 9, 2)
+    bench = StepBench(spark, stamped_log, step_pipe(TUMBLING), tmp_path)
+    bench.kill_at, bench.survived = "within the results", 3
+    with pytest.raises(Killed):
+        await bench.run(cuts[:1])
+    closed_ms = Progress.decode(bench.kept).horizon_ms
+    assert closed_ms is not None
+    if is_lost:
+        for file in tmp_path.iterdir():
+            file.unlink()
+    bench.declare(step_pipe(TUMBLING, where="cancelled"))
+    await bench.run(cuts)
+    earlier_oracle = expected(stamped_log, cuts[:1], bench.step).results
+    later_oracle = expected(swapped(stamped_log), cuts, bench.step).results
+    assert len(bench.results) > len(earlier_oracle) > 3
+    assert shown(bench.results) == {
+        **{place: body for place, body in earlier_oracle.items() if place[0] <= closed_ms},
+        **{place: body for place, body in later_oracle.items() if place[0] > closed_ms},
+    }
+
+
+def swapped(stamped_log: StampedLog) -> StampedLog:
+    """The same log, in which the flights are cancelled that are not."""
+    result = StampedLog(len(stamped_log.partitions))
+    result.partitions = [
+        [
+            replace(entry, data={**entry.data, "cancelled": not entry.data.get("cancelled", True)})
+            for entry in entries
+        ]
+        for entries in stamped_log.partitions
+    ]
+    return result
 
 
 async def test_a_torn_file_and_one_that_is_behind_are_made_good_from_the_log(

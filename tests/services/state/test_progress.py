@@ -1,5 +1,7 @@
 """The progress of a step, and from where its windows are computed anew."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from hifi_state.fold.progress import Progress, RangeSummary
 
-SIZE_MS, LATENESS_MS = 60_000, 5_000
+SIZE_MS, LATENESS_MS, ROUND_MS = 60_000, 5_000, 60
 FIRST = Progress("d", "flights", 0, {0: 0, 1: 0})
 _RANGES = st.lists(
     st.builds(
@@ -16,7 +18,7 @@ _RANGES = st.lists(
         raws=st.dictionaries(st.integers(0, 1), st.integers(0, 10**6)),
         events=st.sets(st.just(0)),
         empty=st.sets(st.just(1)),
-        judged=st.dictionaries(st.integers(0, 1), st.tuples(st.integers(0, 9), st.integers(10, 19))),
+        judged=st.dictionaries(st.integers(0, 1), st.tuples(st.integers(0, 4), st.integers(5, 9))),
         latest_ms=st.none() | st.integers(0, 10**6),
     ),
     max_size=60,
@@ -24,10 +26,15 @@ _RANGES = st.lists(
 
 
 def fold(ranges: list[RangeSummary]) -> list[Progress]:
+    """The progress after each range of ten records a partition, in which the offsets in `judged` are counted."""
     progresses = [FIRST]
     for number, summary in enumerate(ranges, start=1):
         end = {0: number * 10, 1: number * 10}
-        progresses.append(progresses[-1].after(summary, end, SIZE_MS, LATENESS_MS))
+        judged = {
+            partition: (first + number * 10 - 10, last + number * 10 - 10)
+            for partition, (first, last) in summary.judged.items()
+        }
+        progresses.append(progresses[-1].after(replace(summary, judged=judged), end, SIZE_MS, LATENESS_MS))
     return progresses
 
 
@@ -58,6 +65,54 @@ def test_every_range_with_an_event_of_an_open_window_is_after_the_base(ranges: l
 def test_a_progress_is_read_as_it_was_written(ranges: list[RangeSummary]) -> None:
     progress = fold(ranges)[-1]
     assert Progress.decode(progress.encode()) == progress
+
+
+@given(_RANGES)
+def test_each_range_after_the_base_is_judged_again_by_the_horizon_that_was_before_it(
+    ranges: list[RangeSummary],
+) -> None:
+    progresses = fold(ranges)
+    offsets = progresses[-1].base().offsets
+    for earlier, summary in zip(progresses, ranges, strict=False):
+        for partition, (first, last) in summary.judged.items():
+            start = earlier.offsets[partition]
+            if start >= offsets[partition]:
+                for offset in (start + first, start + last):
+                    assert horizons(progresses[-1], partition, offset) == [earlier.horizon_ms]
+
+
+def fold_steadily(rounds: int, *, unstamped: bool) -> Iterator[Progress]:
+    """The progress after each of many short rounds, 60 ms of event time each."""
+    progress = FIRST
+    for number in range(rounds):
+        mark_ms = number * ROUND_MS
+        judged = {1: (number, number)} if unstamped else {}
+        summary = RangeSummary(marks={0: mark_ms}, empty={1}, judged=judged, latest_ms=mark_ms)
+        progress = progress.after(summary, {0: number + 1, 1: number + 1}, SIZE_MS, LATENESS_MS)
+        yield progress
+
+
+def test_a_lost_file_is_computed_anew_from_little_more_than_the_open_windows() -> None:
+    for number, progress in enumerate(fold_steadily(4_000, unstamped=False)):
+        read_ms = (number - progress.base().offsets[0]) * ROUND_MS
+        assert read_ms <= 1.2 * (SIZE_MS + LATENESS_MS)
+
+
+def test_a_progress_stays_small_while_events_without_stamps_come_and_the_horizon_rises() -> None:
+    for number, progress in enumerate(fold_steadily(4_000, unstamped=True)):
+        assert len(progress.judged) < 250
+        assert (progress.horizon_ms or 0) >= number * ROUND_MS // 2 - LATENESS_MS
+    assert min(entry.last for entry in progress.judged) >= progress.base().offsets[1] > 2_000
+    assert len(progress.encode()) < 15_000
+
+
+def horizons(progress: Progress, partition: int, offset: int) -> list[int | None]:
+    """The horizon of each entry that has the record."""
+    return [
+        entry.horizon_ms
+        for entry in progress.judged
+        if entry.partition == partition and entry.first <= offset <= entry.last
+    ]
 
 
 def test_a_partition_that_has_said_nothing_holds_all_windows_and_an_empty_one_holds_none() -> None:

@@ -1,11 +1,8 @@
 """The service state on a real Kafka and Spark: each result is in `raw` once, whatever process dies."""
 
 import asyncio
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -16,10 +13,11 @@ from typing import Any
 import orjson
 import pytest
 from aiokafka import ConsumerRecord
+from tests.support.service_process import WITHIN_S, ServiceProcess
 from tests.support.state.stamped_log import START_MS, Entry, StampedLog, disordered
 from tests.support.state.step_bench import FLIGHTS, shown, step_pipe
 from tests.support.state.window_oracle import outcome
-from tests.support.stream_process import PARTITIONS, create_stream, free_port, read_all, readyz
+from tests.support.stream_process import PARTITIONS, create_stream, read_all
 
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
@@ -32,69 +30,56 @@ from hifi.record.source_position import source_position
 from hifi_normalize.idempotency.source_positions import SourcePositions
 
 pytestmark = pytest.mark.timeout(600)
-WITHIN_S = 400
 WINDOW = {"size": "20s", "every": "10s"}
-KILLED = Path(__file__).parents[2] / "support/programs/killed_state.py"
+INTERRUPTED = Path(__file__).parents[2] / "support/programs/interrupted_state.py"
+TAKEN_OVER = "step-taken-over"
 
 
 class StateStream:
-    """A stream with the pipe `flights`, the step `carrier-delays`, and the service as a process."""
+    """A stream with the pipe `flights`, the step `carrier-delays`, and instances of the service."""
 
     def __init__(self, kafka: str, folder: Path) -> None:
         self.kafka = kafka
-        self.data = folder / "state"
-        self.log = folder / "log"
-        self._marker = folder / "killed"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
+        self.folder = folder
+        self.marker = folder / "interrupted"
+        self._services: dict[str, ServiceProcess] = {}
 
     async def create(self) -> None:
         self.topics = Topics(await create_stream(self.kafka))
         pipes = [pipe_record(FLIGHTS, 1), pipe_record(step_pipe(WINDOW), 1)]
         await publish(self.kafka, self.topics, pipes)
 
-    def start(self, kill_at: str | None = None) -> None:
-        self._port = free_port()
-        names = {
-            "kafka": self.kafka,
-            "stream": self.topics.stream,
-            "port": self._port,
-            "log_format": "json",
-            "state_interval_s": 0.3,
-            "state_master": "local[1]",
-            "state_data": self.data,
-            "session_timeout_s": 6,
-        }
-        program = ["-m", "hifi_state"] if kill_at is None else [str(KILLED), kill_at, str(self._marker)]
-        env = os.environ | {f"HIFI_{name.upper()}": str(value) for name, value in names.items()}
-        with self.log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, *program], env=env, stdout=output, stderr=output
-            )
+    def start(
+        self, interrupt_at: str | None = None, sent: signal.Signals = signal.SIGKILL, name: str = "one"
+    ) -> ServiceProcess:
+        """Start an instance; `interrupt_at`: where it sends itself a signal once, see `interrupted_state`."""
+        service = self._services.setdefault(name, ServiceProcess(self.folder / f"{name}.log"))
+        arguments: list[object] = ["-m", "hifi_state"]
+        if interrupt_at is not None:
+            arguments = [INTERRUPTED, interrupt_at, sent.name, self.marker]
+        service.start(
+            arguments,
+            self.kafka,
+            self.topics.stream,
+            state_interval_s=0.3,
+            state_master="local[1]",
+            state_data=self.data(name),
+            session_timeout_s=6,
+        )
+        return service
 
-    async def until_taken_over(self, times: int) -> None:
-        """Wait until the step was taken over so often."""
-        end_s = time.monotonic() + WITHIN_S
-        while self.log.read_text().count("step-taken-over") < times:
-            assert time.monotonic() < end_s, self.log.read_text()[-6000:]
-            assert self._process is not None
-            assert self._process.poll() is None, self.log.read_text()[-6000:]
-            await asyncio.sleep(0.1)
-
-    async def killed(self) -> None:
-        assert self._process is not None
-        async with asyncio.timeout(WITHIN_S):
-            while self._process.poll() is None:
-                await asyncio.sleep(0.1)
-        assert self._process.returncode == -signal.SIGKILL, self.log.read_text()[-6000:]
+    def data(self, name: str = "one") -> Path:
+        """Folder of an instance."""
+        return self.folder / name
 
     def stop(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            assert self._process.wait(60) == 0, self.log.read_text()[-6000:]
+        """End all instances in order."""
+        for service in self._services.values():
+            service.stop()
 
-    def ready(self) -> tuple[int, dict[str, Any]]:
-        return readyz(self._port)
+    def logs(self) -> str:
+        """The last lines of all logs."""
+        return "\n".join(service.log_end() for service in self._services.values())
 
     async def enrich(self, partitions: Sequence[Sequence[Entry]]) -> None:
         producer = Producer(self.kafka, "test")
@@ -122,7 +107,7 @@ class StateStream:
     async def until_results(self, count: int) -> dict[tuple[int, str], list[dict[str, Any]]]:
         end_s = time.monotonic() + WITHIN_S
         while len(found := await self.results()) < count:
-            assert time.monotonic() < end_s, f"{len(found)} of {count}\n{self.log.read_text()[-6000:]}"
+            assert time.monotonic() < end_s, f"{len(found)} of {count}\n{self.logs()}"
             await asyncio.sleep(0.3)
         return found
 
@@ -156,15 +141,15 @@ async def test_a_killed_service_leaves_each_result_once(
     await stream.create()
     stamped_log = complete_log()
     halves = [len(entries) // 2 for entries in stamped_log.partitions]
-    stream.start(point)
+    service = stream.start(point)
     try:
-        await stream.until_taken_over(1)
+        await service.until_logged(TAKEN_OVER)
         await stream.enrich(
             [entries[:half] for entries, half in zip(stamped_log.partitions, halves, strict=True)]
         )
-        await stream.killed()
+        await service.killed()
         if is_lost:
-            shutil.rmtree(stream.data)
+            shutil.rmtree(stream.data())
         await stream.enrich(
             [entries[half:] for entries, half in zip(stamped_log.partitions, halves, strict=True)]
         )
@@ -180,16 +165,46 @@ async def test_a_killed_service_leaves_each_result_once(
     assert min(end_ms for end_ms, _ in oracle.results) < START_MS + 30_000
 
 
+@pytest.mark.more
+@pytest.mark.parametrize("point", ["before the results", "before folds"])
+async def test_an_instance_that_wakes_after_another_has_taken_over_adds_no_result(
+    kafka: str, tmp_path: Path, point: str
+) -> None:
+    stream = StateStream(kafka, tmp_path)
+    await stream.create()
+    stamped_log = complete_log()
+    oracle = outcome(stamped_log, [stamped_log.ends()], 20_000, 10_000, 5_000)
+    frozen = stream.start(point, signal.SIGSTOP)
+    try:
+        await frozen.until_logged(TAKEN_OVER)
+        await stream.enrich(stamped_log.partitions)
+        async with asyncio.timeout(WITHIN_S):
+            while not stream.marker.exists():
+                frozen.require_running()
+                await asyncio.sleep(0.1)
+        other = stream.start(name="other")
+        await other.until_logged(TAKEN_OVER)
+        assert shown(await stream.until_results(len(oracle.results))) == oracle.results
+        frozen.wake()
+        await frozen.until_logged("step-turn-ended")
+        assert shown(await stream.results()) == oracle.results
+        assert len(await read_all(kafka, stream.topics.raw)) > len(oracle.results), "normalize drops copies"
+        if point == "before folds":
+            assert "the progress of the step was not written" in frozen.log.read_text()
+    finally:
+        stream.stop()
+
+
 async def test_a_step_of_an_undeclared_pipe_does_not_run_and_says_why(kafka: str, tmp_path: Path) -> None:
     stream = StateStream(kafka, tmp_path)
     await stream.create()
     orphan = step_pipe(WINDOW, **{"from": "trains"})
     await publish(kafka, stream.topics, [pipe_record(orphan, 2)])
-    stream.start()
+    service = stream.start()
     try:
         end_s = time.monotonic() + WITHIN_S
-        while "trains" not in str(stream.ready()[1]):
-            assert time.monotonic() < end_s, stream.log.read_text()[-6000:]
+        while "trains" not in str(service.ready()[1]):
+            assert time.monotonic() < end_s, stream.logs()
             await asyncio.sleep(0.2)
     finally:
         stream.stop()

@@ -1,10 +1,6 @@
 """A stream with records of `enriched`, the service lake as a process, and its tables."""
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +13,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from sqlalchemy.exc import OperationalError
-from tests.support.stream_process import PARTITIONS, create_stream, free_port, read_all, readyz
+from tests.support.service_process import ServiceProcess
+from tests.support.stream_process import PARTITIONS, create_stream, read_all
 
 from hifi.kafka.group_offsets import GroupOffsets
 from hifi.kafka.producer import Producer
@@ -48,8 +45,7 @@ class LakeStream:
         self.log = folder / "log"
         self._raw = Counter[int]()
         self._revision = 1
-        self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
+        self._service = ServiceProcess(self.log)
 
     async def create(self, fields: Mapping[str, str]) -> "LakeStream":
         """Create topics and pipe."""
@@ -120,46 +116,28 @@ class LakeStream:
 
     def start(self, kill_at: str | None = None, **settings: object) -> None:
         """Start the service; `kill_at`: where it kills itself once, see `killed_lake`."""
-        self._port = free_port()
         names = {
-            "kafka": self.kafka,
-            "stream": self.topics.stream,
-            "port": self._port,
-            "log_format": "json",
             "lake_interval_s": 0.5,
             "lake_master": "local[1]",
             "session_timeout_s": 6,
         } | settings
-        env = os.environ | {f"HIFI_{name.upper()}": str(value) for name, value in names.items()}
-        program = ["-m", "hifi_lake"]
+        program: list[object] = ["-m", "hifi_lake"]
         if kill_at is not None:
-            program = [
-                str(Path(__file__).parents[1] / "programs" / "killed_lake.py"),
-                kill_at,
-                str(self.folder / "killed"),
-            ]
-        with self.log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, *program], env=env, stdout=output, stderr=output
-            )
+            killed_lake = Path(__file__).parents[1] / "programs" / "killed_lake.py"
+            program = [killed_lake, kill_at, self.folder / "killed"]
+        self._service.start(program, self.kafka, self.topics.stream, **names)
 
     async def killed(self) -> None:
         """Wait until the process has killed itself."""
-        assert self._process is not None
-        async with asyncio.timeout(WITHIN_S):
-            while self._process.poll() is None:
-                await asyncio.sleep(0.1)
-        assert self._process.returncode == -signal.SIGKILL, self.log.read_text()[-3000:]
+        await self._service.killed()
 
     def stop(self) -> None:
         """End the process in order."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            assert self._process.wait(60) == 0, self.log.read_text()[-3000:]
+        self._service.stop()
 
     def ready(self) -> tuple[int, dict[str, Any]]:
         """Status and body of /readyz."""
-        return readyz(self._port)
+        return self._service.ready()
 
     def table(self) -> Table:
         """The table as it is now."""
@@ -182,8 +160,7 @@ class LakeStream:
         end_s = time.monotonic() + WITHIN_S
         while not condition(rows := self.rows()):
             assert time.monotonic() < end_s, f"{rows.to_pylist()[:20]}\n{self.log.read_text()[-6000:]}"
-            assert self._process is not None
-            assert self._process.poll() is None, self.log.read_text()[-6000:]
+            self._service.require_running()
             await asyncio.sleep(0.2)
         return rows
 

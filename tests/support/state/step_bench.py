@@ -17,7 +17,9 @@ from hifi.record.headers import REASON
 from hifi.record.identity import identity
 from hifi.record.source_position import SourcePosition
 from hifi.spark.catalyst import Catalyst
+from hifi.spark.step_check import enriched_types
 from hifi_normalize.idempotency.source_positions import SourcePositions
+from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.progress import Progress
 from hifi_state.fold.range_folder import RangeFolder
 from hifi_state.fold.window_file import WindowFile
@@ -84,35 +86,55 @@ class StepBench:
         assert isinstance(pipe.source, StepSource)
         self.step = pipe.source
         self.most_records = 10**9
-        self.range_folder = RangeFolder(Catalyst(spark), pipe.pipe, self.step, FLIGHTS.enrich, "1,1")
-        self.kept: bytes = Progress("d", "flights", 0, dict.fromkeys(stamped_log.ends(), 0)).encode()
+        self._catalyst = Catalyst(spark)
+        self._pipe = pipe.pipe
+        self.range_folder = self.folder_of(self._declaration())
+        offsets = dict.fromkeys(stamped_log.ends(), 0)
+        self.kept: bytes = Progress(self._declaration().text, "flights", 0, offsets).encode()
         self.committed: Mapping[int, int] = {}
         self.ranges = self
         self.results: dict[tuple[int, str], list[dict[str, Any]]] = {}
         self.letters: dict[tuple[int, str], int] = {}
         self.kill_at = ""
+        self.survived = 0
+        """How many results are written before a kill within them."""
         self.available: Mapping[int, int] = stamped_log.ends()
         self._positions = SourcePositions()
         self._raw_offset = 0
-        self._turns = 0
 
-    def turn(self) -> StepTurn:
+    def declare(self, pipe: Pipe) -> None:
+        """The step has another declaration from its next turn on."""
+        assert isinstance(pipe.source, StepSource)
+        self.step = pipe.source
+        self.range_folder = self.folder_of(self._declaration())
+
+    def _declaration(self) -> StepDeclaration:
+        return StepDeclaration(self.step, enriched_types(self._catalyst, FLIGHTS.enrich))
+
+    async def turn(self) -> StepTurn:
         """An instance that has just been elected."""
-        self._turns += 1
-        file = WindowFile(self.folder / "carrier-delays.db", self.range_folder.parts)
-        return StepTurn(self, self.range_folder, self, self, file, Progress.decode(self.kept))  # type: ignore[arg-type]
+        progress = Progress.decode(self.kept)
+        return await StepTurn.begin(self, self.range_folder, self, self, progress)  # type: ignore[arg-type]
 
-    async def run(self, cuts: Sequence[Mapping[int, int]]) -> StepTurn:
+    async def run(self, cuts: Sequence[Mapping[int, int]]) -> None:
         """Fold up to each cut, and write all results."""
-        turn = self.turn()
-        await turn.recover(dict.fromkeys(self.available, 0))
+        turn = await self.turn()
         for cut in cuts:
             self.available = cut
             while await turn.round():
                 pass
-        return turn
+        turn.close()
 
     # What `StepTurn` uses of its runner, the progress and the group.
+
+    def folder_of(self, declaration: StepDeclaration) -> RangeFolder:
+        return RangeFolder(self._catalyst, self._pipe, declaration, "1,1")
+
+    def open_file(self, folder: RangeFolder) -> WindowFile:
+        return WindowFile(self.folder / f"{self._pipe}.db", folder.parts)
+
+    async def first(self) -> Mapping[int, int]:
+        return dict.fromkeys(self.available, 0)
 
     def require_leadership(self) -> None:
         pass
@@ -125,7 +147,8 @@ class StepBench:
 
     async def write_results(self, events: Sequence[SourceEvent], source: bytes, run: bytes) -> None:
         for event in events:
-            self._die("within the results")
+            if self._raw_offset >= self.survived:
+                self._die("within the results")
             self._raw_offset += 1
             position = SourcePosition(run, event.position, source)
             if not self._positions.is_copy("carrier-delays", position, self._raw_offset):

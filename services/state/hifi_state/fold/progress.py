@@ -7,12 +7,17 @@ is behind.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 _MOST_BASES: Final = 24
-_FORMAT: Final = 1
+_MOST_JUDGED: Final = 200
+"""Entries in `Progress.judged` above which the horizon rises in longer steps, so that they stay few."""
+_SHARE: Final = 4
+"""Such a step is at least this part of the time since the oldest horizon in `judged`."""
+_FORMAT: Final = 2
 
 
 class Base(NamedTuple):
@@ -73,7 +78,7 @@ class Progress:
     """The progress of a step.
 
     Attributes:
-        step: digest of the declaration.
+        step: the declaration as text, which computes the results of the windows up to the horizon.
         pipe: that is read.
         number: of the record; each one has the next.
         offsets: partition to the offset in `enriched` of the next record to read.
@@ -122,7 +127,6 @@ class Progress:
             raws={**self.raws, **summary.raws},
             marks=marks,
             empty=frozenset(empty),
-            horizon_ms=later(self.horizon_ms, _horizon_ms(end, marks, empty, lateness_ms)),
             emitted_ms=self.horizon_ms,
             folded=self.folded + summary.counts.get("folded", 0),
         )
@@ -139,18 +143,30 @@ class Progress:
                 ),
             ]
         )
+        judged = [entry for entry in judged if entry.last >= oldest_offsets.get(entry.partition, 0)]
+        lowest_ms = _horizon_ms(end, marks, empty, lateness_ms)
         return replace(
             progress,
+            horizon_ms=_risen_ms(self.horizon_ms, lowest_ms, judged),
             bases=tuple(bases),
-            judged=tuple(entry for entry in judged if entry.last >= oldest_offsets.get(entry.partition, 0)),
+            judged=tuple(judged),
         )
+
+    @property
+    def has_due(self) -> bool:
+        """Whether windows are closed that may have no results yet."""
+        return self.horizon_ms != self.emitted_ms
+
+    def after_results(self) -> "Progress":
+        """The progress once the results of all windows up to the horizon are written, with no range folded."""
+        return replace(self, number=self.number + 1, emitted_ms=self.horizon_ms)
 
     def base(self) -> Base:
         """Where the oldest window begins that has no results yet."""
         return self.bases[0] if self.bases else Base(None, self.offsets, self.raws)
 
     def of_step(self, step: str, pipe: str) -> "Progress":
-        """The progress with which another declaration of the step goes on: windows with results stay as they are."""
+        """The progress with which another declaration of the step goes on, once all closed windows have results."""
         if step == self.step:
             return self
         if pipe == self.pipe:
@@ -167,7 +183,7 @@ class Progress:
 
     @staticmethod
     def _needed_bases(bases: Sequence[Base], emitted_ms: int | None, size_ms: int) -> list[Base]:
-        """Those from the first one on that has an event of a window without results; at most 24."""
+        """Those from the first one on that has an event of a window without results; at most 24, evenly apart."""
         needed_bases = list(bases)
         while needed_bases:
             latest_ms = needed_bases[0].latest_ms
@@ -175,15 +191,16 @@ class Progress:
             if is_needed:
                 break
             del needed_bases[0]
-        if len(needed_bases) <= _MOST_BASES:
-            return needed_bases
-        pairs = zip(needed_bases[::2], [*needed_bases[1::2], None], strict=False)
-        return [
-            first
-            if second is None
-            else Base(later(first.latest_ms, second.latest_ms), first.offsets, first.raws)
-            for first, second in pairs
-        ]
+        while len(needed_bases) > _MOST_BASES:
+            times_ms = list(accumulate((base.latest_ms or 0 for base in needed_bases), max))
+            extents_ms = [
+                after_ms - before_ms for before_ms, after_ms in zip(times_ms, times_ms[2:], strict=False)
+            ]
+            index = 1 + extents_ms.index(min(extents_ms))
+            first, second = needed_bases[index : index + 2]
+            merged_base = Base(later(first.latest_ms, second.latest_ms), first.offsets, first.raws)
+            needed_bases[index : index + 2] = [merged_base]
+        return needed_bases
 
     def encode(self) -> bytes:
         """The record's value."""
@@ -249,6 +266,26 @@ def _horizon_ms(
     if not known_marks or len(known_marks) < len(partition_marks):
         return None
     return min(known_marks) - lateness_ms
+
+
+def _risen_ms(horizon_ms: int | None, lowest_ms: int | None, judged: Sequence[Judged]) -> int | None:
+    """The next horizon: the lowest watermark less lateness, unless it would rise too little for so many entries.
+
+    Each entry beyond `_MOST_JUDGED` has a horizon that is a third further from the oldest one than that before it, so
+    that their number grows with the logarithm of the time.
+
+    Args:
+        horizon_ms: so far.
+        lowest_ms: what the partitions allow.
+        judged: that must be kept.
+    """
+    if horizon_ms is None or lowest_ms is None or len(judged) <= _MOST_JUDGED:
+        return later(horizon_ms, lowest_ms)
+    oldest_ms = min(
+        (entry.horizon_ms for entry in judged if entry.horizon_ms is not None), default=horizon_ms
+    )
+    is_far_enough = (lowest_ms - horizon_ms) * _SHARE >= lowest_ms - oldest_ms
+    return later(horizon_ms, lowest_ms) if is_far_enough else horizon_ms
 
 
 def _merged(entries: Sequence[Judged]) -> list[Judged]:

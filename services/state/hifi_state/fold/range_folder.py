@@ -13,8 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
-from hifi.pipe.model import Enrich
-from hifi.pipe.sources.step import StepKey, StepSource
+from hifi.pipe.sources.step import StepKey
 from hifi.record.headers import (
     ACCEPTED,
     DETAIL,
@@ -41,8 +40,8 @@ from hifi.record.spark_sql import (
 )
 from hifi.spark.catalyst import BOUNDED, Catalyst
 from hifi.spark.json_fields import json_fields
-from hifi.spark.step_check import enriched_types
 from hifi.spark.step_sql import FieldPart, StepSql, parts, step_sql
+from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.progress import Judged, RangeSummary
 from hifi_state.fold.results import ResultEvents, key_text
 from hifi_state.fold.window_row import WindowRow
@@ -138,27 +137,25 @@ class FoldedRange:
 
 
 class RangeFolder:
-    """Folds ranges for one declaration of a step and of the pipe that it reads."""
+    """Folds ranges for one declaration of a step."""
 
-    def __init__(
-        self, catalyst: Catalyst, pipe: str, step: StepSource, enrich: Enrich, revision: str
-    ) -> None:
+    def __init__(self, catalyst: Catalyst, pipe: str, declaration: StepDeclaration, revision: str) -> None:
         """Compile the expressions.
 
         Args:
             catalyst: of the session.
             pipe: of the step.
-            step: its declaration, checked.
-            enrich: of the pipe that it reads.
-            revision: of both pipes, see `Catalyst.bounded`.
+            declaration: of the step.
+            revision: of it, see `Catalyst.bounded`.
 
         Raises:
             SqlProblem: Spark rejects an expression.
         """
         self._catalyst = catalyst
         self._pipe = pipe
-        self._step = step
-        self._sql: StepSql = step_sql(step, enriched_types(catalyst, enrich))
+        self.declaration: Final = declaration
+        self._step = step = declaration.step
+        self._sql: StepSql = step_sql(step, declaration.types)
         expression = catalyst.compile(self._sql.row)
         self._returns = catalyst.struct_type(expression)
         self._bounded = catalyst.bounded(expression, f"step/{pipe}@{revision}", result=True)
