@@ -49,6 +49,8 @@ SEQ_AT: Final = 1 + IDENTITY_FIELDS.index(SEQ)
 ORIGIN_AT: Final = 1 + len(IDENTITY_FIELDS) + OPTIONAL_FIELDS.index(ORIGIN)
 KIND_AT: Final = 1 + len(IDENTITY_FIELDS) + OPTIONAL_FIELDS.index(KIND)
 
+_AFTER_HEAD: Final = SEQ_AT - ACCEPTED_AT + 1
+"""Fields of a stem from the time of acceptance on."""
 _COLON: Final = ord(":")
 _BACKFILL_ENDING: Final = SEPARATOR + BACKFILL
 _BACKFILL_LENGTH: Final = len(_BACKFILL_ENDING)
@@ -220,6 +222,8 @@ def identity(headers: Sequence[tuple[str, bytes]]) -> Identity:
 class IdentityReader:
     """Reads the headers of many records in a row, of which most differ from the one before only in the sequence.
 
+    Those of the next request differ in the time of acceptance, too.
+
     Attributes:
         texts: the version and the fields in order, as `split_identity` gives them, but for `SEQ`: see the next two.
         epoch: as 16 hex digits.
@@ -228,10 +232,13 @@ class IdentityReader:
         backfill: whether collect read the event while it caught up with a source.
     """
 
-    __slots__ = ("_stem", "accepted_us", "backfill", "epoch", "sequence", "texts")
+    __slots__ = ("_head", "_stem", "accepted_us", "backfill", "epoch", "sequence", "texts")
 
     def __init__(self) -> None:
         self._stem = b""
+        """The header before up to the sequence, or empty: it was malformed, or has fields that are not known here."""
+        self._head = b""
+        """The fields of the stem before the time of acceptance."""
         self.texts: list[bytes] = []
         self.epoch = b""
         self.sequence = 0
@@ -239,21 +246,25 @@ class IdentityReader:
         self.backfill = False
 
     def read(self, headers: Sequence[tuple[str, bytes]]) -> bool:
-        """Read the header of a record; returns whether more than its sequence differs from the header before.
+        """Read the header of a record.
 
         Args:
             headers: of the record, in their order.
+
+        Returns:
+            Whether more than the sequence and the time of acceptance differs from the header before.
 
         Raises:
             NotAnEvent: it is missing or malformed, or its format is not known here.
         """
         header = identity_header(headers)
         stem, _, sequence = header.rpartition(b":")
-        if stem and stem == self._stem:
+        if self._stem and (stem == self._stem or self._read_accepted(stem)):
+            digits = sequence
             if self.backfill:
-                sequence = sequence[:-_BACKFILL_LENGTH] if sequence.endswith(_BACKFILL_ENDING) else b""
-            if len(sequence) <= MAX_SEQUENCE_DIGITS and sequence.isdigit():
-                self.sequence = int(sequence)
+                digits = sequence[:-_BACKFILL_LENGTH] if sequence.endswith(_BACKFILL_ENDING) else b""
+            if len(digits) <= MAX_SEQUENCE_DIGITS and digits.isdigit():
+                self.sequence = int(digits)
                 return False
         self._stem = b""
         texts = stem.split(SEPARATOR)
@@ -270,6 +281,25 @@ class IdentityReader:
         else:
             self._read_odd(header, stem)
         self.accepted_us = int(self.texts[ACCEPTED_AT])
+        self._head = self._stem.rsplit(SEPARATOR, _AFTER_HEAD)[0]
+        return True
+
+    def _read_accepted(self, stem: bytes) -> bool:
+        """Read the time of acceptance of another request; returns whether the rest of the stem is the same."""
+        texts = stem.rsplit(SEPARATOR, _AFTER_HEAD)
+        if len(texts) != _AFTER_HEAD + 1:
+            return False
+        head, accepted, minute, epoch = texts
+        if (
+            head != self._head
+            or minute != self.texts[MINUTE_AT]
+            or epoch != self.epoch
+            or len(accepted) > MAX_DIGITS
+            or not accepted.isdigit()
+        ):
+            return False
+        self._stem, self.accepted_us = stem, int(accepted)
+        self.texts[ACCEPTED_AT] = accepted
         return True
 
     def _read_odd(self, header: bytes, stem: bytes) -> None:

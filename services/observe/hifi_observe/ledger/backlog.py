@@ -40,13 +40,26 @@ class _Chunk:
         self.start = 0
 
     def extend(self, columns: RecordColumns, start: int, end: int) -> None:
+        self.offsets.fromlist(columns.offsets[start:end])
+        self.append_ms.fromlist(columns.append_ms[start:end])
+        self.sequences.fromlist(columns.sequences[start:end])
+        self.raw_offsets.fromlist(columns.raw_offsets[start:end])
+        if columns.sole_group is not None:
+            self.group.extend(array("H", [self._number(columns.sole_group)]) * (end - start))
+            return
         members = columns.groups[start:end]
-        self.offsets.extend(columns.offsets[start:end])
-        self.append_ms.extend(columns.append_ms[start:end])
-        self.sequences.extend(columns.sequences[start:end])
-        self.raw_offsets.extend(columns.raw_offsets[start:end])
         numbers = {group: self._number(group) for group in set(members)}
         self.group.extend(map(numbers.__getitem__, members))
+
+    def sequences_of_groups(self, end: int) -> dict[int, list[int]]:
+        """Number of each group to the sequences of its records from the start to before an index."""
+        sequences = self.sequences[self.start : end].tolist()
+        if len(self.groups) == 1:
+            return {0: sequences} if sequences else {}
+        by_group: dict[int, list[int]] = {}
+        for number, sequence in zip(self.group[self.start : end], sequences, strict=True):
+            by_group.setdefault(number, []).append(sequence)
+        return by_group
 
     def _number(self, group: RecordGroup) -> int:
         assert group.pipe_minute is not None
@@ -78,10 +91,11 @@ class Backlog:
 
     def put(self, columns: RecordColumns) -> None:
         """Add records that were read. Offsets ascend; every group has its pipe minute."""
-        for group, count in Counter(columns.groups).items():
+        start, total = 0, len(columns.offsets)
+        counts = Counter(columns.groups) if columns.sole_group is None else {columns.sole_group: total}
+        for group, count in counts.items():
             assert group.pipe_minute is not None
             self._queued[group.pipe_minute.pipe, group.stages[0].destination] += count
-        start, total = 0, len(columns.offsets)
         while start < total:
             chunk = self._chunks[-1] if self._chunks else None
             if chunk is None or len(chunk.offsets) >= _CHUNK:
@@ -104,13 +118,7 @@ class Backlog:
         while self._chunks:
             chunk = self._chunks[0]
             end = bisect_left(chunk.offsets, committed, chunk.start)
-            by_group: dict[int, list[int]] = {}
-            passed_records = zip(
-                chunk.group[chunk.start : end], chunk.sequences[chunk.start : end], strict=True
-            )
-            for number, sequence in passed_records:
-                by_group.setdefault(number, []).append(sequence)
-            for number, sequences in by_group.items():
+            for number, sequences in chunk.sequences_of_groups(end).items():
                 pipe_minute, stage, epoch = chunk.groups[number]
                 passed_stage = stage._replace(kind=self._kind) if self._kind else stage
                 pipe_minute.pass_by(passed_stage, epoch, sequences)

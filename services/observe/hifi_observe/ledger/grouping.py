@@ -179,6 +179,9 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
             record_groups.append(group)
             if with_raw_offset:
                 raw_offsets.append(raw_offset(hop, unknown_raw_offset))
+    batch_groups = [group for minute_records in batch.minutes.values() for group in minute_records.groups]
+    if len(batch_groups) == 1:
+        columns.sole_group = batch_groups[0]
     if is_enriched and records:
         batch.last_raw_offset = _last_raw_offset(records[-1])
     return batch

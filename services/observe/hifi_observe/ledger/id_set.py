@@ -49,6 +49,12 @@ class IdSet:
             return
         self._maps.setdefault(epoch, BitMap64()).add_range(first_sequence, last_sequence + 1)
 
+    def has_none_of(self, epoch: str, sequences: list[int]) -> bool:
+        """Whether no event of an epoch is there, and none is given twice."""
+        given = BitMap64(sequences)
+        bitmap = self._maps.get(epoch)
+        return len(given) == len(sequences) and (bitmap is None or bitmap.isdisjoint(given))
+
     def update(self, ids: "IdSet") -> None:
         """Add everything of another set."""
         for epoch, added in ids._maps.items():

@@ -326,6 +326,11 @@ class PartitionLedger:
 
         Of deliveries in a row with the same answer only the last one matters, so each group of them counts once.
         """
+        sole_group = columns.sole_group
+        if sole_group is not None and sole_group.last_counts:
+            if columns.offsets and columns.offsets[-1] >= sole_group.counted_offset:
+                self._apply_answers({sole_group: columns.append_ms[-1]})
+            return
         delivered_ms: dict[RecordGroup, int] = {}
         """Group to append time, in the order of the newest receipts."""
         for offset, append_ms, group in zip(columns.offsets, columns.append_ms, columns.groups, strict=True):

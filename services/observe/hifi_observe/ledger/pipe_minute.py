@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from hifi_observe.ledger.id_set import IdSet
 from hifi_observe.ledger.sketch import Sketch
@@ -11,6 +11,7 @@ from hifi_observe.ledger.watch_counts import WatchCounts
 
 Count: TypeAlias = tuple[str, str, str]
 """Hop, destination (or empty), field."""
+_NO_IDS: Final = IdSet()
 
 
 class PipeMinute:
@@ -111,6 +112,9 @@ class PipeMinute:
             sequences: of the events.
             sizes: of the data of each, bytes.
         """
+        if self.open and self.seen.get(EventStage(RAW), _NO_IDS).has_none_of(epoch, sequences):
+            self.bytes += sum(sizes)
+            return
         fresh_sizes: dict[int, int] = {}
         for sequence, size in zip(sequences, sizes, strict=True):
             if not self.has(RAW, epoch, sequence):

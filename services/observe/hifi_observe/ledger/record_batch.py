@@ -198,7 +198,7 @@ class MinuteRecords:
 class RecordColumns:
     """The records of a batch in offset order, one list a field."""
 
-    __slots__ = ("append_ms", "groups", "offsets", "raw_offsets", "sequences")
+    __slots__ = ("append_ms", "groups", "offsets", "raw_offsets", "sequences", "sole_group")
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
@@ -207,10 +207,16 @@ class RecordColumns:
         self.groups: list[RecordGroup] = []
         self.raw_offsets: list[int] = []
         """Offsets in `raw`; of `normalized` and `dead-letter` only, else empty."""
+        self.sole_group: RecordGroup | None = None
+        """The group of all records, where the batch has one only, which is usual; None: it has several, or none."""
+
+    def distinct_groups(self) -> set[RecordGroup]:
+        """The groups of the records."""
+        return set(self.groups) if self.sole_group is None else {self.sole_group}
 
     def without_discarded(self) -> "RecordColumns":
         """The records whose group has a minute; self if that is all of them."""
-        if all(group.pipe_minute is not None for group in set(self.groups)):
+        if all(group.pipe_minute is not None for group in self.distinct_groups()):
             return self
         indexes = [index for index, group in enumerate(self.groups) if group.pipe_minute is not None]
         columns = RecordColumns()
