@@ -65,7 +65,8 @@ def duckdb_results(events: Path, step: ExpectedStep, late_ids: Iterable[str]) ->
               select *, epoch_ms("at"::timestamp) as time_ms from read_json($file) where delay is not null
               and not list_contains($late, id)
             ), placed as (
-              select *, time_ms - time_ms % $every - unnest(range($size // $every)) * $every + $size as end_ms from counted
+              select *, time_ms - time_ms % $every - unnest(range($size // $every)) * $every + $size as end_ms
+              from counted
             )
             select end_ms, {step.key}, count(*), count_if(delay >= 15), sum(delay), max(delay), avg(delay) from placed
             group by all
@@ -81,6 +82,7 @@ def day() -> list[FlightEvent]:
     return flight_day.events()
 
 
+@pytest.mark.slow
 def test_the_disorder_of_the_day_is_the_same_in_each_run_and_makes_one_percent_late(
     day: list[FlightEvent],
 ) -> None:
@@ -97,6 +99,7 @@ def test_the_disorder_of_the_day_is_the_same_in_each_run_and_makes_one_percent_l
     assert any(event.delay is None for event in day), "no flight is left out by `where`"
 
 
+@pytest.mark.slow
 def test_what_has_no_stamp_is_not_late_and_the_next_morning_closes_the_windows_of_the_day(
     day: list[FlightEvent],
 ) -> None:
@@ -112,6 +115,7 @@ def test_what_has_no_stamp_is_not_late_and_the_next_morning_closes_the_windows_o
         assert closed_until_ms(log, by_id(day), step.lateness_ms) >= latest_ms + step.size_ms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
 def test_the_results_of_the_oracle_are_those_of_duckdb(
     step: ExpectedStep, day: list[FlightEvent], tmp_path: Path
@@ -299,6 +303,7 @@ def test_the_table_fits_80_columns_and_names_units() -> None:
     assert "600 times as fast" in " ".join(text.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--rate=5", "--for=5", "--secure"])
 def test_options_that_do_not_go_with_the_demo_are_refused(option: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hifi_cli", "demo", "--state", option]
