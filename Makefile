@@ -3,7 +3,7 @@ PYTHON ?= python3
 PACKAGES := $(shell $(PYTHON) requirements/members.py)
 ARGS ?=
 
-.PHONY: help setup wheels demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-connectors chaos-control chaos-colours equivalence roundtrips mutations fuzz soak lint format audit types release release-images publish lock clean
+.PHONY: help setup wheels demo demo-control demo-colours demo-cdc demo-state bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-connectors chaos-control chaos-colours equivalence roundtrips mutations fuzz soak lint format audit types release release-images publish lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ demo-colours: setup  ## take a tour of two colours under load, in about six minu
 
 demo-cdc: setup  ## deliver the changes of a PostgreSQL table to a webhook, a database and an Iceberg table, in about three minutes (ARGS="--kill")
 	.venv/bin/hifi demo --cdc $(ARGS)
+
+demo-state: setup  ## compute steps over a day of flights with late events, and compare the results with another program's, in about five minutes (ARGS="--kill")
+	.venv/bin/hifi demo --state $(ARGS)
 
 # Without ARGS some pytest processes share the work; with ARGS one does, which suits a selection.
 test: setup  ## run all tests with a real Kafka (ARGS="-k name", KAFKA=HOST:PORT or KAFKA=testcontainers)

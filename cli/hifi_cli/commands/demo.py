@@ -25,6 +25,8 @@ from hifi_cli.demo.flights_demo import Demo
 from hifi_cli.demo.load_test import LoadProcesses, LoadTest
 from hifi_cli.demo.progress import show_progress
 from hifi_cli.demo.report import is_good, tables
+from hifi_cli.demo.state.step_demo import StepDemo, with_steps
+from hifi_cli.demo.state.step_report import step_results_are_good, step_table
 from hifi_cli.demo.tour_report import is_good as tour_is_good
 from hifi_cli.demo.tour_report import tour_table
 from hifi_cli.demo.tour_steps import TourSteps
@@ -39,7 +41,7 @@ from hifi_infra.mesh import running
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan, Trigger
 
-_Run: TypeAlias = Demo | ControlTour | ColourTour | ChangeDemo
+_Run: TypeAlias = Demo | ControlTour | ColourTour | ChangeDemo | StepDemo
 
 
 @report_errors
@@ -101,8 +103,20 @@ def demo(
             "table.",
         ),
     ] = False,
+    state: Annotated[
+        bool,
+        typer.Option(
+            "--state",
+            help="Compute steps (experimental) over a day of flights with late events instead, and compare the "
+            "results.",
+        ),
+    ] = False,
     kill: Annotated[
-        bool, typer.Option("--kill", help="With --cdc: kill -9 each process once in the middle.")
+        bool,
+        typer.Option(
+            "--kill",
+            help="With --cdc: kill -9 each process once in the middle; with --state: egest, normalize, state, enrich.",
+        ),
     ] = False,
     keep: Annotated[
         bool,
@@ -121,8 +135,9 @@ def demo(
 
     Exit status: 0 only if every accepted event was delivered with the declared
     values, with --control or --colours only if every step of the tour did what
-    it should, and with --cdc only if each change arrived once and both tables
-    equal the source.
+    it should, with --cdc only if each change arrived once and both tables equal
+    the source, and with --state only if results and late events are those of an
+    independent program.
 
     Examples:
       hifi demo
@@ -130,8 +145,9 @@ def demo(
       hifi demo --control --report tour.json
       hifi demo --colours --report tour.json
       hifi demo --cdc --kill
+      hifi demo --state --kill
     """
-    kind = _kind(control=control, colours=colours, cdc=cdc)
+    kind = _kind(control=control, colours=colours, cdc=cdc, state=state)
     _refuse(kind, rate, seconds, secure, report, kill=kill)
     if data:
         running.read(data.resolve())  # refuses the folder of a newer release
@@ -189,12 +205,14 @@ def _refuse(
     """Refuse options that do not go together, and a report that cannot be written."""
     if kind and seconds is not None:
         raise Misconfigured(f"--for does not go with --{kind}, which ends with its last step")
-    if kind == "cdc" and rate is not None:
-        raise Misconfigured("--rate does not go with --cdc, which has a writer of its own")
-    if kind in {"colours", "cdc"} and secure:
+    if kind in {"cdc", "state"} and rate is not None:
+        raise Misconfigured(f"--rate does not go with --{kind}, which has a pace of its own")
+    if kind in {"colours", "cdc", "state"} and secure:
         raise Misconfigured(f"--secure does not go with --{kind}")
-    if kill and kind != "cdc":
-        raise Misconfigured("--kill goes with --cdc only; `make chaos` kills the processes of other meshes")
+    if kill and kind not in {"cdc", "state"}:
+        raise Misconfigured(
+            "--kill goes with --cdc and --state only; `make chaos` kills the processes of other meshes"
+        )
     if report is not None and not report.resolve().parent.is_dir():
         raise Misconfigured(f"--report {report}: the folder {report.resolve().parent} does not exist")
 
@@ -218,6 +236,8 @@ def _make_run(
     demo_run: _Run
     if kind == "cdc":
         demo_run = ChangeDemo.planned(workspace, plan, print_line, kills=kill)
+    elif kind == "state":
+        demo_run = StepDemo(LoadTest(workspace, Mesh(with_steps(plan))), TourSteps(print_line), kill)
     elif kind == "control":
         tour = LoadTest(workspace, Mesh(with_control_plane(plan)))
         demo_run = ControlTour(tour, rate or 200, TourSteps(print_line))
@@ -255,6 +275,12 @@ def _print_changes(numbers: Mapping[str, Any]) -> None:
         print_table(table, console)
 
 
+def _print_steps(numbers: Mapping[str, Any]) -> None:
+    print_table(step_table(numbers), console)
+    for line in numbers["differences"]:
+        console.print(f"[red]{escape(line)}[/]", highlight=False)
+
+
 def _print_report(numbers: Mapping[str, Any]) -> None:
     for table in tables(numbers):
         print_table(table, console)
@@ -286,4 +312,5 @@ _KINDS: Final = {
     "control": _Kind(tour_is_good, partial(_print_tour, "Tour of the control plane")),
     "colours": _Kind(colours_are_good, partial(_print_tour, "Tour of two colours")),
     "cdc": _Kind(changes_are_good, _print_changes),
+    "state": _Kind(step_results_are_good, _print_steps),
 }

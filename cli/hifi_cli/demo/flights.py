@@ -43,9 +43,7 @@ def table(name: str) -> list[Row]:
 
 def rows(count: int, first: int = 0) -> Iterator[tuple[str, Row]]:
     """Yield `count` flights from number `first` on, spread over the year, each with its event id."""
-    with zipfile.ZipFile(folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
-        header, *lines = io.TextIOWrapper(file, "utf-8", newline="").read().splitlines()
-    names = header.split(",")
+    names, lines = _lines()
     for index in range(first, first + count):
         repetition, step = divmod(index, FLIGHTS)
         number = step * STRIDE % FLIGHTS
@@ -53,6 +51,24 @@ def rows(count: int, first: int = 0) -> Iterator[tuple[str, Row]]:
             f"flight-{number}" + (f"-{repetition}" if repetition else ""),
             dict(zip(names, lines[number].split(","), strict=True)),
         )
+
+
+def of_day(month: int, day: int) -> list[tuple[str, Row]]:
+    """The flights that were scheduled for a day, each with its event id."""
+    names, lines = _lines()
+    prefix = f"2013,{month},{day},"
+    return [
+        (f"flight-{number}", dict(zip(names, line.split(","), strict=True)))
+        for number, line in enumerate(lines)
+        if line.startswith(prefix)
+    ]
+
+
+def _lines() -> tuple[list[str], list[str]]:
+    """Names of the columns, and the line of each flight."""
+    with zipfile.ZipFile(folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
+        header, *lines = io.TextIOWrapper(file, "utf-8", newline="").read().splitlines()
+    return header.split(","), lines
 
 
 def event(name: str, row: Row) -> dict[str, Any]:

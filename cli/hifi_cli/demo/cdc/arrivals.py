@@ -70,7 +70,7 @@ class Arrivals:
         """
         kills = list(kills_ns)
         return sum(
-            name in unanswered or any(_may_follow(kill_ns, self.first_ns[name], at_ns) for kill_ns in kills)
+            name in unanswered or any(may_follow(kill_ns, self.first_ns[name], at_ns) for kill_ns in kills)
             for name, at_ns in self.repeated
         )
 
@@ -139,7 +139,7 @@ def _by_destination(records: Iterable[Mapping[str, bytes]], ids: Mapping[bytes, 
     return receipts
 
 
-def _may_follow(kill_ns: int, first_ns: int, again_ns: int) -> bool:
+def may_follow(kill_ns: int, first_ns: int, again_ns: int) -> bool:
     """Whether a kill explains that a request was repeated: the receipt of the first one may have been lost."""
     shortest_s, longest_s = _UNKNOWN_S
     return first_ns + shortest_s * 1e9 <= kill_ns <= min(first_ns + longest_s * 1e9, again_ns)

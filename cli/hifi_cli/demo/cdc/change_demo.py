@@ -24,6 +24,7 @@ from hifi_cli.demo.cdc.pipe import (
 )
 from hifi_cli.demo.cdc.report import lag_summary
 from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.patience import Patience
 from hifi_cli.demo.verify import RequestLogReader
 from hifi_cli.demo.workspace import Workspace
 from hifi_infra.connect.worker import ConnectWorker
@@ -37,9 +38,6 @@ ROWS: Final = 2_000
 CHANGES: Final = 1_200
 CHANGES_S: Final = 60.0
 _READY_S: Final = 600.0
-_QUIET_S: Final = 300.0
-"""Time without any progress after which a missing arrival counts as lost; a slow machine needs minutes for Spark."""
-_TELL_S: Final = 15.0
 _POLL_S: Final = 1.0
 _BETWEEN_KILLS_S: Final = 4.0
 _LAKE_INTERVAL_S: Final = 2
@@ -196,7 +194,7 @@ class ChangeDemo:
         self, webhook_arrivals: Arrivals, count: Callable[[], int], goal: int, subject: str
     ) -> None:
         """Wait until a count has reached its goal, or has not grown for a long time."""
-        patience = _Patience(self.tell, subject)
+        patience = Patience(self.tell, subject)
         while (arrived_count := count()) < goal:
             if not await patience.wait(f"{arrived_count:,} of {goal:,}"):
                 return
@@ -206,7 +204,7 @@ class ChangeDemo:
     async def _compare_tables(self, expected: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:
         """Compare the rows of both tables with the source until they are equal, or none has for a long time."""
         warehouse = self.load_test.workspace.data / "lake"
-        patience = _Patience(self.tell, "rows that differ")
+        patience = Patience(self.tell, "rows that differ")
         while True:
             row_sets = await asyncio.gather(
                 asyncio.to_thread(database.rows_of, self.target.url),
@@ -263,30 +261,6 @@ class ChangeDemo:
                 for name in (WEBHOOK, TABLE, LAKE)
             },
         }
-
-
-class _Patience:
-    """Waits for something while it makes progress, and tells how far it is."""
-
-    def __init__(self, tell: Callable[[str], None], subject: str) -> None:
-        self._tell = tell
-        self._subject = subject
-        self._before = ""
-        self._changed_s = self._told_s = time.monotonic()
-
-    async def wait(self, state: str) -> bool:
-        """Wait a moment; False: the state has not changed for a long time."""
-        now_s = time.monotonic()
-        if now_s - self._told_s > _TELL_S:
-            self._tell(f"   {self._subject}: {state}")
-            self._told_s = now_s
-        if state != self._before:
-            self._before, self._changed_s = state, now_s
-        elif now_s - self._changed_s > _QUIET_S:
-            self._tell(f"   {self._subject}: {state}, and no progress for {_QUIET_S:.0f} s")
-            return False
-        await asyncio.sleep(_POLL_S)
-        return True
 
 
 def _create_tables(url: str) -> None:

@@ -1,0 +1,1 @@
+"""`hifi demo --state`: steps over a day of flights, some late."""

@@ -1,0 +1,109 @@
+"""What the topics say of the events that steps read: their order, heartbeats, dead letters, and the steps' begin."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final, NamedTuple
+
+from aiokafka import TopicPartition
+
+from hifi.delivery.dead_letters.letter import DeadLetterFilter
+from hifi.delivery.dead_letters.reader import letters
+from hifi.kafka.admin import partition_counts
+from hifi.kafka.clients import assigned_consumer
+from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.kafka.topics import Topics
+from hifi.record.fields import fields
+from hifi.record.headers import DETAIL, KIND, PIPE, RAW, REASON, SERVICE, STAMP
+from hifi.record.heartbeat import HEARTBEAT, is_heartbeat
+from hifi_cli.demo.state.oracle import LoggedEvent, LoggedHeartbeat
+
+_ID: Final = "ce_id"
+
+
+class StepLetter(NamedTuple):
+    """A dead letter.
+
+    Attributes:
+        id: of the event.
+        service: that wrote it.
+        reason: why.
+        detail: the same for people, with the name of the step.
+    """
+
+    id: str
+    service: str
+    reason: str
+    detail: str
+
+
+class StepLog:
+    """Reads the topics of a stream from their first record to their present end."""
+
+    def __init__(self, bootstrap: str, topics: Topics, pipe: str) -> None:
+        """Connect nothing yet.
+
+        Args:
+            bootstrap: `HOST:PORT,…`.
+            topics: of the stream.
+            pipe: that steps read.
+        """
+        self._bootstrap = bootstrap
+        self._topics = topics
+        self._pipe = pipe.encode()
+
+    async def begun_steps(self) -> set[str]:
+        """Pipes of the steps that have begun: what is enriched from then on counts."""
+        return {
+            record.key.decode()
+            async for record in self._records(self._topics.folds)
+            if record.key is not None
+        }
+
+    async def unstamped_partitions(self) -> set[int]:
+        """Partitions of which no heartbeat has arrived on `enriched`: their events may get no stamp yet."""
+        counts = await partition_counts(self._bootstrap, [self._topics.enriched])
+        stamped = {partition async for partition, _ in self._heartbeats()}
+        return set(range(counts[self._topics.enriched] or 0)) - stamped
+
+    async def events(self) -> list[LoggedEvent]:
+        """The records of the pipe in `raw`."""
+        return [
+            LoggedEvent(record.partition, record.offset, values[_ID].decode())
+            async for record in self._records(self._topics.raw)
+            if (values := fields(record.headers)).get(PIPE) == self._pipe
+        ]
+
+    async def heartbeats(self) -> list[LoggedHeartbeat]:
+        """The heartbeats of the pipe that have a watermark."""
+        return [
+            LoggedHeartbeat(partition, int(values[RAW]), int(values[STAMP]))
+            async for partition, values in self._heartbeats()
+            if STAMP in values
+        ]
+
+    async def letters(self) -> list[StepLetter]:
+        """All dead letters of the stream."""
+        return [
+            StepLetter(letter.text(_ID), letter.text(SERVICE), letter.text(REASON), letter.text(DETAIL))
+            async for letter in letters(self._bootstrap, self._topics, DeadLetterFilter())
+        ]
+
+    async def _heartbeats(self) -> AsyncIterator[tuple[int, dict[str, bytes]]]:
+        """Partition and fields of each heartbeat of the pipe."""
+        async for record in self._records(self._topics.enriched):
+            if is_heartbeat(record.headers):
+                values = fields(record.headers)
+                assert values[KIND] == HEARTBEAT
+                if values[PIPE] == self._pipe:
+                    yield record.partition, values
+
+    async def _records(self, topic: str) -> AsyncIterator[Any]:
+        consumer = assigned_consumer(self._bootstrap, "hifi-demo")
+        await consumer.start()
+        try:
+            counts = await partition_counts(self._bootstrap, [topic])
+            partitions = [TopicPartition(topic, partition) for partition in range(counts[topic] or 0)]
+            async for records in read_ranges(consumer, await offset_ranges(consumer, partitions)):
+                for record in records:
+                    yield record
+        finally:
+            await consumer.stop()

@@ -1,0 +1,185 @@
+"""The report of the demo of steps: arrivals and dead letters compared with the oracle, as JSON and as a table."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from rich.table import Table
+
+from hifi_cli.demo.state.flight_day import FlightEvent
+from hifi_cli.demo.state.oracle import (
+    ExpectedStep,
+    LoggedEvent,
+    LoggedHeartbeat,
+    closed_until_ms,
+    watermarks,
+)
+from hifi_cli.demo.state.step_arrivals import Place, StepArrivals
+from hifi_cli.demo.state.step_log import StepLetter
+from hifi_cli.demo.tour_report import tour_table
+from hifi_cli.demo.tour_steps import TourStep
+from hifi_cli.demo.verify import difference
+
+MOST_DIFFERENCES: Final = 10
+_LEAST_LATE: Final = 0.01
+_SERVICE, _REASON = "state", "late"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedOutcome:
+    """What one step must give.
+
+    Attributes:
+        step: the step.
+        late: ids of its late events.
+        results: all of them, by place; those of windows that are not closed yet may arrive or not.
+        closed_ms: windows that end up to here are closed, milliseconds since 1970 UTC.
+    """
+
+    step: ExpectedStep
+    late: frozenset[str]
+    results: Mapping[Place, Mapping[str, Any]]
+    closed_ms: int
+
+    @property
+    def due(self) -> set[Place]:
+        """Places of the results that must arrive."""
+        return {place for place in self.results if place[0] <= self.closed_ms}
+
+
+def expected_outcomes(
+    steps: Iterable[ExpectedStep],
+    flights: Mapping[str, FlightEvent],
+    events: Sequence[LoggedEvent],
+    heartbeats: Iterable[LoggedHeartbeat],
+) -> list[ExpectedOutcome]:
+    """What the steps must give.
+
+    Args:
+        steps: of the demo.
+        flights: sent ones, by id.
+        events: as `raw` has them.
+        heartbeats: of their pipe.
+    """
+    watermarks_ms = watermarks(events, heartbeats, flights)
+    outcomes = []
+    for step in steps:
+        late_ids = step.late(flights, watermarks_ms)
+        results = step.results(flights[name] for name in watermarks_ms if name not in late_ids)
+        closed_ms = closed_until_ms(events, flights, step.lateness_ms)
+        outcomes.append(ExpectedOutcome(step, late_ids, results, closed_ms))
+    return outcomes
+
+
+def step_report(
+    steps: Sequence[TourStep],
+    flights: Mapping[str, FlightEvent],
+    outcomes: Sequence[ExpectedOutcome],
+    arrivals: StepArrivals,
+    letters: Iterable[StepLetter],
+    *,
+    flights_pipe: str,
+    ambiguous: int,
+    acceleration: int,
+) -> dict[str, Any]:
+    """The report.
+
+    Args:
+        steps: of the tour, that have ended.
+        flights: sent ones, by id.
+        outcomes: that are expected.
+        arrivals: at the destination.
+        letters: all dead letters.
+        flights_pipe: name of the pipe of the flights.
+        ambiguous: number of repeated requests that egest could not avoid, see `StepArrivals.ambiguous`.
+        acceleration: how many times faster than they happened the events were to be sent.
+    """
+    differences: list[str] = []
+    lost = len(flights.keys() - arrivals.ids(flights_pipe))
+    for outcome in outcomes:
+        arrived = arrivals.results[outcome.step.name]
+        lost += len(outcome.due - arrived.keys())
+        differences += _differences(outcome, arrived)
+    expected_letters = {(outcome.step.name, name) for outcome in outcomes for name in outcome.late}
+    found_letters = {_late_for(letter, outcomes) for letter in letters}
+    late_differences = sorted(expected_letters ^ found_letters)
+    differences_of_letters = [
+        f"{name} is {'late' if (step, name) in expected_letters else 'not late'} for {step}, and has"
+        f" {'no' if (step, name) in expected_letters else 'a'} dead letter"
+        for step, name in late_differences
+    ]
+    return {
+        "steps": [step.json() for step in steps],
+        "acceleration": acceleration,
+        "events": len(flights),
+        "results": sum(len(arrivals.results[outcome.step.name]) for outcome in outcomes),
+        "different": len(differences),
+        "lost": lost,
+        "duplicates": len(arrivals.repeated) - ambiguous,
+        "ambiguous": ambiguous,
+        "late": len({name for _, name in expected_letters}),
+        "late_different": len(late_differences),
+        "late_ids": {outcome.step.name: sorted(outcome.late) for outcome in outcomes},
+        "differences": [*differences, *differences_of_letters][:MOST_DIFFERENCES],
+    }
+
+
+def step_results_are_good(numbers: Mapping[str, Any]) -> bool:
+    """Whether results and late events are those of the oracle, and at least 1 % of the events were late."""
+    failure_counts = ("different", "lost", "duplicates", "late_different")
+    return (
+        all(step["ok"] for step in numbers["steps"])
+        and numbers["results"] > 0
+        and numbers["late"] >= _LEAST_LATE * numbers["events"]
+        and not any(numbers[name] for name in failure_counts)
+    )
+
+
+def step_table(numbers: Mapping[str, Any]) -> Table:
+    """The table printed at the end."""
+    rows = tour_table(numbers, "Steps, which are experimental, and an independent program")
+    late_share = numbers["late"] / numbers["events"]
+    rows.caption = (
+        f"{numbers['events']:,} events, at most {numbers['acceleration']:,} times as fast as they happened\n"
+        f"{numbers['late']:,} late events ({late_share * 100:.1f} %), "
+        f"{numbers['late_different']:,} dead letters missing or too many\n"
+        f"{numbers['results']:,} results, {numbers['different']:,} different\n"
+        f"{numbers['lost']:,} flights and results lost, {numbers['duplicates']:,} duplicate requests, "
+        f"{numbers['ambiguous']:,} ambiguous"
+    )
+    return rows
+
+
+def _differences(
+    outcome: ExpectedOutcome, arrived: Mapping[Place, Collection[Mapping[str, Any]]]
+) -> list[str]:
+    """A line for each result that arrived and is not the oracle's."""
+    lines = []
+    for place, bodies in sorted(arrived.items()):
+        expected_fields = outcome.results.get(place)
+        end = datetime.fromtimestamp(place[0] / 1000, UTC).isoformat()
+        for number, body in enumerate(bodies):
+            fields = {name: value for name, value in body.items() if name != "window_start"}
+            start_ms = round(datetime.fromisoformat(body["window_start"]).timestamp() * 1000)
+            if number:
+                reason = "has come with another id before"
+            elif expected_fields is None:
+                reason = "is not expected"
+            elif place[0] - start_ms != outcome.step.size_ms:
+                reason = f"begins at {body['window_start']}"
+            elif fields != expected_fields:
+                reason = f"has {difference(expected_fields, fields)}"
+            else:
+                continue
+            lines.append(f"{outcome.step.name}: the result of {place[1]} until {end} {reason}")
+    return lines
+
+
+def _late_for(letter: StepLetter, outcomes: Iterable[ExpectedOutcome]) -> tuple[str, str]:
+    """Name of the step that an event was late for and the event's id; another dead letter has its reason instead."""
+    if (letter.service, letter.reason) == (_SERVICE, _REASON):
+        for outcome in outcomes:
+            if f"the step {outcome.step.name}," in letter.detail:
+                return outcome.step.name, letter.id
+    return f"{letter.service} ({letter.reason})", letter.id
