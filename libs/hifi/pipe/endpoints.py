@@ -104,7 +104,7 @@ def _hosts(
         if field.kind is EgressKind.KAFKA:
             for server in value.split(","):
                 host, _, port = server.rpartition(":")
-                yield host_path, field.kind, host, int(port) if port.isdigit() else field.port
+                yield host_path, field.kind, host, int(port) if port.isdecimal() else field.port
         elif "://" in value:
             yield host_path, field.kind, *host_and_port(value)
         elif field.port:

@@ -468,6 +468,6 @@ def _split_port(target: str) -> tuple[str, int | None]:
     if bracket_match:
         return bracket_match[1], int(bracket_match[2]) if bracket_match[2] else None
     host, separator, port = target.rpartition(":")
-    if separator and ":" not in host and port.isdigit():
+    if separator and ":" not in host and port.isdecimal():
         return host, int(port)
     return target, None

@@ -21,7 +21,7 @@ def retry_after_s(value: bytes | None, now_us: int) -> float | None:
         return None
     text = value.decode("latin-1").strip()
     try:
-        seconds = float(text) if text.isdigit() else _until(text, now_us)
+        seconds = float(text) if text.isdecimal() else _until(text, now_us)
     except (ValueError, OverflowError):
         return None
     return max(0.0, seconds) if math.isfinite(seconds) else None

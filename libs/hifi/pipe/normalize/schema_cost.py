@@ -186,7 +186,7 @@ class _SchemaReader:
             else:
                 node = (
                     node[int(key)]
-                    if isinstance(node, list) and key.isdigit() and int(key) < len(node)
+                    if isinstance(node, list) and key.isdecimal() and int(key) < len(node)
                     else None
                 )
         return [(node, url)]

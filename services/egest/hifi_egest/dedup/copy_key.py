@@ -30,7 +30,7 @@ def replay_key(seq: bytes, raw: int, replay: bytes | None, service: bytes | None
 def retry_log(record_fields: Mapping[str, bytes]) -> tuple[str | None, int]:
     """Log and offset there of a record of `retry-out`; `record_fields`: see `hifi.record.fields`."""
     tier, _, offset = record_fields.get(RETRY, b"").decode("utf-8", "replace").rpartition(":")
-    return (tier, int(offset)) if tier and offset.isdigit() else (None, 0)
+    return (tier, int(offset)) if tier and offset.isdecimal() else (None, 0)
 
 
 def work_key(source: str, record_fields: Mapping[str, bytes]) -> bytes:

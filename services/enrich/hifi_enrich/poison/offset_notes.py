@@ -22,11 +22,11 @@ def crashes(metadata: str) -> int:
     """The number of times that Spark ended the process at this offset; 0 for any other metadata."""
     metadata = metadata.partition(SEPARATOR)[0]
     count = metadata.removeprefix(_CRASHES) if metadata.startswith(_CRASHES) else ""
-    return int(count) if count.isdigit() else 0
+    return int(count) if count.isdecimal() else 0
 
 
 def unfinished_trial(metadata: str) -> int | None:
     """End of the range whose trial ended the process; None for any other metadata."""
     metadata = metadata.partition(SEPARATOR)[0]
     end = metadata.removeprefix(_TRIAL) if metadata.startswith(_TRIAL) else ""
-    return int(end) if end.isdigit() else None
+    return int(end) if end.isdecimal() else None

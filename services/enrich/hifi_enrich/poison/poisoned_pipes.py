@@ -50,7 +50,7 @@ class PoisonedPipes:
             for entry in counts.split(",") if separator else ():
                 pipe, _, numbers = entry.partition("@")
                 offset, _, count = numbers.partition("=")
-                if not (offset.isdigit() and count.isdigit()):
+                if not (offset.isdecimal() and count.isdecimal()):
                     continue
                 if (int(offset), int(count)) > self._counts.get(pipe, (-1, 0)):
                     self._counts[pipe] = (int(offset), int(count))

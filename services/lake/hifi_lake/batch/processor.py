@@ -82,7 +82,9 @@ class BatchProcessor:
         self._stream.require_leadership()
         if self._recorded_deliveries is None:
             floors = {
-                partition: int(metadata) for partition, metadata in start.notes.items() if metadata.isdigit()
+                partition: int(metadata)
+                for partition, metadata in start.notes.items()
+                if metadata.isdecimal()
             }
             self._recorded_deliveries = self._stream.recorded(floors)
         fetched_us = now_us()

@@ -15,6 +15,7 @@ from hifi.avro.registry_client import AVRO, MEDIA_TYPE
 from hifi.control.principals.audit import AuditEntry
 from hifi.control.principals.principal import Principal, Role
 from hifi.runtime.clock import now_us
+from hifi.runtime.http.parameters import whole_number
 from hifi.runtime.http.problem import Problem
 from hifi_manage.control_state import ControlState
 from hifi_manage.schemas import changes
@@ -38,10 +39,10 @@ def registry_application(state: ControlState) -> Starlette:
     # Subjects may contain slashes: the longer paths come first.
     route_table: Sequence[tuple[str, str, Role, Handler]] = (
         ("GET", "/schemas/types", Role.VIEWER, registry.types),
-        ("GET", "/schemas/ids/{id:int}", Role.VIEWER, registry.schema),
-        ("GET", "/schemas/ids/{id:int}/schema", Role.VIEWER, registry.schema_text),
-        ("GET", "/schemas/ids/{id:int}/subjects", Role.VIEWER, registry.subjects_of_schema),
-        ("GET", "/schemas/ids/{id:int}/versions", Role.VIEWER, registry.versions_of_schema),
+        ("GET", "/schemas/ids/{id}", Role.VIEWER, registry.schema),
+        ("GET", "/schemas/ids/{id}/schema", Role.VIEWER, registry.schema_text),
+        ("GET", "/schemas/ids/{id}/subjects", Role.VIEWER, registry.subjects_of_schema),
+        ("GET", "/schemas/ids/{id}/versions", Role.VIEWER, registry.versions_of_schema),
         ("GET", "/subjects", Role.VIEWER, registry.subjects),
         ("GET", _VERSION + "/schema", Role.VIEWER, registry.version_text),
         ("GET", _VERSION + "/referencedby", Role.VIEWER, registry.referenced_by),
@@ -286,7 +287,9 @@ class SchemaRegistry:
         return self._state.schemas.registered
 
     async def _of_id(self, request: Request) -> list[Version]:
-        schema_id = int(request.path_params["id"])
+        schema_id = whole_number(request.path_params["id"])
+        if schema_id is None:
+            raise schema_not_found(f"Schema {request.path_params['id']}")
         versions = self._state.schemas.registered.of_id(schema_id) or (await self._newest_registry()).of_id(
             schema_id
         )

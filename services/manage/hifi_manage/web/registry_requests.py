@@ -7,6 +7,7 @@ import orjson
 from starlette.requests import Request
 
 from hifi.avro.schema import PRIMITIVES
+from hifi.runtime.http.parameters import whole_number
 from hifi_manage.schemas.compatibility_level import Level
 from hifi_manage.schemas.refusals import (
     INVALID_LEVEL,
@@ -39,7 +40,7 @@ async def schema_of(request: Request, *, registers: bool = False) -> SchemaBody:
         raise RegistryRefusal(
             INVALID_SCHEMA, f"Invalid schema: this registry has no {' and no '.join(unknown_fields)}"
         )
-    if registers and (body.get("id", -1) or 0) > 0:
+    if registers and body.get("id") not in (None, -1, 0):
         raise RegistryRefusal(NOT_IMPORTING, "The registry gives the ids; leave `id` out")
     text = body.get("schema")
     if not isinstance(text, str) or not text.strip():
@@ -81,13 +82,14 @@ def version_of(request: Request) -> int | None:
     text = request.path_params["version"]
     if text in _LATEST:
         return None
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MOST_VERSIONS:
+    version = whole_number(text, _MOST_VERSIONS)
+    if not version:
         raise RegistryRefusal(
             INVALID_VERSION,
             f"The specified version '{text}' is not a valid version id. Allowed values are between [1, 2^31-1] and the"
             ' string "latest"',
         )
-    return int(text)
+    return version
 
 
 def is_set(request: Request, name: str) -> bool:

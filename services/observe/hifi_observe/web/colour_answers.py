@@ -3,6 +3,7 @@
 from typing import Any
 
 from hifi.runtime.clock import now_us
+from hifi.runtime.http.parameters import whole_number
 from hifi.runtime.http.problem import Problem
 from hifi_observe.colours.colours_history import ColoursHistory, HistoryJson
 from hifi_observe.colours.colours_view import ColoursView
@@ -49,8 +50,9 @@ class ColourAnswers:
 
 
 def _day(parameter: str, text: str) -> int:
-    if not text.isascii() or not text.isdigit():
+    day = whole_number(text)
+    if day is None:
         raise Problem(
             400, f"`{parameter}` must be a day, numbered since 1970 UTC.", title="Invalid parameter"
         )
-    return int(text)
+    return day

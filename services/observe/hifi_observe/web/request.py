@@ -6,6 +6,7 @@ from starlette.requests import Request
 
 from hifi.record.cloudevents.timestamps import parse_iso8601
 from hifi.runtime.clock import now_us
+from hifi.runtime.http.parameters import whole_number
 from hifi.runtime.http.problem import Problem
 from hifi_observe.reports.month import month_before
 
@@ -16,8 +17,9 @@ def minute_of(text: str) -> int:
     Raises:
         Problem: 400, the text is neither.
     """
-    if text.lstrip("-").isdigit():
-        return int(text)
+    minute = whole_number(text.removeprefix("-"))
+    if minute is not None:
+        return -minute if text.startswith("-") else minute
     try:
         time = parse_iso8601(text)
     except ValueError:
@@ -42,7 +44,7 @@ def positive_integer(request: Request, name: str, default: int, maximum: int) ->
     Raises:
         Problem: 400, it is not.
     """
-    text = request.query_params.get(name, str(default))
-    if not text.isdigit() or not 1 <= int(text) <= maximum:
+    number = whole_number(request.query_params.get(name, str(default)), maximum)
+    if not number:
         raise Problem(400, f"`{name}` must be an integer from 1 to {maximum}", title="Invalid parameter")
-    return int(text)
+    return number

@@ -7,6 +7,7 @@ import orjson
 
 from hifi.pipe.view import View, ViewType
 from hifi.record.cloudevents.timestamps import parse_us
+from hifi.runtime.http.parameters import whole_number
 from hifi.runtime.http.problem import Problem
 from hifi_view.store.events import Key, Value
 from hifi_view.store.row_queries import Filter
@@ -126,9 +127,10 @@ def limit(text: str | None, max_limit: int) -> int:
     """
     if text is None:
         return min(DEFAULT_LIMIT, max_limit)
-    if not text.isascii() or not text.isdecimal() or len(text) > 7 or not 1 <= int(text) <= max_limit:
+    number = whole_number(text, max_limit)
+    if not number:
         raise Problem(400, f"{LIMIT} must be a number from 1 to {max_limit}.")
-    return int(text)
+    return number
 
 
 def at_least(text: str | None) -> int | None:
