@@ -81,6 +81,8 @@ def register_and_look_up(managed: Managed) -> None:
     version = client(managed, 1).lookup_schema("orders-value", avro(FIRST))
     assert (version.schema_id, version.version) == (1, 1)
     assert code(first_client.get_schema, 99) == 40403
+    assert code(first_client.get_schema, "9" * 5000) == 40403, "int reads no more than 4,300 digits"
+    assert code(first_client.get_version, "orders-value", "9" * 5000) == 42202
     assert code(first_client.get_versions, "nothing") == 40401
     assert code(first_client.get_version, "orders-value", 9) == 40402
     assert code(first_client.lookup_schema, "orders-value", avro(WITHOUT_PRICE)) == 40403
