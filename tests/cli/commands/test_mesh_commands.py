@@ -66,11 +66,11 @@ def running_mesh(start_hifi, tmp_path_factory, external_destination, traces):
 
 
 def test_up_prints_the_address_of_ingest_an_example_and_the_durability(running_mesh):
+    running_mesh.wait_for("not the loss of the disk")
     output = running_mesh.text()
     assert f"Send events to http://127.0.0.1:{running_mesh.port}" in output
     assert "/v1/pipes/count/events" in output
     assert "survive the crash of any process" in output
-    assert "not the loss of the disk" in output
 
 
 def test_an_external_destination_receives_each_event_exactly_once_and_unchanged(

@@ -112,7 +112,7 @@ class PipeMinute:
             sequences: of the events.
             sizes: of the data of each, bytes.
         """
-        if self.open and self.seen.get(EventStage(RAW), _NO_IDS).has_none_of(epoch, sequences):
+        if not self.known and self.seen.get(EventStage(RAW), _NO_IDS).has_none_of(epoch, sequences):
             self.bytes += sum(sizes)
             return
         fresh_sizes: dict[int, int] = {}
