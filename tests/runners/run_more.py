@@ -38,6 +38,7 @@ Written by `make test-more`; the newest run is the last row.
 TAG: Final = "test"
 """Of the images that the tests in containers use."""
 LONGEST_DAYS: Final = 7
+_SUMMARY: Final = re.compile(r"\d+ (passed|failed|errors?|skipped|xfailed|xpassed|deselected)\b.* in [\d.]+s")
 INTERRUPTED: Final = 128 + signal.SIGINT
 UNCOMPILED: Final = (
     "tests/libs/record/test_partitioner.py",
@@ -102,7 +103,7 @@ def result_of(summaries: Sequence[str], of: str, *, interrupted: bool = False) -
     """The result of groups for a row.
 
     Args:
-        summaries: the last lines of pytest's outputs.
+        summaries: of pytest's outputs.
         of: names of what ran.
         interrupted: before the end.
     """
@@ -184,11 +185,14 @@ def stages() -> Stages:
     }
 
 
-def last_line(group: str) -> str:
-    """The last line of pytest's output of a group, without that of a second run; empty: it did not begin."""
+def summary_of(group: str) -> str:
+    """The summary in pytest's output of a group, without that of a second run; empty: it did not end.
+
+    A library may print more when the process ends.
+    """
     log = run_groups.LOGS / f"{group}.log"
     lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
-    return next((line for line in reversed(lines) if line.strip()), "")
+    return next((line for line in reversed(lines) if _SUMMARY.search(line)), "")
 
 
 def run(group_runs: run_groups.Runs, of: str) -> tuple[int, str]:
@@ -200,7 +204,7 @@ def run(group_runs: run_groups.Runs, of: str) -> tuple[int, str]:
         status = run_groups.side_by_side(group_runs)
     except KeyboardInterrupt:
         status = INTERRUPTED
-    result = result_of([last_line(group) for group in group_runs], of, interrupted=status == INTERRUPTED)
+    result = result_of([summary_of(group) for group in group_runs], of, interrupted=status == INTERRUPTED)
     return status, row(started_at, name, result, time.monotonic() - began_s)
 
 

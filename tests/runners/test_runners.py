@@ -41,6 +41,16 @@ def test_a_run_of_more_tests_is_a_row_of_the_table() -> None:
     assert run_more.result_of(["INTERNALERROR"], "x") == "1 group without a result of x"
 
 
+def test_the_summary_of_a_group_may_stand_before_what_a_library_prints_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_groups, "LOGS", tmp_path)
+    summary = "===== 1 failed, 7 passed in 61.20s (0:01:01) ====="
+    (tmp_path / "more-a.log").write_text(f"test_a.py F. [100%]\n{summary}\nnanobind: leaked 2 instances!\n")
+    (tmp_path / "more-b.log").write_text("test_a.py F. [ 50%]\n")
+    assert [run_more.summary_of(name) for name in ("more-a", "more-b", "more-c")] == [summary, "", ""]
+
+
 def test_each_of_more_tests_belongs_to_exactly_one_group() -> None:
     groups = {
         name: arguments for stage in run_more.stages().values() for name, (arguments, _) in stage.items()

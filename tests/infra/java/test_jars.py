@@ -149,7 +149,7 @@ def test_a_jar_that_is_not_the_locked_one_is_refused_by_name_with_both_sums(
     target: Path, repository: Repository
 ) -> None:
     coordinate = "org.example:part-3:1.3"
-    changed_jar = CONTENT[coordinate][:-1] + b"!"
+    changed_jar = CONTENT[coordinate][:-1] + bytes([CONTENT[coordinate][-1] ^ 1])
     repository.content[url_path(coordinate)] = changed_jar
     with pytest.raises(Misconfigured) as refusal:
         jars.kafka_jars()

@@ -29,6 +29,7 @@ from hifi_infra.mesh.release import release_environment
 from hifi_view.__main__ import view
 from hifi_view.settings import ViewSettings
 
+_COMPLETE_WITHIN_S = 120
 KEY = "read-key"
 OTHER_KEY = "another-key"
 PIPE = {
@@ -165,9 +166,12 @@ class ViewClient:
     async def rows(self, path: str = "flights-now", **parameters: str) -> list[dict[str, Any]]:
         """All rows, once everything that is accepted now is in the view."""
         now = format_us(now_us()).decode()
-        status, body, _ = await self.ask(
-            f"/v1/views/{path}/rows", params={"at_least": now, "limit": "10000", **parameters}
-        )
+        status, body = 503, dict[str, Any]()
+        async with asyncio.timeout(_COMPLETE_WITHIN_S):
+            while status == 503:  # it is not complete until then yet; an answer waits some seconds for that
+                status, body, _ = await self.ask(
+                    f"/v1/views/{path}/rows", params={"at_least": now, "limit": "10000", **parameters}
+                )
         assert status == 200, body
         rows: list[dict[str, Any]] = body["rows"]
         return rows
