@@ -138,6 +138,10 @@ async def deliver(stream: EgestStream, pipes: dict[str, bytes]) -> None:
         await asyncio.sleep(0.5)
 
 
+NOT_COLLECTED = ("http", "step")
+"""Kinds of sources that other services read."""
+
+
 async def read_sources(stream: EgestStream, service: Service, pipes: dict[str, bytes]) -> None:
     """Have collect read the source of each pipe: it has a warning, or an event.
 
@@ -147,7 +151,7 @@ async def read_sources(stream: EgestStream, service: Service, pipes: dict[str, b
     unread_pipes = {
         name
         for name, source in sources.items()
-        if source.kind != "http" and getattr(source, "pattern", None) not in HOSTILE.values()
+        if source.kind not in NOT_COLLECTED and getattr(source, "pattern", None) not in HOSTILE.values()
     }
     while unread_pipes:
         for subject in service.health.warnings:
