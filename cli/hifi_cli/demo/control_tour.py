@@ -20,7 +20,7 @@ from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
 from hifi_cli.demo.expected import Expected
-from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.load_test import MeshRun
 from hifi_cli.demo.releases import SERVICE, write_leaking_release
 from hifi_cli.demo.tour_report import report
 from hifi_cli.demo.tour_steps import StepFailed, TourSteps, require
@@ -70,7 +70,7 @@ def with_control_plane(plan: Plan) -> Plan:
 
 
 @dataclass(slots=True)
-class ControlTour:
+class ControlTour(MeshRun):
     """One tour. `kill` always ends all of its processes.
 
     Attributes:
@@ -80,7 +80,6 @@ class ControlTour:
         replayed: ids of the events that were dead letters and were replayed.
     """
 
-    load_test: LoadTest
     rate: float
     steps: TourSteps
     replayed: set[str] = field(default_factory=set)
@@ -134,14 +133,6 @@ class ControlTour:
             expected,
             {letter.summary()["event"] for letter in await self._dead_letters()},
         )
-
-    async def stop(self) -> None:
-        """End all processes gracefully."""
-        await self.load_test.stop()
-
-    async def kill(self) -> None:
-        """End all processes immediately."""
-        await self.load_test.kill()
 
     async def _declare(self, control: ControlPlane, pipe: Pipe) -> None:
         with self.steps.step("a pipe is declared through the management API") as remarks:

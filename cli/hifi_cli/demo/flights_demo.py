@@ -9,32 +9,19 @@ from typing import Any, Final
 from hifi_cli.demo import topic_lags
 from hifi_cli.demo.expected import Deliveries, Expected
 from hifi_cli.demo.flights import Row
-from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.load_test import MeshRun
 from hifi_cli.demo.report import DemoRun, report
 from hifi_cli.demo.verify import RequestLogReader, read_send_log
-from hifi_cli.demo.workspace import Workspace
-from hifi_infra.mesh.mesh import Mesh
 
 MEASURE_S: Final = 2.0
 
 
 @dataclass(slots=True)
-class Demo:
+class Demo(MeshRun):
     """One run of the demo. `kill` always ends all of its processes."""
 
-    load_test: LoadTest
     rate: float
     seconds: float
-
-    @property
-    def workspace(self) -> Workspace:
-        """The files and processes besides the mesh."""
-        return self.load_test.workspace
-
-    @property
-    def mesh(self) -> Mesh:
-        """The mesh under test."""
-        return self.load_test.mesh
 
     async def run(self) -> dict[str, Any]:
         """Run the demo and return its report.
@@ -85,14 +72,6 @@ class Demo:
             "sender": sender.cpu_seconds(),
         }
         return report(demo_run) | {"outside_cpu_seconds": outside_cpu_s, "differences": comparison.examples}
-
-    async def kill(self) -> None:
-        """End all processes immediately."""
-        await self.load_test.kill()
-
-    async def stop(self) -> None:
-        """End all processes gracefully."""
-        await self.load_test.stop()
 
     def _expect(self, rows: Mapping[str, Row]) -> dict[str, Deliveries]:
         expected = Expected(self.workspace.mask_key)

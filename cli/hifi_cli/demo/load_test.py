@@ -185,3 +185,32 @@ def _count_lines(file: Any) -> int:
         return int(file.read_bytes().count(b"\n"))
     except FileNotFoundError:
         return 0
+
+
+@dataclass(slots=True)
+class MeshRun:
+    """One run of a demo on a mesh. `kill` always ends all of its processes.
+
+    Attributes:
+        load_test: with the mesh.
+    """
+
+    load_test: LoadTest
+
+    @property
+    def workspace(self) -> Workspace:
+        """The files and processes besides the mesh."""
+        return self.load_test.workspace
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh under test."""
+        return self.load_test.mesh
+
+    async def kill(self) -> None:
+        """End all processes immediately."""
+        await self.load_test.kill()
+
+    async def stop(self) -> None:
+        """End all processes gracefully."""
+        await self.load_test.stop()

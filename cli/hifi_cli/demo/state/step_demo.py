@@ -11,7 +11,7 @@ import aiohttp
 
 from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_cli.demo.cdc.arrivals import read_receipts
-from hifi_cli.demo.load_test import LATE_S, LoadTest
+from hifi_cli.demo.load_test import LATE_S, MeshRun
 from hifi_cli.demo.patience import QUIET_S, TELL_S, Patience
 from hifi_cli.demo.state import flight_day
 from hifi_cli.demo.state.flight_day import FlightEvent
@@ -21,8 +21,6 @@ from hifi_cli.demo.state.step_pipes import FLIGHTS, STEPS, step_pipes
 from hifi_cli.demo.state.step_report import ExpectedOutcome, expected_outcomes, step_report
 from hifi_cli.demo.tour_steps import StepFailed, TourSteps, require
 from hifi_cli.demo.verify import RequestLogReader
-from hifi_cli.demo.workspace import Workspace
-from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
 
@@ -47,7 +45,7 @@ def with_steps(plan: Plan) -> Plan:
 
 
 @dataclass(slots=True)
-class StepDemo:
+class StepDemo(MeshRun):
     """One run. `kill` always ends all of its processes.
 
     Attributes:
@@ -58,21 +56,10 @@ class StepDemo:
         killed_ns: service to when it was killed, nanoseconds since 1970 UTC.
     """
 
-    load_test: LoadTest
     steps: TourSteps
     kills: bool
     events: Sequence[FlightEvent] = field(default_factory=flight_day.events)
     killed_ns: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def workspace(self) -> Workspace:
-        """The files and processes besides the mesh."""
-        return self.load_test.workspace
-
-    @property
-    def mesh(self) -> Mesh:
-        """The mesh under test."""
-        return self.load_test.mesh
 
     async def run(self) -> dict[str, Any]:
         """Run the demo and return its report; it ends with the first step that fails.
@@ -113,14 +100,6 @@ class StepDemo:
             acceleration=ACCELERATION,
         )
         return report | {"killed": list(self.killed_ns)}
-
-    async def kill(self) -> None:
-        """End all processes immediately."""
-        await self.load_test.kill()
-
-    async def stop(self) -> None:
-        """End all processes gracefully."""
-        await self.load_test.stop()
 
     async def _begin(self, log: StepLog) -> None:
         """Wait until whatever is sent is stamped, and counted by both steps."""
