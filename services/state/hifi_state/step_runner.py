@@ -8,7 +8,7 @@ written again with the same positions, which normalize drops, and the file is ro
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -44,6 +44,7 @@ from hifi_state.settings import StateSettings
 
 _BACKOFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _WARNING: Final = "step"
+_NOTHING_OPEN_MS: Final = 2**63 - 1
 logger = log.get(__name__)
 
 
@@ -228,7 +229,8 @@ class StepRunner:
 
     def open_file(self, folder: RangeFolder) -> WindowFile:
         """The file of the step, for the parts of a declaration."""
-        return WindowFile(self._path, folder.parts)
+        has_sessions = folder.declaration.step.window.gap_ms is not None
+        return WindowFile(self._path, folder.parts, has_sessions=has_sessions)
 
     @property
     def ranges(self) -> EnrichedRanges:
@@ -414,8 +416,9 @@ class StepTurn:
             summary, rows = await self._fold(end)
         elif not progress.has_due:
             return False
-        step = self._folder.declaration.step
-        next_progress = progress.after(summary, end, step.window.size_ms, step.lateness_ms)
+        open_ms = await asyncio.to_thread(self._open_ms, rows)
+        lateness_ms = self._folder.declaration.step.lateness_ms
+        next_progress = progress.after(summary, end, open_ms, lateness_ms)
         runner.require_leadership()
         await self._fold_log.keep(next_progress)
         self._progress = next_progress
@@ -424,6 +427,20 @@ class StepTurn:
         runner.count(summary.counts)
         runner.show(next_progress, self._file.windows())
         return next_progress.has_due or end != known_end
+
+    def _open_ms(self, rows: Iterable[WindowRow]) -> int | None:
+        """The earliest time that an event has in a window that stays open; None: not known.
+
+        Args:
+            rows: of the range that is folded.
+        """
+        window, horizon_ms = self._folder.declaration.step.window, self._progress.horizon_ms
+        if window.gap_ms is None:
+            return None if horizon_ms is None else horizon_ms - window.size_ms + 1
+        starts_ms = [row.start_ms for row in rows]
+        if (earliest_ms := self._file.earliest_open_ms(horizon_ms)) is not None:
+            starts_ms.append(earliest_ms)
+        return min(starts_ms, default=_NOTHING_OPEN_MS)
 
     async def _fold(self, end: Mapping[int, int]) -> tuple[RangeSummary, list[WindowRow]]:
         """Fold the next range, and write the dead letters of the events that do not count."""

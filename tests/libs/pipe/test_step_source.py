@@ -34,6 +34,8 @@ def test_windows_and_lateness_are_read_in_milliseconds() -> None:
         60_000,
         30_000,
     )
+    sessions = StepSource.model_validate(STEP | {"window": {"session": "30m"}})
+    assert (sliding.window.gap_ms, tumbling.window.gap_ms, sessions.window.gap_ms) == (None, None, 1_800_000)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,13 @@ def test_windows_and_lateness_are_read_in_milliseconds() -> None:
         ({"window": {"size": "10m", "every": "20m"}}, "multiple of `every`"),
         ({"window": {"size": "10m", "every": "1s"}}, "more than 100 windows"),
         ({"window": {"tumbling": "1m", "size": "10m", "every": "1m"}}, "exactly one"),
-        ({"window": {"session": "30m"}}, "session windows are not supported yet"),
+        ({"window": {"tumbling": "1m", "session": "30m"}}, "exactly one"),
+        ({"window": {}}, "exactly one of `tumbling`, `size` and `session`"),
+        ({"window": {"session": "30m", "every": "10m"}}, "need each other"),
+        ({"window": {"session": "1500ms"}}, "whole seconds"),
+        ({"window": {"session": "0s"}}, "greater than or equal to 1"),
+        ({"window": {"session": "24h"}}, "at most 24 h"),
+        ({"session": "30m"}, "Extra inputs"),
         ({"each": {"trailing": "10m"}}, "`each` is not supported yet"),
         ({"first": "24h"}, "`first` is not supported yet"),
         ({"join": {"with": "payments"}}, "`join` is not supported yet"),

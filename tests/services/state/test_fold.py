@@ -21,7 +21,9 @@ from hifi_state.fold.progress import Progress
 
 TUMBLING = {"tumbling": "10s"}
 SLIDING = {"size": "30s", "every": "10s"}
+SESSION = {"session": "2s"}
 LATENESS_MS = 5000
+GAP_MS = 2000
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +49,22 @@ def cuts_of(stamped_log: StampedLog, seed: int, batches: int) -> list[dict[int, 
 
 
 def expected(stamped_log: StampedLog, cuts: Sequence[Mapping[int, int]], step: StepSource) -> Outcome:
-    return outcome(stamped_log, cuts, step.window.size_ms, step.window.every_ms, step.lateness_ms)
+    window = step.window
+    return outcome(
+        stamped_log,
+        cuts,
+        window.size_ms,
+        window.every_ms,
+        step.lateness_ms,
+        GAP_MS if window.session else None,
+    )
 
 
 def flight(carrier: str | None = "A", delay: int = 20) -> dict[str, Any]:
     return {"carrier": carrier, "delay": delay, "price": 1.5, "cancelled": False}
 
 
-@pytest.mark.parametrize("window", [TUMBLING, SLIDING])
+@pytest.mark.parametrize("window", [TUMBLING, SLIDING, SESSION])
 async def test_results_and_refused_events_are_those_of_the_oracle(
     spark: SparkSession, tmp_path: Path, window: dict[str, str]
 ) -> None:
@@ -70,19 +80,23 @@ async def test_results_and_refused_events_are_those_of_the_oracle(
 
 
 @settings(
-    max_examples=6,
+    max_examples=9,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(seed=st.integers(0, 2**32), batches=st.integers(1, 3), is_sliding=st.booleans())
+@given(
+    seed=st.integers(0, 2**32),
+    batches=st.integers(1, 3),
+    window=st.sampled_from([TUMBLING, SLIDING, SESSION]),
+)
 async def test_any_disorder_cut_anywhere_gives_the_results_of_the_oracle(
-    spark: SparkSession, seed: int, batches: int, is_sliding: bool
+    spark: SparkSession, seed: int, batches: int, window: dict[str, str]
 ) -> None:
     stamped_log = disordered(seed, 3, 120)
     cuts = cuts_of(stamped_log, seed, batches)
     with TemporaryDirectory() as folder:
-        bench = StepBench(spark, stamped_log, step_pipe(SLIDING if is_sliding else TUMBLING), Path(folder))
+        bench = StepBench(spark, stamped_log, step_pipe(window), Path(folder))
         await bench.run(cuts)
     oracle = expected(stamped_log, cuts, bench.step)
     assert shown(bench.results) == oracle.results
@@ -91,16 +105,25 @@ async def test_any_disorder_cut_anywhere_gives_the_results_of_the_oracle(
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["with its file", "without its file"])
 @pytest.mark.parametrize(
-    "point", ["within the results", "after the results", "before folds", "after folds", "before the offset"]
+    ("point", "window"),
+    [
+        ("within the results", SLIDING),
+        ("within the results", SESSION),
+        ("after the results", SLIDING),
+        ("before folds", SLIDING),
+        ("after folds", SLIDING),
+        ("after folds", SESSION),
+        ("before the offset", SLIDING),
+    ],
 )
 async def test_each_result_is_written_once_whatever_dies(
-    spark: SparkSession, tmp_path: Path, point: str, is_lost: bool
+    spark: SparkSession, tmp_path: Path, point: str, window: dict[str, str], is_lost: bool
 ) -> None:
     stamped_log = disordered(7, 2, 200)
     cuts = cuts_of(stamped_log, 7, 3)
-    bench = StepBench(spark, stamped_log, step_pipe(SLIDING), tmp_path)
+    bench = StepBench(spark, stamped_log, step_pipe(window), tmp_path)
     await bench.run(cuts[:1])
-    bench.kill_at = point
+    bench.kill_at, bench.most_records = point, 50
     with pytest.raises(Killed):
         await bench.run(cuts[1:])
     if is_lost:
@@ -195,6 +218,54 @@ async def test_a_partition_that_stands_still_holds_the_windows_and_nothing_is_dr
     counts = [body["flights"] for body in oracle.results.values()]
     assert counts[0] == 10 + 22
     assert len(counts) > 5
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["with its file", "without its file"])
+async def test_a_session_has_the_events_that_are_at_most_its_gap_apart_also_if_a_later_one_bridges_two(
+    spark: SparkSession, tmp_path: Path, is_lost: bool
+) -> None:
+    stamped_log = StampedLog(1)
+    cuts = [stamped_log.ends()]
+
+    def add(carrier: str, *times_ms: int) -> None:
+        for at_ms in times_ms:
+            stamped_log.event(0, START_MS + at_ms, START_MS + 60_000, flight(carrier))
+        cuts.append(stamped_log.ends())
+
+    add("exact", 0, GAP_MS)
+    add("apart", 0, GAP_MS + 1)
+    add("bridged", 0, 2 * GAP_MS)
+    add("bridged", GAP_MS)
+    for second in range(1, 20, 2):
+        add("long", second * 1000)
+    add("end", 50_000)
+    bench = StepBench(spark, stamped_log, step_pipe(SESSION), tmp_path)
+    for cut in cuts:
+        await bench.run([cut])
+        if is_lost:
+            for file in tmp_path.iterdir():
+                file.unlink()
+    stamped_log.heartbeat(0)
+    cuts.append(stamped_log.ends())
+    await bench.run(cuts[-1:])
+    sessions = {
+        (carrier, body["window_start"][17:23], body["window_end"][17:23]): body["flights"]
+        for (_, carrier), [body] in bench.results.items()
+    }
+    seconds = START_MS // 1000 % 60
+    assert sessions == {
+        ("exact", *texts(seconds, 0, 4_000)): 2,
+        ("apart", *texts(seconds, 0, 2_000)): 1,
+        ("apart", *texts(seconds, 2_001, 4_001)): 1,
+        ("bridged", *texts(seconds, 0, 6_000)): 3,
+        ("long", *texts(seconds, 1_000, 21_000)): 10,
+    }
+    assert shown(bench.results) == expected(stamped_log, cuts, bench.step).results
+
+
+def texts(second: int, *times_ms: int) -> list[str]:
+    """Second and milliseconds of times since `START_MS`, which begins a second of a minute."""
+    return [f"{(second * 1000 + at_ms) / 1000 % 60:06.3f}" for at_ms in times_ms]
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["with its file", "without its file"])

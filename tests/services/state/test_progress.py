@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from hifi_state.fold.progress import Progress, RangeSummary
 
-SIZE_MS, LATENESS_MS, ROUND_MS = 60_000, 5_000, 60
+SIZE_MS, LATENESS_MS = 60_000, 5_000
+LONG_MS, ROUND_MS = 1_200_000, 1_200
+"""Windows of a thousand rounds."""
 FIRST = Progress("d", "flights", 0, {0: 0, 1: 0})
 _RANGES = st.lists(
     st.builds(
@@ -25,6 +27,14 @@ _RANGES = st.lists(
 )
 
 
+def following(
+    progress: Progress, summary: RangeSummary, end: dict[int, int], size_ms: int = SIZE_MS
+) -> Progress:
+    """The next progress of tumbling windows."""
+    open_ms = None if progress.horizon_ms is None else progress.horizon_ms - size_ms + 1
+    return progress.after(summary, end, open_ms, LATENESS_MS)
+
+
 def fold(ranges: list[RangeSummary]) -> list[Progress]:
     """The progress after each range of ten records a partition, in which the offsets in `judged` are counted."""
     progresses = [FIRST]
@@ -34,7 +44,7 @@ def fold(ranges: list[RangeSummary]) -> list[Progress]:
             partition: (first + number * 10 - 10, last + number * 10 - 10)
             for partition, (first, last) in summary.judged.items()
         }
-        progresses.append(progresses[-1].after(replace(summary, judged=judged), end, SIZE_MS, LATENESS_MS))
+        progresses.append(following(progresses[-1], replace(summary, judged=judged), end))
     return progresses
 
 
@@ -82,20 +92,20 @@ def test_each_range_after_the_base_is_judged_again_by_the_horizon_that_was_befor
 
 
 def fold_steadily(rounds: int, *, unstamped: bool) -> Iterator[Progress]:
-    """The progress after each of many short rounds, 60 ms of event time each."""
+    """The progress after each of many short rounds."""
     progress = FIRST
     for number in range(rounds):
         mark_ms = number * ROUND_MS
         judged = {1: (number, number)} if unstamped else {}
         summary = RangeSummary(marks={0: mark_ms}, empty={1}, judged=judged, latest_ms=mark_ms)
-        progress = progress.after(summary, {0: number + 1, 1: number + 1}, SIZE_MS, LATENESS_MS)
+        progress = following(progress, summary, {0: number + 1, 1: number + 1}, LONG_MS)
         yield progress
 
 
 def test_a_lost_file_is_computed_anew_from_little_more_than_the_open_windows() -> None:
     for number, progress in enumerate(fold_steadily(4_000, unstamped=False)):
         read_ms = (number - progress.base().offsets[0]) * ROUND_MS
-        assert read_ms <= 1.2 * (SIZE_MS + LATENESS_MS)
+        assert read_ms <= 1.2 * (LONG_MS + LATENESS_MS)
 
 
 def test_a_progress_stays_small_while_events_without_stamps_come_and_the_horizon_rises() -> None:
@@ -116,15 +126,15 @@ def horizons(progress: Progress, partition: int, offset: int) -> list[int | None
 
 
 def test_a_partition_that_has_said_nothing_holds_all_windows_and_an_empty_one_holds_none() -> None:
-    silent = FIRST.after(RangeSummary(marks={0: 50_000}), {0: 1, 1: 0}, SIZE_MS, LATENESS_MS)
+    silent = following(FIRST, RangeSummary(marks={0: 50_000}), {0: 1, 1: 0})
     assert silent.horizon_ms is None
-    empty = silent.after(RangeSummary(empty={1}), {0: 1, 1: 1}, SIZE_MS, LATENESS_MS)
+    empty = following(silent, RangeSummary(empty={1}), {0: 1, 1: 1})
     assert empty.horizon_ms == 45_000
-    begun = empty.after(RangeSummary(events={1}, marks={0: 90_000}), {0: 2, 1: 2}, SIZE_MS, LATENESS_MS)
+    begun = following(empty, RangeSummary(events={1}, marks={0: 90_000}), {0: 2, 1: 2})
     assert begun.horizon_ms == 45_000
-    again = begun.after(RangeSummary(marks={1: 70_000}), {0: 2, 1: 3}, SIZE_MS, LATENESS_MS)
+    again = following(begun, RangeSummary(marks={1: 70_000}), {0: 2, 1: 3})
     assert again.horizon_ms == 65_000
-    unstamped = begun.after(RangeSummary(empty={1}), {0: 2, 1: 3}, SIZE_MS, LATENESS_MS)
+    unstamped = following(begun, RangeSummary(empty={1}), {0: 2, 1: 3})
     assert unstamped.horizon_ms == 85_000, "its events came before normalize began to stamp the pipe"
 
 

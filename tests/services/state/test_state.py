@@ -6,7 +6,6 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from aiokafka import ConsumerRecord
 from tests.support.service_process import WITHIN_S, ServiceProcess
 from tests.support.state.stamped_log import START_MS, Entry, StampedLog, disordered
-from tests.support.state.step_bench import FLIGHTS, shown, step_pipe
+from tests.support.state.step_bench import FLIGHTS, shown, step_pipe, time_ms
 from tests.support.state.window_oracle import outcome
 from tests.support.stream_process import PARTITIONS, create_stream, read_all
 
@@ -100,8 +99,7 @@ class StateStream:
             assert position is not None
             if not positions[record.partition].is_copy("carrier-delays", position, record.offset):
                 body = orjson.loads(record.value)
-                end_ms = round(datetime.fromisoformat(body["window_end"]).timestamp() * 1000)
-                found.setdefault((end_ms, body["carrier"]), []).append(body)
+                found.setdefault((time_ms(body["window_end"]), body["carrier"]), []).append(body)
         return found
 
     async def until_results(self, count: int) -> dict[tuple[int, str], list[dict[str, Any]]]:

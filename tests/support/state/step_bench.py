@@ -131,7 +131,8 @@ class StepBench:
         return RangeFolder(self._catalyst, self._pipe, declaration, "1,1")
 
     def open_file(self, folder: RangeFolder) -> WindowFile:
-        return WindowFile(self.folder / f"{self._pipe}.db", folder.parts)
+        has_sessions = folder.declaration.step.window.gap_ms is not None
+        return WindowFile(self.folder / f"{self._pipe}.db", folder.parts, has_sessions=has_sessions)
 
     async def first(self) -> Mapping[int, int]:
         return dict.fromkeys(self.available, 0)
@@ -153,8 +154,7 @@ class StepBench:
             position = SourcePosition(run, event.position, source)
             if not self._positions.is_copy("carrier-delays", position, self._raw_offset):
                 body = orjson.loads(event.data or b"")
-                end_ms = round(datetime.fromisoformat(body["window_end"]).timestamp() * 1000)
-                self.results.setdefault((end_ms, body["carrier"]), []).append(body)
+                self.results.setdefault((time_ms(body["window_end"]), body["carrier"]), []).append(body)
         self._die("after the results")
 
     async def keep(self, progress: Progress) -> None:
@@ -191,6 +191,11 @@ class StepBench:
             raise Killed(point)
 
 
+def time_ms(text: str) -> int:
+    """A time of a result in milliseconds since 1970 UTC."""
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
 def shown(
     results: Mapping[tuple[int, str], Sequence[Mapping[str, Any]]],
 ) -> dict[tuple[int, str], dict[str, Any]]:
@@ -199,6 +204,7 @@ def shown(
         assert len(bodies) == 1, f"{place} has {len(bodies)} results"
     names = ("flights", "late", "worst", "mean", "total")
     return {
-        place: {name: round(body[name], 9) if name == "mean" else body[name] for name in names}
+        place: {"start_ms": time_ms(body["window_start"])}
+        | {name: round(body[name], 9) if name == "mean" else body[name] for name in names}
         for place, (body,) in results.items()
     }

@@ -22,7 +22,12 @@ class Outcome:
 
 
 def outcome(
-    stamped_log: StampedLog, cuts: Sequence[Cut], size_ms: int, every_ms: int, lateness_ms: int
+    stamped_log: StampedLog,
+    cuts: Sequence[Cut],
+    size_ms: int,
+    every_ms: int,
+    lateness_ms: int,
+    gap_ms: int | None = None,
 ) -> Outcome:
     """Everything that the step must give, for `flights: count(*)`, `late: count_if(delay >= 15)`, `worst: max(delay)`,
     `mean: avg(price)` and `total: sum(delay)` by carrier, where the flight is not cancelled.
@@ -33,8 +38,9 @@ def outcome(
         size_ms: length of a window.
         every_ms: time between the starts of two windows.
         lateness_ms: of the step.
+        gap_ms: of sessions; None: the windows have a length.
     """
-    oracle = _Oracle(len(stamped_log.partitions), size_ms, every_ms, lateness_ms)
+    oracle = _Oracle(len(stamped_log.partitions), size_ms, every_ms, lateness_ms, gap_ms)
     start = dict.fromkeys(range(len(stamped_log.partitions)), 0)
     for cut in cuts:
         for partition, end in cut.items():
@@ -43,13 +49,18 @@ def outcome(
                     oracle.take(partition, entry)
         start = dict(cut)
         oracle.end_batch()
+    oracle.end_sessions()
     return oracle.found
 
 
 class _Oracle:
-    def __init__(self, partitions: int, size_ms: int, every_ms: int, lateness_ms: int) -> None:
+    def __init__(
+        self, partitions: int, size_ms: int, every_ms: int, lateness_ms: int, gap_ms: int | None
+    ) -> None:
         self.found = Outcome()
         self._size_ms, self._every_ms, self._lateness_ms = size_ms, every_ms, lateness_ms
+        self._gap_ms = gap_ms
+        self._folded: dict[str, list[Entry]] = defaultdict(list)
         self._windows: dict[tuple[int, str], list[Entry]] = defaultdict(list)
         self._marks: dict[int, int] = {}
         self._silent = set(range(partitions))
@@ -70,6 +81,9 @@ class _Oracle:
             refused = self.found.refused
             refused[entry.number, reason] = refused.get((entry.number, reason), 0) + 1
             return
+        if self._gap_ms is not None:
+            self._folded[entry.data["carrier"]].append(entry)
+            return
         first_end = entry.time_ms - entry.time_ms % self._every_ms + self._every_ms
         for window_end in range(first_end, entry.time_ms + self._size_ms + 1, self._every_ms):
             self._windows[window_end, entry.data["carrier"]].append(entry)
@@ -86,11 +100,26 @@ class _Oracle:
     def end_batch(self) -> None:
         earlier_ms = self.found.horizon_ms
         if not self._silent and self._marks:
-            lowest_ms = min(self._marks.values()) - self._lateness_ms
+            lowest_ms = (min(self._marks.values()) - self._lateness_ms) // 1000 * 1000
             self.found.horizon_ms = lowest_ms if earlier_ms is None else max(earlier_ms, lowest_ms)
         for (end_ms, carrier), entries in self._windows.items():
             if self.found.horizon_ms is not None and end_ms <= self.found.horizon_ms:
-                self.found.results[end_ms, carrier] = _aggregates(entries)
+                self.found.results[end_ms, carrier] = _aggregates(end_ms - self._size_ms, entries)
+
+    def end_sessions(self) -> None:
+        """Find the sessions of all events; those are closed whose end the horizon has passed."""
+        if self._gap_ms is None or self.found.horizon_ms is None:
+            return
+        for carrier, entries in self._folded.items():
+            session: list[Entry] = []
+            for entry in [*sorted(entries, key=lambda entry: entry.time_ms), None]:
+                if session and (entry is None or entry.time_ms - session[-1].time_ms > self._gap_ms):
+                    end_ms = session[-1].time_ms + self._gap_ms
+                    if end_ms < self.found.horizon_ms:
+                        self.found.results[end_ms, carrier] = _aggregates(session[0].time_ms, session)
+                    session = []
+                if entry is not None:
+                    session.append(entry)
 
 
 def _refusal(entry: Entry, horizon_ms: int | None, lateness_ms: int) -> str | None:
@@ -108,10 +137,11 @@ def _refusal(entry: Entry, horizon_ms: int | None, lateness_ms: int) -> str | No
     return "late" if entry.time_ms < max(limits_ms) else None
 
 
-def _aggregates(entries: Sequence[Entry]) -> dict[str, Any]:
+def _aggregates(start_ms: int, entries: Sequence[Entry]) -> dict[str, Any]:
     delays = [entry.data["delay"] for entry in entries if entry.data["delay"] is not None]
     prices = [entry.data["price"] for entry in entries]
     return {
+        "start_ms": start_ms,
         "flights": len(entries),
         "late": sum(delay >= 15 for delay in delays),
         "worst": max(delays, default=None),

@@ -24,8 +24,8 @@ _LONGEST_S: Final = 24 * 3600
 _RESERVED: Final = ("window_start", "window_end")
 _WHOLE: Final = 1000
 _CALL: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*\((.*)\)\s*", re.DOTALL)
-_LATER: Final = ("session", "each", "first", "join")
-"""Kinds of windows and steps that are planned."""
+_LATER: Final = ("each", "first", "join")
+"""Kinds of steps that are planned."""
 
 
 class AggregateFunction(StrEnum):
@@ -94,28 +94,24 @@ class StepKey(StrEnum):
 
 
 class StepWindow(StrictModel):
-    """Windows of a step: `tumbling`, or `size` with `every`; they begin at multiples since 1970 UTC."""
+    """Windows of a step: `session`; or `tumbling`, or `size` with `every`, which begin at multiples since 1970 UTC."""
 
     tumbling: Seconds | None = Field(None, ge=1, description="Length of windows that follow each other.")
     size: Seconds | None = Field(None, ge=1, description="Length of windows that overlap.")
     every: Seconds | None = Field(
         None, ge=1, description="Time from the start of one to the next; it divides `size`."
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _kinds_of_this_release(cls, value: Any) -> Any:
-        if isinstance(value, Mapping) and "session" in value:
-            raise ValueError("session windows are not supported yet; use `tumbling`, or `size` with `every`")
-        return value
+    session: Seconds | None = Field(
+        None, ge=1, description="Longest time between neighbouring events of a session."
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> "StepWindow":
-        if (self.tumbling is None) == (self.size is None):
-            raise ValueError("set exactly one of `tumbling` and `size`")
+        if sum(length_s is not None for length_s in (self.tumbling, self.size, self.session)) != 1:
+            raise ValueError("set exactly one of `tumbling`, `size` and `session`")
         if (self.size is None) != (self.every is None):
             raise ValueError("`size` and `every` need each other")
-        for name in ("tumbling", "size", "every"):
+        for name in ("tumbling", "size", "every", "session"):
             length_s = getattr(self, name)
             if length_s is not None and length_s != int(length_s):
                 raise ValueError(f"`{name}` must be whole seconds")
@@ -130,13 +126,18 @@ class StepWindow(StrictModel):
 
     @property
     def size_ms(self) -> int:
-        """Length of a window, milliseconds."""
-        return int(self.tumbling or self.size or 0) * _WHOLE
+        """Length of a window, milliseconds; that of a session with one event."""
+        return int(self.tumbling or self.size or self.session or 0) * _WHOLE
 
     @property
     def every_ms(self) -> int:
-        """Time from the start of one window to the next, milliseconds."""
+        """Time from the start of one window to the next, milliseconds; 0: they are sessions."""
         return int(self.tumbling or self.every or 0) * _WHOLE
+
+    @property
+    def gap_ms(self) -> int | None:
+        """Longest time between two events that follow each other in a session, milliseconds; None: no sessions."""
+        return None if self.session is None else self.size_ms
 
 
 class StepSource(CollectedSource):

@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+SECOND_MS: Final = 1000
+"""The horizon is a multiple of it, so that all windows that end in a second are closed at once."""
 _MOST_BASES: Final = 24
 _MOST_JUDGED: Final = 200
 """Entries in `Progress.judged` above which the horizon rises in longer steps, so that they stay few."""
@@ -106,14 +108,14 @@ class Progress:
     folded: int = 0
 
     def after(
-        self, summary: RangeSummary, end: Mapping[int, int], size_ms: int, lateness_ms: int
+        self, summary: RangeSummary, end: Mapping[int, int], open_ms: int | None, lateness_ms: int
     ) -> "Progress":
         """The progress once a range is folded and the results of all windows up to the horizon are written.
 
         Args:
             summary: of the range.
             end: partition to the offset after it.
-            size_ms: length of a window, milliseconds.
+            open_ms: the windows without results have no earlier events, milliseconds since 1970 UTC; None: not known.
             lateness_ms: of the step, milliseconds.
         """
         marks = {**self.marks}
@@ -130,9 +132,7 @@ class Progress:
             emitted_ms=self.horizon_ms,
             folded=self.folded + summary.counts.get("folded", 0),
         )
-        bases = self._needed_bases(
-            [*self.bases, Base(summary.latest_ms, self.offsets, self.raws)], progress.emitted_ms, size_ms
-        )
+        bases = self._needed_bases([*self.bases, Base(summary.latest_ms, self.offsets, self.raws)], open_ms)
         oldest_offsets = bases[0].offsets if bases else progress.offsets
         judged = _merged(
             [
@@ -182,13 +182,12 @@ class Progress:
         )
 
     @staticmethod
-    def _needed_bases(bases: Sequence[Base], emitted_ms: int | None, size_ms: int) -> list[Base]:
-        """Those from the first one on that has an event of a window without results; at most 24, evenly apart."""
+    def _needed_bases(bases: Sequence[Base], open_ms: int | None) -> list[Base]:
+        """Those from the first one on that may have an event of a window without results; at most 24, evenly apart."""
         needed_bases = list(bases)
         while needed_bases:
             latest_ms = needed_bases[0].latest_ms
-            is_needed = latest_ms is not None and (emitted_ms is None or latest_ms > emitted_ms - size_ms)
-            if is_needed:
+            if latest_ms is not None and (open_ms is None or latest_ms >= open_ms):
                 break
             del needed_bases[0]
         while len(needed_bases) > _MOST_BASES:
@@ -265,7 +264,7 @@ def _horizon_ms(
     known_marks = [mark_ms for mark_ms in partition_marks if mark_ms is not None]
     if not known_marks or len(known_marks) < len(partition_marks):
         return None
-    return min(known_marks) - lateness_ms
+    return (min(known_marks) - lateness_ms) // SECOND_MS * SECOND_MS
 
 
 def _risen_ms(horizon_ms: int | None, lowest_ms: int | None, judged: Sequence[Judged]) -> int | None:

@@ -116,7 +116,7 @@ class FoldedRange:
         self.summary = summary
 
     def rows(self, emitted_ms: int | None) -> Iterator[WindowRow]:
-        """The parts of each window and key, without those of windows that have results."""
+        """The parts of each window and key, without those of windows that have results, unless they are sessions."""
         if self.summary.counts.get(FOLDED):
             yield from self._folder.window_rows(self._events, emitted_ms)
 
@@ -220,8 +220,7 @@ class RangeFolder:
             "hifi.number", sql.expr(f"row_number() over (partition by partition, {copies} order by offset)")
         )
         highest = _by_partition(rules.raws)
-        keys = [f"`hifi.row`.patch.key{index}" for index in range(len(self._step.key))]
-        missing_key = " or ".join(f"{key} is null" for key in keys)
+        missing_key = " or ".join(f"{key} is null" for key in self._key_columns)
         by_stamp = f"`hifi.stamp` - {self._step.lateness_ms}L"
         verdicts = [
             (f"`hifi.kind` = '{_HEARTBEAT}'", _HEARTBEAT),
@@ -285,34 +284,62 @@ class RangeFolder:
 
     def window_rows(self, events: DataFrame, emitted_ms: int | None) -> Iterator[WindowRow]:
         """The parts of each window and key of the folded events, see `FoldedRange.rows`."""
-        window = self._step.window
-        last_start = f"(`hifi.time` - pmod(`hifi.time`, {window.every_ms}L))"
-        first_start = f"{last_start} - {window.size_ms - window.every_ms}L"
-        starts = f"sequence({first_start}, {last_start}, {window.every_ms}L)"
-        frame = events.filter(f"`hifi.verdict` = '{FOLDED}'").withColumn(
-            "hifi.start", sql.expr(f"explode({starts})")
-        )
-        frame = frame.withColumn("hifi.end", sql.expr(f"`hifi.start` + {window.size_ms}L"))
-        if emitted_ms is not None:
-            frame = frame.filter(f"`hifi.end` > {emitted_ms}L")
-        keys = [
-            sql.expr(f"`hifi.row`.patch.key{index} as key{index}") for index in range(len(self._step.key))
+        frame = events.filter(f"`hifi.verdict` = '{FOLDED}'")
+        gap_ms = self._step.window.gap_ms
+        frame = self._in_windows(frame, emitted_ms) if gap_ms is None else self._in_sessions(frame, gap_ms)
+        keys = [sql.expr(f"{key} as key{index}") for index, key in enumerate(self._key_columns)]
+        columns = [
+            sql.expr("min(`hifi.start`) as start_ms"),
+            sql.expr("max(`hifi.end`) as end_ms"),
+            sql.expr("count(1) as inputs"),
         ]
-        columns = [sql.expr("count(1) as inputs")]
         for index, aggregate in enumerate(self._step.aggregates.values()):
             column = f"`hifi.row`.patch.argument{index}"
             columns += [
                 sql.expr(part.sql.replace("{}", column)).alias(f"part{index}_{number}")
                 for number, part in enumerate(parts(aggregate, self._kinds[index]))
             ]
-        grouped = frame.groupBy(sql.col("`hifi.end`").alias("end"), *keys).agg(*columns)
+        grouped = frame.groupBy("`hifi.window`", *keys).agg(*columns)
         kinds: list[StepKey] = list(self._step.key.values())
         for row in grouped.toLocalIterator():
-            end_ms, *values = tuple(row)
-            key_values, (inputs, *part_values) = values[: len(kinds)], values[len(kinds) :]
+            _, *values = tuple(row)
+            key_values, (start_ms, end_ms, inputs, *part_values) = values[: len(kinds)], values[len(kinds) :]
             yield WindowRow(
-                end_ms, key_text(kinds, key_values), inputs, [_plain(value) for value in part_values]
+                start_ms,
+                end_ms,
+                key_text(kinds, key_values),
+                inputs,
+                [_plain(value) for value in part_values],
             )
+
+    def _in_windows(self, frame: DataFrame, emitted_ms: int | None) -> DataFrame:
+        """The events with `hifi.window`, `hifi.start` and `hifi.end`, once for each window without results."""
+        window = self._step.window
+        last_start = f"(`hifi.time` - pmod(`hifi.time`, {window.every_ms}L))"
+        first_start = f"{last_start} - {window.size_ms - window.every_ms}L"
+        starts = f"sequence({first_start}, {last_start}, {window.every_ms}L)"
+        frame = frame.withColumn("hifi.start", sql.expr(f"explode({starts})"))
+        frame = frame.withColumn("hifi.end", sql.expr(f"`hifi.start` + {window.size_ms}L"))
+        if emitted_ms is not None:
+            frame = frame.filter(f"`hifi.end` > {emitted_ms}L")
+        return frame.withColumn("hifi.window", sql.col("`hifi.end`"))
+
+    def _in_sessions(self, frame: DataFrame, gap_ms: int) -> DataFrame:
+        """The same for the sessions of these events alone; one that has results may be a part of an open one here."""
+        events_of_key = (
+            f"(partition by {', '.join(self._key_columns)} order by `hifi.time`, `partition`, `offset`"
+        )
+        is_first = f"coalesce(`hifi.time` - lag(`hifi.time`) over {events_of_key}) > {gap_ms}L, true)"
+        frame = frame.withColumn("hifi.first", sql.expr(f"cast({is_first} as int)"))
+        number = f"sum(`hifi.first`) over {events_of_key} rows between unbounded preceding and current row)"
+        frame = frame.withColumn("hifi.window", sql.expr(number))
+        frame = frame.withColumn("hifi.start", sql.col("`hifi.time`"))
+        return frame.withColumn("hifi.end", sql.expr(f"`hifi.time` + {gap_ms + 1}L"))
+
+    @property
+    def _key_columns(self) -> list[str]:
+        """SQL of the fields of the key."""
+        return [f"`hifi.row`.patch.key{index}" for index in range(len(self._step.key))]
 
     def dead_letters(self, events: DataFrame, fetched_us: int) -> DataFrame:
         """The records of the events that do not count, see `FoldedRange.dead_letters`."""

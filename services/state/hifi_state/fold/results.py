@@ -15,10 +15,11 @@ from hifi.pipe.sources.timestamps import rfc3339
 from hifi.record.cloudevents.timestamps import format_us
 from hifi.record.headers import CONTENT_TYPE, TIME, Headers
 from hifi.spark.step_sql import FieldPart, parts
+from hifi_state.fold.progress import SECOND_MS
 from hifi_state.fold.window_row import PartValue, WindowRow
 
 _RANK_BITS: Final = 30
-"""A window has fewer than a thousand million keys; its end in seconds has 33 bits until the year 2242."""
+"""Fewer than a thousand million windows end in a second, which has 33 bits until the year 2242."""
 _LARGEST: Final = 2**63 - 1
 _YEAR_1: Final = -62_135_596_800_000_000
 _YEAR_10000: Final = 253_402_300_800_000_000
@@ -40,6 +41,8 @@ class ResultEvents:
         """
         self._pipe = pipe
         self._step = step
+        self._beyond_ms = 0 if step.window.gap_ms is None else 1
+        """From the end of a window to that of its row."""
         self._fields = [
             (name, aggregate, kind, parts(aggregate, kind))
             for (name, aggregate), kind in zip(step.aggregates.items(), kinds, strict=True)
@@ -64,18 +67,19 @@ class ResultEvents:
     def of(self, rows: Iterable[WindowRow]) -> Iterator[SourceEvent]:
         """The events of rows, which are in the order of window and key.
 
-        The position of an event is made of the end of its window and the rank of its key there, so it is the same
-        whenever the windows are computed, and normalize drops what it has seen.
+        The position of an event is made of the second in which its window ends and its rank there, so it is the same
+        whenever the windows are computed, and normalize drops what it has seen. A horizon closes whole seconds.
         """
-        for end_ms, window_rows in groupby(rows, lambda row: row.end_ms):
+        for second, window_rows in groupby(rows, lambda row: -(-row.end_ms // SECOND_MS)):
             for rank, row in enumerate(window_rows):
-                yield self._event((end_ms // 1000 << _RANK_BITS) + rank, row)
+                yield self._event((second << _RANK_BITS) + rank, row)
 
     def _event(self, position: int, row: WindowRow) -> SourceEvent:
         key_values = orjson.loads(row.key)
-        end_time = rfc3339(row.end_ms)
+        end_ms = row.end_ms - self._beyond_ms
+        end_time = rfc3339(end_ms)
         body: dict[str, Any] = {
-            "window_start": rfc3339(row.end_ms - self._step.window.size_ms).decode(),
+            "window_start": rfc3339(row.start_ms).decode(),
             "window_end": end_time.decode(),
             **dict(zip(self._step.key, key_values, strict=True)),
             **self._values(row.parts),
@@ -86,7 +90,7 @@ class ResultEvents:
             value if isinstance(value, str) else orjson.dumps(value).decode() for value in key_values
         )
         return SourceEvent(
-            position, bounded_id(event_key.encode()), orjson.dumps(body), headers, row.end_ms * 1000
+            position, bounded_id(event_key.encode()), orjson.dumps(body), headers, end_ms * 1000
         )
 
     def _values(self, values: Sequence[PartValue]) -> Mapping[str, Any]:

@@ -8,14 +8,15 @@ import contextlib
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hifi.runtime import log
 from hifi.spark.step_sql import FieldPart, Merge, PartForm
 from hifi_state.fold.progress import Progress
 from hifi_state.fold.window_row import PartValue, WindowRow
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+_LARGEST: Final = 2**63 - 1
 _MOST_DIGITS: Final = 18
 """Whole numbers with more digits are kept as text, since SQLite's have 64 bits."""
 logger = log.get(__name__)
@@ -24,15 +25,18 @@ logger = log.get(__name__)
 class WindowFile:
     """The file of one step, open in one process. Its methods may be called by one thread at a time."""
 
-    def __init__(self, path: Path, parts: Sequence[FieldPart]) -> None:
+    def __init__(self, path: Path, parts: Sequence[FieldPart], *, has_sessions: bool) -> None:
         """Open the file; one that cannot be read is made anew.
 
         Args:
             path: of the file; its folder exists.
             parts: of the fields of the step, in order.
+            has_sessions: whether windows of a key that overlap become one.
         """
         self._path = path
         self._parts = parts
+        self._has_sessions = has_sessions
+        self._declared = f"{has_sessions} {parts!r}"
         try:
             self._database = self._open()
         except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
@@ -47,13 +51,18 @@ class WindowFile:
             database.execute("pragma synchronous = normal")
             if database.execute("pragma quick_check(1)").fetchone() != ("ok",):
                 raise ValueError("the file is damaged")
-            columns = "".join(f", p{index}" for index in range(len(self._parts)))
-            database.execute(
-                f"create table if not exists windows (end_ms integer, key text, inputs integer{columns},"
-                " primary key (end_ms, key)) without rowid"
-            )
             database.execute("create table if not exists progress (format integer, parts text, body blob)")
             self.progress = self._read_progress(database)
+            if self.progress is None:  # the tables may be of another declaration, which has kept nothing
+                database.execute("drop table if exists windows")
+            columns = "".join(f", p{index}" for index in range(len(self._parts)))
+            database.execute(
+                "create table if not exists windows (start_ms integer, end_ms integer, key text, inputs integer"
+                f"{columns}, primary key (end_ms, key)) without rowid"
+            )
+            if self._has_sessions:
+                database.execute("create index if not exists by_key on windows (key, end_ms)")
+                database.execute("create index if not exists by_start on windows (start_ms)")
         except BaseException:
             database.close()
             raise
@@ -62,10 +71,8 @@ class WindowFile:
     def _read_progress(self, database: sqlite3.Connection) -> Progress | None:
         row = database.execute("select format, parts, body from progress").fetchone()
         if row is None:
-            if database.execute("select count(*) from windows").fetchone() != (0,):
-                raise ValueError("the file has windows without their progress")
             return None
-        if row[:2] != (_FORMAT, repr(self._parts)):
+        if row[:2] != (_FORMAT, self._declared):
             raise ValueError("the file is of another declaration or release")
         return Progress.decode(row[2])
 
@@ -90,10 +97,19 @@ class WindowFile:
         rows = self._database.execute(
             "select * from windows where end_ms <= ? order by end_ms, key", (horizon_ms,)
         )
-        for end_ms, key, inputs, *values in rows:
-            yield WindowRow(
-                end_ms, key, inputs, [self._value(*pair) for pair in zip(self._parts, values, strict=True)]
-            )
+        yield from map(self._row, rows)
+
+    def earliest_open_ms(self, horizon_ms: int | None) -> int | None:
+        """The earliest start of the windows that end after a time; None: there are none.
+
+        Args:
+            horizon_ms: milliseconds since 1970 UTC; None: all windows do.
+        """
+        end_ms = -_LARGEST if horizon_ms is None else horizon_ms
+        row = self._database.execute(
+            "select start_ms from windows where end_ms > ? order by start_ms limit 1", (end_ms,)
+        ).fetchone()
+        return None if row is None else int(row[0])
 
     def apply(self, rows: Iterable[WindowRow], progress: Progress) -> None:
         """Merge the rows of a range, drop the windows that have results, and keep the progress: all or nothing.
@@ -109,7 +125,7 @@ class WindowFile:
                 self._database.execute("delete from windows where end_ms <= ?", (progress.emitted_ms,))
             self._database.execute("delete from progress")
             self._database.execute(
-                "insert into progress values (?, ?, ?)", (_FORMAT, repr(self._parts), progress.encode())
+                "insert into progress values (?, ?, ?)", (_FORMAT, self._declared, progress.encode())
             )
         self.progress = progress
 
@@ -119,22 +135,40 @@ class WindowFile:
         return int(count)
 
     def _merge(self, row: WindowRow) -> None:
-        place = (row.end_ms, row.key)
-        earlier_row = self._database.execute(
-            "select * from windows where end_ms = ? and key = ?", place
-        ).fetchone()
-        inputs, values = row.inputs, list(row.parts)
-        if earlier_row is not None:
-            inputs += earlier_row[2]
-            values = [
-                merged(part, self._value(part, earlier_value), value)
-                for part, earlier_value, value in zip(self._parts, earlier_row[3:], values, strict=True)
-            ]
-        marks = ", ".join("?" * (3 + len(values)))
+        for earlier_row in self._same_window(row):
+            self._database.execute(
+                "delete from windows where end_ms = ? and key = ?", (earlier_row.end_ms, row.key)
+            )
+            row = WindowRow(
+                min(earlier_row.start_ms, row.start_ms),
+                max(earlier_row.end_ms, row.end_ms),
+                row.key,
+                earlier_row.inputs + row.inputs,
+                [merged(*values) for values in zip(self._parts, earlier_row.parts, row.parts, strict=True)],
+            )
+        marks = ", ".join("?" * (4 + len(row.parts)))
         self._database.execute(
-            f"insert or replace into windows values ({marks})",  # noqa: S608 - question marks
-            (*place, inputs, *map(_stored, values)),
+            f"insert into windows values ({marks})",  # noqa: S608 - question marks
+            (row.start_ms, row.end_ms, row.key, row.inputs, *map(_stored, row.parts)),
         )
+
+    def _same_window(self, row: WindowRow) -> list[WindowRow]:
+        """The rows that are of the same window; several sessions may become one, which touches no other."""
+        if self._has_sessions:
+            found_rows = self._database.execute(
+                "select * from windows where key = ? and end_ms > ? and start_ms < ?",
+                (row.key, row.start_ms, row.end_ms),
+            )
+        else:
+            found_rows = self._database.execute(
+                "select * from windows where end_ms = ? and key = ?", (row.end_ms, row.key)
+            )
+        return list(map(self._row, found_rows))
+
+    def _row(self, columns: Sequence[Any]) -> WindowRow:
+        start_ms, end_ms, key, inputs, *values = columns
+        part_values = [self._value(*pair) for pair in zip(self._parts, values, strict=True)]
+        return WindowRow(start_ms, end_ms, key, inputs, part_values)
 
     @staticmethod
     def _value(part: FieldPart, stored: PartValue) -> PartValue:

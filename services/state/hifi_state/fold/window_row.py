@@ -1,4 +1,4 @@
-"""The parts of the results of one key in one window. Pure."""
+"""The parts of the results of one key in one window, or a part of it. Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
@@ -10,12 +10,15 @@ class WindowRow(NamedTuple):
     """The parts of one key in one window.
 
     Attributes:
-        end_ms: end of the window, milliseconds since 1970 UTC.
+        start_ms: start of the window, milliseconds since 1970 UTC; the first event of a session.
+        end_ms: the first time after it that no event of it has. A session's is 1 ms after its end, since an event
+            there still belongs to it.
         key: JSON array of the values of the key.
         inputs: number of events.
         parts: in the order of the step's.
     """
 
+    start_ms: int
     end_ms: int
     key: str
     inputs: int
