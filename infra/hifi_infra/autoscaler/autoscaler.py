@@ -1,13 +1,13 @@
 """Scales the services of a mesh: measures CPU and backlog, decides with `policy.decide`, starts and stops instances."""
 
 import asyncio
-import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from hifi.runtime import log
+from hifi.runtime.clock import wait_at_most
 from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_infra.autoscaler.policy import Policy, Sample, decide
 from hifi_infra.mesh.plan import MAX_INSTANCES
@@ -83,9 +83,7 @@ class Autoscaler:
     async def run(self) -> None:
         """Measure, decide and scale until `stop`; returns once a draining instance has ended."""
         while not self._stopping.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(MEASURE_S):
-                    await self._stopping.wait()
+            if await wait_at_most(self._stopping, MEASURE_S):
                 return
             try:
                 await self.adjust()

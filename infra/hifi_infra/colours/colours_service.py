@@ -15,6 +15,7 @@ from hifi.delivery.colours import Colour, FrontAddress
 from hifi.kafka.certificate_reports import report_to
 from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topics import ControlTopics
+from hifi.runtime.clock import wait_at_most
 from hifi.runtime.http.server import serve
 from hifi.runtime.service import Service
 from hifi_infra.colours.colour_app import SeenColour, colour_app
@@ -95,9 +96,7 @@ class ColoursService:
         """Wait until the service stops, and end the tasks then; an unexpected error of theirs is raised."""
         try:
             while not self._service.stopping.is_set():
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(1):
-                        await self._service.stopping.wait()
+                await wait_at_most(self._service.stopping, 1)
                 if all(front.running for front in fronts):
                     self._service.health.unblock(_FRONT)
                 for task in tasks:

@@ -1,6 +1,5 @@
 """`python -m hifi_infra.containers`: the executor of a mesh that Docker Compose started, as a service beside it."""
 
-import asyncio
 import contextlib
 import socket
 from pathlib import Path
@@ -11,6 +10,7 @@ from pydantic import Field
 
 from hifi.kafka.settings import ServiceSettings
 from hifi.runtime import log
+from hifi.runtime.clock import wait_at_most
 from hifi.runtime.errors import HifiError, Misconfigured
 from hifi.runtime.http.server import listen, serve
 from hifi.runtime.http.trusted_hosts import split_hosts
@@ -68,9 +68,7 @@ async def execute(service: Service, settings: ContainerExecutorSettings) -> None
         service.health.state = "running"
         service.health.unblock(_ENGINE)
         while not service.stopping.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_READ_S if mesh.ready else _STARTING_READ_S):
-                    await service.stopping.wait()
+            await wait_at_most(service.stopping, _READ_S if mesh.ready else _STARTING_READ_S)
             try:
                 await mesh.refresh()
                 service.health.unblock(_ENGINE)

@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError
 from hifi.kafka.clients import group_consumer
 from hifi.kafka.settings import ServiceSettings
 from hifi.runtime import log
+from hifi.runtime.clock import wait_at_most
 
 _RETRY_S: Final = 1.0
 _HAND_OVER_TIMEOUT_S: Final = 20.0
@@ -107,9 +108,7 @@ class _LeadershipListener(ConsumerRebalanceListener):  # type: ignore[misc]
         if list(revoked):
             self._election.lose()
             # The next leader must not start its query before this one has stopped.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_HAND_OVER_TIMEOUT_S):
-                    await self._election.query_stopped.wait()
+            await wait_at_most(self._election.query_stopped, _HAND_OVER_TIMEOUT_S)
 
     async def on_partitions_lost(self, lost: Any) -> None:
         if list(lost):

@@ -1,10 +1,10 @@
 """When a service, or a part that ends before it, has to stop, and its health."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable
 from typing import Any
 
+from hifi.runtime.clock import wait_at_most
 from hifi.runtime.health import Health
 
 
@@ -59,6 +59,4 @@ class Lifetime:
 
     async def sleep(self, seconds: float) -> None:
         """Sleep, at most until the stop."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.stopping.wait()
+        await wait_at_most(self.stopping, seconds)

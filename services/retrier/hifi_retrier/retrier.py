@@ -4,7 +4,6 @@ All records of a topic wait for the same delay from their append time, so the fi
 """
 
 import asyncio
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -18,7 +17,7 @@ from hifi.record.fields import fields, number, with_fields
 from hifi.record.headers import DESTINATION, IN, PASS, RETRY
 from hifi.record.identity import identity
 from hifi.record.record import Record
-from hifi.runtime.clock import monotonic_s, now_us
+from hifi.runtime.clock import monotonic_s, now_us, wait_at_most
 from hifi.runtime.errors import NotAnEvent, Rejected
 from hifi_retrier.due import due_s, next_round_s, round_interval_s
 from hifi_retrier.parked import ParkedDeliveries
@@ -123,7 +122,5 @@ def _due_again(record: ConsumerRecord, tier: Tier, fetched_us: int) -> Record:
 
 async def _wait_until(wake_s: float, assigned: AssignedPartition) -> bool:
     """Wait until a time of the monotonic clock; False as soon as the partition is revoked."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(max(0.0, wake_s - monotonic_s())):
-            await assigned.revoked.wait()
+    await wait_at_most(assigned.revoked, max(0.0, wake_s - monotonic_s()))
     return assigned.active

@@ -1,7 +1,6 @@
 """Read a source in one instance at a time, of one colour or two: the one that a group has elected for it."""
 
 import asyncio
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from hifi.pipe.sources.kind import PolledSource, SourceTurn
 from hifi.pipe.sources.loop_slices import loop_slices
 from hifi.runtime import log
 from hifi.runtime.backoff import backoff_s
-from hifi.runtime.clock import monotonic_s, now_us
+from hifi.runtime.clock import monotonic_s, now_us, wait_at_most
 from hifi.runtime.errors import Fenced, Retryable
 from hifi.runtime.lifetime import Lifetime
 from hifi_collect.pace.source_pace import SourcePace
@@ -54,9 +53,7 @@ class _ElectedTurn(SourceTurn):
 
     async def pause(self, seconds: float) -> None:
         """Wait, at most until the turn is over."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._reader.over.wait()
+        await wait_at_most(self._reader.over, seconds)
 
     async def keep(self, entries: Mapping[str, Any]) -> None:
         """Write entries."""

@@ -7,7 +7,6 @@ one is read. Earlier records of the topic are backfill and have a pace (`hifi_co
 """
 
 import asyncio
-import contextlib
 from collections import deque
 from functools import partial
 from typing import Any, Final
@@ -28,7 +27,7 @@ from hifi.pipe.sources.kind import TopicEvents
 from hifi.pipe.sources.loop_slices import loop_slices
 from hifi.pipe.sources.topic import TopicSource
 from hifi.runtime import log
-from hifi.runtime.clock import monotonic_s, now_us
+from hifi.runtime.clock import monotonic_s, now_us, wait_at_most
 from hifi.runtime.errors import Fenced, Misconfigured, Retryable
 from hifi.runtime.lifetime import Lifetime
 from hifi_collect.accepted_times import AcceptedTimes
@@ -425,9 +424,7 @@ async def _pause(assigned: AssignedPartition, reason: str) -> None:
     Raises:
         Fenced: the partition was revoked.
     """
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_RETRY_S):
-            await assigned.revoked.wait()
+    await wait_at_most(assigned.revoked, _RETRY_S)
     if not assigned.active:
         raise _abandoned(assigned, reason)
 

@@ -20,6 +20,7 @@ from hifi.record.fields import fields
 from hifi.record.headers import DESTINATION, REASON, SEQ, SOURCE
 from hifi.record.receipt import parse_source
 from hifi.runtime import log
+from hifi.runtime.clock import wait_at_most
 from hifi.runtime.running import cancel
 from hifi_egest.dedup.copy_key import work_key
 from hifi_egest.dedup.outcome_index import OutcomeIndex
@@ -122,9 +123,7 @@ class OutcomeReader:
         except (KafkaError, OSError, TimeoutError):
             await self._close()
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(REFRESH_S):
-                    await self._requested.wait()
+            await wait_at_most(self._requested, REFRESH_S)
             self._requested.clear()
             if self._requests:
                 await asyncio.sleep(_GATHER_S)  # a rebalance assigns many partitions at once

@@ -8,7 +8,7 @@ from typing import Final
 
 from hifi.pipe.model import QueryTrigger
 from hifi.runtime import metrics
-from hifi.runtime.clock import monotonic_s
+from hifi.runtime.clock import monotonic_s, wait_at_most
 from hifi_enrich.query.query_run import FinishedBatch, QueryRun
 
 _POLL_S: Final[Mapping[QueryTrigger, float]] = {"micro-batch": 0.1, "real-time": 0.5}
@@ -122,11 +122,7 @@ class RunMonitor:
         if self._stop_reason is not None:
             await asyncio.sleep(_POLL_BEFORE_STOP_S)
             return
-        try:
-            async with asyncio.timeout(_POLL_S[self._query.trigger]):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        await wait_at_most(self._wake, _POLL_S[self._query.trigger])
 
     async def _stop(self) -> None:
         await asyncio.to_thread(self._query.stop)

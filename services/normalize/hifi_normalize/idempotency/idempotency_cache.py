@@ -6,7 +6,6 @@ of the other, which is compacted, so it decides as the previous owner did.
 """
 
 import asyncio
-import contextlib
 import time
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.record.record import Record
 from hifi.runtime import log, metrics
+from hifi.runtime.clock import wait_at_most
 from hifi.runtime.errors import Fenced
 from hifi.runtime.health import Health
 from hifi_normalize.idempotency.fingerprint import Fingerprint, pack, unpack
@@ -200,9 +200,7 @@ class IdempotencyCache:
     async def _write(self, assigned: AssignedPartition, partition: PartitionFingerprints) -> None:
         """Write fingerprints and source positions, then complete the offsets, until all are complete."""
         while partition.acknowledged is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(WRITE_S):
-                    await partition.write_now.wait()
+            await wait_at_most(partition.write_now, WRITE_S)
             if assigned.active:
                 partition.write_now.clear()
             if assigned.fenced:
@@ -247,9 +245,7 @@ class IdempotencyCache:
                     return
                 except (KafkaError, OSError, TimeoutError) as error:
                     logger.warning("fingerprints-unreadable", partition=assigned.partition, error=repr(error))
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_RETRY_S):
-                        await assigned.revoked.wait()
+                await wait_at_most(assigned.revoked, _RETRY_S)
                 if not assigned.active:
                     assigned.abandon()
                     raise Fenced(

@@ -1,14 +1,13 @@
 """Until when the events of pipes are settled, as of now or as server-sent events."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import orjson
 from typing_extensions import TypedDict
 
-from hifi.runtime.clock import monotonic_s, now_us
+from hifi.runtime.clock import monotonic_s, now_us, wait_at_most
 from hifi.runtime.http.problem import Problem
 from hifi_observe.colours.colours_view import ColoursView
 from hifi_observe.pipes import ObservedPipes
@@ -76,8 +75,6 @@ class WatermarkAnswers:
             end_s = monotonic_s() + _STREAM_S
             while monotonic_s() < end_s and not self._stopping.is_set():
                 yield b"data: %b\n\n" % orjson.dumps(await self.watermarks(may_see))
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_INTERVAL_S):
-                        await self._stopping.wait()
+                await wait_at_most(self._stopping, _INTERVAL_S)
         finally:
             self._streams -= 1
