@@ -21,6 +21,7 @@ from tests.support.schema_registry import SchemaRegistryProcess
 
 from hifi_infra.connect.worker import ConnectWorker
 from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_infra.mesh.plan import CREDENTIALS
 from hifi_infra.ports import free_port
 from hifi_infra.postgres.server import PASSWORD, PostgresServer
 from hifi_infra.process.process import Process
@@ -72,13 +73,14 @@ class Systems:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that the pipes refer to."""
+        """Variables that the pipes refer to, and where collect finds the login of Kafka Connect."""
         return {
             "CHAOS_KEY": "chaos-key",
             "CHAOS_POOL": _with_port(self.target.url, self.pool_port),
             "CHAOS_TARGET": _with_port(self.target.url, self.target_port),
             "CHAOS_ACCESS": ACCESS_KEY,
             "CHAOS_SECRET": SECRET_KEY,
+            "HIFI_CONNECT_CREDENTIALS_FILE": str(self.folder / "connect" / CREDENTIALS),
         }
 
     @property

@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 
 import aiohttp
+import orjson
 
 from hifi.pipe.sources.kind import Warn
 from hifi.runtime import log
@@ -221,11 +222,15 @@ class Connector:
                     method, url, json=body, headers=_JSON | authorization(url), allow_redirects=False
                 ) as response,
             ):
-                text = await response.read()
-                is_json = response.content_type == "application/json"
-                return response.status, await response.json() if is_json and text else {}
+                body_text = await response.read()
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise Retryable(f"Kafka Connect does not answer at {url}: {error!r}") from error
+        try:
+            return response.status, orjson.loads(body_text)
+        except (
+            orjson.JSONDecodeError
+        ):  # a refusal of the REST API's own login is plain text, which it calls JSON
+            return response.status, {}
 
 
 def slot_name(stream: str, pipe: str) -> str:

@@ -1,7 +1,8 @@
 """The connector that hifi declares to Kafka Connect. Kafka Connect is a stand-in."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,10 +48,22 @@ class KafkaConnect:
 
     def __init__(self) -> None:
         self.configs: dict[str, Any] = {}
-        self.app = web.Application()
+        self.wants_login = False
+        self.app = web.Application(middlewares=[self._require_login])
         self.app.router.add_get("/connectors", self._list)
         self.app.router.add_get("/connectors/{name}/config", self._get)
         self.app.router.add_put("/connectors/{name}/config", self._put)
+
+    @web.middleware
+    async def _require_login(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Refuse a request without login as Kafka Connect does: with a text that it calls JSON."""
+        if self.wants_login and "Authorization" not in request.headers:
+            return web.Response(
+                status=401, body=b"User cannot access the resource.", content_type="application/json"
+            )
+        return await handler(request)
 
     async def _list(self, _: web.Request) -> web.Response:
         return web.json_response(
@@ -121,3 +134,17 @@ async def test_a_slot_that_belongs_to_another_connector_is_refused(
     await connector.declare()
     await connector.declare()
     assert connect_server.configs["hifi.flights"] == connector.config()
+
+
+async def test_without_a_login_that_kafka_connect_wants_the_operator_learns_which_setting_has_it(
+    connect: tuple[KafkaConnect, DebeziumSource], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    connect_server, source = connect
+    connect_server.wants_login = True
+    connector = Connector("hifi", "flights", source)
+    with pytest.raises(Misconfigured, match="put them into HIFI_CONNECT_CREDENTIALS_FILE of collect"):
+        await connector.declare()
+    (tmp_path / "login").write_text(f"{source.connect} hifi secret\n")
+    monkeypatch.setenv("HIFI_CONNECT_CREDENTIALS_FILE", str(tmp_path / "login"))
+    await connector.declare()
+    assert list(connect_server.configs) == ["hifi.flights"]
