@@ -203,4 +203,5 @@ TYPES = """
     CREATE TYPE mood AS ENUM ('sad', 'ok', 'so, so');
     CREATE TYPE composite AS (a integer, b text);
     CREATE DOMAIN positive AS integer CHECK (value > 0);
+    CREATE DOMAIN digest AS bytea;
 """

@@ -362,6 +362,7 @@ class Reading:
             await self._delivery.write()
 
     async def _give(self, records: Sequence[ConsumerRecord]) -> None:
+        await self._events.prepare(records)
         events = list[SourceEvent]()
         for record in records:
             event = self._event(record)

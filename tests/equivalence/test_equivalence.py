@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import psycopg
 import pytest
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
 from tests.equivalence.run import Reading, Systems, declare, run_seed
 from tests.equivalence.tables import Table
 
@@ -19,6 +19,7 @@ from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.changes import ChangeReader
 from hifi_debezium.source.connector import Connector
 from hifi_debezium.source.slot import held_by_slot
+from hifi_debezium.source.type_lookup import look_up_types
 from hifi_debezium.type_table import TYPES
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -138,12 +139,65 @@ async def test_rows_of_a_snapshot_that_is_interrupted_before_the_first_one_come_
     ]
 
 
+DOMAINS = {
+    "digest": ("bytea", "\\x00ff", "AP8="),
+    "other.seal": ("digest", "\\x00ff", "AP8="),
+    "flag": ("bit(1)", "1", "1"),
+    "flags": ("bit(12)", "101000010101", "101000010101"),
+    "agreed": ("boolean", "t", True),
+    "price": ("money", "12345678.50", "12345678.50"),
+    "measure": ("numeric", "NaN", "NaN"),
+    "label": ("text", "NAN", "NAN"),
+    "labels": ("hstore", "a=>1", {"a": "1"}),
+    "digests": ("bytea[]", '{"\\\\x00ff"}', ["AP8="]),
+    "pair": ("composite", "(1,x)", "(1,x)"),
+}
+"""Domain to the type below it, text of a value, and the value in the data."""
+
+
+async def test_values_of_domains_are_those_of_the_types_below_them(cdc: Systems) -> None:
+    pipe = cdc.pipe("domains", [Table("domains", random.Random(1))])
+    source = changes_of(cdc, "domains", ["domains"])
+    collected = Collected()
+    topic_reader = Reading(cdc, pipe.model_copy(update={"source": source}), collected)  # type: ignore[arg-type]
+    await topic_reader.prepare()
+    columns = [domain.rpartition(".")[2] for domain in DOMAINS]
+    with psycopg.connect(cdc.source.url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA other")
+        for domain, (base, _, _) in DOMAINS.items():
+            if domain != "digest":
+                connection.execute(f"CREATE DOMAIN {domain} AS {base}")
+        fields = ", ".join(f"{name} {domain}" for name, domain in zip(columns, DOMAINS, strict=True))
+        connection.execute(f"CREATE TABLE domains (id integer PRIMARY KEY, {fields})")
+        casts = ", ".join(f"%s::text::{domain}" for domain in DOMAINS)
+        texts = [text for _, text, _ in DOMAINS.values()]
+        insert = f"INSERT INTO domains VALUES (%s, {casts})"
+        connection.execute(insert, [1, *texts])
+        await declare(Connector("equivalence", "domains", source))
+        await topic_reader.start()
+        await topic_reader.read(lambda: len(collected.events) >= 1, 120)
+        connection.execute(insert, [2, *texts])
+        await topic_reader.read(lambda: len(collected.events) >= 2, 120)
+    await topic_reader.stop()
+    expected = {name: value for name, (_, _, value) in zip(columns, DOMAINS.values(), strict=True)}
+    snapshot_row, inserted_row = (orjson.loads(event.data or b"{}") for event in collected.events)
+    assert {name: snapshot_row.get(name) for name in columns} == expected | {"price": "12345678.5"}
+    assert {name: inserted_row.get(name) for name in columns} == expected
+
+
 def outcome_of(event: SourceEvent) -> tuple[str, Any]:
     """The operation and value of a change, or that it is refused and why."""
     if event.data is None:
         return "refused", parse_refusal(dict(event.headers)[REFUSED]).detail
     data = orjson.loads(event.data)
     return data["change"]["op"], data.get("v", "absent")
+
+
+async def event_of(reader: ChangeReader, record: ConsumerRecord, source: DebeziumSource) -> SourceEvent:
+    """The event of a record, for which types are looked up."""
+    if unknown_types := reader.unknown_types([record]):
+        reader.learn(await look_up_types(source, unknown_types, "types"))
+    return reader(record)
 
 
 async def test_the_table_of_types_is_true(cdc: Systems) -> None:
@@ -169,7 +223,7 @@ async def test_the_table_of_types_is_true(cdc: Systems) -> None:
                 for row, insert in zip(TYPES, inserts, strict=True):
                     connection.execute(insert, [2, row.example])
         while len(read_values) < round_number * len(TYPES):
-            event = reader(await consumer.getone())
+            event = await event_of(reader, await consumer.getone(), source)
             if not event.skipped:
                 read_values.append(outcome_of(event))
     await consumer.stop()

@@ -58,6 +58,8 @@ TYPES: Final = (
         "text, as PostgreSQL reads it", "exact", "int4range", "[1,5)", "[1,5)",
     ),
     TypeRow("arrays of these", "list", "exact", "text[]", '{a,NULL,"NULL"}', ["a", None, "NULL"]),
+    TypeRow("domains (see below)", "as the type below", "exact", "digest", "\\x00ff", "AP8="),
+    TypeRow("arrays of domains over `bytea`, `money` or JSON", "", "refused", "digest[]", '{"\\\\x00ff"}', None),
     TypeRow("arrays of several dimensions, arrays of nulls alone", "", "refused", "integer[]", "{{1},{2}}", None),
     TypeRow("`numeric[]` with `NaN`, enum arrays with null", "null", "lossy: null", "numeric[]", "{NaN}", "null"),
     TypeRow("arrays of `interval`, `money`, `xml`, `name`", "", "lossy: absent", "interval[]", "{1 day}", "absent"),

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from hifi.pipe.endpoints import destination_endpoints, owner_endpoints, source_endpoints
 from hifi.pipe.lake_catalog import catalog_refusals
 from hifi.pipe.limits import PipeLimits, pipe_limits
-from hifi.pipe.mask import KeyedHash, Mask
+from hifi.pipe.mask import KeyedHash, Mask, covers
 from hifi.pipe.model import ConnectorDestination, Destination, Pipe
 from hifi.pipe.named_secrets import YamlPath, secrets
 from hifi.pipe.reader import reader
@@ -79,7 +79,7 @@ def _masks_of_identifiers(pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:
     for path in pipe.normalize.mask:
         for sent_path in sent_paths(pipe.normalize, path):
             for setting, field in identifying_fields:
-                if f"{sent_path}.".startswith(f"{field}.") or field.startswith(f"{sent_path}."):
+                if covers(field, sent_path) or covers(sent_path, field):
                     reason = (
                         f"`source.{setting}` is the field {field}, whose values are in the ids or keys of events, "
                         f"unmasked: choose another `{setting}`, or leave the mask out"

@@ -1,6 +1,7 @@
 """The declaration of masks: what to do with sensitive fields and attributes."""
 
 import re
+import unicodedata
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
@@ -19,6 +20,16 @@ Mask = Literal["drop", "redact"] | KeyedHash
 MASK_UNAVAILABLE: Final = "mask-unavailable"
 """Reason of a dead letter without data: a mask could not be applied. The event is in `raw` at the offset it names."""
 _UNMASKED: Final = frozenset({"specversion", "id", "source", "type", "time", "datacontenttype"})
+
+
+def composed(path: str) -> str:
+    """The form of a path in which masks compare it with others: Unicode's NFC."""
+    return unicodedata.normalize("NFC", path)
+
+
+def covers(masked_path: str, path: str) -> bool:
+    """Whether a mask of a path masks the whole value at another path."""
+    return f"{composed(path)}.".startswith(f"{composed(masked_path)}.")
 
 
 def _dotted(path: str) -> str:

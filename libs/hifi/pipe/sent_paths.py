@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from hifi.pipe.mask import composed, covers
 from hifi.pipe.model import MapRule, Normalize
 
 
@@ -10,10 +11,12 @@ def sent_paths(normalize: Normalize, path: str) -> Iterator[str]:
     yield path
     if normalize.keep == "all":
         return
-    for target, source in mapped_paths(normalize):
-        if f"{path}.".startswith(f"{target}."):
-            yield source + path[len(target) :]
-        elif target.startswith(f"{path}."):
+    masked_path = composed(path)
+    for target_path, source in mapped_paths(normalize):
+        target = composed(target_path)
+        if covers(target, masked_path):
+            yield source + masked_path[len(target) :]
+        elif covers(masked_path, target):
             yield source
 
 

@@ -13,7 +13,7 @@ from pydantic import (
 from hifi.pipe.declared_kind import DeclaredKind
 from hifi.pipe.event_type import EventType
 from hifi.pipe.installed_kinds import SOURCES, load_kind
-from hifi.pipe.mask import SourceMask
+from hifi.pipe.mask import SourceMask, covers
 from hifi.pipe.secret import Quota, WriteKey
 from hifi.pipe.sources.collected import CollectedSource, Format
 from hifi.pipe.sources.kind import SourceKind
@@ -59,9 +59,7 @@ class HttpSource(StrictModel):
         if mask is None:
             return self
         for name, path in (("id", self.id), ("time", self.time), ("partition_key", self.partition_key)):
-            is_masked = path is not None and any(
-                f"{path}.".startswith(f"{masked_path}.") for masked_path in mask.data
-            )
+            is_masked = path is not None and any(covers(masked_path, path) for masked_path in mask.data)
             if is_masked and not (name == "partition_key" and "partitionkey" in mask.attributes):
                 hint = ", or hash the attribute partitionkey, too" if name == "partition_key" else ""
                 raise ValueError(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hifi.pipe.limits import PipeLimits
-from hifi.pipe.mask import KeyedHash
+from hifi.pipe.mask import KeyedHash, composed
 from hifi.pipe.model import MapRule, Pipe
 from hifi.pipe.source import HttpSource
 from hifi.pipe.sources.collected import Format
@@ -102,7 +102,7 @@ def _masked_key(name: str, topic: ViewedTopic, pipe: Pipe) -> str | None:
     masks = dict(pipe.source.mask.data) if pipe.source.mask else {}
     if topic is not ViewedTopic.RAW:
         masks |= pipe.normalize.mask
-    mask = masks.get(name)
+    mask = next((mask for path, mask in masks.items() if composed(path) == composed(name)), None)
     if mask is None or isinstance(mask, KeyedHash):
         return None
     return f"the pipe {pipe.pipe} masks {name} with `{mask}`, so it cannot name rows; hash it, or choose another key"

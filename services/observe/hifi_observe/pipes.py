@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+from hifi.pipe.mask import covers
 from hifi.pipe.model import ConnectorDestination, Pipe, Timely
 from hifi.pipe.owner import Owner
 from hifi.pipe.reader import reader
@@ -169,7 +170,7 @@ class ObservedPipes:
         if pipe is None or self.registry.held(name) is not None:
             return True
         id_field, masks = pipe.source.id, pipe.normalize.mask
-        return id_field is not None and any(f"{id_field}.".startswith(f"{path}.") for path in masks)
+        return id_field is not None and any(covers(path, id_field) for path in masks)
 
     def why_hidden(self, name: str) -> str:
         """The reason why the event ids of a pipe are not shown; empty: they are."""

@@ -20,12 +20,16 @@ from hifi.runtime.clock import monotonic_s
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.changes import BEGUN, COLUMNS, ENDED, SCANNED, ChangeEvent, ChangeReader, Sweep
+from hifi_debezium.source.columns import Types
 from hifi_debezium.source.connector import Connector
 from hifi_debezium.source.kept_keys import KeptKeys, Marks
 from hifi_debezium.source.key_records import KeyRecord, gone, mark_record
 from hifi_debezium.source.slot import held_by_slot
+from hifi_debezium.source.type_lookup import look_up_types
 
 _LOOK_S: Final = 15.0
+_MOST_LOOKUPS: Final = 3
+"""How often types are looked up before they count as unknown."""
 _TOLD_S: Final = 600.0
 """Time for which the notice of a sweep is shown, seconds."""
 _RENEWED: Final = "renewed snapshot"
@@ -60,7 +64,9 @@ class ChangeEvents(TopicEvents):
         self._slot = self._connector.config()["slot.name"]
         self._may_miss = self._may_keep = self._sweep_notice = ""
         self._sweep_notice_s = 0.0
-        self._topic_id = ""
+        self._topic_id = self._why_unknown = ""
+        self._lookups = 0
+        """How often in a row the database did not answer."""
         self._swept_keys: list[KeyRecord] = []
         """Keys of rows whose deletes are being written."""
 
@@ -81,13 +87,17 @@ class ChangeEvents(TopicEvents):
         await self._connector.declare()
 
     async def prepare(self, batch: Sequence[ConsumerRecord]) -> None:
-        """Read which columns the tables had and whether all keys are kept, before the first change.
+        """Look up the types of columns, and before the first change read which columns the tables had, and the keys.
 
         Raises:
-            Retryable: Kafka does not answer.
+            Retryable: Kafka or the database does not answer.
         """
         reader = self._reader
-        if reader is None or reader.columns is not None:
+        if reader is None:
+            return
+        if names := reader.unknown_types(batch):
+            await self._look_up(reader, names)
+        if reader.columns is not None:
             return
         try:
             marks = await self._keys.marks()
@@ -111,6 +121,37 @@ class ChangeEvents(TopicEvents):
             for name, (_, values) in marks.items()
             if name.startswith(COLUMNS)
         }
+
+    async def _look_up(self, reader: ChangeReader, names: set[str]) -> None:
+        """Tell the reader what types are.
+
+        Raises:
+            Retryable: the database does not answer. After the third time its types count as unknown.
+        """
+        types: Types = {}
+        try:
+            types = await look_up_types(self._source, names, self._pipe)
+        except Misconfigured as error:
+            self._why_unknown = str(error)
+        except Retryable as error:
+            self._why_unknown = str(error)
+            self._lookups += 1
+            if self._lookups < _MOST_LOOKUPS:
+                raise
+        self._lookups = 0
+        reader.learn({name: types.get(name, "") for name in names})
+
+    async def _look_up_again(self, reader: ChangeReader) -> None:
+        """Look up again what was unknown, and what somebody may have made anew."""
+        try:
+            types = await look_up_types(self._source, reader.types, self._pipe) if reader.types else {}
+        except (Misconfigured, Retryable) as error:
+            self._why_unknown = str(error)
+            return
+        self._why_unknown = "the database has no such type or several, or Debezium changes it"
+        known_types = {name: types.get(name, old) for name, old in reader.types.items()}
+        if known_types != reader.types:
+            reader.learn(known_types)
 
     def remember(self, events: Sequence[SourceEvent]) -> Awaitable[None] | None:
         """Write down which rows there are."""
@@ -245,10 +286,21 @@ class ChangeEvents(TopicEvents):
             warn("slot", self.held.excess or None)
             await asyncio.sleep(_LOOK_S)
 
+    def _unknown_types(self, reader: ChangeReader) -> str:
+        """The columns whose values are refused, because nobody knows their type; or empty."""
+        columns = ", ".join(f"{column} ({name})" for column, name in sorted(reader.unknown.items()))
+        return columns and (
+            f"values of {columns} are refused: {self._why_unknown}. Let collect read the password file and reach the "
+            "database, or leave the columns out with column.exclude.list"
+        )
+
     async def _watch_keys(self, warn: Warn) -> None:
         """Create the topic of the keys again when somebody has deleted it, and show what is known of rows."""
         while True:
             warn(_SUBJECT, self.notice or None)
+            if self._reader is not None:
+                await self._look_up_again(self._reader)
+                warn("types", self._unknown_types(self._reader) or None)
             try:
                 topic_id = await self._keys.topic_id() or await self._keys.provide()
             except (Retryable, KafkaError, OSError) as error:

@@ -4,7 +4,7 @@ The data of an event is the row at the top level, so that a pipe names columns a
 and beside it what happened to the row, in `change`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,17 @@ from hifi.pipe.sources.timestamps import rfc3339
 from hifi.record.headers import CONTENT_TYPE
 from hifi.runtime import exact_json, log
 from hifi_debezium.declaration import DebeziumSource
-from hifi_debezium.source.columns import Field, Row, Unreadable, is_kept, placeholder, read_fields, read_row
+from hifi_debezium.source.columns import (
+    Field,
+    Row,
+    Types,
+    Unreadable,
+    is_kept,
+    placeholder,
+    read_fields,
+    read_row,
+    types_to_look_up,
+)
 from hifi_debezium.source.key_records import KeyRecord, LeftKey, key_record, mark_record
 
 _JSON: Final = b"application/json"
@@ -98,6 +108,12 @@ class ChangeReader:
         """Columns by the schema of a record, as it is written. A table has another one after each change of it."""
         self.columns: dict[str, dict[str, int]] | None = None
         """Table to the columns that it has had, and the offset of the first change with each; None: not known yet."""
+        self.types: Types = {}
+        """What the types of users and extensions are; see `types_to_look_up`."""
+        self.unknown: dict[str, str] = {}
+        """Column with its table to its type, of those whose type is not known: their values are refused."""
+        self._seen_schemas: set[bytes] = set()
+        """Schemas whose types are in `types`."""
         self.ignored = ""
         """Table whose TRUNCATE was ignored last."""
         self._has_full_identity: dict[str, bool] = {}
@@ -114,6 +130,35 @@ class ChangeReader:
         else:
             self._make(event, record)
         return event
+
+    def unknown_types(self, batch: Sequence[ConsumerRecord]) -> set[str]:
+        """The types of columns in a batch of records that `learn` has to tell before the batch is read."""
+        names, last_schema = set[str](), _PAYLOAD
+        for record in batch:
+            value: bytes = record.value or b""
+            if value.startswith(last_schema):
+                continue
+            schema = value[: value.find(_PAYLOAD)]
+            if schema not in self._seen_schemas:
+                try:
+                    row = _row_schema(schema)
+                    row_types = set() if row is None else set(types_to_look_up(row).values())
+                except (ValueError, TypeError, KeyError, AttributeError):
+                    continue  # it is refused when it is read
+                if unknown_names := row_types - self.types.keys():
+                    names |= unknown_names
+                    continue
+                if len(self._seen_schemas) > _MOST_SCHEMAS:
+                    self._seen_schemas.clear()
+                self._seen_schemas.add(schema)
+            last_schema = schema + _PAYLOAD
+        return names
+
+    def learn(self, types: Types) -> None:
+        """Take note of what types are."""
+        self.types = {**self.types, **types}
+        self.unknown.clear()
+        self._schemas.clear()
 
     def forget_columns(self) -> None:
         """Learn again which columns the tables have: what was kept of them is gone."""
@@ -214,11 +259,17 @@ class ChangeReader:
         columns = self._schemas.get(schema)
         if columns is not None and columns.first <= event.position < columns.end:
             return columns
-        envelope = orjson.loads(schema + b"}")["schema"]
-        row = next(member for member in envelope["fields"] if member["field"] == "after")
-        fields = read_fields(row, self._placeholder)
+        row = _row_schema(schema)
+        if row is None:
+            raise KeyError("after")
+        fields = read_fields(row, self._placeholder, self.types)
         fields.sort(key=lambda field: field.name != CHANGE)
         table = f"{source['schema']}.{source['table']}"
+        self.unknown |= {
+            f"{table}.{column}": name
+            for column, name in types_to_look_up(row).items()
+            if not self.types.get(name)
+        }
         first_offsets = (self.columns or {}).get(table, {})
         names = {field.name: event.position for field in fields}
         if any(event.position < first_offsets.get(name, event.position + 1) for name in names):
@@ -303,6 +354,19 @@ class ChangeReader:
         event.time_us = committed_ms * 1000
         event.backfill = operation == "snapshot"
         return event
+
+
+def _row_schema(schema: bytes) -> Mapping[str, Any] | None:
+    """The schema of the row of a record; None: the record has no row.
+
+    Args:
+        schema: the record up to its payload.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is no record of Debezium.
+    """
+    members: list[dict[str, Any]] = orjson.loads(schema + b"}")["schema"]["fields"]
+    return next((member for member in members if member["field"] == "after"), None)
 
 
 @dataclass(frozen=True)

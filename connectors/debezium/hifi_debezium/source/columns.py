@@ -11,15 +11,28 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from hifi.runtime import exact_json
 
 SOURCE_TYPE: Final = "__debezium.source.column.type"
 """Parameter of a field with the name of the column's type in PostgreSQL, upper-case."""
-NAMED_TYPES: Final = r"(?:.+[.])?(?:_.+|bytea|bit|varbit|hstore|money|numeric)"
-"""Types whose names Debezium is to write: others are known by the schema."""
+_PLAIN_TYPES: Final = (
+    r"bool|char|name|int2|int4|int8|smallserial|serial|bigserial|text|oid|json|jsonb|jsonpath|xml|uuid|bpchar|varchar|"
+    r"point|lseg|path|box|polygon|line|circle|float4|float8|macaddr|macaddr8|inet|cidr|pg_lsn|pg_snapshot|tsvector|"
+    r"tsquery|xid|xid8|cid|tid|txid_snapshot|refcursor|date|time|timetz|timestamp|timestamptz|interval|"
+    r"(?:int4|int8|num|ts|tstz|date)(?:multi)?range|"
+    r"reg(?:class|collation|config|dictionary|namespace|oper|operator|proc|procedure|role|type)"
+)
+NAMED_TYPES: Final = rf"(?:.+[.])?(?!(?:{_PLAIN_TYPES})$)[^.]+"
+"""Types whose names Debezium is to write, those of users too: others are known by the schema."""
+_KNOWN_TYPES: Final = frozenset({"BYTEA", "BIT", "VARBIT", "HSTORE", "MONEY", "NUMERIC"})
+_PLAIN: Final = re.compile(_PLAIN_TYPES, re.IGNORECASE)
+Types: TypeAlias = Mapping[str, str]
+"""Types of users and extensions, upper-case: a domain to the type below it, any other to itself. Empty: nobody
+knows, or there are several of the name."""
 _DEBEZIUM: Final = "io.debezium."
+_BITS: Final = "io.debezium.data.Bits"
 _PLACEHOLDER_ARRAYS: Final = frozenset(
     {"_TEXT", "_VARCHAR", "_BPCHAR", "_BYTEA", "_INT4", "_INT8", "_DATE", "_UUID", "_JSON", "_JSONB"}
 )
@@ -47,6 +60,7 @@ _INFINITE_US: Final = {moment * 1000: text for moment, text in _INFINITE_MS.item
 _NOT_FINITE: Final = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
 _MOST_MONEY: Final = 10**13
 """An amount with hundredths below it is exact as a floating-point number."""
+_POWER_OF_TEN: Final = re.compile(r"^-?\d+([.]\d+)?E-?\d+$")
 _ZONED: Final = re.compile(r"^([+-]?\d+)-(\d\d)-(\d\d)T([0-9:.]+)Z$")
 
 
@@ -85,14 +99,42 @@ def placeholder(topic: str) -> str:
     return "hifi-unchanged-" + hashlib.sha256(topic.encode()).hexdigest()[:32]
 
 
-def read_fields(schema: Mapping[str, Any], unchanged: str) -> list[Field]:
+def read_fields(schema: Mapping[str, Any], unchanged: str, types: Types) -> list[Field]:
     """The columns of a row's schema.
 
     Args:
         schema: of the member `after` or `before` of a record.
         unchanged: the placeholder.
+        types: those that `types_to_look_up` named.
     """
-    return [_field(declared, unchanged) for declared in schema["fields"]]
+    return [_field(declared, unchanged, types) for declared in schema["fields"]]
+
+
+def types_to_look_up(schema: Mapping[str, Any]) -> dict[str, str]:
+    """Column to its type, if only the database knows what it is: Debezium writes a domain as the type below it."""
+    names = ((declared["field"], _unknown_type(declared)) for declared in schema["fields"])
+    return {column: name for column, name in names if name}
+
+
+def _unknown_type(declared: Mapping[str, Any]) -> str:
+    """Name of the type of a column, if the schema does not say how its values are written; empty: it does."""
+    name, written = _source_type(declared), declared
+    if declared["type"] == "array":
+        written = declared["items"]
+    base = name.removeprefix("_")
+    if not name or base in _KNOWN_TYPES or _PLAIN.fullmatch(base):
+        return ""
+    if written is not declared or written.get("name"):
+        is_told = written["type"] != "bytes" or (written.get("name") or _BITS) != _BITS
+    else:
+        is_told = written["type"] not in ("bytes", "boolean", "string")
+    return "" if is_told else name
+
+
+def _source_type(declared: Mapping[str, Any]) -> str:
+    """Name of a column's type, without its schema."""
+    text: str = (declared.get("parameters") or {}).get(SOURCE_TYPE, "")
+    return text.rpartition('"."')[2].strip('"') if '"' in text else text
 
 
 def is_kept(field: Field) -> bool:
@@ -134,23 +176,32 @@ def read_row(fields: list[Field], values: Mapping[str, Any], *, snapshot: bool, 
     return Row(row, unchanged)
 
 
-def _field(declared: Mapping[str, Any], unchanged: str) -> Field:
-    name, source_type = declared["field"], (declared.get("parameters") or {}).get(SOURCE_TYPE, "")
+def _field(declared: Mapping[str, Any], unchanged: str, types: Types) -> Field:
+    name, source_type = declared["field"], _source_type(declared)
+    known_type = source_type
+    if unknown_type := _unknown_type(declared):
+        known_type = types.get(unknown_type, "")
+        if not known_type:
+            refuse = _refuse(
+                f"{unknown_type}, of which neither Debezium nor the database says how it is written"
+            )
+            is_text = declared["type"] == "string"
+            return Field(name, _unless_number(refuse) if is_text else refuse, unchanged if is_text else None)
     if declared["type"] == "array":
         element = declared["items"]
-        convert = _array(_converter(element, source_type.removeprefix("_")))
+        convert = _array(_converter(element, known_type.removeprefix("_")))
         in_array = _array_placeholder(element, unchanged) if source_type in _PLACEHOLDER_ARRAYS else None
         return Field(name, convert, in_array)
     unchanged_value: Any = unchanged
     kind = declared.get("name") or ""
     if declared["type"] == "bytes":
         unchanged_value = base64.b64encode(unchanged.encode()).decode()
-        if kind.endswith(".Bits"):
+        if kind == _BITS:
             length = int((declared.get("parameters") or {}).get("length", _LONG_BITS))
             unchanged_value = unchanged_value if length < _LONG_BITS else None
     elif source_type == "HSTORE":
         unchanged_value = exact_json.dumps({unchanged: unchanged}).decode()
-    return Field(name, _converter(declared, source_type), unchanged_value)
+    return Field(name, _converter(declared, known_type), unchanged_value)
 
 
 def _array_placeholder(element: Mapping[str, Any], unchanged: str) -> list[Any]:
@@ -180,7 +231,7 @@ def _converter(declared: Mapping[str, Any], source_type: str) -> Callable[[Any, 
     kind: str = declared.get("name") or ""
     if kind.startswith(_DEBEZIUM):
         converter = _NAMED.get(kind.removeprefix(_DEBEZIUM))
-        if kind.endswith(".Bits"):
+        if kind == _BITS:
             return (
                 _bits(declared)
                 if source_type == "BIT"
@@ -249,6 +300,15 @@ def _refuse(type_name: str) -> Callable[[Any, bool], Any]:
         raise Unreadable(f"has the type {type_name}: leave it out with column.exclude.list")
 
     return refuse
+
+
+def _unless_number(refuse: Callable[[Any, bool], Any]) -> Callable[[Any, bool], Any]:
+    """Refuse what Debezium may have made of an amount of money or a number that is not finite."""
+
+    def text(value: Any, by_jdbc: bool) -> Any:
+        return refuse(value, by_jdbc) if value in _NOT_FINITE or _POWER_OF_TEN.match(value) else value
+
+    return text
 
 
 # Times

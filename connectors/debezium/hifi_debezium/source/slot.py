@@ -38,7 +38,7 @@ async def drop_slot(source: DebeziumSource, slot: str, pipe: str) -> None:
             the slot.
     """
     try:
-        async with asyncio.timeout(2 * _TIMEOUT_S), await _connect(source, pipe) as connection:
+        async with asyncio.timeout(2 * _TIMEOUT_S), await connect_database(source, pipe) as connection:
             await connection.execute(_DROP, [slot])
     except InsufficientPrivilege as error:
         raise Misconfigured(f"the user may not drop the slot {slot}: {error}") from error
@@ -56,7 +56,7 @@ async def held_by_slot(source: DebeziumSource, slot: str, pipe: str) -> Held:
     """
     database = source.database
     try:
-        async with asyncio.timeout(2 * _TIMEOUT_S), await _connect(source, pipe) as connection:
+        async with asyncio.timeout(2 * _TIMEOUT_S), await connect_database(source, pipe) as connection:
             if (await connection.execute(_DROP_LOST, [slot])).rowcount:
                 logger.error("slot-lost", slot=slot, database=database.name, host=database.host)
             row = await (await connection.execute(_HELD, [slot])).fetchone()
@@ -75,7 +75,13 @@ async def held_by_slot(source: DebeziumSource, slot: str, pipe: str) -> Held:
     )
 
 
-async def _connect(source: DebeziumSource, pipe: str) -> AsyncConnection[Any]:
+async def connect_database(source: DebeziumSource, pipe: str) -> AsyncConnection[Any]:
+    """A connection to the database of a source.
+
+    Raises:
+        OSError, UnicodeDecodeError: the password cannot be read here, or the database may not be connected to.
+        psycopg.Error: it does not accept the connection.
+    """
     database = source.database
     addresses = await egress(pipe).addresses(EgressKind.DATABASE, database.host, database.port)
     password = await asyncio.to_thread(database.password_file.read_text, "utf-8")

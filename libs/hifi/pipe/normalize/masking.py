@@ -1,6 +1,7 @@
 """Drop, redact or hash sensitive fields, in arrays too. Pure, except for reading the hash key once."""
 
 import hmac
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -8,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from hifi.pipe.mask import Mask
+from hifi.pipe.mask import Mask, composed
 from hifi.pipe.normalize.lazy_json import LazyObject, encode, is_null, key_path, opened, opened_array
 from hifi.runtime import exact_json
 from hifi.runtime.errors import MaskUnavailable, Misconfigured, Rejected
@@ -17,7 +18,7 @@ REDACTED: Final = "[redacted]"
 UNMET_AFTER: Final = 1_000
 """Events after which a mask that met no field of any of them is reported."""
 _STRING: Final = msgspec.json.Decoder(str)
-_NO_COPIES: Final[Mapping[str, Sequence[str]]] = {}
+_NONE: Final[Mapping[str, Sequence[str]]] = {}
 
 
 class Masker:
@@ -25,9 +26,12 @@ class Masker:
 
     A name with a dot is a path, too: the mask `user.mail` masks `{"user": {"mail": …}}`, `{"user.mail": …}` and
     `{"user.mail.work": …}`. An array stands for its elements, with `0` or `*` in the path or without.
+
+    Names are equal in JSON if their code points are. So that a mask fails safe, it also takes those for one name that
+    are equal in Unicode's form NFC.
     """
 
-    def __init__(self, masks: dict[str, Mask], copies: Mapping[str, Sequence[str]] = _NO_COPIES) -> None:
+    def __init__(self, masks: dict[str, Mask], copies: Mapping[str, Sequence[str]] = _NONE) -> None:
         """Read the keys of hashes.
 
         Args:
@@ -46,11 +50,12 @@ class Masker:
 
     def apply(self, root: LazyObject) -> bool:
         """Mask the fields of an event in place. Returns whether there are any."""
-        dotted, is_met = has_dots(root), False
+        names, is_met = "".join(root), False
+        dotted, spellings = "." in names, other_spellings(root, names)
         for paths, replace in self._masks:
             fields: list[tuple[LazyObject, str]] = []
             for path in paths:
-                path.collect(root, 0, dotted, fields)
+                path.collect(root, 0, dotted, spellings, fields)
             if len(fields) > 1:  # a path with an index may lead to a field in two ways
                 fields = list({(id(parent), key): (parent, key) for parent, key in fields}.values())
             for parent, key in fields:
@@ -73,7 +78,7 @@ class _MaskedPath:
     """All ways to split a dotted path into keys."""
 
     def __init__(self, text: str) -> None:
-        segments = key_path(text)
+        segments = key_path(composed(text))
         self.text = text
         self._depth = len(segments)
         self._is_index = [segment == "*" or segment.isdecimal() for segment in segments]
@@ -86,7 +91,12 @@ class _MaskedPath:
         self._prefixes = [".".join(segments[start:]) + "." for start in range(len(segments))]
 
     def collect(
-        self, parent: LazyObject, start: int, dotted: bool, fields: list[tuple[LazyObject, str]]
+        self,
+        parent: LazyObject,
+        start: int,
+        dotted: bool,
+        spellings: Mapping[str, Sequence[str]],
+        fields: list[tuple[LazyObject, str]],
     ) -> None:
         """Add the object and key of each value that the path from the segment `start` on names.
 
@@ -94,42 +104,72 @@ class _MaskedPath:
             parent: object to look into.
             start: index of a segment.
             dotted: whether a key of the object has a dot.
+            spellings: of the object, see `other_spellings`.
             fields: to add to.
         """
         for key, end in self._keys[start] if dotted else self._first_keys[start]:
-            if key not in parent:
-                continue
-            if end == self._depth:
-                fields.append((parent, key))
-                continue
-            child = opened(parent, key)
-            if child is not None:
-                self.collect(child, end, has_dots(child), fields)
-            else:
-                elements = opened_array(parent, key)
-                if elements and self._is_index[end] and end + 1 == self._depth:
-                    fields.append((parent, key))
-                else:
-                    self._collect_in(elements, end, fields)
+            if key in parent:
+                self._collect_under(parent, key, end, fields)
+            if spellings:
+                for spelling in spellings.get(key, ()):
+                    if spelling in parent:
+                        self._collect_under(parent, spelling, end, fields)
         if dotted:
             prefix = self._prefixes[start]
             fields += [(parent, key) for key in parent if key.startswith(prefix)]
+            for name, keys in spellings.items():
+                if name.startswith(prefix):
+                    fields += [(parent, key) for key in keys if key in parent]
+
+    def _collect_under(
+        self, parent: LazyObject, key: str, end: int, fields: list[tuple[LazyObject, str]]
+    ) -> None:
+        """As `collect`, of the value under a key, which the segments up to `end` name."""
+        if end == self._depth:
+            fields.append((parent, key))
+            return
+        child = opened(parent, key)
+        if child is not None:
+            self._collect_in_object(child, end, fields)
+            return
+        elements = opened_array(parent, key)
+        if elements and self._is_index[end] and end + 1 == self._depth:
+            fields.append((parent, key))
+        else:
+            self._collect_in(elements, end, fields)
+
+    def _collect_in_object(
+        self, parent: LazyObject, start: int, fields: list[tuple[LazyObject, str]]
+    ) -> None:
+        names = "".join(parent)
+        self.collect(parent, start, "." in names, other_spellings(parent, names), fields)
 
     def _collect_in(self, elements: list[Any], start: int, fields: list[tuple[LazyObject, str]]) -> None:
         for element in elements:
             if isinstance(element, dict):
-                self.collect(element, start, has_dots(element), fields)
+                self._collect_in_object(element, start, fields)
                 if self._is_index[start] and start + 1 < self._depth:
-                    self.collect(element, start + 1, has_dots(element), fields)
+                    self._collect_in_object(element, start + 1, fields)
             elif isinstance(element, list):
                 self._collect_in(element, start, fields)
                 if self._is_index[start] and start + 1 < self._depth:
                     self._collect_in(element, start + 1, fields)
 
 
-def has_dots(members: LazyObject) -> bool:
-    """Whether a name in an object has a dot."""
-    return "." in "".join(members)
+def other_spellings(members: LazyObject, names: str) -> Mapping[str, Sequence[str]]:
+    """The names of an object that are not in the form NFC, by their form NFC.
+
+    Args:
+        members: of the object.
+        names: all its names as one text. If it is ASCII, as usual, nothing is looked at.
+    """
+    if names.isascii():
+        return _NONE
+    spellings: dict[str, list[str]] = {}
+    for name in members:
+        if not unicodedata.is_normalized("NFC", name):
+            spellings.setdefault(composed(name), []).append(name)
+    return spellings
 
 
 def replacement(mask: Mask) -> Callable[[Any], Any] | None:

@@ -1,13 +1,25 @@
 """Values of Debezium 3.3 as JSON. The examples were made by a real connector; test_equivalence.py has all types."""
 
+import base64
 import datetime as dt
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi_debezium.source.columns import SOURCE_TYPE, Row, Unreadable, placeholder, read_fields, read_row
+from hifi_debezium.source.columns import (
+    NAMED_TYPES,
+    SOURCE_TYPE,
+    Row,
+    Types,
+    Unreadable,
+    placeholder,
+    read_fields,
+    read_row,
+    types_to_look_up,
+)
 
 EPOCH = dt.datetime.fromtimestamp(0, dt.UTC).replace(tzinfo=None)
 MARK = placeholder("changes.shop")
@@ -25,9 +37,19 @@ def field(
     return declared
 
 
-def read(declared: dict[str, Any], value: Any, *, snapshot: bool = False, partial: bool = False) -> Row:
+def read(
+    declared: dict[str, Any],
+    value: Any,
+    *,
+    snapshot: bool = False,
+    partial: bool = False,
+    types: Types | None = None,
+) -> Row:
     return read_row(
-        read_fields({"fields": [declared]}, MARK), {"v": value}, snapshot=snapshot, partial=partial
+        read_fields({"fields": [declared]}, MARK, types or {}),
+        {"v": value},
+        snapshot=snapshot,
+        partial=partial,
     )
 
 
@@ -85,7 +107,6 @@ DATES = field("array", source="_DATE", items={"type": "int32", "name": "io.debez
         (DATES, [19723, None], ["2024-01-01", None]),
         (DATES, [-622191234], ["infinity"]),
         (DATES, [], []),
-        (field("array", source="_COMP", items={"type": "bytes"}), ["KDEseCk="], ["(1,x)"]),
         (field("array", source="_BYTEA", items={"type": "bytes"}), ["AP8="], ["AP8="]),
     ],
 )  # fmt: skip
@@ -153,3 +174,86 @@ def test_dates_are_those_of_the_gregorian_calendar(date: dt.date, snapshot: bool
 def test_timestamps_keep_microseconds(timestamp: dt.datetime) -> None:
     text = read(TIMESTAMP, (timestamp - EPOCH) // dt.timedelta(microseconds=1)).values["v"]
     assert dt.datetime.fromisoformat(text) == timestamp
+
+
+DOMAINS = [
+    (field("bytes", source="D_V"), "AP8=", "BYTEA", "AP8="),
+    (field("bytes", source="D_V"), "KDEseCk=", "PAIR", "(1,x)"),
+    (field("boolean", source="D_V"), True, "BIT", "1"),
+    (field("boolean", source="D_V"), True, "BOOL", True),
+    (field("bytes", "data.Bits", "D_V", length="12"), "BQA=", "BIT", "000000000101"),
+    (field("string", source="D_V"), "9.9999999912E8", "MONEY", "999999999.12"),
+    (field("string", source="D_V"), "NAN", "NUMERIC", "NaN"),
+    (field("string", source="D_V"), "NAN", "TEXT", "NAN"),
+    (field("array", source="D_V", items={"type": "bytes"}), ["AP8="], "_BYTEA", ["AP8="]),
+    (field("array", source="_D_V", items={"type": "bytes"}), ["XHgwMGZm"], "_D_V", ["\\x00ff"]),
+]
+
+
+@pytest.mark.parametrize(("declared", "value", "base", "expected"), DOMAINS)
+def test_a_domain_has_the_values_of_the_type_below_it_and_is_refused_where_that_is_not_known(
+    declared: dict[str, Any], value: Any, base: str, expected: Any
+) -> None:
+    (name,) = types_to_look_up({"fields": [declared]}).values()
+    assert read(declared, value, types={name: base}).values == {"v": expected}
+    for unknown_types in ({}, {name: ""}):
+        with pytest.raises(Unreadable, match=f"the column v has the type {name}, of which neither"):
+            read(declared, value, types=unknown_types)
+
+
+def test_bits_of_a_domain_whose_length_debezium_leaves_out_are_refused() -> None:
+    with pytest.raises(Unreadable, match="bit varying"):
+        read(field("bytes", "data.Bits", "D_V", length="12"), "BQ==", types={"D_V": "VARBIT"})
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "expected"),
+    [
+        (field("int32", source="D_V"), 5, 5),
+        (field("string", "data.Enum", "MOOD"), "glad", "glad"),
+        (field("string", "data.Json", "D_V"), '{"a":"1"}', {"a": "1"}),
+        (field("array", source="D_V", items={"type": "int32"}), [5], [5]),
+        (field("bytes", source="BYTEA"), "AP8=", "AP8="),
+        (field("array", source="_BYTEA", items={"type": "bytes"}), ["AP8="], ["AP8="]),
+    ],
+)
+def test_types_are_not_looked_up_where_the_schema_says_what_values_are(
+    declared: dict[str, Any], value: Any, expected: Any
+) -> None:
+    assert types_to_look_up({"fields": [declared]}) == {}
+    assert read(declared, value).values == {"v": expected}
+
+
+def test_text_of_a_type_that_is_not_known_is_read_if_it_is_no_number() -> None:
+    assert read(field("string", source="D_V"), "a@b.example").values == {"v": "a@b.example"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "unchanged_mark"),
+    [
+        (field("string", "data.Json", "D_V"), MARK),
+        (field("bytes", source="D_V"), base64.b64encode(MARK.encode()).decode()),
+    ],
+)
+def test_an_unchanged_value_of_a_domain_is_left_out(declared: dict[str, Any], unchanged_mark: str) -> None:
+    assert read(declared, unchanged_mark, partial=True, types={"D_V": "BYTEA"}) == Row({}, ["v"])
+
+
+def test_debezium_names_types_that_the_schema_does_not_tell() -> None:
+    named = re.compile(NAMED_TYPES, re.IGNORECASE)
+    prefix = "public.orders."
+    assert "," not in NAMED_TYPES, "Debezium splits there"
+    for name in (
+        "bytea",
+        "bit",
+        "hstore",
+        "_int4",
+        "money",
+        "d_email",
+        '"other"."d_email"',
+        "region",
+        "pricerange",
+    ):
+        assert named.fullmatch(prefix + name), name
+    for name in ("int4", "text", "timestamptz", "bool", "int4range", "datemultirange", "serial", "jsonb"):
+        assert not named.fullmatch(prefix + name), name

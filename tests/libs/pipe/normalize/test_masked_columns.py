@@ -68,10 +68,13 @@ def test_the_row_before_and_the_key_are_masked_as_the_column_is(
     assert before["doc"] == masked["doc"]
 
 
-def test_a_column_that_is_masked_under_another_name_is_masked_under_its_own() -> None:
-    fields = {"email": "mail", "event.change": "change"}
-    masked = run(change(), fields=fields, keep="mapped", mask={"email": HASH})
-    assert masked["email"] == masked["event"]["change"]["before"]["mail"]
+@pytest.mark.parametrize(("name", "masked_name"), [("email", "email"), ("e\u0301mail", "\u00e9mail")])
+def test_a_column_that_is_masked_under_another_name_is_masked_under_its_own(
+    name: str, masked_name: str
+) -> None:
+    fields = {name: "mail", "event.change": "change"}
+    masked = run(change(), fields=fields, keep="mapped", mask={masked_name: HASH})
+    assert masked[name] == masked["event"]["change"]["before"]["mail"]
     del masked["event"]["change"]["before"]["doc"]
     assert CANARY not in repr(masked)
 
@@ -109,6 +112,7 @@ def test_a_key_that_no_hash_can_stand_for_is_refused_and_the_check_says_so(mask:
         (SQL, {"mask": {"email": "drop"}, "fields": {"email": "mail"}, "keep": "mapped"}, "key"),
         (KAFKA, {"mask": {"user": "drop"}}, "partition_key"),
         (HTTP, {"mask": {"user": "drop"}}, "partition_key"),
+        (HTTP | {"partition_key": "e\u0301.mail"}, {"mask": {"\u00e9": "drop"}}, "partition_key"),
     ],
 )
 def test_a_mask_of_a_field_that_ids_or_keys_have_is_refused(

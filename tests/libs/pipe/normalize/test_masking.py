@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import unicodedata
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -79,6 +80,54 @@ def test_a_masked_value_is_nowhere_in_the_data(path: list[str], choices: st.Data
         result = masked(text, {".".join(path): mask})
         assert CANARY.encode() not in result
         assert b'"other":1.5' in result
+
+
+SPELLINGS = [
+    *("\u00e9", "e\u0301"),
+    *("\u00c5", "A\u030a", "\u212b"),
+    *("a\u0323\u0307", "a\u0307\u0323"),
+    *("\u00c9", "\uff41", "a", "\ufb01", "fi"),
+    *("\u00e9.a", "a.e\u0301", "e\u0301.\u212b"),
+]
+"""Names, those of the first three lines equal in the form NFC."""
+DOCUMENTS = st.recursive(
+    st.integers(0, 9),
+    lambda values: (
+        st.dictionaries(st.sampled_from(SPELLINGS), values, max_size=4) | st.lists(values, max_size=3)
+    ),
+    max_leaves=25,
+)
+_ROOTS = st.dictionaries(st.sampled_from(SPELLINGS), DOCUMENTS, max_size=5)
+_MASKED_PATHS = st.lists(st.sampled_from(SPELLINGS), min_size=1, max_size=2).map(".".join)
+
+
+def without(value: Any, path: str, trail: str = "") -> Any:
+    """The oracle: a document without the fields whose names from the root on, joined by dots, begin with a path."""
+    if isinstance(value, list):
+        return [without(element, path, trail) for element in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: without(member, path, f"{trail}{name}.")
+        for name, member in value.items()
+        if not unicodedata.normalize("NFC", f"{trail}{name}.").startswith(
+            unicodedata.normalize("NFC", f"{path}.")
+        )
+    }
+
+
+@settings(max_examples=400)
+@given(_ROOTS, _MASKED_PATHS)
+def test_a_field_is_masked_in_each_form_of_unicode_in_which_its_name_is_equal(
+    document: dict[str, Any], path: str
+) -> None:
+    assert orjson.loads(masked(orjson.dumps(document), {path: "drop"})) == without(document, path)
+
+
+def test_names_of_another_compatibility_form_or_case_are_other_names() -> None:
+    text = '{"\uff45\u0301":1,"\u00c9":2,"e\u0301":3,"\u00e9":{"x":4},"e\u0301.x":5}'
+    assert masked(text, {"\u00e9": "drop"}) == '{"\uff45\u0301":1,"\u00c9":2}'.encode()
+    assert masked(text, {"e\u0301": "drop"}) == '{"\uff45\u0301":1,"\u00c9":2}'.encode()
 
 
 @pytest.mark.parametrize(

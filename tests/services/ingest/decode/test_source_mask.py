@@ -71,6 +71,7 @@ def test_attributes_are_masked_and_the_key_with_them(hashed: dict[str, Any]) -> 
         ({"mask": {"attributes": {"id": "drop"}}}, "cannot be masked"),
         ({"mask": {"attributes": {"subject": "drop"}}}, "can only be hashed"),
         ({"id": "buyer.ssn", "mask": {"data": {"buyer": "drop"}}}, "choose another field"),
+        ({"id": "e\u0301.ssn", "mask": {"data": {"\u00e9": "drop"}}}, "choose another field"),
         ({"partition_key": "ssn", "mask": {"data": {"ssn": "drop"}}}, "hash the attribute partitionkey"),
     ],
 )

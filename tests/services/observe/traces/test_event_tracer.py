@@ -440,6 +440,7 @@ def test_an_id_that_the_pipe_masks_is_left_out() -> None:
         ("id", "email", False),
         ("email", "email", True),
         ("a.b", "a", True),
+        ("e\u0301.b", "\u00e9", True),
         ("ab", "a", False),
     ],
 )
