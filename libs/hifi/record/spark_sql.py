@@ -101,6 +101,11 @@ def _split(index: int, name: str, pattern: str | None, limit: int = -1) -> str:
     return f"if({condition}, split({text}, ';', {limit}), null)"
 
 
+def fingerprint() -> str:
+    """SQL of what `hifi.record.step_account.fingerprint` returns (bigint) from a column `identity`."""
+    return f"cast(conv(substring(md5(cast({identity_field(SEQ)} as binary)), 1, 16), 16, -10) as bigint)"
+
+
 # Write.
 
 
