@@ -103,7 +103,9 @@ def _split(index: int, name: str, pattern: str | None, limit: int = -1) -> str:
 
 def fingerprint() -> str:
     """SQL of what `hifi.record.step_account.fingerprint` returns (bigint) from a column `identity`."""
-    return f"cast(conv(substring(md5(cast({identity_field(SEQ)} as binary)), 1, 16), 16, -10) as bigint)"
+    seq = identity_field(SEQ)
+    sequence = f"cast(substring({seq}, {EPOCH_DIGITS + 2}) as bigint)"
+    return f"xxhash64(substring({seq}, 1, {EPOCH_DIGITS}), {sequence})"
 
 
 # Write.

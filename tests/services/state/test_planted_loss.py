@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.services.observe.steps.test_step_accounting import StepStream, of_pipe
@@ -13,6 +14,8 @@ from tests.support.service_process import WITHIN_S, ServiceProcess
 from tests.support.state.stamped_log import EPOCH, PIPE
 from tests.support.state.step_bench import FLIGHTS, step_pipe
 
+from hifi.kafka.admin import create_topics
+from hifi.kafka.topics import principal_topics
 from hifi.record.identity import seq_text
 
 LOSSY = Path(__file__).parents[2] / "support/programs/lossy_state.py"
@@ -21,9 +24,12 @@ PARTITION = 1
 
 @pytest.mark.more
 @pytest.mark.timeout(900)
-async def test_an_event_that_state_loses_is_named_by_observe_and_explained(kafka: str, tmp_path: Path) -> None:
+async def test_an_event_that_state_loses_is_named_by_observe_and_explained(
+    kafka: str, tmp_path: Path
+) -> None:
     stream = StateStream(kafka, tmp_path)
     await stream.create()
+    await create_topics(kafka, principal_topics(stream.topics.stream), partitions=1, replication=1)
     stamped_log = complete_log()
     entries = stamped_log.partitions[PARTITION]
     offset, entry = next(
@@ -63,23 +69,39 @@ async def test_an_event_that_state_loses_is_named_by_observe_and_explained(kafka
         service.stop()
     (finding,) = step["findings"]
     assert (finding["kind"], finding["events"]) == ("windows", 1)
-    assert [(suspect["partition"], suspect["offset"], suspect["event"]) for suspect in finding["suspects"]] == [
-        (PARTITION, offset, identity)
+    assert [
+        (suspect["partition"], suspect["offset"], suspect["event"]) for suspect in finding["suspects"]
+    ] == [(PARTITION, offset, identity)]
+    arguments = [
+        "step",
+        "explain",
+        "carrier-delays",
+        "--kafka",
+        kafka,
+        "--stream",
+        stream.topics.stream,
+        "--json",
     ]
-    arguments = ["step", "explain", "carrier-delays", "--kafka", kafka, "--stream", stream.topics.stream, "--json"]
     by_id = await explained(*arguments, "--id", identity, "--since", "2000-01-01T00:00:00Z")
-    by_offset = await explained(*arguments, "--partition", str(PARTITION), "--offset", f"{offset}..{offset + 20}")
+    by_offset = await explained(
+        *arguments, "--partition", str(PARTITION), "--offset", f"{offset}..{offset + 20}"
+    )
     assert by_id == by_offset[:1]
     (row,) = by_id
     assert (row["verdict"], row["event"], len(row["windows"])) == ("folded", identity, 2)
     assert len(by_offset) > 5
 
 
-async def explained(*arguments: str) -> list[dict[str, object]]:
+async def explained(*arguments: str) -> list[dict[str, Any]]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "hifi_cli", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "hifi_cli",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     output, complaint = await process.communicate()
     assert process.returncode == 0, complaint.decode()
-    rows: list[dict[str, object]] = json.loads(output)
+    rows: list[dict[str, Any]] = json.loads(output)
     return rows

@@ -60,7 +60,15 @@ def closed(minute: int) -> MinuteStore:
 def test_an_event_that_a_step_lost_raises_an_alarm_that_names_it_for_ten_minutes() -> None:
     store = closed(MINUTE)
     suspect = {"partition": 3, "offset": 17, "event": "00000000000000ff:5", "minute": MINUTE}
-    finding = {"kind": "windows", "at_us": NOW_US, "number": 9, "partition": 0, "first": 4, "last": 20, "events": 1}
+    finding = {
+        "kind": "windows",
+        "at_us": NOW_US,
+        "number": 9,
+        "partition": 0,
+        "first": 4,
+        "last": 20,
+        "events": 1,
+    }
     step = {"pipe": "orders", "verdicts": {"folded": 8}, "proven": 8, "unproven": 0}
     ledger_figures = figures.of_ledger(PartitionLedger(0, ClosingRules()), NOW_US, {})
     ledger_figures["steps"] = {"flights": step | {"findings": [finding | {"suspects": [suspect]}]}}

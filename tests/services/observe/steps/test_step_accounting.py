@@ -137,9 +137,9 @@ async def test_each_event_is_proven_or_found_also_by_an_instance_that_comes_late
         step = await stream.until_read(second, of_pipe(stamped_log, stamped_log.ends()))
         task.cancel()
         assert step["findings"] == [finding]
-        assert step["unproven"] == sum(
-            entry.number is not None and entry.pipe == PIPE for entry in lost
-        ), "the range of the partition with the event"
+        assert step["unproven"] == sum(entry.number is not None and entry.pipe == PIPE for entry in lost), (
+            "the range of the partition with the event"
+        )
     finally:
         await stream.producer.stop()
 
