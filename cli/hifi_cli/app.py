@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "query": _Command(_INSPECT, "query", "query"),
     "view": _Command(_INSPECT, "view", "view"),
     "skew": _Command(_INSPECT, "skew", "skew"),
+    "step": _Command(_INSPECT, "step", "app"),
     "sources": _Command(_INSPECT, "sources", "sources"),
     "usage": _Command(_INSPECT, "usage", "usage"),
     "report": _Command(_INSPECT, "report", "app"),

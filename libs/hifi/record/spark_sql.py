@@ -101,6 +101,13 @@ def _split(index: int, name: str, pattern: str | None, limit: int = -1) -> str:
     return f"if({condition}, split({text}, ';', {limit}), null)"
 
 
+def fingerprint() -> str:
+    """SQL of what `hifi.record.step_account.fingerprint` returns (bigint) from a column `identity`."""
+    seq = identity_field(SEQ)
+    sequence = f"cast(substring({seq}, {EPOCH_DIGITS + 2}) as bigint)"
+    return f"xxhash64(substring({seq}, 1, {EPOCH_DIGITS}), {sequence})"
+
+
 # Write.
 
 

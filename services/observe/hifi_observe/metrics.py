@@ -44,6 +44,11 @@ SETTLED: Final = Gauge(
     "Every event acknowledged before has its outcome at the destination, Unix time; absent: unknown.",
     ["pipe", "destination"],
 )
+STEP_EVENTS: Final = Gauge(
+    "hifi_observe_step_events",
+    "Events that a step has read: proven, unproven (they differ, or were deleted before), missing lately.",
+    ["pipe", "state"],
+)
 ALARMS: Final = Gauge("hifi_observe_alarms_active", "Active alarms.", ["kind"])
 SPANS: Final = Counter(
     "hifi_observe_spans_total", "Spans of sampled events, by outcome: exported, dropped.", ["outcome"]

@@ -21,6 +21,7 @@ from hifi_observe.minutes.merger import MinuteMerger
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.pipes import ObservedPipes
 from hifi_observe.settings import ObserveSettings
+from hifi_observe.steps.step_accounting import StepAccounting
 from hifi_observe.traces.tracing import Tracing
 from hifi_observe.watermark.chain_statements import ChainStatements
 from hifi_observe.watermark.watermark_store import WatermarkStore
@@ -94,7 +95,9 @@ class ObservedStream:
         tasks.create_task(watermarks.run(settings.observe_watermark_interval_s))
         chain_reader = ChainReader(settings, settings.topics, chains, watermarks.owns, self.watermarks.clock)
         tasks.create_task(reconnect("chains", chain_reader.run))
-        figures = FiguresPublication(self.pipes, self.partitions, self.publisher)
+        steps = StepAccounting(settings, self.pipes, self.partitions, self.store)
+        tasks.create_task(reconnect("steps", steps.run))
+        figures = FiguresPublication(self.pipes, self.partitions, self.publisher, steps.published)
         tasks.create_task(reconnect("reader", self.partitions.run))
         tasks.create_task(
             publish_minutes(

@@ -25,6 +25,7 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.sources.event import SourceEvent
 from hifi.pipe.sources.kind import MOST_EVENTS
 from hifi.pipe.sources.step import StepSource
+from hifi.record.step_account import NO_EVENTS, StepAccount, Tally
 from hifi.runtime import log, metrics
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.clock import now_us
@@ -188,7 +189,8 @@ class StepRunner:
         kept_progress = await fold_log.take_over()
         first, end = await group.first(), await group.end()
         if kept_progress is None:
-            progress = Progress(folder.declaration.text, self._step.from_, 0, end)
+            account = StepAccount(end)
+            progress = Progress(folder.declaration.text, self._step.from_, 0, end, account=account)
             await fold_log.keep(progress)
             return progress
         offsets = {partition: kept_progress.offsets.get(partition, 0) for partition in end}
@@ -332,8 +334,12 @@ class StepTurn:
                 progress = await turn._finish()  # noqa: SLF001 - of this class
             finally:
                 turn.close()
+        is_other = progress.step != declaration.text
         progress = progress.of_step(declaration.text, declaration.step.from_)
-        return await cls._recovered(runner, folder, fold_log, group, progress)
+        turn = await cls._recovered(runner, folder, fold_log, group, progress)
+        if is_other:
+            turn.begin_account()
+        return turn
 
     @classmethod
     async def _recovered(
@@ -353,14 +359,20 @@ class StepTurn:
             raise
         return turn
 
+    def begin_account(self) -> None:
+        """Account for the windows of another declaration as they are now."""
+        progress = self._progress
+        held = self._file.ending([], progress.horizon_ms)
+        self._progress = replace(progress, account=progress.account.with_windows(held))
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
     async def _finish(self) -> Progress:
         """Write the results of closed windows, and keep that they are written."""
-        await self._write_due()
-        next_progress = self._progress.after_results()
+        due = await self._write_due()
+        next_progress = await self._accounted(self._progress.after_results(), RangeSummary(), due, [])
         self._runner.require_leadership()
         await self._fold_log.keep(next_progress)
         await asyncio.to_thread(self._file.apply, [], next_progress)
@@ -408,7 +420,7 @@ class StepTurn:
     async def round(self) -> bool:
         """Write the results of closed windows, fold the next range, keep the progress; False: nothing was to do."""
         runner, progress = self._runner, self._progress
-        await self._write_due()
+        due = await self._write_due()
         known_end = await self._group.end()
         end = next_range(progress.offsets, known_end, runner.ranges.most_records)
         summary, rows = RangeSummary(), list[WindowRow]()
@@ -419,6 +431,7 @@ class StepTurn:
         open_ms = await asyncio.to_thread(self._open_ms, rows)
         lateness_ms = self._folder.declaration.step.lateness_ms
         next_progress = progress.after(summary, end, open_ms, lateness_ms)
+        next_progress = await self._accounted(next_progress, summary, due, rows)
         runner.require_leadership()
         await self._fold_log.keep(next_progress)
         self._progress = next_progress
@@ -427,6 +440,20 @@ class StepTurn:
         runner.count(summary.counts)
         runner.show(next_progress, self._file.windows())
         return next_progress.has_due or end != known_end
+
+    async def _accounted(
+        self, next_progress: Progress, summary: RangeSummary, due: Tally, rows: Sequence[WindowRow]
+    ) -> Progress:
+        """The next progress with its account, which is measured in the windows, not in what should be there.
+
+        Args:
+            next_progress: without it.
+            summary: of the range.
+            due: the events in the windows whose results were written.
+            rows: of the range.
+        """
+        held = await asyncio.to_thread(self._file.ending, rows, self._progress.horizon_ms)
+        return replace(next_progress, account=self._progress.account.after(summary.read, due, held))
 
     def _open_ms(self, rows: Iterable[WindowRow]) -> int | None:
         """The earliest time that an event has in a window that stays open; None: not known.
@@ -458,15 +485,28 @@ class StepTurn:
             await asyncio.to_thread(folded.release)
         return folded.summary, rows
 
-    async def _write_due(self) -> None:
-        """Write the results of the windows that the progress has closed, in the order of their positions."""
+    async def _write_due(self) -> Tally:
+        """Write the results of the windows that the progress has closed, in the order of their positions.
+
+        Returns:
+            The events of which one of them is the last window.
+        """
+        due = NO_EVENTS
         if not self._progress.has_due:
-            return
+            return due
+
+        def due_rows() -> Iterator[WindowRow]:
+            nonlocal due
+            for row in self._file.due(self._progress.horizon_ms):
+                due = due.plus(row.ending)
+                yield row
+
         results = self._folder.results
-        events: Iterator[SourceEvent] = results.of(self._file.due(self._progress.horizon_ms))
+        events: Iterator[SourceEvent] = results.of(due_rows())
         while chunk := list(islice(events, MOST_EVENTS)):
             self._runner.require_leadership()
             await self._runner.write_results(chunk, results.source, self._run)
+        return due
 
 
 def _is_usable(file_progress: Progress, progress: Progress, base_offsets: Mapping[int, int]) -> bool:

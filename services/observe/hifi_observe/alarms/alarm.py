@@ -29,6 +29,7 @@ KINDS: Final = {
     kind.name: kind
     for kind in (
         AlarmKind("loss", "A minute lost more events than its pipe allows.", 0, 300),
+        AlarmKind("step-loss", "A step lost events that it read, or counted some twice.", 0, 300),
         AlarmKind("lag", "The p95 lag from accepted to delivered is over the pipe's SLO.", 30, 120),
         AlarmKind("availability", "A minute was down.", 0, 300),
         AlarmKind("dead-letters", "There are new dead letters.", 0, 240),

@@ -19,6 +19,7 @@ from hifi_observe.ledger.recent_activity import SAME_ANSWERS
 from hifi_observe.live import figures
 from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.minutes.minute_store import MinuteStore
+from hifi_observe.steps.partition_account import StepFindingJson, of_step
 
 RECENT_MINUTES = 5
 """Closed minutes that are checked; an older minute is checked for this many minutes after it became worse."""
@@ -26,10 +27,12 @@ _STANDSTILL_S = 5
 """Records that wait for less than this do not make a standstill, seconds."""
 _PROGRESS = ("committed", "processed")
 """Offsets of a backlog; a service stands still if neither changes."""
+_SHOWN_FINDINGS = 3
+"""Findings of a step that its alarm quotes, the newest."""
 PAUSED_S = 300
 """A destination that asks for a longer pause raises an alarm, seconds."""
 SKIPPED_S = 600
-"""Time for which `offsets-lost` and `source-deleted` hold after the last deleted record, seconds."""
+"""Time for which `offsets-lost`, `source-deleted` and `step-loss` hold after what was found last, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ def find_conditions(
         pipe_figures = figures.of_pipe(pipe, store.live, store.previous_live)
         rate += pipe_figures["rate_in"]
         conditions |= _minutes(store, pipe, closed_minute, now_us)
+        conditions |= _step(store, pipe, now_us)
         if pipe_figures["lag"]["count"] >= 20 and pipe_figures["lag"]["p95"] > slo.p95_us:
             conditions["lag", pipe, ""] = (
                 f"p95 is {pipe_figures['lag']['p95'] / 1e6:.2f} s now, over the SLO of {slo.p95_us / 1e6:.2f} s"
@@ -212,6 +216,35 @@ def _minutes(store: MinuteStore, pipe: str, closed_minute: int, now_us: int) -> 
             )
             conditions["loss", pipe, ""] = f"{minute_text} lost {merged['lost']} events at {', '.join(hops)}"
     return conditions
+
+
+def _step(store: MinuteStore, pipe: str, now_us: int) -> dict[Key, str]:
+    """Events that a step lost lately, or counted twice."""
+    step = of_step(pipe, store.live.values())
+    if step is None:
+        return {}
+    recent_findings = [
+        finding for finding in step["findings"] if now_us - finding["at_us"] < SKIPPED_S * 1_000_000
+    ]
+    if not recent_findings:
+        return {}
+    texts = [_finding_text(finding) for finding in recent_findings]
+    return {("step-loss", pipe, ""): f"of {step['reads']}: {'; '.join(texts[-_SHOWN_FINDINGS:])}"}
+
+
+def _finding_text(finding: StepFindingJson) -> str:
+    number, is_read = finding["events"], finding["kind"] == "read"
+    if number > 0:
+        text = f"{number} events were not accounted for" if is_read else f"{number} events are in no window"
+    elif number < 0:
+        text = f"{-number} events were counted twice"
+    else:
+        text = "other events were counted than were read"
+    suspects = ", ".join(
+        f"{suspect['event']} at {suspect['partition']}:{suspect['offset']}" for suspect in finding["suspects"]
+    )
+    offsets = f"{finding['partition']}:{finding['first']} to {finding['last']}"
+    return f"{text} ({suspects or f'offsets {offsets} and what was read with them'})"
 
 
 def _groups(store: MinuteStore) -> dict[Key, str]:

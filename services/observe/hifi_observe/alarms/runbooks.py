@@ -48,6 +48,21 @@ RUNBOOKS: Final = {
             ),
         ),
     ),
+    "step-loss": Runbook(
+        (
+            "Events that a step read are in no window, or some are there twice: results in these windows are wrong. "
+            "The alarm ends ten minutes after the last such event was found."
+        ),
+        (
+            "Results were computed anew after their events were deleted, or events exceed the budget of SQL.",
+            "A defect of the service state: please report it.",
+        ),
+        (
+            "See which events: `hifi step explain STEP --partition N --offset FIRST..LAST` with what the alarm names.",
+            "Search the log of state for `step-records-lost`, `state-file-unusable` and `step-recovered`.",
+            "Tell those who use the results which windows the events belong to: `hifi step explain` shows it.",
+        ),
+    ),
     "lag": Runbook(
         "The p95 lag over all destinations of the pipe is above its SLO.",
         (

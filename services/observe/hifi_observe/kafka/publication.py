@@ -1,9 +1,9 @@
 """Publish merged minutes and the momentary figures of this instance's partition numbers, at an interval."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from hifi.runtime.clock import now_us
 from hifi_observe import metrics
@@ -50,10 +50,24 @@ class _LedgerFigures:
 
 
 class FiguresPublication:
-    """Publishes the momentary figures and the open minutes of each partition number."""
+    """Publishes the momentary figures and the open minutes of each partition number.
 
-    def __init__(self, pipes: ObservedPipes, partitions: ObservedPartitions, publisher: Publisher) -> None:
+    Args:
+        pipes: of the stream.
+        partitions: that this instance observes.
+        publisher: of figures.
+        steps: returns what is proven of steps on a partition; see `StepAccounting.published`.
+    """
+
+    def __init__(
+        self,
+        pipes: ObservedPipes,
+        partitions: ObservedPartitions,
+        publisher: Publisher,
+        steps: Callable[[int], dict[str, Any]] = lambda _: {},
+    ) -> None:
         self._pipes = pipes
+        self._steps = steps
         self._partitions = partitions
         self._publisher = publisher
         self._figures: dict[int, _LedgerFigures] = {}
@@ -89,6 +103,8 @@ class FiguresPublication:
         lags = ledger.live.take_lags()
         figures.count_late(ledger, lags, limits)
         figures_json = figures.of_ledger(ledger, now_us(), ledger_figures.window.put(lags), with_rollout)
+        if steps := self._steps(partition):
+            figures_json["steps"] = steps
         await self._publisher.live(partition, figures_json)
         if rows := ledger_figures.reporter.report(ledger.pipe_minutes.values()):
             await self._publisher.open_minutes(partition, rows)

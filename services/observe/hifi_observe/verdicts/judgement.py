@@ -14,7 +14,7 @@ DEAD_SHARE: Final = 0.01
 """A pipe is unstable when more than this share of its events of the last minute became dead letters."""
 TRAFFIC_SHARE: Final = 0.05
 """The stream is unstable when pipes with more than this share of its traffic are: fewer are theirs to explain."""
-_OF_PIPES: Final = frozenset({"loss", "lag", "destination"})
+_OF_PIPES: Final = frozenset({"loss", "step-loss", "lag", "destination"})
 _OF_SERVICES: Final = {"no-progress": None, "ingest-silent": "ingest", "offsets-lost": "observe"}
 """Kind of alarm to the service that it is about; None: the alarm's subject."""
 _BEHIND: Final = "observe-behind"

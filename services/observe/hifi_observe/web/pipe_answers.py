@@ -17,6 +17,7 @@ from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.pipes import ObservedPipes
 from hifi_observe.skew.comparison import FieldSkewJson
 from hifi_observe.skew.skew_tracker import SkewTracker
+from hifi_observe.steps.partition_account import StepNow, of_step
 from hifi_observe.web import views
 from hifi_observe.web.alarm_answers import AlarmAnswers
 from hifi_observe.web.status_answers import StatusAnswers
@@ -51,6 +52,8 @@ class PipeNow(TypedDict):
     latest: dict[str, Any] | None
     availability: dict[str, Any]
     alarms: list[AlarmJson]
+    step: StepNow | None
+    """What became of the events that it reads; None: it is no step, or has read nothing yet."""
 
 
 class WatchedFields(TypedDict):
@@ -150,6 +153,7 @@ class PipeAnswers:
             "latest": views.shown(latest) if latest else None,
             "availability": views.availability(self._store, name, now_us() // 60_000_000, self._target),
             "alarms": [alarm.json() for alarm in self._alarms.active() if alarm.pipe == name],
+            "step": of_step(name, self._store.live.values()),
         }
 
     def recent(self, name: str) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from hifi.record.step_account import StepAccount, Tally
+
 SECOND_MS: Final = 1000
 """The horizon is a multiple of it, so that all windows that end in a second are closed at once."""
 _MOST_BASES: Final = 24
@@ -19,7 +21,7 @@ _MOST_JUDGED: Final = 200
 """Entries in `Progress.judged` above which the horizon rises in longer steps, so that they stay few."""
 _SHARE: Final = 4
 """Such a step is at least this part of the time since the oldest horizon in `judged`."""
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 
 
 class Base(NamedTuple):
@@ -64,6 +66,7 @@ class RangeSummary:
         judged: partition to the first and the last offset of the events that were judged by the horizon.
         latest_ms: latest time of the events that were folded; None: there were none.
         counts: verdict to number of events; `folded` and `copy` among them.
+        read: partition to verdict to the events that got it.
     """
 
     marks: dict[int, int] = field(default_factory=dict)
@@ -73,6 +76,7 @@ class RangeSummary:
     judged: dict[int, tuple[int, int]] = field(default_factory=dict)
     latest_ms: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
+    read: dict[int, dict[str, Tally]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ class Progress:
         bases: the oldest first.
         judged: records since the oldest base that were judged by the horizon.
         folded: events that were folded since the step began.
+        account: of what became of all events that were read.
     """
 
     step: str
@@ -106,6 +111,7 @@ class Progress:
     bases: tuple[Base, ...] = ()
     judged: tuple[Judged, ...] = ()
     folded: int = 0
+    account: StepAccount = field(default_factory=StepAccount)
 
     def after(
         self, summary: RangeSummary, end: Mapping[int, int], open_ms: int | None, lateness_ms: int
@@ -179,6 +185,7 @@ class Progress:
             horizon_ms=self.emitted_ms,
             emitted_ms=self.emitted_ms,
             folded=self.folded,
+            account=StepAccount(self.offsets),
         )
 
     @staticmethod
@@ -218,6 +225,7 @@ class Progress:
                 "bases": [[base.latest_ms, _texts(base.offsets), _texts(base.raws)] for base in self.bases],
                 "judged": [list(entry) for entry in self.judged],
                 "folded": self.folded,
+                "account": self.account.encode(),
             }
         )
 
@@ -247,6 +255,7 @@ class Progress:
             ),
             tuple(Judged(*entry) for entry in body["judged"]),
             body["folded"],
+            StepAccount.decode(body["account"]),
         )
 
 

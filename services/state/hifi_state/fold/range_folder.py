@@ -20,6 +20,7 @@ from hifi.record.headers import (
     RAW,
     REASON,
     REPLAY,
+    SEQ,
     SERVICE,
     SOURCE,
     STAMP,
@@ -28,6 +29,7 @@ from hifi.record.headers import (
 from hifi.record.hop import STAMP_AT
 from hifi.record.identity import FORMAT, KIND_AT
 from hifi.record.spark_sql import (
+    fingerprint,
     header,
     header_text,
     hop_field,
@@ -38,6 +40,7 @@ from hifi.record.spark_sql import (
     literal,
     source_text,
 )
+from hifi.record.step_account import FOLDED, Tally
 from hifi.spark.catalyst import BOUNDED, Catalyst
 from hifi.spark.json_fields import json_fields
 from hifi.spark.step_sql import FieldPart, StepSql, parts, step_sql
@@ -52,7 +55,6 @@ LATE: Final = "late"
 FUTURE: Final = "future"
 NO_KEY: Final = "no-key"
 REPLAYED: Final = "replayed"
-FOLDED: Final = "folded"
 COPY: Final = "copy"
 LEFT_OUT: Final = "left-out"
 _NOT_REFUSED: Final = (FOLDED, COPY, LEFT_OUT)
@@ -68,6 +70,7 @@ _PARSED: Final = {
     "hifi.kind": f"coalesce(`hifi.head`[{KIND_AT}], '')",
     "identity": identity_texts(),
     "hop": hop_texts(),
+    "hifi.fingerprint": fingerprint(),
     "hifi.stamp": f"cast(nullif({hop_field(STAMP)}, '') as bigint)",
     "hifi.raw": f"coalesce(cast(nullif({hop_field(RAW)}, '') as bigint), -1)",
     "hifi.accepted": f"cast({identity_field(ACCEPTED)} as bigint) div 1000",
@@ -130,6 +133,15 @@ class FoldedRange:
             count for verdict, count in self.summary.counts.items() if verdict not in _NOT_REFUSED
         )
         return self._folder.dead_letters(self._events, fetched_us) if refused_count else None
+
+    def verdicts(self) -> Iterator[tuple[int, int, str, int, str]]:
+        """Partition, offset, identity, time (milliseconds since 1970 UTC) and verdict of each event."""
+        rows = (
+            self._events.filter(f"`hifi.verdict` <> '{_HEARTBEAT}'")
+            .select("partition", "offset", sql.expr(identity_field(SEQ)), "`hifi.time`", "`hifi.verdict`")
+            .orderBy("partition", "offset")
+        )
+        yield from map(tuple, rows.toLocalIterator())
 
     def release(self) -> None:
         """Forget the records."""
@@ -259,10 +271,11 @@ class RangeFolder:
                 sql.expr(f"max(if({_UNSTAMPED}, offset, null)) as unstamped"),
                 sql.expr("min(if(`hifi.judged`, offset, null)) as first"),
                 sql.expr("max(if(`hifi.judged`, offset, null)) as last"),
+                sql.expr("bit_xor(`hifi.fingerprint`) as xor"),
             )
             .collect()
         )
-        for partition, verdict, count, stamp, raw, time, unstamped, first, last in map(tuple, rows):
+        for partition, verdict, count, stamp, raw, time, unstamped, first, last, xor in map(tuple, rows):
             if stamp is not None:
                 summary.marks[partition] = max(stamp, summary.marks.get(partition, stamp))
             if unstamped is not None:
@@ -278,6 +291,7 @@ class RangeFolder:
             if verdict == FOLDED:
                 summary.latest_ms = time if summary.latest_ms is None else max(time, summary.latest_ms)
             summary.counts[verdict] = summary.counts.get(verdict, 0) + count
+            summary.read.setdefault(partition, {})[verdict] = Tally(count, xor)
         for partition, (_, is_heartbeat) in last_unstamped.items():
             (summary.empty if is_heartbeat else summary.events).add(partition)
         return summary
@@ -292,6 +306,8 @@ class RangeFolder:
             sql.expr("min(`hifi.start`) as start_ms"),
             sql.expr("max(`hifi.end`) as end_ms"),
             sql.expr("count(1) as inputs"),
+            sql.expr("count_if(`hifi.is_last`) as ending"),
+            sql.expr("coalesce(bit_xor(if(`hifi.is_last`, `hifi.fingerprint`, null)), 0L) as ending_xor"),
         ]
         for index, aggregate in enumerate(self._step.aggregates.values()):
             column = f"`hifi.row`.patch.argument{index}"
@@ -303,13 +319,17 @@ class RangeFolder:
         kinds: list[StepKey] = list(self._step.key.values())
         for row in grouped.toLocalIterator():
             _, *values = tuple(row)
-            key_values, (start_ms, end_ms, inputs, *part_values) = values[: len(kinds)], values[len(kinds) :]
+            key_values, (start_ms, end_ms, inputs, count, xor, *part_values) = (
+                values[: len(kinds)],
+                values[len(kinds) :],
+            )
             yield WindowRow(
                 start_ms,
                 end_ms,
                 key_text(kinds, key_values),
                 inputs,
                 [_plain(value) for value in part_values],
+                Tally(count, xor),
             )
 
     def _in_windows(self, frame: DataFrame, emitted_ms: int | None) -> DataFrame:
@@ -322,6 +342,8 @@ class RangeFolder:
         frame = frame.withColumn("hifi.end", sql.expr(f"`hifi.start` + {window.size_ms}L"))
         if emitted_ms is not None:
             frame = frame.filter(f"`hifi.end` > {emitted_ms}L")
+        # No event that counts is before the horizon, so its last window is among these.
+        frame = frame.withColumn("hifi.is_last", sql.expr(f"`hifi.start` = {last_start}"))
         return frame.withColumn("hifi.window", sql.col("`hifi.end`"))
 
     def _in_sessions(self, frame: DataFrame, gap_ms: int) -> DataFrame:
@@ -334,6 +356,7 @@ class RangeFolder:
         number = f"sum(`hifi.first`) over {events_of_key} rows between unbounded preceding and current row)"
         frame = frame.withColumn("hifi.window", sql.expr(number))
         frame = frame.withColumn("hifi.start", sql.col("`hifi.time`"))
+        frame = frame.withColumn("hifi.is_last", sql.lit(True))
         return frame.withColumn("hifi.end", sql.expr(f"`hifi.time` + {gap_ms + 1}L"))
 
     @property

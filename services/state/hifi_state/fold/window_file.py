@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from hifi.record.step_account import Tally, total
 from hifi.runtime import log
 from hifi.spark.step_sql import FieldPart, Merge, PartForm
 from hifi_state.fold.progress import Progress
 from hifi_state.fold.window_row import PartValue, WindowRow
 
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 _LARGEST: Final = 2**63 - 1
 _MOST_DIGITS: Final = 18
 """Whole numbers with more digits are kept as text, since SQLite's have 64 bits."""
@@ -57,8 +58,8 @@ class WindowFile:
                 database.execute("drop table if exists windows")
             columns = "".join(f", p{index}" for index in range(len(self._parts)))
             database.execute(
-                "create table if not exists windows (start_ms integer, end_ms integer, key text, inputs integer"
-                f"{columns}, primary key (end_ms, key)) without rowid"
+                "create table if not exists windows (start_ms integer, end_ms integer, key text, inputs integer,"
+                f" ending integer, ending_xor integer{columns}, primary key (end_ms, key)) without rowid"
             )
             if self._has_sessions:
                 database.execute("create index if not exists by_key on windows (key, end_ms)")
@@ -111,6 +112,19 @@ class WindowFile:
         ).fetchone()
         return None if row is None else int(row[0])
 
+    def ending(self, rows: Iterable[WindowRow], horizon_ms: int | None) -> Tally:
+        """The events that have their last window among those that end after a time, and among further rows.
+
+        Args:
+            rows: of a range that is not applied yet.
+            horizon_ms: milliseconds since 1970 UTC; None: all windows do.
+        """
+        tallies = self._database.execute(
+            "select ending, ending_xor from windows where end_ms > ?",
+            (-_LARGEST if horizon_ms is None else horizon_ms,),
+        )
+        return total(row.ending for row in rows).plus(total(map(Tally._make, tallies)))
+
     def apply(self, rows: Iterable[WindowRow], progress: Progress) -> None:
         """Merge the rows of a range, drop the windows that have results, and keep the progress: all or nothing.
 
@@ -145,11 +159,12 @@ class WindowFile:
                 row.key,
                 earlier_row.inputs + row.inputs,
                 [merged(*values) for values in zip(self._parts, earlier_row.parts, row.parts, strict=True)],
+                earlier_row.ending.plus(row.ending),
             )
-        marks = ", ".join("?" * (4 + len(row.parts)))
+        marks = ", ".join("?" * (6 + len(row.parts)))
         self._database.execute(
             f"insert into windows values ({marks})",  # noqa: S608 - question marks
-            (row.start_ms, row.end_ms, row.key, row.inputs, *map(_stored, row.parts)),
+            (row.start_ms, row.end_ms, row.key, row.inputs, *row.ending, *map(_stored, row.parts)),
         )
 
     def _same_window(self, row: WindowRow) -> list[WindowRow]:
@@ -166,9 +181,9 @@ class WindowFile:
         return list(map(self._row, found_rows))
 
     def _row(self, columns: Sequence[Any]) -> WindowRow:
-        start_ms, end_ms, key, inputs, *values = columns
+        start_ms, end_ms, key, inputs, ending, ending_xor, *values = columns
         part_values = [self._value(*pair) for pair in zip(self._parts, values, strict=True)]
-        return WindowRow(start_ms, end_ms, key, inputs, part_values)
+        return WindowRow(start_ms, end_ms, key, inputs, part_values, Tally(ending, ending_xor))
 
     @staticmethod
     def _value(part: FieldPart, stored: PartValue) -> PartValue:

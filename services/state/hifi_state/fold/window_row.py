@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+from hifi.record.step_account import NO_EVENTS, Tally
+
 PartValue: TypeAlias = int | float | str | None
 
 
@@ -16,6 +18,7 @@ class WindowRow(NamedTuple):
         key: JSON array of the values of the key.
         inputs: number of events.
         parts: in the order of the step's.
+        ending: its events of which it is the last window; all, where windows do not overlap.
     """
 
     start_ms: int
@@ -23,3 +26,4 @@ class WindowRow(NamedTuple):
     key: str
     inputs: int
     parts: Sequence[PartValue]
+    ending: Tally = NO_EVENTS

@@ -57,6 +57,27 @@ def closed(minute: int) -> MinuteStore:
     return store
 
 
+def test_an_event_that_a_step_lost_raises_an_alarm_that_names_it_for_ten_minutes() -> None:
+    store = closed(MINUTE)
+    suspect = {"partition": 3, "offset": 17, "event": "00000000000000ff:5", "minute": MINUTE}
+    finding = {
+        "kind": "windows",
+        "at_us": NOW_US,
+        "number": 9,
+        "partition": 0,
+        "first": 4,
+        "last": 20,
+        "events": 1,
+    }
+    step = {"pipe": "orders", "verdicts": {"folded": 8}, "proven": 8, "unproven": 0}
+    ledger_figures = figures.of_ledger(PartitionLedger(0, ClosingRules()), NOW_US, {})
+    ledger_figures["steps"] = {"flights": step | {"findings": [finding | {"suspects": [suspect]}]}}
+    store.take(record_keys.live(0), orjson.dumps(ledger_figures))
+    cause = look(store)["step-loss", "flights", ""]
+    assert cause == "of orders: 1 events are in no window (00000000000000ff:5 at 3:17)"
+    assert ("step-loss", "flights", "") not in look(store, NOW_US + (SKIPPED_S + 1) * 1_000_000)
+
+
 def test_a_certificate_that_expires_soon_raises_an_alarm_until_it_is_renewed() -> None:
     now_us = time.time_ns() // 1000
     reported, alarms = ReportedCertificates(), Alarms()

@@ -1,0 +1,239 @@
+"""hifi step: what a step made of events."""
+
+import re
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+from rich.markup import escape
+
+from hifi.kafka.admin import partition_counts
+from hifi.kafka.clients import topic_consumer
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.pipe.sources.timestamps import rfc3339
+from hifi.runtime.errors import HifiError, Misconfigured
+from hifi_cli.display.console import console, errors, print_json
+from hifi_cli.display.tables import print_table, table
+from hifi_cli.error_reporting import report_errors
+from hifi_cli.mesh_state.target import Target, kafka_target
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
+from hifi_cli.time_argument import parse_time_ms
+
+if TYPE_CHECKING:
+    from hifi_state.explanation import EnrichedRecord, ExplainedEvent
+    from hifi_state.fold.progress import Progress
+
+MISSING: Final = 3
+"""Exit status when observe names one of the events as missing."""
+_EARLIER: Final = 10_000
+"""Records before an event that are read to tell whether it is a copy."""
+_MOST: Final = 100_000
+"""Records that are explained at once."""
+_OFFSETS: Final = re.compile(r"([0-9]{1,18})(?:\.\.([0-9]{1,18}))?")
+_TITLES: Final = {
+    "folded": "in its windows",
+    "copy": "copy",
+    "left-out": "left out by where",
+    "unread": "not read yet",
+    "missing": "[bold red]missing[/]",
+}
+app = typer.Typer(help="Explain what a step made of events.")
+
+
+@app.callback()
+def step() -> None:
+    """Explain what a step made of events."""
+
+
+@app.command()
+@report_errors
+async def explain(
+    name: Annotated[str, typer.Argument(metavar="STEP", help="Pipe of the step.")],
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, metavar="NUMBER", help="Partition of `enriched`.")
+    ] = None,
+    offset: Annotated[
+        str | None,
+        typer.Option("--offset", metavar="N[..M]", help="Offset in `enriched`, or the first and the last."),
+    ] = None,
+    identifier: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="`ce_id` or identity of an event, instead.")
+    ] = None,
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since", metavar="WHEN", help="With --id: enriched since 2h (ago) or an RFC 3339 time."
+        ),
+    ] = "1h",
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Compute anew, from `enriched`, what a step made of an event or of a range.
+
+    Says for each event whether it is in its windows and which these are, a copy,
+    left out by `where`, not read yet, or a dead letter and why. With --data,
+    events that observe has found to be in no window are `missing`. An event that
+    came before its partition had a watermark is judged exactly only while its
+    windows are open. Starts Spark (about 8 s).
+
+    Exit status: 0, or 3 if an event is missing.
+
+    Examples:
+      hifi step explain carrier-delays --partition 3 --offset 1200..1300
+      hifi step explain carrier-delays --id 4b1812-1
+    """
+    target = kafka_target(data, kafka, stream)
+    bounds = None if offset is None else _OFFSETS.fullmatch(offset)
+    if (identifier is None) == (bounds is None or partition is None):
+        raise Misconfigured("give --partition with --offset N or N..M, or --id")
+    progress = await _progress(target, name)
+    subject = f"stream/{target.topics.stream}"
+    sought_ids: set[str] = set()
+    async with target.principals.audited("read event data", {subject: None}) as after:
+        try:
+            if identifier is not None:
+                since_ms = parse_time_ms(since, time.time())
+                places, sought_ids = await _places(target, progress.pipe, identifier, since_ms)
+            else:
+                assert bounds is not None
+                assert partition is not None
+                first = int(bounds[1])
+                places = {partition: range(first, int(bounds[2] or first) + 1)}
+            earlier, records = await _records(target, places)
+        except (KafkaError, OSError) as error:
+            raise Misconfigured(f"Kafka at {target.kafka} does not answer: {error!r}") from None
+        after[subject] = {"explain": name, "offsets": {str(number): str(places[number]) for number in places}}
+    events = _explained(name, progress, earlier, records)
+    missing_ids = _missing(target, name)
+    rows = [_row(event, missing_ids) for event in events if identifier is None or event.event in sought_ids]
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        console.print(f"no event of {progress.pipe} is there", highlight=False)
+    else:
+        _print(rows)
+    if any(row["verdict"] == "missing" for row in rows):
+        raise typer.Exit(MISSING)
+
+
+async def _progress(target: Target, name: str) -> "Progress":
+    from hifi_state.fold.progress import Progress
+
+    found: list[Progress] = []
+
+    def take(key: bytes | None, value: bytes | None, _: int) -> None:
+        if key == name.encode():
+            found[:] = [Progress.decode(value)] if value else []
+
+    follower = TopicFollower(target.kafka, "hifi-step", {target.topics.folds: take})
+    try:
+        await follower.read_once()
+    except (KafkaError, OSError) as error:
+        raise Misconfigured(f"Kafka at {target.kafka} does not answer: {error!r}") from None
+    if not found:
+        raise Misconfigured(f"{name} is no step, or the service state has not begun it")
+    return found[0]
+
+
+async def _places(
+    target: Target, pipe: str, identifier: str, since_ms: int | None
+) -> tuple[dict[int, range], set[str]]:
+    """Partition to offsets of an event and its copies, from the first to the last; and its identities."""
+    from hifi_state.explanation import events_of
+
+    text = identifier.encode()
+    offsets: dict[int, list[int]] = {}
+    identities: set[str] = set()
+    async with topic_consumer(target.kafka, "hifi-step") as consumer:
+        count = (await partition_counts(target.kafka, [target.topics.enriched]))[target.topics.enriched]
+        tps = [TopicPartition(target.topics.enriched, number) for number in range(count or 0)]
+        async for batch in read_ranges(consumer, await offset_ranges(consumer, tps, since_ms)):
+            for record, event in events_of(pipe, map(_record, batch)):
+                if text == event.seq or text == dict(reversed(record.headers)).get("ce_id"):
+                    offsets.setdefault(record.partition, []).append(record.offset)
+                    identities.add(event.seq.decode())
+    return {number: range(min(found), max(found) + 1) for number, found in offsets.items()}, identities
+
+
+async def _records(
+    target: Target, places: dict[int, range]
+) -> tuple[list["EnrichedRecord"], list["EnrichedRecord"]]:
+    """The records before the places, and those there."""
+    if sum(map(len, places.values())) > _MOST:
+        raise Misconfigured(f"these are more than {_MOST:,} records: give a shorter range")
+    earlier: list[EnrichedRecord] = []
+    records: list[EnrichedRecord] = []
+    async with topic_consumer(target.kafka, "hifi-step") as consumer:
+        tps = {TopicPartition(target.topics.enriched, number): place for number, place in places.items()}
+        ranges = {
+            tp: range(max(held.start, tps[tp].start - _EARLIER), min(held.stop, tps[tp].stop))
+            for tp, held in (await offset_ranges(consumer, tps)).items()
+        }
+        async for batch in read_ranges(consumer, ranges):
+            for record in map(_record, batch):
+                (records if record.offset >= places[record.partition].start else earlier).append(record)
+    return earlier, records
+
+
+def _record(record: ConsumerRecord) -> "EnrichedRecord":
+    from hifi_state.explanation import EnrichedRecord
+
+    return EnrichedRecord(record.partition, record.offset, record.key, record.value, list(record.headers))
+
+
+def _explained(
+    name: str, progress: "Progress", earlier: Sequence["EnrichedRecord"], records: Sequence["EnrichedRecord"]
+) -> list["ExplainedEvent"]:
+    if not records:
+        return []
+    from hifi.spark.catalyst import Catalyst
+    from hifi.spark.spark_session import local_spark
+    from hifi_state.explanation import StepExplainer
+
+    with local_spark() as spark:
+        return StepExplainer(Catalyst(spark), name, progress).explain(earlier, records)
+
+
+def _missing(target: Target, name: str) -> set[str]:
+    """Identities of the events that observe has found to be missing."""
+    if target.observe is None:
+        return set()
+    try:
+        found = target.observe.get(f"/api/v1/pipes/{name}")["step"]
+    except HifiError as error:
+        errors.print(f"observe does not say which events are missing: {error}", highlight=False, markup=False)
+        return set()
+    findings = found["findings"] if found else []
+    return {
+        suspect["event"] for finding in findings if finding["events"] > 0 for suspect in finding["suspects"]
+    }
+
+
+def _row(event: "ExplainedEvent", missing_ids: set[str]) -> dict[str, Any]:
+    is_missing = event.verdict == "folded" and event.event in missing_ids
+    return {
+        "partition": event.partition,
+        "offset": event.offset,
+        "event": event.event,
+        "time": rfc3339(event.time_ms).decode(),
+        "verdict": "missing" if is_missing else event.verdict,
+        "windows": [[rfc3339(start).decode(), rfc3339(end).decode()] for start, end in event.windows],
+    }
+
+
+def _print(rows: Sequence[dict[str, Any]]) -> None:
+    listing = table(">partition", ">offset", "event", "time", "what became of it", "windows")
+    for row in rows:
+        windows = ", ".join(f"{start} to {end}" for start, end in row["windows"])
+        verdict = _TITLES.get(row["verdict"], f"dead letter {escape(row['verdict'])}")
+        listing.add_row(
+            str(row["partition"]), str(row["offset"]), escape(row["event"]), row["time"], verdict, windows
+        )
+    print_table(listing, console)

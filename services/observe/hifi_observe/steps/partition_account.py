@@ -1,0 +1,276 @@
+"""Compares what a step states on `folds` with the events of a partition of `enriched`. Pure.
+
+Two questions, whose answers are counts and XORs of identities: does the step account for each event of the range that
+it has read, and is each event that it judged to count in a window. One or two events that are missing are named: the
+difference of the XORs is the fingerprint of the one, or the XOR of those of the two.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from hifi.record.hop import hop_header, split_hop
+from hifi.record.identity import Identity, identity
+from hifi.record.step_account import NO_EVENTS, StepStatement, Tally, fingerprint
+from hifi.runtime.errors import NotAnEvent
+
+_MOST_NAMED: Final = 100_000
+"""Events of a range that are kept to name those that are missing; of a longer one, none is named."""
+_MOST_FINDINGS: Final = 20
+"""Findings of a step and partition that are kept, the newest."""
+
+
+class SuspectJson(TypedDict):
+    """An event that a step lost, or counted twice."""
+
+    partition: int
+    offset: Annotated[int, Field(description="In `enriched`.")]
+    event: Annotated[str, Field(description="Identity.")]
+    minute: Annotated[int, Field(description="Minutes since 1970 UTC.")]
+
+
+class StepFindingJson(TypedDict):
+    """A difference between what a step states and the events that it has read."""
+
+    kind: Annotated[
+        Literal["read", "windows"],
+        Field(description="`read`: not accounted for; `windows`: judged to count, but in no window."),
+    ]
+    at_us: Annotated[int, Field(description="When observe found it, microseconds since 1970 UTC.")]
+    number: Annotated[int, Field(description="Of the record on `folds`.")]
+    partition: int
+    first: Annotated[int, Field(description="Offset in `enriched` from which the difference arose.")]
+    last: int
+    events: Annotated[int, Field(description="Events that are missing; negative: more than there are.")]
+    suspects: Annotated[
+        list[SuspectJson], Field(description="Empty: they cannot be told, explain the range.")
+    ]
+
+
+class ReadEvent(NamedTuple):
+    """An event as `enriched` has it."""
+
+    offset: int
+    event: Identity
+    fingerprint: int
+
+
+class EnrichedEvents:
+    """The events of one pipe in a range of a partition of `enriched`, each copy counted."""
+
+    def __init__(self, pipe: str) -> None:
+        """None yet.
+
+        Args:
+            pipe: that the step reads.
+        """
+        self._pipe = pipe
+        self.tally = NO_EVENTS
+        self._events: list[ReadEvent] = []
+
+    def add(self, offset: int, headers: Sequence[tuple[str, bytes]]) -> None:
+        """Add the record at an offset; one of another pipe, a heartbeat or a foreign record is none."""
+        try:
+            event = identity(headers)
+            if event.pipe != self._pipe:
+                return
+            split_hop(hop_header(headers))
+        except NotAnEvent:
+            return
+        event_fingerprint = fingerprint(event.seq)
+        self.tally = self.tally.plus(Tally(1, event_fingerprint))
+        if self.tally.events <= _MOST_NAMED:
+            self._events.append(ReadEvent(offset, event, event_fingerprint))
+
+    def of_difference(self, difference: Tally) -> list[ReadEvent]:
+        """The one or two events whose tally this is, the first copy of each; empty: they cannot be told."""
+        if self.tally.events > _MOST_NAMED or abs(difference.events) not in (1, 2):
+            return []
+        events: dict[int, ReadEvent] = {}
+        for event in self._events:
+            events.setdefault(event.fingerprint, event)
+        if abs(difference.events) == 1:
+            return [events[difference.xor]] if difference.xor in events else []
+        for event in events.values():
+            other = events.get(event.fingerprint ^ difference.xor)
+            if other is not None and other is not event:
+                return [event, other]
+        return []
+
+
+class PartitionAccount:
+    """What is proven of one step on one partition of `enriched`."""
+
+    def __init__(self, partition: int, statement: StepStatement) -> None:
+        """Nothing is proven; compare from where the step began to read.
+
+        Args:
+            partition: number.
+            statement: of the step.
+        """
+        self._partition = partition
+        self._pipe = statement.pipe
+        self._since = self._offset = statement.account.since.get(partition, 0)
+        self._read = NO_EVENTS
+        self._missing = NO_EVENTS
+        self._number = -1
+        self._verdicts: Mapping[str, int] = {}
+        self._proven = 0
+        self._unproven = 0
+        self._findings: list[StepFindingJson] = []
+
+    def is_of(self, statement: StepStatement) -> bool:
+        """Whether a statement continues this account; else the step was begun anew."""
+        return (
+            self._pipe == statement.pipe
+            and self._since == statement.account.since.get(self._partition, 0)
+            and self._number <= statement.number
+        )
+
+    def unread(self, statement: StepStatement) -> range | None:
+        """The offsets to compare with a statement; None: it was compared."""
+        if statement.number == self._number:
+            return None
+        return range(self._offset, max(self._offset, statement.offsets.get(self._partition, self._offset)))
+
+    def compare(
+        self, statement: StepStatement, events: EnrichedEvents, at_us: int, *, complete: bool
+    ) -> list[StepFindingJson]:
+        """Compare a statement with the events of `unread`.
+
+        Args:
+            statement: of the step.
+            events: of the range.
+            at_us: now, microseconds since 1970 UTC.
+            complete: whether Kafka has deleted none of the range.
+
+        Returns:
+            What differs.
+        """
+        account, partition = statement.account, self._partition
+        offsets = self.unread(statement) or range(self._offset, self._offset)
+        stated = account.read_of(partition).less(self._read)
+        findings = []
+        difference = events.tally.less(stated)
+        if not complete:
+            self._unproven += stated.events
+        elif difference != NO_EVENTS:
+            self._unproven += events.tally.events
+            findings.append(self._finding("read", statement, offsets, difference, events, at_us))
+        else:
+            self._proven += events.tally.events
+        # The same on every partition: partition 0 has the finding, each other one only if the event is its own.
+        if (lost := account.missing.less(self._missing)) != NO_EVENTS:
+            finding = self._finding("windows", statement, offsets, lost, events, at_us)
+            if partition == 0 or finding["suspects"]:
+                findings.append(finding)
+        self._findings = [*self._findings, *findings][-_MOST_FINDINGS:]
+        self._offset, self._read, self._missing = offsets.stop, account.read_of(partition), account.missing
+        self._number = statement.number
+        self._verdicts = {verdict: tally.events for verdict, tally in account.read.get(partition, {}).items()}
+        return findings
+
+    def _finding(
+        self,
+        kind: Literal["read", "windows"],
+        statement: StepStatement,
+        offsets: range,
+        difference: Tally,
+        events: EnrichedEvents,
+        at_us: int,
+    ) -> StepFindingJson:
+        return {
+            "kind": kind,
+            "at_us": at_us,
+            "number": statement.number,
+            "partition": self._partition,
+            "first": offsets.start,
+            "last": max(offsets.start, offsets.stop - 1),
+            "events": difference.events,
+            "suspects": [
+                {
+                    "partition": self._partition,
+                    "offset": read_event.offset,
+                    "event": read_event.event.seq.decode(),
+                    "minute": read_event.event.minute,
+                }
+                for read_event in events.of_difference(difference)
+            ],
+        }
+
+    def dump(self) -> dict[str, Any]:
+        """JSON for the topic `minutes`, of which a restart goes on."""
+        return {
+            "pipe": self._pipe,
+            "since": self._since,
+            "offset": self._offset,
+            "read": list(self._read),
+            "missing": list(self._missing),
+            "number": self._number,
+            "verdicts": dict(self._verdicts),
+            "proven": self._proven,
+            "unproven": self._unproven,
+            "findings": self._findings,
+        }
+
+    @classmethod
+    def load(cls, partition: int, dump: Mapping[str, Any]) -> "PartitionAccount":
+        """Restore what `dump` returned."""
+        account = cls(partition, StepStatement.begin(dump["pipe"], {partition: dump["since"]}))
+        account._offset = dump["offset"]
+        account._read, account._missing = Tally(*dump["read"]), Tally(*dump["missing"])
+        account._number, account._verdicts = dump["number"], dump["verdicts"]
+        account._proven, account._unproven = dump["proven"], dump["unproven"]
+        account._findings = list(dump["findings"])
+        return account
+
+
+class StepNow(TypedDict):
+    """What became of the events that a step has read, over all partitions."""
+
+    reads: Annotated[str, Field(description="Pipe that it reads.")]
+    verdicts: Annotated[
+        dict[str, int],
+        Field(description="Events: `folded`, `copy`, `left-out` (by `where`), and dead letters by reason."),
+    ]
+    proven: Annotated[int, Field(description="Events whose count and XOR of identities agree.")]
+    unproven: Annotated[int, Field(description="Events that differ, or that Kafka deleted before.")]
+    findings: list[StepFindingJson]
+
+
+def of_step(step: str, live: Iterable[Mapping[str, Any]]) -> StepNow | None:
+    """What is known of a step; None: nothing.
+
+    Args:
+        step: name of its pipe.
+        live: momentary figures of each partition number.
+    """
+    dumps = [figures["steps"][step] for figures in live if step in figures.get("steps", {})]
+    if not dumps:
+        return None
+    verdicts: Counter[str] = Counter()
+    for dump in dumps:
+        verdicts.update(dump["verdicts"])
+    return {
+        "reads": dumps[0]["pipe"],
+        "verdicts": dict(sorted(verdicts.items())),
+        "proven": sum(dump["proven"] for dump in dumps),
+        "unproven": sum(dump["unproven"] for dump in dumps),
+        "findings": _joined([finding for dump in dumps for finding in dump["findings"]]),
+    }
+
+
+def _joined(findings: Iterable[StepFindingJson]) -> list[StepFindingJson]:
+    """The oldest first; those of one record that say that an event is in no window are one."""
+    joined: dict[object, StepFindingJson] = {}
+    for finding in sorted(findings, key=lambda finding: (finding["number"], finding["partition"])):
+        of_windows = finding["kind"] == "windows"
+        key = finding["number"] if of_windows else (finding["number"], finding["partition"])
+        if key in joined:
+            joined[key]["suspects"] = [*joined[key]["suspects"], *finding["suspects"]]
+        else:
+            joined[key] = finding.copy()
+    return list(joined.values())

@@ -1,0 +1,137 @@
+"""Reads `folds`, and of `enriched` what steps have read; without a step it has no connection."""
+
+import asyncio
+from typing import Any, Final
+
+import orjson
+from aiokafka import TopicPartition
+
+from hifi.kafka.clients import topic_consumer
+from hifi.kafka.settings import ServiceSettings
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topic_reader import read_ranges
+from hifi.pipe.sources.step import StepSource
+from hifi.record.step_account import StepStatement
+from hifi.runtime import log
+from hifi.runtime.clock import now_us
+from hifi_observe.kafka.observed_partitions import ObservedPartitions
+from hifi_observe.minutes.minute_store import MinuteStore
+from hifi_observe.pipes import ObservedPipes
+from hifi_observe.steps.partition_account import EnrichedEvents, PartitionAccount
+
+_INTERVAL_S: Final = 1.0
+_IDLE_S: Final = 2.0
+"""Between looks for a step while there is none."""
+logger = log.get(__name__)
+
+
+class StepAccounting:
+    """Compares what steps state with the partitions of `enriched` that this instance observes.
+
+    Args:
+        settings: of the service.
+        pipes: of the stream.
+        partitions: that this instance observes.
+        store: has what was published, with which another instance or a restart goes on.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        pipes: ObservedPipes,
+        partitions: ObservedPartitions,
+        store: MinuteStore,
+    ) -> None:
+        self._settings = settings
+        self._pipes = pipes
+        self._partitions = partitions
+        self._store = store
+        self._statements: dict[str, StepStatement] = {}
+        self._accounts: dict[int, dict[str, PartitionAccount]] = {}
+        """Partition number to step to what is proven there."""
+
+    def published(self, partition: int) -> dict[str, Any]:
+        """Step to what is proven on a partition, for its momentary figures: what is not known here stays."""
+        figures: dict[str, Any] = self._store.live.get(partition, {}).get("steps", {})
+        accounts = self._accounts.get(partition, {})
+        dumps = figures | {step: account.dump() for step, account in accounts.items()}
+        steps = self._steps() if dumps else set()
+        return {step: dump for step, dump in dumps.items() if step in steps}
+
+    async def run(self) -> None:
+        """Compare until cancelled, or until there is no step any more.
+
+        Raises:
+            aiokafka.errors.KafkaError, OSError: Kafka does not answer; run it again.
+        """
+        while not self._steps():
+            await asyncio.sleep(_IDLE_S)
+        settings = self._settings
+        follower = TopicFollower(
+            settings.kafka, f"{settings.instance}-steps", {settings.topics.folds: self._take}
+        )
+        await follower.start()
+        try:
+            async with topic_consumer(settings.kafka, f"{settings.instance}-steps") as consumer:
+                while steps := self._steps():
+                    await follower.catch_up()
+                    await self._compare(consumer, steps)
+                    await asyncio.sleep(_INTERVAL_S)
+        finally:
+            await follower.stop()
+
+    def _steps(self) -> set[str]:
+        """Names of the pipes that are steps."""
+        return {
+            revision.pipe.pipe
+            for revision in self._pipes.registry.all()
+            if isinstance(revision.pipe.source, StepSource)
+        }
+
+    def _take(self, key: bytes | None, value: bytes | None, _: int) -> None:
+        step = (key or b"").decode()
+        if value:
+            self._statements[step] = StepStatement.of_record(orjson.loads(value))
+        else:
+            self._statements.pop(step, None)
+
+    async def _compare(self, consumer: Any, steps: set[str]) -> None:
+        numbers = self._partitions.numbers
+        self._accounts = {
+            partition: accounts for partition, accounts in self._accounts.items() if partition in numbers
+        }
+        for partition in sorted(numbers):
+            for step, statement in sorted(self._statements.items()):
+                if step in steps:
+                    account = self._account(partition, step, statement)
+                    await self._compare_range(consumer, step, partition, account, statement)
+
+    def _account(self, partition: int, step: str, statement: StepStatement) -> PartitionAccount:
+        accounts = self._accounts.setdefault(partition, {})
+        if step not in accounts:
+            dump = self._store.live.get(partition, {}).get("steps", {}).get(step)
+            if dump is not None:
+                accounts[step] = PartitionAccount.load(partition, dump)
+        if step not in accounts or not accounts[step].is_of(statement):
+            accounts[step] = PartitionAccount(partition, statement)
+        return accounts[step]
+
+    async def _compare_range(
+        self, consumer: Any, step: str, partition: int, account: PartitionAccount, statement: StepStatement
+    ) -> None:
+        offsets = account.unread(statement)
+        if offsets is None:
+            return
+        events = EnrichedEvents(statement.pipe)
+        tp = TopicPartition(self._settings.topics.enriched, partition)
+        first_offset = offsets.start
+        if offsets:
+            async for records in read_ranges(consumer, {tp: offsets}):
+                for record in records:
+                    events.add(record.offset, record.headers)
+                await asyncio.sleep(0)
+            # Asked last: what Kafka deletes while it is read may be missing, too.
+            first_offset = (await consumer.beginning_offsets([tp]))[tp]
+        is_complete = first_offset <= offsets.start
+        for finding in account.compare(statement, events, now_us(), complete=is_complete):
+            logger.error("step-events-missing", step=step, **finding)

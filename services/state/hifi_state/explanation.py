@@ -1,0 +1,133 @@
+"""Computes anew what a step makes of events, as `hifi step explain` shows it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from hifi.record.headers import REPLAY, SERVICE, Headers
+from hifi.record.hop import hop
+from hifi.record.identity import Identity, identity
+from hifi.record.step_account import FOLDED
+from hifi.runtime.errors import NotAnEvent
+from hifi.spark.catalyst import Catalyst
+from hifi_state.fold.declaration import StepDeclaration
+from hifi_state.fold.progress import Progress
+from hifi_state.fold.range_folder import FoldRules, RangeFolder
+
+_SCHEMA: Final = (
+    "partition int, offset bigint, key binary, value binary, headers array<struct<key string, value binary>>"
+)
+UNREAD: Final = "unread"
+"""Of an event that the step has not read yet."""
+
+
+class EnrichedRecord(NamedTuple):
+    """A record of `enriched`."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class ExplainedEvent(NamedTuple):
+    """An event, and what becomes of it.
+
+    Attributes:
+        partition: of `enriched`.
+        offset: there.
+        event: identity.
+        time_ms: of the event, milliseconds since 1970 UTC.
+        verdict: `folded`, `copy`, `left-out` (by `where`), `unread`, or the reason of its dead letter.
+        windows: start and end of those that it counts in, milliseconds since 1970 UTC; empty also for sessions.
+    """
+
+    partition: int
+    offset: int
+    event: str
+    time_ms: int
+    verdict: str
+    windows: Sequence[tuple[int, int]]
+
+
+class StepExplainer:
+    """Explains events by the declaration with which a step has read last."""
+
+    def __init__(self, catalyst: Catalyst, pipe: str, progress: Progress) -> None:
+        """Compile the declaration.
+
+        Args:
+            catalyst: of any Spark session.
+            pipe: of the step.
+            progress: of the step, from `folds`.
+
+        Raises:
+            SqlProblem: this Spark rejects an expression.
+        """
+        self._spark = catalyst.spark
+        self._progress = progress
+        declaration = StepDeclaration.of_text(progress.step)
+        self._window = declaration.step.window
+        self._folder = RangeFolder(catalyst, pipe, declaration, "explain")
+
+    def explain(
+        self, earlier: Iterable[EnrichedRecord], records: Sequence[EnrichedRecord]
+    ) -> list[ExplainedEvent]:
+        """The events among records that follow each other in each partition, by partition and offset.
+
+        Args:
+            earlier: records before them, which tell copies.
+            records: to explain.
+        """
+        frame = self._spark.createDataFrame([tuple(record) for record in records], _SCHEMA)
+        rules = FoldRules(self._raws(earlier), None, None, self._progress.judged)
+        folded = self._folder.fold(frame, rules)
+        try:
+            return [
+                ExplainedEvent(
+                    partition,
+                    offset,
+                    seq,
+                    time_ms,
+                    self._verdict(partition, offset, verdict),
+                    self._windows(time_ms) if verdict == FOLDED else (),
+                )
+                for partition, offset, seq, time_ms, verdict in folded.verdicts()
+            ]
+        finally:
+            folded.release()
+
+    def _raws(self, records: Iterable[EnrichedRecord]) -> Mapping[int, int]:
+        """Partition to the highest offset in `raw`; as `RangeFolder` reads it."""
+        raws: dict[int, int] = {}
+        for record, _ in events_of(self._progress.pipe, records):
+            values, raw = dict(reversed(record.headers)), hop(record.headers).raw
+            is_replay = values.get(REPLAY, b"0") != b"0" and values.get(SERVICE) != b"normalize"
+            if not is_replay and raw >= 0:
+                raws[record.partition] = max(raw, raws.get(record.partition, raw))
+        return raws
+
+    def _verdict(self, partition: int, offset: int, verdict: str) -> str:
+        return UNREAD if offset >= self._progress.offsets.get(partition, 0) else verdict
+
+    def _windows(self, time_ms: int) -> list[tuple[int, int]]:
+        every_ms, size_ms = self._window.every_ms, self._window.size_ms
+        if not every_ms:
+            return []
+        last_ms = time_ms - time_ms % every_ms
+        return [
+            (start_ms, start_ms + size_ms)
+            for start_ms in range(last_ms - size_ms + every_ms, last_ms + 1, every_ms)
+        ]
+
+
+def events_of(pipe: str, records: Iterable[EnrichedRecord]) -> Iterator[tuple[EnrichedRecord, Identity]]:
+    """The records that are events of a pipe, with their identities."""
+    for record in records:
+        try:
+            event = identity(record.headers)
+            hop(record.headers)
+        except NotAnEvent:
+            continue
+        if event.pipe == pipe:
+            yield record, event

@@ -1,0 +1,277 @@
+"""The account of a step, on real Spark: it is complete whatever dies, and a planted loss is found and named."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.support.state.stamped_log import EPOCH, PIPE, Entry, StampedLog, disordered
+from tests.support.state.step_bench import Killed, StepBench, step_pipe
+
+from hifi.record.identity import seq_text
+from hifi.record.spark_sql import fingerprint as fingerprint_sql
+from hifi.record.step_account import FOLDED, StepAccount, StepStatement, Tally, fingerprint, total
+from hifi.spark.catalyst import Catalyst
+from hifi.spark.spark_session import GENERATED, scratch_folder, start_spark, stop_spark
+from hifi_observe.steps.partition_account import EnrichedEvents, PartitionAccount, StepFindingJson
+from hifi_state.explanation import UNREAD, EnrichedRecord, StepExplainer
+from hifi_state.fold.progress import Progress
+from hifi_state.fold.range_folder import RangeFolder
+
+TUMBLING = {"tumbling": "10s"}
+SLIDING = {"size": "30s", "every": "10s"}
+SESSION = {"session": "2s"}
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with scratch_folder() as scratch:
+        session = start_spark("local[1]", "test-account", scratch, GENERATED)
+        yield session
+        stop_spark(session)
+
+
+def account_of(bench: StepBench) -> StepAccount:
+    return Progress.decode(bench.kept).account
+
+
+def tally_of(entries: list[Entry]) -> Tally:
+    """Of the events that the step reads, each copy counted."""
+    return total(
+        Tally(1, fingerprint(seq_text(EPOCH, entry.number)))
+        for entry in entries
+        if entry.number is not None and entry.pipe == PIPE
+    )
+
+
+def thirds(stamped_log: StampedLog) -> list[dict[int, int]]:
+    return [
+        {partition: end * third // 3 for partition, end in stamped_log.ends().items()} for third in (1, 2, 3)
+    ]
+
+
+class Observed:
+    """What observe finds of a step on a log in memory."""
+
+    def __init__(self, bench: StepBench) -> None:
+        self._bench = bench
+        self.accounts = {
+            partition: PartitionAccount(partition, self._statement())
+            for partition in range(len(bench.log.partitions))
+        }
+
+    def _statement(self) -> StepStatement:
+        return StepStatement.of_record(orjson.loads(self._bench.kept))
+
+    def compare(self) -> list[StepFindingJson]:
+        """Compare the record that is on `folds` now; goes on as another instance does each time."""
+        findings: list[StepFindingJson] = []
+        statement = self._statement()
+        for partition, entries in enumerate(self._bench.log.partitions):
+            dump = orjson.loads(orjson.dumps(self.accounts[partition].dump()))
+            account = self.accounts[partition] = PartitionAccount.load(partition, dump)
+            events = EnrichedEvents(PIPE)
+            for offset in account.unread(statement) or ():
+                events.add(offset, entries[offset].record().headers)
+            findings += account.compare(statement, events, 0, complete=True)
+        return findings
+
+
+@pytest.mark.parametrize(
+    ("point", "window", "is_lost"),
+    [
+        ("within the results", SLIDING, True),
+        ("before folds", SESSION, False),
+        ("after folds", TUMBLING, True),
+        pytest.param("after folds", SLIDING, False, marks=pytest.mark.more),
+        pytest.param("before the offset", SESSION, True, marks=pytest.mark.more),
+    ],
+)
+async def test_each_event_is_accounted_for_whatever_dies(
+    spark: SparkSession, tmp_path: Path, point: str, window: dict[str, str], is_lost: bool
+) -> None:
+    stamped_log = disordered(11, 3, 200)
+    bench = StepBench(spark, stamped_log, step_pipe(window), tmp_path)
+    observed = Observed(bench)
+    first, *others = thirds(stamped_log)
+    await bench.run([first])
+    assert not observed.compare()
+    bench.kill_at, bench.most_records = point, 90
+    with pytest.raises(Killed):
+        await bench.run(others)
+    assert not observed.compare()
+    if is_lost:
+        for file in tmp_path.iterdir():
+            file.unlink()
+    await bench.run(others)
+    assert not observed.compare()
+    account = account_of(bench)
+    assert [account.read_of(partition) for partition in range(3)] == list(
+        map(tally_of, stamped_log.partitions)
+    )
+    assert account.missing == Tally()
+    verdicts = {verdict for verdicts in account.read.values() for verdict in verdicts}
+    assert verdicts >= {FOLDED, "copy", "left-out", "late", "no-key", "replayed"}
+    assert account.resulted.events > 20
+    if window == TUMBLING:
+        assert account.resulted.events == sum(body["flights"] for [body] in bench.results.values())
+
+
+def test_spark_and_python_make_the_same_fingerprint_of_an_identity(spark: SparkSession) -> None:
+    identities = [
+        seq_text(epoch, sequence)
+        for epoch in (0, 0x1234, 2**64 - 1)
+        for sequence in (0, 1, 255, 10**12, 2**63 - 1)
+    ]
+    identities.append(b"0000000000001234:9999999999999999999")  # 19 digits, above 63 bits
+    rows = [(["2", "flights", "1", "1", "1", "1", text.decode()],) for text in identities]
+    frame = spark.createDataFrame(rows, "identity array<string>")
+    fingerprints = [row[0] for row in frame.selectExpr(fingerprint_sql()).collect()]
+    assert fingerprints == list(map(fingerprint, identities))
+    assert len(set(fingerprints)) == len(identities)
+
+
+@pytest.mark.parametrize("source", [{"where": "cancelled"}, {"window": SLIDING}], ids=["where", "window"])
+async def test_a_change_of_the_step_begins_the_account_of_its_windows_anew(
+    spark: SparkSession, tmp_path: Path, source: dict[str, Any]
+) -> None:
+    stamped_log = disordered(12, 2, 200)
+    bench = StepBench(spark, stamped_log, step_pipe(TUMBLING), tmp_path)
+    observed = Observed(bench)
+    first, *others = thirds(stamped_log)
+    await bench.run([first])
+    assert not observed.compare()
+    bench.declare(step_pipe(**{"window": TUMBLING, **source}))
+    await bench.run(others)
+    assert not observed.compare()
+    assert account_of(bench).missing == Tally()
+
+
+def dropped_record(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
+    """A defect: one record is not parsed."""
+    parsed = RangeFolder._parsed
+
+    def lossy(folder: RangeFolder, records: DataFrame) -> DataFrame:
+        return parsed(folder, records.filter(f"not (partition = 1 and offset = {offset})"))
+
+    monkeypatch.setattr(RangeFolder, "_parsed", lossy)
+
+
+def dropped_part(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
+    """A defect: an event is judged to count, but is in no part of a window."""
+    window_rows = RangeFolder.window_rows
+
+    def lossy(folder: RangeFolder, events: DataFrame, emitted_ms: int | None) -> Iterator[Any]:
+        return window_rows(folder, events.filter(f"not (partition = 1 and offset = {offset})"), emitted_ms)
+
+    monkeypatch.setattr(RangeFolder, "window_rows", lossy)
+
+
+@pytest.mark.parametrize(
+    ("defect", "kind", "window"),
+    [
+        (dropped_record, "read", TUMBLING),
+        (dropped_part, "windows", SLIDING),
+        (dropped_part, "windows", SESSION),
+    ],
+)
+async def test_an_event_that_the_step_loses_is_found_and_explained(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    defect: Any,
+    kind: str,
+    window: dict[str, str],
+) -> None:
+    stamped_log = disordered(13, 2, 200)
+    bench = StepBench(spark, stamped_log, step_pipe(window), tmp_path)
+    observed = Observed(bench)
+    cuts = thirds(stamped_log)
+    entries = stamped_log.partitions[1]
+    offset = next(
+        offset
+        for offset in range(cuts[0][1], cuts[1][1])
+        if (entry := entries[offset]).number is not None
+        and entry.pipe == PIPE
+        and entry.data["carrier"]
+        and not entry.data["cancelled"]
+        and entry.stamp_ms is not None
+        and entry.stamp_ms - 5_000 <= entry.time_ms <= entry.accepted_ms
+        and sum(other.number == entry.number for other in entries) == 1
+    )
+    await bench.run(cuts[:1])
+    assert not observed.compare()
+    with monkeypatch.context() as defective:
+        defect(defective, offset)
+        await bench.run(cuts[1:2])
+    findings = observed.compare()
+    await bench.run(cuts[2:])
+    assert not observed.compare(), "it is told once"
+    (finding,) = [finding for finding in findings if finding["suspects"]]
+    assert all(finding["kind"] == kind for finding in findings)
+    (suspect,) = finding["suspects"]
+    assert finding["events"] == 1
+    assert (suspect["partition"], suspect["offset"]) == (1, offset)
+    assert suspect["event"] == seq_text(EPOCH, entries[offset].number or 0).decode()
+    explainer = StepExplainer(Catalyst(spark), "carrier-delays", Progress.decode(bench.kept))
+    (event,) = explainer.explain([], [record_of(1, offset, entries[offset])])
+    assert (event.verdict, event.event) == (FOLDED, suspect["event"])
+
+
+async def test_a_row_that_the_file_loses_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    stamped_log = disordered(14, 2, 200)
+    bench = StepBench(spark, stamped_log, step_pipe(TUMBLING), tmp_path)
+    observed = Observed(bench)
+    cuts = thirds(stamped_log)
+    await bench.run(cuts[:1])
+    assert not observed.compare()
+    with closing(sqlite3.connect(tmp_path / "carrier-delays.db", isolation_level=None)) as database:
+        lost = database.execute("select end_ms, key, ending from windows order by end_ms desc").fetchone()
+        database.execute("delete from windows where end_ms = ? and key = ?", lost[:2])
+    await bench.run(cuts[1:])
+    (finding,) = observed.compare()
+    assert (finding["kind"], finding["events"]) == ("windows", lost[2])
+
+
+def record_of(partition: int, offset: int, entry: Entry) -> EnrichedRecord:
+    record = entry.record()
+    return EnrichedRecord(partition, offset, record.key, record.value, list(record.headers))
+
+
+async def test_what_became_of_each_event_is_computed_anew_from_the_log(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stamped_log = disordered(15, 2, 200)
+    bench = StepBench(spark, stamped_log, step_pipe(SLIDING), tmp_path)
+    cuts = thirds(stamped_log)
+    await bench.run(cuts[:2])
+    records = [
+        record_of(partition, offset, entry)
+        for partition, entries in enumerate(stamped_log.partitions)
+        for offset, entry in enumerate(entries)
+    ]
+    explainer = StepExplainer(Catalyst(spark), "carrier-delays", Progress.decode(bench.kept))
+    events = explainer.explain([], records)
+    refused = {
+        (int(event.event.rpartition(":")[2]), event.verdict)
+        for event in events
+        if event.verdict not in (FOLDED, "copy", "left-out", UNREAD)
+    }
+    assert refused == bench.letters.keys()
+    assert {reason for _, reason in refused} == {"late", "future", "no-key", "replayed"}
+    for event in events:
+        assert (event.verdict == UNREAD) == (event.offset >= cuts[1][event.partition])
+        if event.verdict == FOLDED:
+            assert [end - start for start, end in event.windows] == [30_000] * 3
+            assert all(start <= event.time_ms < end for start, end in event.windows)
+    assert sum(event.verdict == "copy" for event in events) > 3
+    middle = cuts[0]
+    earlier = [record for record in records if record.offset < middle[record.partition]]
+    later = [record for record in records if record.offset >= middle[record.partition]]
+    assert explainer.explain(earlier, later) == [
+        event for event in events if event.offset >= middle[event.partition]
+    ]
