@@ -39,7 +39,8 @@ class ExplainedEvent(NamedTuple):
         event: identity.
         time_ms: of the event, milliseconds since 1970 UTC.
         verdict: `folded`, `copy`, `left-out` (by `where`), `unread`, or the reason of its dead letter.
-        windows: start and end of those that it counts in, milliseconds since 1970 UTC; empty also for sessions.
+        windows: start and end of those that it counts in, milliseconds since 1970 UTC; empty for
+            sessions, `each` and `first`.
     """
 
     partition: int
@@ -111,9 +112,9 @@ class StepExplainer:
         return UNREAD if offset >= self._progress.offsets.get(partition, 0) else verdict
 
     def _windows(self, time_ms: int) -> list[tuple[int, int]]:
-        every_ms, size_ms = self._window.every_ms, self._window.size_ms
-        if not every_ms:
+        if self._window is None or not self._window.every_ms:
             return []
+        every_ms, size_ms = self._window.every_ms, self._window.size_ms
         last_ms = time_ms - time_ms % every_ms
         return [
             (start_ms, start_ms + size_ms)

@@ -36,6 +36,7 @@ from hifi.spark.spark_session import raise_if_exited
 from hifi.spark.step_check import enriched_types, step_problems
 from hifi_state.enriched_ranges import EnrichedRanges, next_range
 from hifi_state.fold.declaration import StepDeclaration
+from hifi_state.fold.event_file import EventFile
 from hifi_state.fold.progress import Progress, RangeSummary
 from hifi_state.fold.range_folder import FoldRules, RangeFolder
 from hifi_state.fold.window_file import WindowFile
@@ -46,6 +47,9 @@ from hifi_state.settings import StateSettings
 _BACKOFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _WARNING: Final = "step"
 _NOTHING_OPEN_MS: Final = 2**63 - 1
+_MOST_ROWS: Final = 100_000
+"""Rows of a file that is computed anew which are held in memory."""
+_REPEATED: Final = "repeated"
 logger = log.get(__name__)
 
 
@@ -231,8 +235,7 @@ class StepRunner:
 
     def open_file(self, folder: RangeFolder) -> WindowFile:
         """The file of the step, for the parts of a declaration."""
-        has_sessions = folder.declaration.step.window.gap_ms is not None
-        return WindowFile(self._path, folder.parts, has_sessions=has_sessions)
+        return file_of(folder, self._path)
 
     @property
     def ranges(self) -> EnrichedRanges:
@@ -414,6 +417,18 @@ class StepTurn:
             raws = {**raws, **folded.summary.raws}
             read_count += sum(end[partition] - position[partition] for partition in end)
             position = end
+            if len(rows) > _MOST_ROWS and position != target:
+                # The file is behind the progress then, and drops nothing: what ends early may still become longer.
+                behind = replace(
+                    progress,
+                    number=progress.number - 1,
+                    offsets=position,
+                    raws=raws,
+                    horizon_ms=None,
+                    emitted_ms=None,
+                )
+                await asyncio.to_thread(self._file.apply, rows, behind)
+                rows = []
         await asyncio.to_thread(self._file.apply, rows, progress)
         logger.info("step-recovered", records=read_count, windows=self._file.windows())
 
@@ -461,9 +476,9 @@ class StepTurn:
         Args:
             rows: of the range that is folded.
         """
-        window, horizon_ms = self._folder.declaration.step.window, self._progress.horizon_ms
-        if window.gap_ms is None:
-            return None if horizon_ms is None else horizon_ms - window.size_ms + 1
+        reach_ms, horizon_ms = self._folder.declaration.step.reach_ms, self._progress.horizon_ms
+        if reach_ms is not None:
+            return None if horizon_ms is None else horizon_ms - reach_ms
         starts_ms = [row.start_ms for row in rows]
         if (earliest_ms := self._file.earliest_open_ms(horizon_ms)) is not None:
             starts_ms.append(earliest_ms)
@@ -503,10 +518,27 @@ class StepTurn:
 
         results = self._folder.results
         events: Iterator[SourceEvent] = results.of(due_rows())
-        while chunk := list(islice(events, MOST_EVENTS)):
+        while chunk := await asyncio.to_thread(list, islice(events, MOST_EVENTS)):
             self._runner.require_leadership()
             await self._runner.write_results(chunk, results.source, self._run)
+        if isinstance(self._file, EventFile):
+            repeated = self._file.repeated
+            self._runner.count({_REPEATED: repeated.events})
+            due = due.plus(repeated)
         return due
+
+
+def file_of(folder: RangeFolder, path: Path) -> WindowFile:
+    """The file of a step, opened.
+
+    Args:
+        folder: of the step's declaration.
+        path: of the file; its folder exists.
+    """
+    step = folder.declaration.step
+    if step.window is None:
+        return EventFile(path, folder.parts, step)
+    return WindowFile(path, folder.parts, has_sessions=step.gap_ms is not None)
 
 
 def _is_usable(file_progress: Progress, progress: Progress, base_offsets: Mapping[int, int]) -> bool:

@@ -515,7 +515,7 @@ OTHER_RULES: Final[Mapping[str, str]] = {
          "ObjectsSource.settle", "Quota.bytes", "Quota.events", "RetryPolicy.max_age", "RetryPolicy.max_pause",
          "Slo.p95", "Timely.within", "HttpDestination.watermark", "SqlSource.interval",
          "SqlSource.settle", "StepSource.lateness", "StepWindow.tumbling", "StepWindow.size", "StepWindow.every",
-         "StepWindow.session", "View.keep"),
+         "StepWindow.session", "StepEach.trailing", "StepSource.first", "View.keep"),
         "a number, or a duration or rate that is read as one",
     ),
     "CollectedSource.kind": "the name of an installed kind; another one is refused by the check",

@@ -25,6 +25,8 @@ from hifi_state.fold.range_folder import RangeFolder
 TUMBLING = {"tumbling": "10s"}
 SLIDING = {"size": "30s", "every": "10s"}
 SESSION = {"session": "2s"}
+EACH = {"each": {"trailing": "10s"}}
+FIRST = {"first": "10s"}
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +89,8 @@ class Observed:
         ("within the results", SLIDING, True),
         ("before folds", SESSION, False),
         ("after folds", TUMBLING, True),
+        ("within the results", FIRST, True),
+        pytest.param("after folds", EACH, True, marks=pytest.mark.more),
         pytest.param("after folds", SLIDING, False, marks=pytest.mark.more),
         pytest.param("before the offset", SESSION, True, marks=pytest.mark.more),
     ],
@@ -177,6 +181,7 @@ def dropped_part(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
         (dropped_record, "read", TUMBLING),
         (dropped_part, "windows", SLIDING),
         (dropped_part, "windows", SESSION),
+        (dropped_part, "windows", FIRST),
     ],
 )
 async def test_an_event_that_the_step_loses_is_found_and_explained(

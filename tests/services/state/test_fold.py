@@ -17,6 +17,7 @@ from tests.support.state.window_oracle import Outcome, outcome
 
 from hifi.pipe.sources.step import StepSource
 from hifi.spark.spark_session import GENERATED, scratch_folder, start_spark, stop_spark
+from hifi_state import step_runner
 from hifi_state.fold.progress import Progress
 
 TUMBLING = {"tumbling": "10s"}
@@ -24,6 +25,9 @@ SLIDING = {"size": "30s", "every": "10s"}
 SESSION = {"session": "2s"}
 LATENESS_MS = 5000
 GAP_MS = 2000
+EACH = {"each": {"trailing": "10s"}}
+FIRST = {"first": "2s"}
+KINDS = [TUMBLING, SLIDING, SESSION, EACH, FIRST]
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +57,12 @@ def expected(stamped_log: StampedLog, cuts: Sequence[Mapping[int, int]], step: S
     return outcome(
         stamped_log,
         cuts,
-        window.size_ms,
-        window.every_ms,
+        step.length_ms,
+        window.every_ms if window else 0,
         step.lateness_ms,
-        GAP_MS if window.session else None,
+        gap_ms=GAP_MS if step.gap_ms else None,
+        trailing_ms=step.length_ms if step.each else None,
+        first_ms=step.length_ms if step.first else None,
     )
 
 
@@ -64,9 +70,9 @@ def flight(carrier: str | None = "A", delay: int = 20) -> dict[str, Any]:
     return {"carrier": carrier, "delay": delay, "price": 1.5, "cancelled": False}
 
 
-@pytest.mark.parametrize("window", [TUMBLING, SLIDING, SESSION])
+@pytest.mark.parametrize("window", KINDS)
 async def test_results_and_refused_events_are_those_of_the_oracle(
-    spark: SparkSession, tmp_path: Path, window: dict[str, str]
+    spark: SparkSession, tmp_path: Path, window: dict[str, Any]
 ) -> None:
     stamped_log = disordered(1, 4, 400, empty=[2])
     cuts = cuts_of(stamped_log, 1, 4)
@@ -80,7 +86,7 @@ async def test_results_and_refused_events_are_those_of_the_oracle(
 
 
 @settings(
-    max_examples=9,
+    max_examples=12,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -88,10 +94,10 @@ async def test_results_and_refused_events_are_those_of_the_oracle(
 @given(
     seed=st.integers(0, 2**32),
     batches=st.integers(1, 3),
-    window=st.sampled_from([TUMBLING, SLIDING, SESSION]),
+    window=st.sampled_from(KINDS),
 )
 async def test_any_disorder_cut_anywhere_gives_the_results_of_the_oracle(
-    spark: SparkSession, seed: int, batches: int, window: dict[str, str]
+    spark: SparkSession, seed: int, batches: int, window: dict[str, Any]
 ) -> None:
     stamped_log = disordered(seed, 3, 120)
     cuts = cuts_of(stamped_log, seed, batches)
@@ -113,11 +119,13 @@ async def test_any_disorder_cut_anywhere_gives_the_results_of_the_oracle(
         ("before folds", SLIDING),
         ("after folds", SLIDING),
         ("after folds", SESSION),
+        ("within the results", EACH),
+        ("after folds", FIRST),
         ("before the offset", SLIDING),
     ],
 )
 async def test_each_result_is_written_once_whatever_dies(
-    spark: SparkSession, tmp_path: Path, point: str, window: dict[str, str], is_lost: bool
+    spark: SparkSession, tmp_path: Path, point: str, window: dict[str, Any], is_lost: bool
 ) -> None:
     stamped_log = disordered(7, 2, 200)
     cuts = cuts_of(stamped_log, 7, 3)
@@ -261,6 +269,99 @@ async def test_a_session_has_the_events_that_are_at_most_its_gap_apart_also_if_a
         ("long", *texts(seconds, 1_000, 21_000)): 10,
     }
     assert shown(bench.results) == expected(stamped_log, cuts, bench.step).results
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["with its file", "without its file"])
+async def test_each_event_counts_those_of_its_key_and_the_first_ones_pass_on(
+    spark: SparkSession, tmp_path: Path, is_lost: bool
+) -> None:
+    stamped_log = StampedLog(1)
+    cuts = [stamped_log.ends()]
+
+    def add(carrier: str, *times_ms: int) -> None:
+        for at_ms in times_ms:
+            stamped_log.event(0, START_MS + at_ms, START_MS + 90_000, flight(carrier))
+        stamped_log.heartbeat(0)
+        cuts.append(stamped_log.ends())
+
+    add("exact", 0, 10_000)
+    add("apart", 0, 10_001)
+    add("same", 5_000, 5_000)
+    add("back", 9_000)
+    add("back", 3_000)
+    add("long", *range(0, 20_000, 1_000))
+    add("end", 35_000)
+    add("long", 20_000, 29_000)
+    add("later", 38_000)
+    add("end", 60_000)
+    add("later", 41_000)
+    add("long", 40_001, 45_001)
+    stamped_log.heartbeat(0, 30_000)
+    cuts.append(stamped_log.ends())
+    results = []
+    for kind in (EACH, {"first": "10s"}):
+        (folder := tmp_path / next(iter(kind))).mkdir()
+        bench = StepBench(spark, stamped_log, step_pipe(kind, lateness="20s"), folder)
+        for cut in cuts:
+            await bench.run([cut])
+            if is_lost:
+                for file in folder.iterdir():
+                    file.unlink()
+        assert shown(bench.results) == expected(stamped_log, cuts, bench.step).results
+        assert not bench.letters
+        results.append(
+            sorted(
+                (body["carrier"], time_ms - START_MS, body.get("flights"))
+                for (time_ms, _), [body] in bench.results.items()
+            )
+        )
+    counted, passed = results
+    long_counts = [*(min(second + 1, 11) for second in range(20)), 11, 3, 1, 2]
+    assert [count for carrier, _, count in counted if carrier == "long"] == long_counts
+    assert [result for result in counted if result[0] not in ("long", "end")] == [
+        ("apart", 0, 1),
+        ("apart", 10_001, 1),
+        ("back", 3_000, 1),
+        ("back", 9_000, 2),
+        ("exact", 0, 1),
+        ("exact", 10_000, 2),
+        ("later", 38_000, 1),
+        ("later", 41_000, 2),
+        ("same", 5_000, 2),
+        ("same", 5_000, 2),
+    ]
+    assert [result[:2] for result in passed if result[0] != "end"] == [
+        ("apart", 0),
+        ("apart", 10_001),
+        ("back", 3_000),
+        ("exact", 0),
+        ("later", 38_000),
+        ("long", 0),
+        ("long", 40_001),
+        ("same", 5_000),
+    ]
+    assert bench.counts["repeated"] == bench.counts["folded"] - len(passed) == len(counted) - len(passed)
+
+
+@pytest.mark.parametrize("window", [SESSION, EACH, FIRST])
+async def test_a_file_that_is_computed_anew_in_parts_is_as_the_lost_one_also_after_a_kill_within(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(step_runner, "_MOST_ROWS", 10)
+    stamped_log = disordered(11, 2, 200)
+    cuts = cuts_of(stamped_log, 11, 3)
+    bench = StepBench(spark, stamped_log, step_pipe(window, lateness="20s"), tmp_path)
+    await bench.run(cuts[:2])
+    for file in tmp_path.iterdir():
+        file.unlink()
+    bench.most_records = 20
+    bench.kill_at, bench.survived = "within a range", 3
+    with pytest.raises(Killed):
+        await bench.run(cuts[2:])
+    await bench.run(cuts[2:])
+    oracle = expected(stamped_log, cuts, bench.step)
+    assert shown(bench.results) == oracle.results
+    assert bench.letters == oracle.refused
 
 
 def texts(second: int, *times_ms: int) -> list[str]:

@@ -15,7 +15,7 @@ from aiokafka import ConsumerRecord
 from tests.support.service_process import WITHIN_S, ServiceProcess
 from tests.support.state.stamped_log import START_MS, Entry, StampedLog, disordered
 from tests.support.state.step_bench import FLIGHTS, shown, step_pipe, time_ms
-from tests.support.state.window_oracle import outcome
+from tests.support.state.window_oracle import Outcome, outcome
 from tests.support.stream_process import PARTITIONS, create_stream, read_all
 
 from hifi.kafka.producer import Producer
@@ -29,7 +29,8 @@ from hifi.record.source_position import source_position
 from hifi_normalize.idempotency.source_positions import SourcePositions
 
 pytestmark = pytest.mark.timeout(600)
-WINDOW = {"size": "20s", "every": "10s"}
+WINDOW: dict[str, Any] = {"size": "20s", "every": "10s"}
+EACH: dict[str, Any] = {"each": {"trailing": "20s"}}
 INTERRUPTED = Path(__file__).parents[2] / "support/programs/interrupted_state.py"
 TAKEN_OVER = "step-taken-over"
 
@@ -43,9 +44,9 @@ class StateStream:
         self.marker = folder / "interrupted"
         self._services: dict[str, ServiceProcess] = {}
 
-    async def create(self) -> None:
+    async def create(self, window: dict[str, Any] = WINDOW) -> None:
         self.topics = Topics(await create_stream(self.kafka))
-        pipes = [pipe_record(FLIGHTS, 1), pipe_record(step_pipe(WINDOW), 1)]
+        pipes = [pipe_record(FLIGHTS, 1), pipe_record(step_pipe(window), 1)]
         await publish(self.kafka, self.topics, pipes)
 
     def start(
@@ -99,7 +100,8 @@ class StateStream:
             assert position is not None
             if not positions[record.partition].is_copy("carrier-delays", position, record.offset):
                 body = orjson.loads(record.value)
-                found.setdefault((time_ms(body["window_end"]), body["carrier"]), []).append(body)
+                place = time_ms(body["window_end"]), body.get("event", body["carrier"])
+                found.setdefault(place, []).append(body)
         return found
 
     async def until_results(self, count: int) -> dict[tuple[int, str], list[dict[str, Any]]]:
@@ -118,25 +120,31 @@ def complete_log() -> StampedLog:
     return stamped_log
 
 
+def expected(stamped_log: StampedLog, trailing_ms: int | None = None) -> Outcome:
+    """Results and refused events, of `EACH` if it has a trailing time."""
+    return outcome(stamped_log, [stamped_log.ends()], 20_000, 10_000, 5_000, trailing_ms=trailing_ms)
+
+
 def letter(record: ConsumerRecord) -> tuple[int, str]:
     """Number of the event and reason of a dead letter."""
     return int(identity(record.headers).seq.rpartition(b":")[2]), fields(record.headers)[REASON].decode()
 
 
 @pytest.mark.parametrize(
-    ("point", "is_lost"),
+    ("point", "is_lost", "window"),
     [
-        ("before folds", False),
-        pytest.param("before the file", True, marks=pytest.mark.more),
-        pytest.param("before the file", False, marks=pytest.mark.more),
-        pytest.param("before the offset", True, marks=pytest.mark.more),
+        ("before folds", False, WINDOW),
+        pytest.param("before the file", True, WINDOW, marks=pytest.mark.more),
+        pytest.param("before the file", False, WINDOW, marks=pytest.mark.more),
+        pytest.param("before the offset", True, WINDOW, marks=pytest.mark.more),
+        pytest.param("before the file", True, EACH, marks=pytest.mark.more),
     ],
 )
 async def test_a_killed_service_leaves_each_result_once(
-    kafka: str, tmp_path: Path, point: str, is_lost: bool
+    kafka: str, tmp_path: Path, point: str, is_lost: bool, window: dict[str, Any]
 ) -> None:
     stream = StateStream(kafka, tmp_path)
-    await stream.create()
+    await stream.create(window)
     stamped_log = complete_log()
     halves = [len(entries) // 2 for entries in stamped_log.partitions]
     service = stream.start(point)
@@ -151,7 +159,7 @@ async def test_a_killed_service_leaves_each_result_once(
         await stream.enrich(
             [entries[half:] for entries, half in zip(stamped_log.partitions, halves, strict=True)]
         )
-        oracle = outcome(stamped_log, [stamped_log.ends()], 20_000, 10_000, 5_000)
+        oracle = expected(stamped_log, 20_000 if window == EACH else None)
         stream.start()
         found = await stream.until_results(len(oracle.results))
     finally:
@@ -171,7 +179,7 @@ async def test_an_instance_that_wakes_after_another_has_taken_over_adds_no_resul
     stream = StateStream(kafka, tmp_path)
     await stream.create()
     stamped_log = complete_log()
-    oracle = outcome(stamped_log, [stamped_log.ends()], 20_000, 10_000, 5_000)
+    oracle = expected(stamped_log)
     frozen = stream.start(point, signal.SIGSTOP)
     try:
         await frozen.until_logged(TAKEN_OVER)

@@ -1,5 +1,6 @@
 """A step on a log in memory, with real Spark: what Kafka keeps of it, and faults between any two of its writes."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +24,7 @@ from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.progress import Progress
 from hifi_state.fold.range_folder import RangeFolder
 from hifi_state.fold.window_file import WindowFile
-from hifi_state.step_runner import StepTurn
+from hifi_state.step_runner import StepTurn, file_of
 
 SCHEMA = (
     "partition int, offset bigint, key binary, value binary, headers array<struct<key string, value binary>>"
@@ -41,8 +42,25 @@ FLIGHTS = Pipe.model_validate(
 )
 
 
-def step_pipe(window: Mapping[str, str], lateness: str = "5s", **source: Any) -> Pipe:
-    """The pipe whose results `window_oracle` computes."""
+FIELDS = {
+    "flights": "count(*)",
+    "late": "count_if(delay >= 15)",
+    "worst": "max(delay)",
+    "mean": "avg(price)",
+    "total": "sum(delay)",
+}
+
+
+def step_pipe(window: Mapping[str, Any], lateness: str = "5s", **source: Any) -> Pipe:
+    """The pipe whose results `window_oracle` computes.
+
+    Args:
+        window: the value of `window`; or `each` or `first` with its value.
+        lateness: of the step.
+        **source: further keys of the step.
+    """
+    kind = dict(window) if window.keys() & {"each", "first"} else {"window": dict(window)}
+    fields = {} if "first" in window else {"fields": FIELDS}
     return Pipe.model_validate(
         {
             "pipe": "carrier-delays",
@@ -51,15 +69,9 @@ def step_pipe(window: Mapping[str, str], lateness: str = "5s", **source: Any) ->
                 "from": "flights",
                 "where": "NOT cancelled",
                 "key": {"carrier": "string"},
-                "window": dict(window),
+                **kind,
+                **fields,
                 "lateness": lateness,
-                "fields": {
-                    "flights": "count(*)",
-                    "late": "count_if(delay >= 15)",
-                    "worst": "max(delay)",
-                    "mean": "avg(price)",
-                    "total": "sum(delay)",
-                },
                 **source,
             },
             "destinations": DESTINATIONS,
@@ -75,7 +87,8 @@ class StepBench:
     """What is outside the service: the log, `raw`, `dead-letter`, `folds` and the offsets of the group.
 
     Attributes:
-        results: (end of the window in ms, key) to each result that normalize lets pass.
+        results: (end of the window in ms, key) to each result that normalize lets pass, and for each or the first
+            events (time in ms, CloudEvents id of the event).
         letters: (number of the event, reason) to how often it became a dead letter.
     """
 
@@ -97,10 +110,12 @@ class StepBench:
         self.letters: dict[tuple[int, str], int] = {}
         self.kill_at = ""
         self.survived = 0
-        """How many results are written before a kill within them."""
+        """How many results are written before a kill within them, or ranges read before one within a range."""
+        self._ranges_read = 0
         self.available: Mapping[int, int] = stamped_log.ends()
         self._positions = SourcePositions()
         self._raw_offset = 0
+        self.counts: Counter[str] = Counter()
 
     def declare(self, pipe: Pipe) -> None:
         """The step has another declaration from its next turn on."""
@@ -131,8 +146,7 @@ class StepBench:
         return RangeFolder(self._catalyst, self._pipe, declaration, "1,1")
 
     def open_file(self, folder: RangeFolder) -> WindowFile:
-        has_sessions = folder.declaration.step.window.gap_ms is not None
-        return WindowFile(self.folder / f"{self._pipe}.db", folder.parts, has_sessions=has_sessions)
+        return file_of(folder, self.folder / f"{self._pipe}.db")
 
     async def first(self) -> Mapping[int, int]:
         return dict.fromkeys(self.available, 0)
@@ -141,7 +155,7 @@ class StepBench:
         pass
 
     def count(self, counts: Mapping[str, int]) -> None:
-        pass
+        self.counts.update(counts)
 
     def show(self, progress: Progress, windows: int) -> None:
         pass
@@ -154,7 +168,7 @@ class StepBench:
             position = SourcePosition(run, event.position, source)
             if not self._positions.is_copy("carrier-delays", position, self._raw_offset):
                 body = orjson.loads(event.data or b"")
-                self.results.setdefault((time_ms(body["window_end"]), body["carrier"]), []).append(body)
+                self.results.setdefault(place_of(event, body), []).append(body)
         self._die("after the results")
 
     async def keep(self, progress: Progress) -> None:
@@ -170,6 +184,9 @@ class StepBench:
         return self.available
 
     def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> DataFrame:
+        if self._ranges_read >= self.survived:
+            self._die("within a range")
+        self._ranges_read += self.kill_at == "within a range"
         rows = [
             (partition, offset, record.key, record.value, record.headers)
             for partition, entries in enumerate(self.log.partitions)
@@ -191,6 +208,14 @@ class StepBench:
             raise Killed(point)
 
 
+def place_of(event: SourceEvent, body: Mapping[str, Any]) -> tuple[int, str]:
+    """The place of a result in `StepBench.results`."""
+    if "window_end" not in body:
+        assert event.time_us is not None
+        return event.time_us // 1000, dict(event.headers)["ce_id"].decode()
+    return time_ms(body["window_end"]), body.get("event", body["carrier"])
+
+
 def time_ms(text: str) -> int:
     """A time of a result in milliseconds since 1970 UTC."""
     return round(datetime.fromisoformat(text).timestamp() * 1000)
@@ -202,7 +227,9 @@ def shown(
     """The fields of results that were written once, as the oracle has them."""
     for place, bodies in results.items():
         assert len(bodies) == 1, f"{place} has {len(bodies)} results"
-    names = ("flights", "late", "worst", "mean", "total")
+    if not all("window_end" in body for (body,) in results.values()):
+        return {place: dict(body) for place, (body,) in results.items()}
+    names = tuple(FIELDS)
     return {
         place: {"start_ms": time_ms(body["window_start"])}
         | {name: round(body[name], 9) if name == "mean" else body[name] for name in names}

@@ -13,7 +13,10 @@ Cut = Mapping[int, int]
 
 @dataclass
 class Outcome:
-    """Results by (end of the window in ms, key), of windows that are closed; and the events that do not count."""
+    """Results by (end of the window in ms, key), of windows that are closed; and the events that do not count.
+
+    Results of events are by (time in ms, id of the event).
+    """
 
     results: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
     refused: dict[tuple[int, str], int] = field(default_factory=dict)
@@ -28,6 +31,8 @@ def outcome(
     every_ms: int,
     lateness_ms: int,
     gap_ms: int | None = None,
+    trailing_ms: int | None = None,
+    first_ms: int | None = None,
 ) -> Outcome:
     """Everything that the step must give, for `flights: count(*)`, `late: count_if(delay >= 15)`, `worst: max(delay)`,
     `mean: avg(price)` and `total: sum(delay)` by carrier, where the flight is not cancelled.
@@ -39,8 +44,11 @@ def outcome(
         every_ms: time between the starts of two windows.
         lateness_ms: of the step.
         gap_ms: of sessions; None: the windows have a length.
+        trailing_ms: of a step with `each`; None: it has none.
+        first_ms: of a step with `first`, whose results are the data of events; None: it has none.
     """
-    oracle = _Oracle(len(stamped_log.partitions), size_ms, every_ms, lateness_ms, gap_ms)
+    has_windows = gap_ms is None and trailing_ms is None and first_ms is None
+    oracle = _Oracle(len(stamped_log.partitions), size_ms, every_ms, lateness_ms, has_windows)
     start = dict.fromkeys(range(len(stamped_log.partitions)), 0)
     for cut in cuts:
         for partition, end in cut.items():
@@ -49,18 +57,24 @@ def outcome(
                     oracle.take(partition, entry)
         start = dict(cut)
         oracle.end_batch()
-    oracle.end_sessions()
+    if gap_ms is not None:
+        oracle.end_sessions(gap_ms)
+    if trailing_ms is not None:
+        oracle.end_trailing(trailing_ms)
+    if first_ms is not None:
+        oracle.end_first(first_ms)
     return oracle.found
 
 
 class _Oracle:
     def __init__(
-        self, partitions: int, size_ms: int, every_ms: int, lateness_ms: int, gap_ms: int | None
+        self, partitions: int, size_ms: int, every_ms: int, lateness_ms: int, has_windows: bool
     ) -> None:
         self.found = Outcome()
         self._size_ms, self._every_ms, self._lateness_ms = size_ms, every_ms, lateness_ms
-        self._gap_ms = gap_ms
-        self._folded: dict[str, list[Entry]] = defaultdict(list)
+        self._has_windows = has_windows
+        self._folded: dict[str, list[tuple[int, int, int, Entry]]] = defaultdict(list)
+        """Carrier to time, partition, offset in `raw`, and the event."""
         self._windows: dict[tuple[int, str], list[Entry]] = defaultdict(list)
         self._marks: dict[int, int] = {}
         self._silent = set(range(partitions))
@@ -81,8 +95,8 @@ class _Oracle:
             refused = self.found.refused
             refused[entry.number, reason] = refused.get((entry.number, reason), 0) + 1
             return
-        if self._gap_ms is not None:
-            self._folded[entry.data["carrier"]].append(entry)
+        if not self._has_windows:
+            self._folded[entry.data["carrier"]].append((entry.time_ms, partition, entry.raw, entry))
             return
         first_end = entry.time_ms - entry.time_ms % self._every_ms + self._every_ms
         for window_end in range(first_end, entry.time_ms + self._size_ms + 1, self._every_ms):
@@ -106,16 +120,40 @@ class _Oracle:
             if self.found.horizon_ms is not None and end_ms <= self.found.horizon_ms:
                 self.found.results[end_ms, carrier] = _aggregates(end_ms - self._size_ms, entries)
 
-    def end_sessions(self) -> None:
+    def _closed(self) -> dict[str, list[Entry]]:
+        """Carrier to all its events in order, if any window is closed."""
+        if self.found.horizon_ms is None:
+            return {}
+        return {
+            carrier: [entry for *_, entry in sorted(entries, key=lambda item: item[:3])]
+            for carrier, entries in self._folded.items()
+        }
+
+    def end_trailing(self, trailing_ms: int) -> None:
+        """Find the result of each event whose time the horizon has passed."""
+        for entries in self._closed().values():
+            for entry in entries:
+                if entry.time_ms < (self.found.horizon_ms or 0):
+                    start_ms = entry.time_ms - trailing_ms
+                    counted = [other for other in entries if start_ms <= other.time_ms <= entry.time_ms]
+                    self.found.results[entry.time_ms, str(entry.number)] = _aggregates(start_ms, counted)
+
+    def end_first(self, first_ms: int) -> None:
+        """Find the events that pass on, of those whose time the horizon has passed."""
+        for entries in self._closed().values():
+            for earlier, entry in zip([None, *entries], entries, strict=False):
+                is_first = earlier is None or entry.time_ms - earlier.time_ms > first_ms
+                if is_first and entry.time_ms < (self.found.horizon_ms or 0):
+                    self.found.results[entry.time_ms, str(entry.number)] = dict(entry.data)
+
+    def end_sessions(self, gap_ms: int) -> None:
         """Find the sessions of all events; those are closed whose end the horizon has passed."""
-        if self._gap_ms is None or self.found.horizon_ms is None:
-            return
-        for carrier, entries in self._folded.items():
+        for carrier, entries in self._closed().items():
             session: list[Entry] = []
-            for entry in [*sorted(entries, key=lambda entry: entry.time_ms), None]:
-                if session and (entry is None or entry.time_ms - session[-1].time_ms > self._gap_ms):
-                    end_ms = session[-1].time_ms + self._gap_ms
-                    if end_ms < self.found.horizon_ms:
+            for entry in [*entries, None]:
+                if session and (entry is None or entry.time_ms - session[-1].time_ms > gap_ms):
+                    end_ms = session[-1].time_ms + gap_ms
+                    if end_ms < (self.found.horizon_ms or 0):
                         self.found.results[end_ms, carrier] = _aggregates(session[0].time_ms, session)
                     session = []
                 if entry is not None:

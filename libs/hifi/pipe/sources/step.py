@@ -1,4 +1,4 @@
-"""The declaration of a step: results of a pipe's events in windows of time, which enter as events of this pipe.
+"""The declaration of a step: results of a pipe's events over stretches of time, which enter as events of this pipe.
 
 The service state reads the events of the other pipe on `enriched`. See docs/steps.md.
 """
@@ -19,12 +19,14 @@ from hifi.runtime.units import FieldName, Name, Seconds
 MOST_WINDOWS: Final = 100
 """Largest number of sliding windows that an event is in."""
 _MOST_FIELDS: Final = 50
-_LONGEST_S: Final = 24 * 3600
-"""Of window and lateness together: a lost state is computed anew from that much of `enriched`."""
+_LONGEST_S: Final = 25 * 3600
+"""Of window and lateness together, a day and an hour: a lost state is computed anew from that much of `enriched`."""
 _RESERVED: Final = ("window_start", "window_end")
+_RESERVED_OF_EACH: Final = (*_RESERVED, "event")
 _WHOLE: Final = 1000
+_WINDOW_TYPE: Final = b"hifi.window"
 _CALL: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*\((.*)\)\s*", re.DOTALL)
-_LATER: Final = ("each", "first", "join")
+_LATER: Final = ("join",)
 """Kinds of steps that are planned."""
 
 
@@ -140,8 +142,17 @@ class StepWindow(StrictModel):
         return None if self.session is None else self.size_ms
 
 
+class StepEach(StrictModel):
+    """A result for each event."""
+
+    trailing: Seconds = Field(
+        ge=1,
+        description="The events of its key count in it that are at most so long before it, and those of its time.",
+    )
+
+
 class StepSource(CollectedSource):
-    """Results of another pipe's events in windows. [Experimental](steps.md)."""
+    """Results of another pipe's events, by key: of `window`, `each` or `first`. [Experimental](steps.md)."""
 
     kind: Literal["step"] = Field(description="Kind.")
     from_: Name = Field(alias="from", description="Pipe whose events are read.")
@@ -153,31 +164,56 @@ class StepSource(CollectedSource):
         max_length=8,
         description="Fields whose values have results of their own. One that is null: dead letter `no-key`.",
     )
-    window: StepWindow = Field(description="The windows.")
+    window: StepWindow | None = Field(None, description="One result for each window.")
+    each: StepEach | None = Field(None, description="One result for each event.")
+    first: Seconds | None = Field(
+        None,
+        ge=1,
+        description="An event passes on as it is, unless another of its key is at most so long before it.",
+    )
     lateness: Seconds = Field(
         30, description="How far an event's time may be behind the watermark; else: dead letter `late`."
     )
     fields: Annotated[dict[FieldName, str], TextForm.SQL] = Field(
-        min_length=1,
+        {},
         max_length=_MOST_FIELDS,
-        description="Field of the result, and one call of `avg`, `count`, `count_if`, `max`, `min` or `sum`.",
+        description="Field of the result, and one call of `avg`, `count`, `count_if`, `max`, `min` or `sum`; none with"
+        " `first`, else at least one.",
     )
-    type: EventType = Field("hifi.window", description="CloudEvents `type` of the results.")
+    type: EventType | None = Field(
+        None,
+        description="CloudEvents `type` of the results; default: `hifi.window`, or with `first` that of the event.",
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _kinds_of_this_release(cls, value: Any) -> Any:
         later_keys = [name for name in _LATER if isinstance(value, Mapping) and name in value]
         if later_keys:
-            raise ValueError(f"`{later_keys[0]}` is not supported yet; declare a `window`")
+            raise ValueError(f"`{later_keys[0]}` is not supported yet; declare `window`, `each` or `first`")
         return value
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> "StepSource":
+        if sum(kind is not None for kind in (self.window, self.each, self.first)) != 1:
+            raise ValueError("set exactly one of `window`, `each` and `first`")
+        if self.first is not None and self.fields:
+            raise ValueError("`first` passes events on as they are; leave out `fields`")
+        if self.first is None and not self.fields:
+            raise ValueError("`fields` must have at least one field of the result")
+        if self.length_ms % _WHOLE:
+            raise ValueError(f"{self._length_key} must be whole seconds")
+        if self.length_ms + self.lateness_ms > _LONGEST_S * _WHOLE:
+            raise ValueError(f"{self._length_key} and `lateness` together must be at most 25 h")
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> "StepSource":
         names = [*self.key, *self.fields]
         if repeated_names := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"`key` and `fields` have {repeated_names}; names must differ")
-        if reserved_names := sorted(name for name in names if name in _RESERVED):
+        reserved = () if self.first else _RESERVED_OF_EACH if self.each else _RESERVED
+        if reserved_names := sorted(name for name in names if name in reserved):
             raise ValueError(f"{reserved_names} are fields that each result has; choose other names")
         for name, text in self.fields.items():
             try:
@@ -188,9 +224,40 @@ class StepSource(CollectedSource):
             raise ValueError("a step has no `backfill`; leave it out")
         if self.lateness != round(self.lateness, 3):
             raise ValueError("`lateness` must be whole milliseconds")
-        if self.window.size_ms + self.lateness_ms > _LONGEST_S * _WHOLE:
-            raise ValueError("window and lateness together must be at most 24 h")
         return self
+
+    @property
+    def _length_key(self) -> str:
+        return "`window`" if self.window else "`each.trailing`" if self.each else "`first`"
+
+    @property
+    def length_ms(self) -> int:
+        """Length of a window, or the longest time between an event and an earlier one that counts, milliseconds."""
+        if self.window is not None:
+            return self.window.size_ms
+        return round((self.each.trailing if self.each else self.first or 0) * _WHOLE)
+
+    @property
+    def gap_ms(self) -> int | None:
+        """See `StepWindow.gap_ms`; None: no sessions."""
+        return None if self.window is None else self.window.gap_ms
+
+    @property
+    def reach_ms(self) -> int | None:
+        """How long before a time an event may be that counts in a result of that time or later, milliseconds.
+
+        None: sessions have no longest length.
+        """
+        if self.gap_ms is not None:
+            return None
+        return self.length_ms if self.window is None else self.length_ms - 1
+
+    @property
+    def result_type(self) -> bytes | None:
+        """CloudEvents `type` of the results; None: that of the event."""
+        if self.type is not None:
+            return self.type.encode()
+        return None if self.first is not None else _WINDOW_TYPE
 
     @property
     def lateness_ms(self) -> int:

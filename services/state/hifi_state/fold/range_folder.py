@@ -13,9 +13,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
-from hifi.pipe.sources.step import StepKey
+from hifi.pipe.sources.step import StepKey, StepWindow
 from hifi.record.headers import (
     ACCEPTED,
+    CE_PREFIX,
+    CONTENT_TYPE,
     DETAIL,
     RAW,
     REASON,
@@ -47,7 +49,7 @@ from hifi.spark.step_sql import FieldPart, StepSql, parts, step_sql
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.progress import Judged, RangeSummary
 from hifi_state.fold.results import ResultEvents, key_text
-from hifi_state.fold.window_row import WindowRow
+from hifi_state.fold.window_row import FoldedEvent, WindowRow
 
 FUTURE_MS: Final = 5000
 """An event's time may be so much after its accepted time; it does not raise the watermark else."""
@@ -119,7 +121,7 @@ class FoldedRange:
         self.summary = summary
 
     def rows(self, emitted_ms: int | None) -> Iterator[WindowRow]:
-        """The parts of each window and key, without those of windows that have results, unless they are sessions."""
+        """The parts of each window and key, or of each event, which results after a time need; of sessions all."""
         if self.summary.counts.get(FOLDED):
             yield from self._folder.window_rows(self._events, emitted_ms)
 
@@ -299,8 +301,13 @@ class RangeFolder:
     def window_rows(self, events: DataFrame, emitted_ms: int | None) -> Iterator[WindowRow]:
         """The parts of each window and key of the folded events, see `FoldedRange.rows`."""
         frame = events.filter(f"`hifi.verdict` = '{FOLDED}'")
-        gap_ms = self._step.window.gap_ms
-        frame = self._in_windows(frame, emitted_ms) if gap_ms is None else self._in_sessions(frame, gap_ms)
+        gap_ms, window = self._step.gap_ms, self._step.window
+        if gap_ms is not None:
+            frame = self._in_sessions(frame, gap_ms)
+        elif window is not None:
+            frame = self._in_windows(frame, window, emitted_ms)
+        else:
+            frame = self._as_events(frame, emitted_ms)
         keys = [sql.expr(f"{key} as key{index}") for index, key in enumerate(self._key_columns)]
         columns = [
             sql.expr("min(`hifi.start`) as start_ms"),
@@ -318,7 +325,7 @@ class RangeFolder:
         grouped = frame.groupBy("`hifi.window`", *keys).agg(*columns)
         kinds: list[StepKey] = list(self._step.key.values())
         for row in grouped.toLocalIterator():
-            _, *values = tuple(row)
+            window_values, *values = tuple(row)
             key_values, (start_ms, end_ms, inputs, count, xor, *part_values) = (
                 values[: len(kinds)],
                 values[len(kinds) :],
@@ -330,11 +337,11 @@ class RangeFolder:
                 inputs,
                 [_plain(value) for value in part_values],
                 Tally(count, xor),
+                None if window is not None else _folded_event(*window_values),
             )
 
-    def _in_windows(self, frame: DataFrame, emitted_ms: int | None) -> DataFrame:
+    def _in_windows(self, frame: DataFrame, window: StepWindow, emitted_ms: int | None) -> DataFrame:
         """The events with `hifi.window`, `hifi.start` and `hifi.end`, once for each window without results."""
-        window = self._step.window
         last_start = f"(`hifi.time` - pmod(`hifi.time`, {window.every_ms}L))"
         first_start = f"{last_start} - {window.size_ms - window.every_ms}L"
         starts = f"sequence({first_start}, {last_start}, {window.every_ms}L)"
@@ -358,6 +365,22 @@ class RangeFolder:
         frame = frame.withColumn("hifi.start", sql.col("`hifi.time`"))
         frame = frame.withColumn("hifi.is_last", sql.lit(True))
         return frame.withColumn("hifi.end", sql.expr(f"`hifi.time` + {gap_ms + 1}L"))
+
+    def _as_events(self, frame: DataFrame, emitted_ms: int | None) -> DataFrame:
+        """The same with each event for itself; `hifi.window` has the values of its `FoldedEvent`."""
+        frame = frame.withColumn("hifi.start", sql.col("`hifi.time`"))
+        frame = frame.withColumn("hifi.end", sql.expr("`hifi.time` + 1L"))
+        frame = frame.withColumn("hifi.is_last", sql.lit(True))
+        if emitted_ms is not None:
+            frame = frame.filter(f"`hifi.end` > {emitted_ms - self._step.length_ms}L")
+        members = ["partition", "`hifi.raw`", f"coalesce({header_text('ce_id')}, {identity_field(SEQ)})"]
+        if self._step.first is not None:
+            has_no_result = "true" if emitted_ms is None else f"`hifi.end` > {emitted_ms}L"
+            is_attribute = f"startswith(h.key, {literal(CE_PREFIX)}) or h.key = {literal(CONTENT_TYPE)}"
+            attributes = f"filter(headers, h -> {is_attribute})"
+            texts = f"to_json(transform({attributes}, h -> array(h.key, cast(h.value as string))))"
+            members += [f"if({has_no_result}, {member}, null)" for member in (texts, "value")]
+        return frame.withColumn("hifi.window", sql.expr(f"struct({', '.join(members)})"))
 
     @property
     def _key_columns(self) -> list[str]:
@@ -402,6 +425,12 @@ def _horizon_sql(rules: FoldRules) -> str:
         if entry.horizon_ms is not None
     ]
     return f"case {' '.join(cases)} end" if cases else "cast(null as bigint)"
+
+
+def _folded_event(
+    partition: int, raw: int, event_id: str, headers: str | None = None, data: bytes | None = None
+) -> FoldedEvent:
+    return FoldedEvent(partition, raw, event_id, headers, None if data is None else bytes(data))
 
 
 def _by_partition(numbers: Mapping[int, int]) -> str:

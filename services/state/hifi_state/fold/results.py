@@ -41,8 +41,10 @@ class ResultEvents:
         """
         self._pipe = pipe
         self._step = step
-        self._beyond_ms = 0 if step.window.gap_ms is None else 1
+        self._beyond_ms = 0 if step.window is not None and step.gap_ms is None else 1
         """From the end of a window to that of its row."""
+        result_type = step.result_type
+        self._type_header: Headers = [] if result_type is None else [("ce_type", result_type)]
         self._fields = [
             (name, aggregate, kind, parts(aggregate, kind))
             for (name, aggregate), kind in zip(step.aggregates.items(), kinds, strict=True)
@@ -51,7 +53,7 @@ class ResultEvents:
             ("ce_specversion", b"1.0"),
             ("ce_source", f"hifi/steps/{pipe}".encode()),
             (CONTENT_TYPE, b"application/json"),
-            ("ce_type", step.type.encode()),
+            *self._type_header,
         ]
 
     @property
@@ -76,22 +78,39 @@ class ResultEvents:
 
     def _event(self, position: int, row: WindowRow) -> SourceEvent:
         key_values = orjson.loads(row.key)
+        key_texts = [
+            value if isinstance(value, str) else orjson.dumps(value).decode() for value in key_values
+        ]
         end_ms = row.end_ms - self._beyond_ms
+        passes = self._step.first is not None
+        data, headers = self._passing(row) if passes else self._result(row, key_values, end_ms)
+        return SourceEvent(position, bounded_id("/".join(key_texts).encode()), data, headers, end_ms * 1000)
+
+    def _result(self, row: WindowRow, key_values: Sequence[Any], end_ms: int) -> tuple[bytes, Headers]:
+        """Data and headers of the result of a window, or of an event."""
         end_time = rfc3339(end_ms)
         body: dict[str, Any] = {
             "window_start": rfc3339(row.start_ms).decode(),
             "window_end": end_time.decode(),
+            **({} if row.event is None else {"event": row.event.id}),
             **dict(zip(self._step.key, key_values, strict=True)),
             **self._values(row.parts),
         }
-        identifier = bounded_id(b"%b/%b/%b" % (self._pipe.encode(), end_time, row.key.encode()))
-        headers = [*self._headers, ("ce_id", identifier), (TIME, end_time)]
-        event_key = "/".join(
-            value if isinstance(value, str) else orjson.dumps(value).decode() for value in key_values
-        )
-        return SourceEvent(
-            position, bounded_id(event_key.encode()), orjson.dumps(body), headers, end_ms * 1000
-        )
+        identifier = b"%b/%b/%b" % (self._pipe.encode(), end_time, row.key.encode())
+        if row.event is not None:
+            identifier += b"/%d/%d" % (row.event.partition, row.event.raw)
+        return orjson.dumps(body), [*self._headers, ("ce_id", bounded_id(identifier)), (TIME, end_time)]
+
+    def _passing(self, row: WindowRow) -> tuple[bytes | None, Headers]:
+        """Data and headers of an event that passes on."""
+        assert row.event is not None
+        attributes: list[tuple[str, str]] = orjson.loads(row.event.headers or "[]")
+        headers = [
+            (name, value.encode())
+            for name, value in attributes
+            if not (name == "ce_type" and self._type_header)
+        ]
+        return row.event.data, [*headers, *self._type_header]
 
     def _values(self, values: Sequence[PartValue]) -> Mapping[str, Any]:
         remaining_values = iter(values)

@@ -1,5 +1,7 @@
 """The file of a step: the parts of the results of open windows, and the progress that they are as of, in SQLite.
 
+`EventFile` keeps events in it instead.
+
 Both change in one transaction. The file is a cache: one that is lost, damaged or of another declaration is made anew
 from `enriched`.
 """
@@ -14,12 +16,14 @@ from hifi.record.step_account import Tally, total
 from hifi.runtime import log
 from hifi.spark.step_sql import FieldPart, Merge, PartForm
 from hifi_state.fold.progress import Progress
-from hifi_state.fold.window_row import PartValue, WindowRow
+from hifi_state.fold.window_row import FoldedEvent, PartValue, WindowRow
 
 _FORMAT: Final = 3
 _LARGEST: Final = 2**63 - 1
 _MOST_DIGITS: Final = 18
 """Whole numbers with more digits are kept as text, since SQLite's have 64 bits."""
+_NO_EVENT: Final = (0, 0, None, None, None)
+"""The columns of the event of a window."""
 logger = log.get(__name__)
 
 
@@ -58,8 +62,10 @@ class WindowFile:
                 database.execute("drop table if exists windows")
             columns = "".join(f", p{index}" for index in range(len(self._parts)))
             database.execute(
-                "create table if not exists windows (start_ms integer, end_ms integer, key text, inputs integer,"
-                f" ending integer, ending_xor integer{columns}, primary key (end_ms, key)) without rowid"
+                "create table if not exists windows (start_ms integer, end_ms integer, key text, inputs integer"
+                ", ending integer, ending_xor integer"
+                ", partition integer, raw integer, id text, headers text, data blob"
+                f"{columns}, primary key (end_ms, key, partition, raw)) without rowid"
             )
             if self._has_sessions:
                 database.execute("create index if not exists by_key on windows (key, end_ms)")
@@ -136,7 +142,7 @@ class WindowFile:
             for row in rows:
                 self._merge(row)
             if progress.emitted_ms is not None:
-                self._database.execute("delete from windows where end_ms <= ?", (progress.emitted_ms,))
+                self._drop(progress.emitted_ms)
             self._database.execute("delete from progress")
             self._database.execute(
                 "insert into progress values (?, ?, ?)", (_FORMAT, self._declared, progress.encode())
@@ -147,6 +153,14 @@ class WindowFile:
         """Number of open windows, each key counted."""
         (count,) = self._database.execute("select count(*) from windows").fetchone()
         return int(count)
+
+    def _drop(self, emitted_ms: int) -> None:
+        """Drop what no later result needs.
+
+        Args:
+            emitted_ms: windows up to here have their results, milliseconds since 1970 UTC.
+        """
+        self._database.execute("delete from windows where end_ms <= ?", (emitted_ms,))
 
     def _merge(self, row: WindowRow) -> None:
         for earlier_row in self._same_window(row):
@@ -161,10 +175,11 @@ class WindowFile:
                 [merged(*values) for values in zip(self._parts, earlier_row.parts, row.parts, strict=True)],
                 earlier_row.ending.plus(row.ending),
             )
-        marks = ", ".join("?" * (6 + len(row.parts)))
+        event = row.event or _NO_EVENT
+        marks = ", ".join("?" * (6 + len(event) + len(row.parts)))
         self._database.execute(
             f"insert into windows values ({marks})",  # noqa: S608 - question marks
-            (row.start_ms, row.end_ms, row.key, row.inputs, *row.ending, *map(_stored, row.parts)),
+            (row.start_ms, row.end_ms, row.key, row.inputs, *row.ending, *event, *map(_stored, row.parts)),
         )
 
     def _same_window(self, row: WindowRow) -> list[WindowRow]:
@@ -181,9 +196,23 @@ class WindowFile:
         return list(map(self._row, found_rows))
 
     def _row(self, columns: Sequence[Any]) -> WindowRow:
-        start_ms, end_ms, key, inputs, ending, ending_xor, *values = columns
+        (
+            start_ms,
+            end_ms,
+            key,
+            inputs,
+            ending,
+            ending_xor,
+            partition,
+            raw,
+            event_id,
+            headers,
+            data,
+            *values,
+        ) = columns
+        event = None if event_id is None else FoldedEvent(partition, raw, event_id, headers, data)
         part_values = [self._value(*pair) for pair in zip(self._parts, values, strict=True)]
-        return WindowRow(start_ms, end_ms, key, inputs, part_values, Tally(ending, ending_xor))
+        return WindowRow(start_ms, end_ms, key, inputs, part_values, Tally(ending, ending_xor), event)
 
     @staticmethod
     def _value(part: FieldPart, stored: PartValue) -> PartValue:

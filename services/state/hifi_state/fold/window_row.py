@@ -8,17 +8,36 @@ from hifi.record.step_account import NO_EVENTS, Tally
 PartValue: TypeAlias = int | float | str | None
 
 
+class FoldedEvent(NamedTuple):
+    """The event that a result is of.
+
+    Attributes:
+        partition: of the event in all topics.
+        raw: its offset in `raw`: with the partition it is what orders the events of a key and a time.
+        id: CloudEvents id.
+        headers: JSON array of names and values of its attributes, where it may pass on; None: they are not needed.
+        data: as on `enriched`, likewise.
+    """
+
+    partition: int
+    raw: int
+    id: str
+    headers: str | None = None
+    data: bytes | None = None
+
+
 class WindowRow(NamedTuple):
-    """The parts of one key in one window.
+    """The parts of one key in one window, or of one event.
 
     Attributes:
         start_ms: start of the window, milliseconds since 1970 UTC; the first event of a session.
         end_ms: the first time after it that no event of it has. A session's is 1 ms after its end, since an event
-            there still belongs to it.
+            there still belongs to it; an event's 1 ms after its time.
         key: JSON array of the values of the key.
         inputs: number of events.
         parts: in the order of the step's.
         ending: its events of which it is the last window; all, where windows do not overlap.
+        event: of a step with `each` or `first`; None: it is a window.
     """
 
     start_ms: int
@@ -27,3 +46,4 @@ class WindowRow(NamedTuple):
     inputs: int
     parts: Sequence[PartValue]
     ending: Tally = NO_EVENTS
+    event: FoldedEvent | None = None
