@@ -147,7 +147,10 @@ def _whole(value: Any, bits: int) -> int:
 
 
 def _double(value: Any) -> float:
-    return float(_number_text(value) if isinstance(value, str) else value)
+    number = float(_number_text(value) if isinstance(value, str) else value)
+    if math.isinf(number) and any(map(str.isdigit, str(value))):
+        raise ValueError(f"{value!r} is larger than a double can hold")
+    return number
 
 
 def _number_text(value: Any) -> str:

@@ -74,7 +74,7 @@ def read_rows(lookup: Lookup, pipe: str, limits: ReadLimits = _DEFAULT_LIMITS) -
     columns = {*lookup.key.values(), *lookup.fields.values()}
     try:
         if lookup.sql:
-            all_rows = _sql(lookup.sql, pipe, limits.query_s)
+            all_rows = _sql(lookup.sql, columns, pipe, limits.query_s)
         else:
             all_rows = _file(Path(str(lookup.file)), columns, source, limits.memory_bytes)
         rows = list(_within(limits.memory_bytes, all_rows))
@@ -145,7 +145,7 @@ def _file(
 
 
 def _refuse_twice(required_columns: set[str], names: Sequence[str]) -> None:
-    """Raises ValueError if the file has a column twice that the lookup declares."""
+    """Raises ValueError if a file or query has a column twice that the lookup declares."""
     for name in sorted(required_columns):
         if names.count(name) > 1:
             raise ValueError(f"it has the column {name} twice")
@@ -219,7 +219,9 @@ def _value(text: bytes) -> Any:
     return _ANY.decode(text) if first_byte in b'"tfn' else text.decode()
 
 
-def _sql(table: SqlTable, pipe: str, query_s: float) -> Iterator[Mapping[str, Any]]:
+def _sql(
+    table: SqlTable, required_columns: set[str], pipe: str, query_s: float
+) -> Iterator[Mapping[str, Any]]:
     url = sqlalchemy.make_url(table.url.read())
     url.get_dialect().import_dbapi()  # before the name is resolved: the driver may not be installed
     engine = sqlalchemy.create_engine(
@@ -230,6 +232,7 @@ def _sql(table: SqlTable, pipe: str, query_s: float) -> Iterator[Mapping[str, An
             _limit(connection, query_s)
             query = sqlalchemy.text(table.query)
             result = connection.execute(query, execution_options={"yield_per": _BATCH_ROWS})
+            _refuse_twice(required_columns, list(result.keys()))
             yield from (dict(row) for row in result.mappings())
     finally:
         engine.dispose()

@@ -36,6 +36,7 @@ def test_a_key_can_be_taken_apart(key_fields: list[str]) -> None:
         ("2024-02-29", "date", "2024-02-29"), ("2024-02-29 12:00 UTC", "date", "2024-02-29"),
         ("2016-12-31t23:59:60z", "timestamp", "2017-01-01T00:00:00.000000+00:00"),
         (" 1.5e3 ", "double", 1500.0), ("-Infinity", "double", float("-inf")), ("+7.", "int", 7),
+        (Decimal("Infinity"), "double", float("inf")),
         ("2024-02-29T01:00:00+01:00", "timestamp", "2024-02-29T00:00:00.000000+00:00"),
         (3, "string", "3"), (True, "string", "true"),
         (Decimal("0E-10"), "string", "0.0000000000"), (Decimal("1.200E-7"), "string", "0.0000001200"),
@@ -57,7 +58,7 @@ def test_values_are_read_as_their_types(value: Any, kind: str, expected: Any) ->
         ("1e999999999", "int"), (Decimal("-1e999999999"), "bigint"), ("1e-999999999", "int"),
         ("2", "boolean"), ("x", "date"), ("2026-07-01x", "date"), ("2026-07-011", "date"),
         ("1_000", "int"), ("1_000", "double"), ("\uff11\uff12", "bigint"), ("\uff11\uff12", "double"),
-        ("12,50", "double"),
+        ("12,50", "double"), ("1e309", "double"), (Decimal("-1e309"), "double"),
         ("9999-12-31T23:59:59-05:00", "timestamp"),
     ],
 )  # fmt: skip

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import make_url
 
-from hifi.pipe.model import Lookup
+from hifi.pipe.model import Lookup, SqlTable
 from hifi.runtime.egress import EgressRefused
 from hifi.runtime.errors import Misconfigured
 from hifi.spark.lookup_reader import ReadLimits, _connection_arguments, read_rows
@@ -88,6 +88,15 @@ def test_a_sql_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         {"code": "AA", "name": "American", "size": 9},
         {"code": "UA", "name": None, "size": None},
     ]
+    twice = sql_lookup.model_copy(
+        update={
+            "sql": SqlTable.model_validate(sql | {"query": "select *, upper(name) as name from airlines"})
+        }
+    )
+    with pytest.raises(Misconfigured, match="it has the column name twice"):
+        read_rows(twice, "p")
+    other = sql | {"query": "select *, 1 as other, 2 as other from airlines"}
+    assert len(read_rows(sql_lookup.model_copy(update={"sql": SqlTable.model_validate(other)}), "p")) == 2
 
 
 @pytest.mark.parametrize(
