@@ -86,10 +86,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(500 if pathlib.Path("stuck").exists() else 200)
         self.end_headers()
+        if self.path == "/connectors?expand=status" and pathlib.Path("status").exists():
+            self.wfile.write(pathlib.Path("status").read_bytes())
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 """A double of a worker whose REST API answers while the thread that handles requests does nothing: no real one can be
-brought into that state at will. In the folder `stuck` has to exist for it."""
+brought into that state at will. In the folder `stuck` has to exist for it; `status` is that of its connectors."""
 
 
 class DoubleOfWorker(ConnectWorker):
@@ -137,3 +139,31 @@ async def test_a_worker_whose_api_answers_that_it_is_stuck_is_replaced_only_whil
             supervising.cancel()
         await worker.stop()
         await kafka.kill()
+
+
+async def test_a_worker_with_a_task_that_it_could_not_end_is_replaced(tmp_path: Path) -> None:
+    worker = DoubleOfWorker(tmp_path, "127.0.0.1:1", free_port())
+    supervising: asyncio.Task[None] | None = None
+    trace = 'PSQLException: ERROR: replication slot "hifi_shop" {}'
+    try:
+        await worker.start()
+        process = worker.process
+        assert process is not None
+        supervising = asyncio.create_task(worker.supervise(orphan_s=0))
+        (tmp_path / "status").write_text(trace.format("does not exist"))
+        async with asyncio.timeout(60):
+            while process.log.read_bytes().count(b"GET /connectors") < 2:
+                await asyncio.sleep(0.1)
+        assert (process.running, worker.restarts) == (True, 0)
+        (tmp_path / "status").write_text(trace.format("is active for PID 4711"))
+        async with asyncio.timeout(60):
+            while process.running:
+                await asyncio.sleep(0.1)
+        (tmp_path / "status").unlink()
+        async with asyncio.timeout(60):
+            while worker.restarts == 0:
+                await asyncio.sleep(0.1)
+    finally:
+        if supervising is not None:
+            supervising.cancel()
+        await worker.stop()

@@ -35,6 +35,11 @@ _POLL_S: Final = 0.5
 _RESTART_S: Final = (1.0, 5.0, 30.0)
 _STUCK_S: Final = 300.0
 _PROBE_S: Final = 5.0
+_STATUS_S: Final = 1.0
+"""Less than the time after which collect restarts a task that has failed, which ends its status."""
+_ORPHAN_S: Final = 60.0
+_HELD_SLOT: Final = b"is active for PID"
+"""In the status of a task whose replication slot another one reads."""
 _ANSWER_S: Final = 12.0
 """More than the 10 s that Kafka Connect takes to tell that the thread that does its work does none."""
 
@@ -60,7 +65,7 @@ class ConnectWorker:
         self._copies = min(brokers, 3)
         self._password = secrets.token_urlsafe(24)
         self.process: Process | None = None
-        self._healthy_s = self._asked_s = 0.0
+        self._healthy_s = self._asked_s = self._status_s = self._started_s = 0.0
         self.restarts = 0
         """How often `supervise` has started it again."""
 
@@ -88,25 +93,34 @@ class ConnectWorker:
                 reason = "is not ready in time" if process.running else "has ended"
                 raise Retryable(f"Kafka Connect {reason}; end of its log {process.log}:\n{process.tail(5)}")
             await asyncio.sleep(_POLL_S)
-        self._healthy_s = self._asked_s = time.monotonic()
+        self._healthy_s = self._asked_s = self._started_s = time.monotonic()
 
-    async def supervise(self, stuck_s: float = _STUCK_S) -> None:
-        """Start the worker again whenever it ends or is stuck, until cancelled.
+    async def supervise(self, stuck_s: float = _STUCK_S, orphan_s: float = _ORPHAN_S) -> None:
+        """Start the worker again whenever it ends, is stuck or has orphans, until cancelled.
 
         Its connectors go on from their positions. A worker that handles no requests may still hold the slots of its
         connectors at their databases; its threads are in its log before it is killed. While Kafka is away a worker
         waits for it, which is no reason to replace it.
 
+        An orphan is a task that Kafka Connect could not end when Kafka went away: it reads its slot for as long as the
+        worker lives, so its successors fail.
+
         Args:
             stuck_s: how long it may handle no requests while Kafka answers, seconds.
+            orphan_s: least time between a start and one for an orphan, seconds.
         """
         failures = 0
         while True:
             await asyncio.sleep(_POLL_S)
             process = self.process
-            if process is None or (process.running and not await self._stuck(stuck_s)):
+            if process is None:
                 continue
-            if process.running:
+            if process.running and await self._has_orphan(orphan_s):
+                logger.error("connect-orphan", log=str(process.log))
+                await process.kill()
+            elif process.running and not await self._stuck(stuck_s):
+                continue
+            elif process.running:
                 logger.error("connect-stuck", seconds=stuck_s, log=str(process.log))
                 os.kill(process.pid, signal.SIGQUIT)  # writes what each thread does
                 await asyncio.sleep(_POLL_S)
@@ -137,6 +151,14 @@ class ConnectWorker:
             self._healthy_s = self._asked_s
         return self._asked_s - self._healthy_s >= stuck_s
 
+    async def _has_orphan(self, orphan_s: float) -> bool:
+        """Whether a task has failed since another one reads its slot."""
+        now_s = time.monotonic()
+        if now_s - self._status_s < _STATUS_S or now_s - self._started_s < orphan_s:
+            return False
+        self._status_s = now_s
+        return _HELD_SLOT in (await self._get("/connectors?expand=status") or b"")
+
     async def _kafka_answers(self) -> bool:
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -147,13 +169,17 @@ class ConnectWorker:
 
     async def _healthy(self) -> bool:
         """Whether the thread of the worker that handles requests does so."""
+        return await self._get("/health") is not None
+
+    async def _get(self, path: str) -> bytes | None:
+        """The body of an answer with status 200; None: there is none."""
         login = base64.b64encode(f"{USER}:{self._password}".encode()).decode()
         headers = {"Authorization": f"Basic {login}"}
         try:
-            status, _ = await get(self._port, "/health", headers=headers, timeout_s=_ANSWER_S)
+            status, body = await get(self._port, path, headers=headers, timeout_s=_ANSWER_S)
         except OSError:
-            return False
-        return status == 200
+            return None
+        return body if status == 200 else None
 
     def _process(self) -> Process:
         plugin = self._folder / "plugins" / "debezium-postgres"

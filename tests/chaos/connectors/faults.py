@@ -11,12 +11,13 @@ import psycopg
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from tests.chaos import faults as of_mesh
 from tests.chaos.connectors import http_destination, s3_proxy
-from tests.chaos.connectors.systems import PARTITIONS, Systems
+from tests.chaos.connectors.systems import PARTITIONS, Systems, until
 from tests.chaos.faults import FaultContext
 from tests.chaos.verification import FaultWindow
 
 from hifi_infra.postgres.server import PostgresServer
 
+_CONNECT_S: Final = 300.0
 TABLE_LOCKED_S: Final = 60.0
 MOST_PARTITIONS: Final = 6
 
@@ -138,10 +139,15 @@ async def fail_http(context: ConnectorContext) -> str:
 
 
 async def kill_connect(context: ConnectorContext) -> str:
-    """SIGKILL of the worker of Kafka Connect, which starts again after a while."""
-    await context.systems.connect.stop()
-    await context.wait()
-    await context.systems.connect.start()
+    """SIGKILL of the worker of Kafka Connect, which is started again."""
+    worker = context.systems.connect
+    restarts = worker.restarts
+    await worker.stop()
+
+    async def is_restarted() -> bool:
+        return worker.restarts > restarts
+
+    await until(is_restarted, _CONNECT_S, "Kafka Connect takes requests again")
     return "Connect worker"
 
 

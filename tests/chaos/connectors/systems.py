@@ -64,6 +64,7 @@ class Systems:
         self.s3: Process | None = None
         self.s3_proxy = S3Proxy(ports[3], self.s3_server)
         self.connect = ConnectWorker(folder / "connect", "", 0)
+        self._supervising: asyncio.Task[None] | None = None
         self.registry: SchemaRegistryProcess | None = None
         self.topics: list[str] = []
         self._s3_port = ports[2]
@@ -114,6 +115,7 @@ class Systems:
         if connect:
             self.connect = ConnectWorker(self.folder / "connect", self.kafka.bootstrap, free_port())
             await self.connect.start()
+            self._supervising = asyncio.create_task(self.connect.supervise())
         if avro:
             self.registry = SchemaRegistryProcess(self.kafka.bootstrap, self.folder)
             await self.registry.prepare()
@@ -123,6 +125,8 @@ class Systems:
         """End all of them."""
         if self.registry is not None:
             await self.registry.kill()
+        if self._supervising is not None:
+            self._supervising.cancel()
         await self.connect.stop()
         for process in (self.pool, self.s3):
             if process is not None and process.started:

@@ -107,6 +107,8 @@ class Connector:
             # A slot that another connector reads is reported soon.
             "slot.max.retries": "2",
             "slot.retry.delay.ms": "5000",
+            # A fault that lasts is reported soon, too, and ends the task, which is started again.
+            "errors.max.retries": "2",
         }
         return {**defaults, **source.settings, **fixed_settings}
 

@@ -331,6 +331,7 @@ def test_settings_are_added_and_none_of_those_that_hifi_sets_is_allowed() -> Non
         "heartbeat.interval.ms",
         "slot.max.retries",
         "slot.retry.delay.ms",
+        "errors.max.retries",
     }
     fixed = Connector("hifi", "p", DebeziumSource.model_validate(SOURCE)).config().keys() - defaults
     assert not fixed & SETTINGS.keys()
