@@ -23,7 +23,7 @@ RESULTS = re.compile(r"bench/results/([\w-]+\.(?:json|ndjson))")
 DURATION = re.compile(r"(?:\d+|one|two|three|four|five|six|seven|eight|nine|ten) (?:minutes?|hours?)\b")
 KINDS = {
     "http": "HTTP", "kafka": "Kafka", "debezium": "Debezium", "sql": "databases", "objects": "buckets",
-    "postgres": "PostgreSQL", "iceberg": "Iceberg", "step": "windows",
+    "postgres": "PostgreSQL", "iceberg": "Iceberg", "step": "steps",
 }  # fmt: skip
 """Each kind of source or destination, and the word by which the comparison names it."""
 
