@@ -114,8 +114,9 @@ ELSEWHERE = {
     "colour drain": "tests/infra/colours/test_audit.py",
     "colour sleep": "tests/infra/colours/test_audit.py",
     "colour wake": "tests/infra/colours/test_audit.py",
+    "step explain": "tests/services/state/test_planted_loss.py",
 }
-"""Commands that change something, and the test of their entries."""
+"""Commands that change something or read event data, and the test of their entries."""
 ROOT = Path(__file__).parents[3]
 
 

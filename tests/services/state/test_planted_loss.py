@@ -14,6 +14,7 @@ from tests.support.service_process import WITHIN_S, ServiceProcess
 from tests.support.state.stamped_log import EPOCH, PIPE
 from tests.support.state.step_bench import FLIGHTS, step_pipe
 
+from hifi.control.principals.principal_store import audit_entries
 from hifi.kafka.admin import create_topics
 from hifi.kafka.topics import principal_topics
 from hifi.record.identity import seq_text
@@ -29,7 +30,8 @@ async def test_an_event_that_state_loses_is_named_by_observe_and_explained(
 ) -> None:
     stream = StateStream(kafka, tmp_path)
     await stream.create()
-    await create_topics(kafka, principal_topics(stream.topics.stream), partitions=1, replication=1)
+    control = principal_topics(stream.topics.stream)
+    await create_topics(kafka, control, partitions=1, replication=1)
     stamped_log = complete_log()
     entries = stamped_log.partitions[PARTITION]
     offset, entry = next(
@@ -90,6 +92,8 @@ async def test_an_event_that_state_loses_is_named_by_observe_and_explained(
     (row,) = by_id
     assert (row["verdict"], row["event"], len(row["windows"])) == ("folded", identity, 2)
     assert len(by_offset) > 5
+    audited = [entry.what for entry in await audit_entries(kafka, control)]
+    assert audited == ["read event data"] * 2, "step explain is in the audit"
 
 
 async def explained(*arguments: str) -> list[dict[str, Any]]:
