@@ -67,12 +67,10 @@ class StepAccounting:
         while not self._steps():
             await asyncio.sleep(_IDLE_S)
         settings = self._settings
-        follower = TopicFollower(
-            settings.kafka, f"{settings.instance}-steps", {settings.topics.folds: self._take}
-        )
+        follower = TopicFollower(settings.kafka, settings.instance, {settings.topics.folds: self._take})
         await follower.start()
         try:
-            async with topic_consumer(settings.kafka, f"{settings.instance}-steps") as consumer:
+            async with topic_consumer(settings.kafka, settings.instance) as consumer:
                 while steps := self._steps():
                     await follower.catch_up()
                     await self._compare(consumer, steps)
