@@ -87,9 +87,9 @@ class Observed:
     ("point", "window", "is_lost"),
     [
         ("within the results", SLIDING, True),
-        ("before folds", SESSION, False),
-        ("after folds", TUMBLING, True),
         ("within the results", FIRST, True),
+        pytest.param("before folds", SESSION, False, marks=pytest.mark.more),
+        pytest.param("after folds", TUMBLING, True, marks=pytest.mark.more),
         pytest.param("after folds", EACH, True, marks=pytest.mark.more),
         pytest.param("after folds", SLIDING, False, marks=pytest.mark.more),
         pytest.param("before the offset", SESSION, True, marks=pytest.mark.more),
@@ -180,8 +180,8 @@ def dropped_part(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
     [
         (dropped_record, "read", TUMBLING),
         (dropped_part, "windows", SLIDING),
-        (dropped_part, "windows", SESSION),
         (dropped_part, "windows", FIRST),
+        pytest.param(dropped_part, "windows", SESSION, marks=pytest.mark.more),
     ],
 )
 async def test_an_event_that_the_step_loses_is_found_and_explained(

@@ -28,6 +28,37 @@ GAP_MS = 2000
 EACH = {"each": {"trailing": "10s"}}
 FIRST = {"first": "2s"}
 KINDS = [TUMBLING, SLIDING, SESSION, EACH, FIRST]
+LOSSES = [
+    pytest.param(False, id="with its file", marks=pytest.mark.more),
+    pytest.param(True, id="without its file"),
+]
+KILLS = [
+    ("within the results", SLIDING, True),
+    ("after the results", SLIDING, False),
+    ("before folds", SLIDING, True),
+    ("after folds", SESSION, False),
+    ("within the results", EACH, True),
+    ("after folds", FIRST, True),
+    ("before the offset", SLIDING, False),
+]
+MORE_KILLS = [
+    ("within the results", SLIDING, False),
+    ("within the results", SESSION, False),
+    ("within the results", SESSION, True),
+    ("after the results", SLIDING, True),
+    ("before folds", SLIDING, False),
+    ("after folds", SLIDING, False),
+    ("after folds", SLIDING, True),
+    ("after folds", SESSION, True),
+    ("within the results", EACH, False),
+    ("after folds", FIRST, False),
+    ("before the offset", SLIDING, True),
+]
+
+
+def more(*values: Any) -> Any:
+    """A row of parameters for the second tier."""
+    return pytest.param(*values, marks=pytest.mark.more)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +101,7 @@ def flight(carrier: str | None = "A", delay: int = 20) -> dict[str, Any]:
     return {"carrier": carrier, "delay": delay, "price": 1.5, "cancelled": False}
 
 
-@pytest.mark.parametrize("window", KINDS)
+@pytest.mark.parametrize("window", [SLIDING, FIRST, *map(more, [TUMBLING, SESSION, EACH])])
 async def test_results_and_refused_events_are_those_of_the_oracle(
     spark: SparkSession, tmp_path: Path, window: dict[str, Any]
 ) -> None:
@@ -86,7 +117,7 @@ async def test_results_and_refused_events_are_those_of_the_oracle(
 
 
 @settings(
-    max_examples=12,
+    max_examples=6,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -109,21 +140,7 @@ async def test_any_disorder_cut_anywhere_gives_the_results_of_the_oracle(
     assert bench.letters == oracle.refused
 
 
-@pytest.mark.parametrize("is_lost", [False, True], ids=["with its file", "without its file"])
-@pytest.mark.parametrize(
-    ("point", "window"),
-    [
-        ("within the results", SLIDING),
-        ("within the results", SESSION),
-        ("after the results", SLIDING),
-        ("before folds", SLIDING),
-        ("after folds", SLIDING),
-        ("after folds", SESSION),
-        ("within the results", EACH),
-        ("after folds", FIRST),
-        ("before the offset", SLIDING),
-    ],
-)
+@pytest.mark.parametrize(("point", "window", "is_lost"), [*KILLS, *(more(*kill) for kill in MORE_KILLS)])
 async def test_each_result_is_written_once_whatever_dies(
     spark: SparkSession, tmp_path: Path, point: str, window: dict[str, Any], is_lost: bool
 ) -> None:
@@ -144,7 +161,7 @@ async def test_each_result_is_written_once_whatever_dies(
     assert bench.committed == stamped_log.ends()
 
 
-@pytest.mark.parametrize("is_lost", [False, True], ids=["with its file", "without its file"])
+@pytest.mark.parametrize("is_lost", LOSSES)
 async def test_each_window_has_the_results_of_one_declaration_also_if_it_changes_while_they_are_written(
     spark: SparkSession, tmp_path: Path, is_lost: bool
 ) -> None:
@@ -228,7 +245,7 @@ async def test_a_partition_that_stands_still_holds_the_windows_and_nothing_is_dr
     assert len(counts) > 5
 
 
-@pytest.mark.parametrize("is_lost", [False, True], ids=["with its file", "without its file"])
+@pytest.mark.parametrize("is_lost", LOSSES)
 async def test_a_session_has_the_events_that_are_at_most_its_gap_apart_also_if_a_later_one_bridges_two(
     spark: SparkSession, tmp_path: Path, is_lost: bool
 ) -> None:
@@ -271,7 +288,7 @@ async def test_a_session_has_the_events_that_are_at_most_its_gap_apart_also_if_a
     assert shown(bench.results) == expected(stamped_log, cuts, bench.step).results
 
 
-@pytest.mark.parametrize("is_lost", [False, True], ids=["with its file", "without its file"])
+@pytest.mark.parametrize("is_lost", LOSSES)
 async def test_each_event_counts_those_of_its_key_and_the_first_ones_pass_on(
     spark: SparkSession, tmp_path: Path, is_lost: bool
 ) -> None:
@@ -343,7 +360,7 @@ async def test_each_event_counts_those_of_its_key_and_the_first_ones_pass_on(
     assert bench.counts["repeated"] == bench.counts["folded"] - len(passed) == len(counted) - len(passed)
 
 
-@pytest.mark.parametrize("window", [SESSION, EACH, FIRST])
+@pytest.mark.parametrize("window", [EACH, *map(more, [SESSION, FIRST])])
 async def test_a_file_that_is_computed_anew_in_parts_is_as_the_lost_one_also_after_a_kill_within(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: dict[str, Any]
 ) -> None:
@@ -369,7 +386,7 @@ def texts(second: int, *times_ms: int) -> list[str]:
     return [f"{(second * 1000 + at_ms) / 1000 % 60:06.3f}" for at_ms in times_ms]
 
 
-@pytest.mark.parametrize("is_lost", [False, True], ids=["with its file", "without its file"])
+@pytest.mark.parametrize("is_lost", LOSSES)
 async def test_the_first_event_of_an_empty_partition_is_late_exactly_if_its_windows_are_closed(
     spark: SparkSession, tmp_path: Path, is_lost: bool
 ) -> None:
