@@ -6,6 +6,7 @@ then the body and a line break. `GET /counts` returns the counts after flushing 
 """
 
 import asyncio
+import contextlib
 import json
 import signal
 import sys
@@ -16,8 +17,6 @@ from typing import Any, BinaryIO
 
 import httptools
 import uvloop
-
-from hifi.runtime.clock import wait_at_most
 
 FLUSH_S = 0.5
 ANSWER = b"HTTP/1.1 204 No Content\r\n\r\n"
@@ -121,7 +120,9 @@ async def serve(
     server = await loop.create_server(lambda: connection(log), host, port, backlog=1024)
     async with server:
         while not stop.is_set():
-            await wait_at_most(stop, FLUSH_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_S):
+                    await stop.wait()
             log.flush()
 
 

@@ -1,10 +1,14 @@
 """The sender and the destination of the demo, connected directly: both log every event exactly once."""
 
+import ast
 import asyncio
 import collections
+import sys
+from pathlib import Path
 
 import pytest
 
+from hifi_cli.demo import destination
 from hifi_cli.demo.expected import ALERTS, CANCELLATIONS, DEPARTURES
 from hifi_cli.demo.verify import RequestLogReader, read_send_log
 from hifi_cli.demo.workspace import Workspace
@@ -115,3 +119,16 @@ async def test_counts_are_served_on_one_connection_with_requests_split_anywhere(
     status, page = await get(workspace.destination_port, "/counts")
     assert status == 200
     assert b'"arrivals": 4' in page
+
+
+def test_the_destination_runs_without_the_libraries_of_hifi() -> None:
+    """Its image has none of them."""
+    modules = {
+        name.partition(".")[0]
+        for node in ast.walk(ast.parse(Path(destination.__file__).read_text("utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+        )
+    }
+    assert modules - sys.stdlib_module_names == {"httptools", "uvloop"}
