@@ -140,8 +140,7 @@ def _experimental(loaded_folder: LoadedFolder) -> Iterator[PipeProblem]:
         if loaded_pipe.pipe.source.kind == STEP:
             yield loaded_pipe.problem(
                 ("source", "kind"),
-                "experimental: steps are not part of the runs with faults of a whole mesh, and observe does not count"
-                " the events in windows",
+                "experimental: steps are not part of the runs with faults of a whole mesh",
             )
         for index, destination in enumerate(loaded_pipe.pipe.destinations):
             if isinstance(destination, ConnectorDestination):
