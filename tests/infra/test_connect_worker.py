@@ -141,6 +141,7 @@ async def test_a_worker_whose_api_answers_that_it_is_stuck_is_replaced_only_whil
         await kafka.kill()
 
 
+@pytest.mark.slow
 async def test_a_worker_with_a_task_that_it_could_not_end_is_replaced(tmp_path: Path) -> None:
     worker = DoubleOfWorker(tmp_path, "127.0.0.1:1", free_port())
     supervising: asyncio.Task[None] | None = None
