@@ -104,6 +104,17 @@ def requests(double: Process) -> int:
     return double.log.read_bytes().count(b"GET /health")
 
 
+async def until_replaced(worker: ConnectWorker, process: Process, cause: Path) -> None:
+    """Wait until a process is killed, take its cause away, and wait until the worker runs again."""
+    async with asyncio.timeout(120):
+        while process.running:
+            await asyncio.sleep(0.1)
+    cause.unlink()
+    async with asyncio.timeout(60):
+        while worker.restarts == 0:
+            await asyncio.sleep(0.1)
+
+
 async def test_a_worker_whose_api_answers_that_it_is_stuck_is_replaced_only_while_kafka_answers(
     tmp_path: Path,
 ) -> None:
@@ -127,13 +138,7 @@ async def test_a_worker_whose_api_answers_that_it_is_stuck_is_replaced_only_whil
                 await asyncio.sleep(0.1)
         assert (process.running, worker.restarts) == (True, 0)
         await kafka.start_broker(broker)
-        async with asyncio.timeout(120):
-            while process.running:
-                await asyncio.sleep(0.1)
-        (tmp_path / "stuck").unlink()
-        async with asyncio.timeout(60):
-            while worker.restarts == 0:
-                await asyncio.sleep(0.1)
+        await until_replaced(worker, process, tmp_path / "stuck")
     finally:
         if supervising is not None:
             supervising.cancel()
@@ -157,13 +162,7 @@ async def test_a_worker_with_a_task_that_it_could_not_end_is_replaced(tmp_path: 
                 await asyncio.sleep(0.1)
         assert (process.running, worker.restarts) == (True, 0)
         (tmp_path / "status").write_text(trace.format("is active for PID 4711"))
-        async with asyncio.timeout(60):
-            while process.running:
-                await asyncio.sleep(0.1)
-        (tmp_path / "status").unlink()
-        async with asyncio.timeout(60):
-            while worker.restarts == 0:
-                await asyncio.sleep(0.1)
+        await until_replaced(worker, process, tmp_path / "status")
     finally:
         if supervising is not None:
             supervising.cancel()

@@ -229,9 +229,8 @@ class Connector:
             raise Retryable(f"Kafka Connect does not answer at {url}: {error!r}") from error
         try:
             return response.status, orjson.loads(body_text)
-        except (
-            orjson.JSONDecodeError
-        ):  # a refusal of the REST API's own login is plain text, which it calls JSON
+        except orjson.JSONDecodeError:
+            # The refusal of a login is plain text, which Kafka Connect calls JSON.
             return response.status, {}
 
 
