@@ -33,6 +33,7 @@ _USED: Final[Mapping[type, Mapping[str, str]]] = {
         "create_builder": "_batch_size _compression_type is_transactional",
         "drain_by_nodes": "_batches _pop_batch muted_partitions",
         "_pop_batch": "sequence_number set_producer_state",
+        "fail_all": "_batches _pending_batches failure",
     },
     Sender: {
         "_sender_routine": "drain_by_nodes _muted_partitions _send_produce_req",
@@ -127,8 +128,11 @@ def _retrieve_error(future: "asyncio.Future[Any]") -> None:
 
 def forget_errors(client: AIOKafkaProducer) -> None:
     """Take note of the errors of a stopped client that failed: asyncio would log those that nobody asks for."""
-    pending = [batch for batches in client._message_accumulator._batches.values() for batch in batches]
+    accumulator = client._message_accumulator
+    pending = [batch for batches in accumulator._batches.values() for batch in batches]
+    pending += accumulator._pending_batches
     waiters = [waiter for batch in pending for waiter in (batch.future, batch._drain_waiter)]
+    waiters += [waiter for batch in pending for waiter, _ in batch._msg_futures]
     if client._txn_manager is not None:
         waiters.append(client._txn_manager._transaction_waiter)
     for waiter in waiters:

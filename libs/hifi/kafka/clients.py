@@ -15,10 +15,12 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError, NodeNotReadyError, ProducerClosed
 
 from aiokafka_cooperative import CooperativeConsumer, IncompatibleAiokafkaError
 from hifi.kafka.adaptive_fetcher import AdaptiveConsumer, AdaptiveFetcher, check_fetcher
+from hifi.kafka.batches import forget_errors
 from hifi.kafka.security import KafkaSecurity, client_options
 from hifi.kafka.settings import ServiceSettings
 from hifi.runtime.backoff import backoff_s
@@ -27,6 +29,8 @@ from hifi.runtime.errors import Misconfigured
 MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
 """Of a producer that sends whole batches."""
 _HEARTBEATS_A_SESSION = 20
+_CANCELLATIONS = 3
+"""Of a task of aiokafka: at the first one its sender waits for its requests."""
 _NO_POLL_LIMIT_MS = 2**31 - 1
 """The watchdog of the consumer (hifi.kafka.watchdog) replaces aiokafka's limit on the time between polls."""
 
@@ -84,7 +88,7 @@ def transactional_producer(
     Raises:
         Misconfigured: a setting of the security is wrong, or a file cannot be used.
     """
-    return AIOKafkaProducer(
+    producer = AIOKafkaProducer(
         **client_options(bootstrap, security, pipe),
         client_id=client_id,
         transactional_id=transactional_id,
@@ -92,6 +96,8 @@ def transactional_producer(
         acks="all",
         **options,
     )
+    _wait_for_brokers(producer.client)
+    return producer
 
 
 def group_consumer(
@@ -129,9 +135,28 @@ def group_consumer(
     }
     try:
         check_fetcher()
-        return CooperativeConsumer(**(defaults | options))
+        consumer = CooperativeConsumer(**(defaults | options))
     except IncompatibleAiokafkaError as error:
         raise Misconfigured(str(error)) from None
+    _wait_for_brokers(consumer._client)  # noqa: SLF001 - AIOKafkaConsumer has no public attribute for it
+    return consumer
+
+
+def _wait_for_brokers(client: AIOKafkaClient) -> None:
+    """Let a client wait when a cluster names no broker, as after all of them were frozen or restarted.
+
+    aiokafka 0.14 asks any known broker for the coordinator, and where none is known fails with an AssertionError, which
+    it does not repeat.
+    """
+    lookup = client.coordinator_lookup
+
+    async def lookup_or_wait(coordinator_type: int, coordinator_key: str) -> int:
+        if not client.cluster.brokers():
+            raise NodeNotReadyError("the cluster names no broker")
+        coordinator: int = await lookup(coordinator_type, coordinator_key)
+        return coordinator
+
+    client.coordinator_lookup = lookup_or_wait
 
 
 def assigned_consumer(
@@ -293,7 +318,30 @@ async def close(client: Any, timeout_s: float = 5) -> None:
     if not stopping.done():
         stopping.cancel()
         await asyncio.wait({stopping}, timeout=1)
+        await _abandon(client)
     elif not stopping.cancelled():
         error = stopping.exception()
         if error is not None and not isinstance(error, KafkaError | OSError | TimeoutError):
             raise error
+
+
+async def _abandon(client: Any) -> None:
+    """End the connections and tasks of a client whose `stop` hung; without this they live as long as the process."""
+    connections = getattr(client, "client", None) or getattr(client, "_client", None)
+    if connections is None:
+        return
+    owners = (
+        (getattr(client, "_sender", None), "_sender_task"),
+        (getattr(client, "_fetcher", None), "_fetch_task"),
+    )
+    tasks = {getattr(owner, name) for owner, name in owners if owner is not None} - {None}
+    pending = {asyncio.ensure_future(connections.close()), *tasks}
+    for _ in range(_CANCELLATIONS):
+        for task in tasks:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=0.2)
+        if not pending:
+            break
+    if isinstance(client, AIOKafkaProducer):
+        client._message_accumulator.fail_all(ProducerClosed())  # noqa: SLF001 - else its flush waits for ever
+        forget_errors(client)

@@ -5,7 +5,8 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 import pytest
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.client import CoordinationType
+from aiokafka.errors import KafkaConnectionError, NodeNotReadyError
 
 from aiokafka_cooperative import IncompatibleAiokafkaError
 from hifi.kafka import clients
@@ -33,6 +34,21 @@ async def test_a_transaction_that_is_open_for_too_long_is_aborted() -> None:
     assert producer._txn_manager.transactional_id == "writer"
     assert producer._txn_manager.transaction_timeout_ms == 30_000
     await clients.close(producer)
+
+
+async def test_a_cluster_that_names_no_broker_is_asked_again() -> None:
+    """aiokafka raises an AssertionError, which nothing repeats."""
+    producer = clients.transactional_producer("localhost:1", "writer", "i", timeout_s=30)
+    consumer = clients.group_consumer(ServiceSettings(), "g")
+    for client, kind, key in (
+        (producer.client, CoordinationType.TRANSACTION, "writer"),
+        (consumer._client, CoordinationType.GROUP, "g"),
+    ):
+        with pytest.raises(NodeNotReadyError) as raised:
+            await client.coordinator_lookup(kind, key)
+        assert raised.value.retriable
+    await clients.close(producer)
+    await clients.close(consumer)
 
 
 async def test_no_consumer_commits_by_itself() -> None:

@@ -12,9 +12,11 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import OutOfOrderSequenceNumber
 
+from hifi.kafka import clients
 from hifi.kafka import producer as producer_module
 from hifi.kafka.batches import build_batches
 from hifi.kafka.producer import MAX_BATCH_BYTES, Producer
+from hifi.kafka.settings import ServiceSettings
 from hifi.record.record import Record
 from hifi.runtime.errors import Overloaded, Rejected, Unacknowledged
 from hifi_infra.kafka.cluster import KafkaCluster
@@ -373,3 +375,26 @@ async def test_no_batch_is_sent_after_one_that_failed_so_a_partition_has_no_gap(
         await two_batches.acknowledged
     assert await producer.stop()
     assert [int(value) for value in await stored(kafka, name)] == [0, 1]
+
+
+async def test_a_client_that_is_closed_while_its_broker_is_frozen_leaves_no_task_behind(
+    cluster: KafkaCluster,
+) -> None:
+    await make_topic(cluster.bootstrap, "left")
+    tasks_before = asyncio.all_tasks()
+    producer = clients.transactional_producer(cluster.bootstrap, "left", "test", timeout_s=30)
+    consumer = clients.group_consumer(ServiceSettings(kafka=cluster.bootstrap), "left")
+    consumer.subscribe(["left"])
+    await asyncio.gather(producer.start(), consumer.start())
+    await producer.begin_transaction()
+    await producer.send_and_wait("left", b"1", partition=0)
+    await consumer.getmany(timeout_ms=100)
+    cluster.pause_broker(1)
+    try:
+        await producer.send("left", b"2", partition=0)
+        await asyncio.gather(clients.close(producer, 0.5), clients.close(consumer, 0.5))
+        async with asyncio.timeout(20):
+            while left_tasks := asyncio.all_tasks() - tasks_before - {asyncio.current_task()}:
+                await asyncio.wait(left_tasks, timeout=0.1)
+    finally:
+        cluster.resume_broker(1)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from hifi.delivery.kind import OutboundEvent
 from hifi.delivery.written_offsets import WrittenOffsets
@@ -120,10 +120,7 @@ class TransactionalPartition:
             )
             self._producer = producer
             # Ends the last transaction with this id, and fences the producer that began it.
-            try:
-                await producer.start()
-            except AssertionError as error:  # so aiokafka says that it has lost all brokers meanwhile
-                raise KafkaConnectionError(str(error)) from error
+            await producer.start()
             self._written_offsets, self._read_through = {}, 0
             await self._read()
             # Both at once: aiokafka forgets a topic that it knew at its start when it meets a new one.
