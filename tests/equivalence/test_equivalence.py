@@ -96,6 +96,7 @@ class Collected:
         """Nothing is written."""
 
 
+@pytest.mark.more
 async def test_rows_of_a_snapshot_that_is_interrupted_before_the_first_one_come_all_the_same(
     cdc: Systems,
 ) -> None:

@@ -115,6 +115,7 @@ async def until_replaced(worker: ConnectWorker, process: Process, cause: Path) -
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.more
 async def test_a_worker_whose_api_answers_that_it_is_stuck_is_replaced_only_while_kafka_answers(
     tmp_path: Path,
 ) -> None:

@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hifi.check.pipe_check import check_folder
 from hifi.pipe.model import Pipe
 from hifi.spark.catalyst import Catalyst
@@ -64,6 +66,7 @@ INVALID: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
+@pytest.mark.more  # a folder with a step is checked in CI
 def test_expressions_of_steps_are_judged_with_the_types_of_the_other_pipe() -> None:
     flights = Pipe.model_validate(FLIGHTS)
     with local_spark() as spark:

@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+import pytest
 from tests.support.ingest.ingest_harness import Stream, ingest, new_stream, pipe
 from tests.support.observe.api_requests import ask, until
 from tests.support.observe_principal import create_principals
@@ -136,6 +137,7 @@ def totals(body: dict[str, Any]) -> tuple[dict[str, tuple[int, int, int]], dict[
     return pipes, keys
 
 
+@pytest.mark.more  # in CI: minutes/test_usage.py, without a Kafka
 async def test_usage_is_exact_by_pipe_key_and_day_whoever_is_killed(kafka: str, tmp_path: Path) -> None:
     keys = [{"sha256": digest(key)} for key in ("first", "second")]
     stream = await new_stream(kafka, pipe("flights", keys=keys), pipe("orders", "third"))

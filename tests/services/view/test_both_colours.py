@@ -91,7 +91,9 @@ def newest_delays(sent_events: Sequence[dict[str, Any]], *, by_time: bool) -> di
     return delays
 
 
-@pytest.mark.parametrize("declaration", [VIEW, BY_TIME], ids=["offset", "time"])
+@pytest.mark.parametrize(
+    "declaration", [VIEW, pytest.param(BY_TIME, marks=pytest.mark.more)], ids=["offset", "time"]
+)
 async def test_one_query_answers_over_both_colours(
     stream: ViewStream, other_stream: ViewStream, tmp_path: Path, declaration: str
 ) -> None:

@@ -107,6 +107,7 @@ def scanned(offset: int, table: str = "flights") -> Any:
     )
 
 
+@pytest.mark.more
 async def test_a_truncate_deletes_the_rows_of_its_table_that_there_are(source: DebeziumSource) -> None:
     reader = Reader(source)
     before = [

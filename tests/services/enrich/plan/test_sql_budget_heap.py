@@ -55,6 +55,7 @@ def test_each_allowed_function_is_in_one_of_the_lists() -> None:
     assert len(LARGE) + len(WITHIN) + len(SMALL) == len(FUNCTIONS)
 
 
+@pytest.mark.more  # three minutes; the other test of this module runs in CI
 def test_what_needs_more_than_the_heap_is_refused_before_it_is_made() -> None:
     outcomes = evaluate([*LARGE.values(), *FURTHER_LARGE], EVENT)
     expected = "needs more than 64 MB of memory for an event"
