@@ -85,7 +85,8 @@ class PositionReader:
             except BaseException:
                 # The next read connects anew, and makes the topic again if somebody deleted it.
                 clients, self._clients = self._clients, None
-                self._closing = [asyncio.create_task(close(client)) for client in clients or ()]
+                self._closing = [task for task in self._closing if not task.done()]
+                self._closing += [asyncio.create_task(close(client)) for client in clients or ()]
                 raise
 
     async def _read(
