@@ -109,8 +109,7 @@ async def test_each_event_is_accounted_for_whatever_dies(
         await bench.run(others)
     assert not observed.compare()
     if is_lost:
-        for file in tmp_path.iterdir():
-            file.unlink()
+        bench.lose_files()
     await bench.run(others)
     assert not observed.compare()
     account = account_of(bench)
@@ -197,17 +196,7 @@ async def test_an_event_that_the_step_loses_is_found_and_explained(
     observed = Observed(bench)
     cuts = thirds(stamped_log)
     entries = stamped_log.partitions[1]
-    offset = next(
-        offset
-        for offset in range(cuts[0][1], cuts[1][1])
-        if (entry := entries[offset]).number is not None
-        and entry.pipe == PIPE
-        and entry.data["carrier"]
-        and not entry.data["cancelled"]
-        and entry.stamp_ms is not None
-        and entry.stamp_ms - 5_000 <= entry.time_ms <= entry.accepted_ms
-        and sum(other.number == entry.number for other in entries) == 1
-    )
+    offset = stamped_log.counted_once(1, range(cuts[0][1], cuts[1][1]))
     await bench.run(cuts[:1])
     assert not observed.compare()
     with monkeypatch.context() as defective:

@@ -152,8 +152,7 @@ async def test_each_result_is_written_once_whatever_dies(
     with pytest.raises(Killed):
         await bench.run(cuts[1:])
     if is_lost:
-        for file in tmp_path.iterdir():
-            file.unlink()
+        bench.lose_files()
     await bench.run(cuts[1:])
     oracle = expected(stamped_log, cuts, bench.step)
     assert shown(bench.results) == oracle.results
@@ -174,8 +173,7 @@ async def test_each_window_has_the_results_of_one_declaration_also_if_it_changes
     closed_ms = Progress.decode(bench.kept).horizon_ms
     assert closed_ms is not None
     if is_lost:
-        for file in tmp_path.iterdir():
-            file.unlink()
+        bench.lose_files()
     bench.declare(step_pipe(TUMBLING, where="cancelled"))
     await bench.run(cuts)
     earlier_oracle = expected(stamped_log, cuts[:1], bench.step).results
@@ -209,8 +207,7 @@ async def test_a_torn_file_and_one_that_is_behind_are_made_good_from_the_log(
     await bench.run(cuts[:1])
     earlier_files = {file: file.read_bytes() for file in tmp_path.iterdir()}
     await bench.run(cuts[1:2])
-    for file in tmp_path.iterdir():
-        file.unlink()
+    bench.lose_files()
     for file, content in earlier_files.items():
         file.write_bytes(content)
     await bench.run(cuts[2:3])
@@ -268,8 +265,7 @@ async def test_a_session_has_the_events_that_are_at_most_its_gap_apart_also_if_a
     for cut in cuts:
         await bench.run([cut])
         if is_lost:
-            for file in tmp_path.iterdir():
-                file.unlink()
+            bench.lose_files()
     stamped_log.heartbeat(0)
     cuts.append(stamped_log.ends())
     await bench.run(cuts[-1:])
@@ -322,8 +318,7 @@ async def test_each_event_counts_those_of_its_key_and_the_first_ones_pass_on(
         for cut in cuts:
             await bench.run([cut])
             if is_lost:
-                for file in folder.iterdir():
-                    file.unlink()
+                bench.lose_files()
         assert shown(bench.results) == expected(stamped_log, cuts, bench.step).results
         assert not bench.letters
         results.append(
@@ -369,8 +364,7 @@ async def test_a_file_that_is_computed_anew_in_parts_is_as_the_lost_one_also_aft
     cuts = cuts_of(stamped_log, 11, 3)
     bench = StepBench(spark, stamped_log, step_pipe(window, lateness="20s"), tmp_path)
     await bench.run(cuts[:2])
-    for file in tmp_path.iterdir():
-        file.unlink()
+    bench.lose_files()
     bench.most_records = 20
     bench.kill_at, bench.survived = "within a range", 3
     with pytest.raises(Killed):
@@ -406,8 +400,7 @@ async def test_the_first_event_of_an_empty_partition_is_late_exactly_if_its_wind
     bench = StepBench(spark, stamped_log, step_pipe(TUMBLING), tmp_path)
     await bench.run(cuts[:2])
     if is_lost:
-        for file in tmp_path.iterdir():
-            file.unlink()
+        bench.lose_files()
     await bench.run(cuts[2:])
     assert bench.letters == {(closed_event.number, "late"): 1}
     oracle = expected(stamped_log, cuts, bench.step)

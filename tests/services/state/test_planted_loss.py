@@ -11,7 +11,7 @@ import pytest
 from tests.services.observe.steps.test_step_accounting import StepStream, of_pipe
 from tests.services.state.test_state import TAKEN_OVER, WINDOW, StateStream, complete_log
 from tests.support.service_process import WITHIN_S, ServiceProcess
-from tests.support.state.stamped_log import EPOCH, PIPE
+from tests.support.state.stamped_log import EPOCH
 from tests.support.state.step_bench import FLIGHTS, step_pipe
 
 from hifi.control.principals.principal_store import audit_entries
@@ -33,18 +33,8 @@ async def test_an_event_that_state_loses_is_named_by_observe_and_explained(
     control = principal_topics(stream.topics.stream)
     await create_topics(kafka, control, partitions=1, replication=1)
     stamped_log = complete_log()
-    entries = stamped_log.partitions[PARTITION]
-    offset, entry = next(
-        (offset, entry)
-        for offset, entry in enumerate(entries)
-        if entry.number is not None
-        and entry.pipe == PIPE
-        and entry.data["carrier"]
-        and not entry.data["cancelled"]
-        and entry.stamp_ms is not None
-        and entry.stamp_ms - 5_000 <= entry.time_ms <= entry.accepted_ms
-        and sum(other.number == entry.number for other in entries) == 1
-    )
+    offset = stamped_log.counted_once(PARTITION)
+    entry = stamped_log.partitions[PARTITION][offset]
     identity = seq_text(EPOCH, entry.number or 0).decode()
     observed = StepStream(kafka, stream.topics.stream)
     accounting = observed.accounting([FLIGHTS, step_pipe(WINDOW)])

@@ -1,7 +1,7 @@
 """A log of `enriched` as normalize stamps it: events of two pipes, copies, replays and heartbeats. Plain Python."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +82,26 @@ class StampedLog:
         if mark_ms is not None:
             self._marks[partition] = mark_ms = mark_ms + idle_ms
         self.partitions[partition].append(Entry(None, mark_ms, accepted_ms=START_MS))
+
+    def counted_once(self, partition: int, offsets: Iterable[int] | None = None) -> int:
+        """The offset of an event that counts in a window with 5 s of lateness, and has no copy.
+
+        Args:
+            partition: of the event.
+            offsets: to choose from; None: all.
+        """
+        entries = self.partitions[partition]
+        return next(
+            offset
+            for offset in offsets or range(len(entries))
+            if (entry := entries[offset]).number is not None
+            and entry.pipe == PIPE
+            and entry.data["carrier"]
+            and not entry.data["cancelled"]
+            and entry.stamp_ms is not None
+            and entry.stamp_ms - 5_000 <= entry.time_ms <= entry.accepted_ms
+            and sum(other.number == entry.number for other in entries) == 1
+        )
 
     def ends(self) -> dict[int, int]:
         """Partition to the offset after its last record."""

@@ -140,6 +140,11 @@ class StepBench:
                 pass
         turn.close()
 
+    def lose_files(self) -> None:
+        """Delete the files of the step, which go with the disk of their instance."""
+        for file in self.folder.iterdir():
+            file.unlink()
+
     # What `StepTurn` uses of its runner, the progress and the group.
 
     def folder_of(self, declaration: StepDeclaration) -> RangeFolder:
