@@ -12,11 +12,20 @@ from tests.support.kafka.out_topic import KeyedTopic
 from hifi.delivery.kind import DestinationWriter, OutboundEvent
 from hifi.runtime.errors import HifiError
 from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_kafka.destination import transactions
 
 LANES = 12
 FREEZES = 6
 TIMEOUTS_S = 6.0, 9.0
 """Of a write: the controller gives up its frozen broker after 9 s, so leaders change in half of the freezes."""
+
+
+def outbound(partition: int, offset: int, *, is_retried: bool = False) -> OutboundEvent:
+    key = f"k{partition}"
+    data, attributes = orjson.dumps({"key": key, "number": offset}), {"subject": key}
+    return OutboundEvent(
+        data, "application/json", attributes, key.encode(), "0b" * 16, partition, offset, 0, is_retried
+    )
 
 
 class Lanes:
@@ -35,12 +44,9 @@ class Lanes:
         for offset in itertools.count():
             if self.stopping:
                 return
-            key, is_retried = f"k{partition}", False
+            is_retried = False
             while True:
-                event = OutboundEvent(
-                    orjson.dumps({"key": key, "number": offset}), "application/json", {"subject": key}, key.encode(),
-                    "0b" * 16, partition, offset, 0, is_retried,
-                )  # fmt: skip
+                event = outbound(partition, offset, is_retried=is_retried)
                 try:
                     async with asyncio.timeout(self._random_source.uniform(*TIMEOUTS_S)):
                         await writer.write([event])
@@ -49,11 +55,9 @@ class Lanes:
                     self.failures += 1
                 if self._random_source.random() < 0.2:  # it comes back by the retrier
                     is_retried = True
-                if (
-                    self._random_source.random() < 0.2
-                ):  # another instance takes over; this one ends without a word
+                if self._random_source.random() < 0.2:  # another instance takes over
                     writer = self._open()
-            self.written.add((key, offset))
+            self.written.add((f"k{partition}", offset))
 
     def _open(self) -> DestinationWriter:
         writer = self._topic.writer()
@@ -91,3 +95,29 @@ async def test_a_cluster_frozen_in_mid_transaction_loses_and_repeats_nothing(
     await asyncio.gather(*tasks)
     await asyncio.gather(*(writer.close() for writer in lanes.writers))
     assert Counter(await kafka_topic.history()) == Counter(lanes.written)
+
+
+@pytest.mark.slow
+async def test_after_a_slow_transaction_the_next_one_has_a_new_producer(
+    destination_cluster: KafkaCluster, kafka_topic: KeyedTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repeated request that arrives late would end the next transaction of the same producer (KAFKA-17754)."""
+    writer = kafka_topic.writer()
+    await writer.write([outbound(0, 0)])
+    (partition,) = writer._partitions.values()  # type: ignore[attr-defined]
+    producer = partition._producer
+    await writer.write([outbound(0, 1)])
+    assert partition._producer is producer
+    monkeypatch.setattr(transactions, "_SLOW_S", 0.5)
+    destination_cluster.pause_broker(1)
+    try:
+        writing = asyncio.create_task(writer.write([outbound(0, 2)]))
+        await asyncio.wait({writing}, timeout=1)
+    finally:
+        destination_cluster.resume_broker(1)
+    await writing
+    monkeypatch.undo()
+    await writer.write([outbound(0, 3)])
+    assert partition._producer not in (producer, None)
+    assert await kafka_topic.history() == [("k0", number) for number in range(4)]
+    await writer.close()
