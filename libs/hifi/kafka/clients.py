@@ -342,6 +342,7 @@ async def _abandon(client: Any) -> None:
         _, pending = await asyncio.wait(pending, timeout=0.2)
         if not pending:
             break
-    if isinstance(client, AIOKafkaProducer):
-        client._message_accumulator.fail_all(ProducerClosed())  # noqa: SLF001 - else its flush waits for ever
+    accumulator = getattr(client, "_message_accumulator", None)
+    if accumulator is not None:
+        accumulator.fail_all(ProducerClosed())  # else its flush waits for ever
         forget_errors(client)
