@@ -17,7 +17,7 @@ from hifi_kafka.destination import transactions
 LANES = 12
 FREEZES = 6
 TIMEOUTS_S = 6.0, 9.0
-"""Of a write: the controller gives up its frozen broker after 9 s, so leaders change in half of the freezes."""
+"""Of a write: the controller gives up its frozen broker after 9 s without a heartbeat, so leaders may change."""
 
 
 def outbound(partition: int, offset: int, *, is_retried: bool = False) -> OutboundEvent:
