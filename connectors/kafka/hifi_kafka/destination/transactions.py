@@ -31,7 +31,7 @@ RETRIED: Final = b"retried"
 _TRANSACTION_S: Final = 30
 _SLOW_S: Final = 2.0
 """After a transaction that took longer the next one has a new producer, seconds. A request of the slow one that was
-repeated may arrive late, and would end the next transaction in its middle (KAFKA-17754); a new producer fences it."""
+repeated may arrive late, and would end the next transaction in its middle (KIP-890); a new producer fences it."""
 
 
 class TransactionalPartition:

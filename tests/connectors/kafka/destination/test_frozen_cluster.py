@@ -101,7 +101,7 @@ async def test_a_cluster_frozen_in_mid_transaction_loses_and_repeats_nothing(
 async def test_after_a_slow_transaction_the_next_one_has_a_new_producer(
     destination_cluster: KafkaCluster, kafka_topic: KeyedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A repeated request that arrives late would end the next transaction of the same producer (KAFKA-17754)."""
+    """A repeated request that arrives late would end the next transaction of the same producer (KIP-890)."""
     writer = kafka_topic.writer()
     await writer.write([outbound(0, 0)])
     (partition,) = writer._partitions.values()  # type: ignore[attr-defined]
