@@ -93,7 +93,7 @@ class StampedLog:
         entries = self.partitions[partition]
         return next(
             offset
-            for offset in offsets or range(len(entries))
+            for offset in (range(len(entries)) if offsets is None else offsets)
             if (entry := entries[offset]).number is not None
             and entry.pipe == PIPE
             and entry.data["carrier"]
