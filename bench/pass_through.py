@@ -50,7 +50,7 @@ PIPE: Final = Pipe.model_validate(
     {
         "pipe": "passing",
         "source": {"keys": [{"sha256": "0" * 64}]},
-        "destinations": [{"name": "nowhere", "url": "http://127.0.0.1:9/"}],
+        "destinations": [{"name": "nowhere", "url": "http://nowhere.invalid/"}],
     }
 )
 

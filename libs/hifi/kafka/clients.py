@@ -96,7 +96,7 @@ def transactional_producer(
         acks="all",
         **options,
     )
-    _wait_for_brokers(producer.client)
+    _wait_for_brokers(producer)
     return producer
 
 
@@ -138,25 +138,32 @@ def group_consumer(
         consumer = CooperativeConsumer(**(defaults | options))
     except IncompatibleAiokafkaError as error:
         raise Misconfigured(str(error)) from None
-    _wait_for_brokers(consumer._client)  # noqa: SLF001 - AIOKafkaConsumer has no public attribute for it
+    _wait_for_brokers(consumer)
     return consumer
 
 
-def _wait_for_brokers(client: AIOKafkaClient) -> None:
+def _wait_for_brokers(client: Any) -> None:
     """Let a client wait when a cluster names no broker, as after all of them were frozen or restarted.
 
     aiokafka 0.14 asks any known broker for the coordinator, and where none is known fails with an AssertionError, which
     it does not repeat.
     """
-    lookup = client.coordinator_lookup
+    connections = _connections(client)
+    assert connections is not None, client
+    lookup = connections.coordinator_lookup
 
     async def lookup_or_wait(coordinator_type: int, coordinator_key: str) -> int:
-        if not client.cluster.brokers():
+        if not connections.cluster.brokers():
             raise NodeNotReadyError("the cluster names no broker")
         coordinator: int = await lookup(coordinator_type, coordinator_key)
         return coordinator
 
-    client.coordinator_lookup = lookup_or_wait
+    connections.coordinator_lookup = lookup_or_wait
+
+
+def _connections(client: Any) -> AIOKafkaClient | None:
+    """The connections of a producer, a consumer or an admin client; only a producer has a public attribute for them."""
+    return getattr(client, "client", None) or getattr(client, "_client", None)
 
 
 def assigned_consumer(
@@ -179,12 +186,14 @@ def assigned_consumer(
     Raises:
         Misconfigured: a setting of the security is wrong, or a file cannot be used.
     """
-    return AIOKafkaConsumer(
+    consumer = AIOKafkaConsumer(
         **client_options(bootstrap, security, pipe),
         client_id=client_id,
         enable_auto_commit=False,
         **options,
     )
+    _wait_for_brokers(consumer)  # a `group_id` in the options has a coordinator too
+    return consumer
 
 
 def adaptive_consumer(settings: ServiceSettings, **options: Any) -> AdaptiveConsumer:
@@ -327,7 +336,7 @@ async def close(client: Any, timeout_s: float = 5) -> None:
 
 async def _abandon(client: Any) -> None:
     """End the connections and tasks of a client whose `stop` hung; without this they live as long as the process."""
-    connections = getattr(client, "client", None) or getattr(client, "_client", None)
+    connections = _connections(client)
     if connections is None:
         return
     owners = (

@@ -39,16 +39,17 @@ async def test_a_transaction_that_is_open_for_too_long_is_aborted() -> None:
 async def test_a_cluster_that_names_no_broker_is_asked_again() -> None:
     """aiokafka raises an AssertionError, which nothing repeats."""
     producer = clients.transactional_producer("localhost:1", "writer", "i", timeout_s=30)
-    consumer = clients.group_consumer(ServiceSettings(), "g")
-    for client, kind, key in (
-        (producer.client, CoordinationType.TRANSACTION, "writer"),
-        (consumer._client, CoordinationType.GROUP, "g"),
+    member = clients.group_consumer(ServiceSettings(), "g")
+    reader = clients.assigned_consumer("localhost:1", "i", group_id="g")
+    for client, connections, kind, key in (
+        (producer, producer.client, CoordinationType.TRANSACTION, "writer"),
+        (member, member._client, CoordinationType.GROUP, "g"),
+        (reader, reader._client, CoordinationType.GROUP, "g"),
     ):
         with pytest.raises(NodeNotReadyError) as raised:
-            await client.coordinator_lookup(kind, key)
+            await connections.coordinator_lookup(kind, key)
         assert raised.value.retriable
-    await clients.close(producer)
-    await clients.close(consumer)
+        await clients.close(client)
 
 
 async def test_no_consumer_commits_by_itself() -> None:
