@@ -31,6 +31,7 @@ FOLDERS: Final = {
         "tests/services/egest/dedup",
     ),
     "enrich": ("tests/services/enrich", "tests/services/normalize"),
+    "state": ("tests/services/state",),
     "libs": (
         "tests/libs",
         "tests/services/deploy",
