@@ -100,7 +100,7 @@ async def _source(name: str, systems: StepSystems, topics: Topics) -> Step:
         "backfill": LIVE,
     }
     if kind == "debezium":
-        database = {"host": "db", "name": "shop", "user": "hifi", "password_file": "/etc/hostname"}
+        database = _database(systems)
         source |= {"connect": systems.connect, "database": database, "tables": ["public.orders"]}
     await _declare(systems, topics, source, {"name": "nowhere", "url": "http://127.0.0.1:9/"})
     await write_source(systems.kafka, topic, partitions, kind, SOURCE_EVENTS)
@@ -121,16 +121,12 @@ async def _polled(name: str, systems: StepSystems, topics: Topics) -> Step:
     source: dict[str, Any] = {"kind": kind, "backfill": LIVE}
     if kind == "sql":
         location = systems.database
-        connection_options = conninfo_to_dict(location)
-        database = {
-            "host": connection_options["host"],
-            "port": connection_options.get("port", 5432),
-            "name": connection_options["dbname"],
+        source |= {
+            "database": _database(systems),
+            "table": "source_rows",
+            "column": "id",
+            "settle": "100ms",
         }
-        password = systems.folder / "password"
-        password.write_text(str(connection_options["password"]))
-        database |= {"user": connection_options["user"], "sslmode": "disable", "password_file": str(password)}
-        source |= {"database": database, "table": "source_rows", "column": "id", "settle": "100ms"}
         async with await AsyncConnection.connect(location) as connection:
             await connection.execute("DROP TABLE IF EXISTS source_rows")
             await connection.execute(SOURCE_TABLE.format(events=SOURCE_EVENTS))
@@ -155,6 +151,21 @@ async def _polled(name: str, systems: StepSystems, topics: Topics) -> Step:
         lambda: loop_target,
         SOURCE_EVENTS,
     )
+
+
+def _database(systems: StepSystems) -> dict[str, Any]:
+    """How a source declares the database."""
+    connection_options = conninfo_to_dict(systems.database)
+    password = systems.folder / "password"
+    password.write_text(str(connection_options["password"]))
+    return {
+        "host": connection_options["host"],
+        "port": connection_options.get("port", 5432),
+        "name": connection_options["dbname"],
+        "user": connection_options["user"],
+        "sslmode": "disable",
+        "password_file": str(password),
+    }
 
 
 async def _destination(name: str, systems: StepSystems, topics: Topics) -> Step:
