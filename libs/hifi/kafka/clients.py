@@ -10,6 +10,7 @@ What a function sets holds for all its clients; a caller names what differs (`op
 import asyncio
 import contextlib
 import itertools
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
@@ -31,6 +32,8 @@ MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
 _HEARTBEATS_A_SESSION = 20
 _CANCELLATIONS = 3
 """Of a task of aiokafka: at the first one its sender waits for its requests."""
+_UNANSWERED: weakref.WeakSet[AIOKafkaProducer] = weakref.WeakSet()
+"""Producers of which a request had no answer."""
 _NO_POLL_LIMIT_MS = 2**31 - 1
 """The watchdog of the consumer (hifi.kafka.watchdog) replaces aiokafka's limit on the time between polls."""
 
@@ -97,7 +100,31 @@ def transactional_producer(
         **options,
     )
     _wait_for_brokers(producer)
+    _note_unanswered(producer)
     return producer
+
+
+def may_arrive_late(producer: AIOKafkaProducer) -> bool:
+    """Whether a request of a `transactional_producer` had no answer, such as over a connection that broke.
+
+    It may arrive after its repetition, and end a later transaction of the producer in its middle (KIP-890): use another
+    producer for the next one, whose start fences such requests.
+    """
+    return producer in _UNANSWERED
+
+
+def _note_unanswered(producer: AIOKafkaProducer) -> None:
+    connections = producer.client
+    send = connections.send
+
+    async def send_and_note(*arguments: Any, **options: Any) -> Any:
+        try:
+            return await send(*arguments, **options)
+        except BaseException:  # cancelled, too
+            _UNANSWERED.add(producer)
+            raise
+
+    connections.send = send_and_note
 
 
 def group_consumer(

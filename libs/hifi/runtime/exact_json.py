@@ -17,6 +17,7 @@ _PLAIN_DIGITS: Final = 1_000
 """Largest distance of a digit from the decimal point in the plain form of a number."""
 _MAY_LOSE_DIGITS: Final = re.compile(rb"[:,\[\s](?:-?\d+(?:[.eE]|(?<=\d{16}))|-0)")
 """A number with a fraction, an exponent or 16 digits, or -0. Text may match, too: it only takes longer to read then."""
+_SPACES: Final = " \t\n\r"
 _NUMBER: Final = re.compile(rb"\s*-?\d")
 """The beginning of a document that is a number. Within the pattern above it would double the time of a search."""
 
@@ -100,8 +101,11 @@ def _loads(text: bytes | str, decoder: json.JSONDecoder) -> Any:
     if not (_MAY_LOSE_DIGITS.search(data) or _NUMBER.match(data)):
         return orjson.loads(data)
     try:
-        value = decoder.decode(data.decode())
-        if rb"\u" in data:
+        document = data.decode().strip(_SPACES)
+        value, end = decoder.raw_decode(document)  # `decode` takes half as long again
+        if end < len(document):
+            raise json.JSONDecodeError("Extra data", document, end)
+        if b"\\" in data and rb"\u" in data:  # a search for one byte is ten times as fast
             json.dumps(value, ensure_ascii=False, default=str).encode()  # half of a pair is no character
     except RecursionError:
         raise ValueError("the JSON document is nested too deeply") from None

@@ -6,6 +6,8 @@ from struct import pack, unpack
 from typing import Final
 
 _SINGLE: Final = 32
+_EXACT_DIGITS: Final = 7
+"""Each whole number of so many digits is a floating-point number, of 32 bits, too."""
 
 
 def nearest(value: float | Decimal, bits: int) -> float:
@@ -32,6 +34,8 @@ def changes_whole(value: int | Decimal, number: float) -> bool:
         value: a number.
         number: the nearest floating-point number.
     """
+    if isinstance(value, Decimal) and value.adjusted() < _EXACT_DIGITS:  # without a slow comparison
+        return False
     if number == value:
         return False
     if isinstance(value, int):

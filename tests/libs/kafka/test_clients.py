@@ -52,6 +52,20 @@ async def test_a_cluster_that_names_no_broker_is_asked_again() -> None:
         await clients.close(client)
 
 
+async def test_a_request_without_an_answer_may_arrive_late() -> None:
+    producer, other = (
+        clients.transactional_producer("localhost:1", writer, "i", timeout_s=30)
+        for writer in ("writer", "other")
+    )
+    assert not clients.may_arrive_late(producer)
+    with pytest.raises(NodeNotReadyError):
+        await producer.client.send(1, object())
+    assert clients.may_arrive_late(producer)
+    assert not clients.may_arrive_late(other)
+    await clients.close(producer)
+    await clients.close(other)
+
+
 async def test_no_consumer_commits_by_itself() -> None:
     settings = ServiceSettings()
     for consumer in (

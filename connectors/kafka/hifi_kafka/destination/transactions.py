@@ -19,9 +19,8 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from hifi.delivery.kind import OutboundEvent
 from hifi.delivery.written_offsets import WrittenOffsets
 from hifi.kafka.batches import begin_transaction, build_batches, forget_errors
-from hifi.kafka.clients import MAX_REQUEST_BYTES, close, transactional_producer
+from hifi.kafka.clients import MAX_REQUEST_BYTES, close, may_arrive_late, transactional_producer
 from hifi.record.partitioner import partition_of
-from hifi.runtime.clock import monotonic_s
 from hifi.runtime.errors import Rejected, Retryable, Unacknowledged
 from hifi_kafka.declaration import KafkaDestinationSettings
 from hifi_kafka.destination.positions import Position, PositionReader
@@ -29,9 +28,6 @@ from hifi_kafka.destination.records import DestinationRecord
 
 RETRIED: Final = b"retried"
 _TRANSACTION_S: Final = 30
-_SLOW_S: Final = 2.0
-"""After a transaction that took longer the next one has a new producer, seconds. A request of the slow one that was
-repeated may arrive late, and would end the next transaction in its middle (KIP-890); a new producer fences it."""
 
 
 class TransactionalPartition:
@@ -76,7 +72,6 @@ class TransactionalPartition:
         committing = False
         try:
             producer = await self._ready_producer()
-            started_s = monotonic_s()
             missing = {event.offset: record for event, record in events if not self._is_written(event.offset)}
             if not missing:
                 return True
@@ -95,7 +90,7 @@ class TransactionalPartition:
             if isinstance(error, KafkaError):
                 raise _failure(error, committing=committing) from error
             raise
-        if monotonic_s() - started_s > _SLOW_S:
+        if may_arrive_late(producer):
             self._discard()
         for chunk, bitmap in bitmaps.items():
             line_offsets.merge(chunk, bitmap)

@@ -48,6 +48,13 @@ _POSITION_TYPES: Final[Mapping[str, str]] = {
     _KEY: "text",
 }
 """SQL of the types of the position, and of the key of a tombstone."""
+_POSITION_SAMPLES: Final[Mapping[str, str | int]] = {
+    _LOG: "0" * 32,
+    _PARTITION: 0,
+    _OFFSET: 0,
+    _ACCEPTED: "1970-01-01T00:00:01+00:00",
+}
+"""Values as those of all events: what a column's type has to take."""
 _WHOLE_ROWS: Final = ("snapshot", "insert", "update")
 """Operations of changes that have all columns of the row."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -66,12 +73,14 @@ class EventChange(NamedTuple):
     Attributes:
         number: of the event in its batch.
         change: to the table.
-        values: of the columns, as JSON has them, and of the event's position; without columns that stay as they are.
+        values: of the columns, as JSON has them; without columns that stay as they are.
+        position: of the event, as texts.
     """
 
     number: int
     change: Change
     values: dict[str, Any]
+    position: dict[str, str | None]
 
 
 class RowChange(NamedTuple):
@@ -131,6 +140,7 @@ class TableStatements:
         }
         if settings.tombstones is not None:
             self._names["tombstones"] = _table(settings.tombstones)
+        self._value_columns = len(settings.columns) + len(settings.attributes)
         self._types: dict[str, ColumnType] = {}
         self._statements: dict[tuple[Change, tuple[str, ...]], bytes] = {}
 
@@ -164,6 +174,16 @@ class TableStatements:
                 f"the table {settings.table} has no column {missing[0]}; deliveries wait until it has one. Add it, or "
                 "correct the pipe",
             )
+        for name, column in self._columns.items():
+            try:
+                column_text(_POSITION_SAMPLES[name], types[column])
+            except Unfit as unfit:
+                place = f"column {column} of the table {settings.table}"
+                raise Missing(
+                    f"{place} as {_POSITION_TYPES[name]}",
+                    f"the {place} has the type {types[column].declared}, and {unfit}; deliveries wait until it has the "
+                    f"type {_POSITION_TYPES[name]}",
+                ) from None
         self._types = dict(types)
 
     # Events
@@ -199,10 +219,14 @@ class TableStatements:
             values[name] = event.attributes.get(attribute)
         if missing_keys := [name for name in settings.key if values.get(name) is None]:
             raise Rejected("no-key", f"the data has no value for the key column {missing_keys[0]}")
-        values |= {_LOG: event.log, _PARTITION: event.partition, _OFFSET: event.offset}
+        position: dict[str, str | None] = {
+            _LOG: event.log,
+            _PARTITION: str(event.partition),
+            _OFFSET: str(event.offset),
+        }
         if _ACCEPTED in self._columns:
-            values[_ACCEPTED] = _time_text(event.accepted_us)
-        return EventChange(number, self._kind(data), values)
+            position[_ACCEPTED] = _time_text(event.accepted_us)
+        return EventChange(number, self._kind(data), values, position)
 
     def _kind(self, data: dict[str, Any]) -> Change:
         if self._settings.mode == "delete":
@@ -232,28 +256,24 @@ class TableStatements:
 
     def _row(self, change: EventChange) -> RowChange:
         texts: dict[str, str | None] = {}
-        names = change.values
+        values = change.values
         if change.change is Change.DELETE:
-            names = {name: names[name] for name in (*self._settings.key, *self._columns)}
-        for name, value in names.items():
-            column = self._columns.get(name, name)
+            values = {name: values[name] for name in self._settings.key}
+        elif len(values) < self._value_columns:
+            self._require_unchanged_column()
+        for name, value in values.items():
+            column_type = self._types[name]
             try:
-                texts[name] = column_text(value, self._types[column])
+                texts[name] = column_text(value, column_type)
             except Unfit as unfit:
-                declared = self._types[column].declared
-                raise Rejected("value", f"the column {column} has the type {declared}, and {unfit}") from None
+                raise Rejected(
+                    "value", f"the column {name} has the type {column_type.declared}, and {unfit}"
+                ) from None
+        texts |= change.position
         key_forms = {name: key_form(texts[name], self._types[name]) for name in self._key_order}
-        key = tuple(key_forms.values())
         if self._settings.tombstones is not None:
             texts[_KEY] = orjson.dumps([key_forms[name] for name in self._settings.key]).decode()
-        if change.change is Change.WRITE and len(names) < self._all_columns:
-            self._require_unchanged_column()
-        return RowChange(change.number, change.change, texts, key)
-
-    @property
-    def _all_columns(self) -> int:
-        settings = self._settings
-        return len(settings.columns) + len(settings.attributes) + len(self._columns)
+        return RowChange(change.number, change.change, texts, tuple(key_forms.values()))
 
     def _require_unchanged_column(self) -> None:
         settings = self._settings

@@ -160,6 +160,8 @@ def key_form(text: str | None, column: ColumnType) -> str | None:
 
 
 def _number_form(text: str) -> str:
+    if text.isdecimal() and text.isascii() and (text[0] != "0" or text == "0"):  # most keys
+        return text
     match = _NUMBER.fullmatch(text.strip())
     try:
         return text if match is None else exact_json.canonical_number(Decimal(match[0]))

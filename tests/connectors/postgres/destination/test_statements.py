@@ -1,9 +1,13 @@
-"""Which events delete the row of their key. Pure."""
+"""Which events delete the row of their key, and which tables take positions. Pure."""
+
+import contextlib
 
 import pytest
 
 from hifi.delivery.kind import OutboundEvent
+from hifi.runtime.errors import Missing
 from hifi_postgres.declaration import PostgresSettings
+from hifi_postgres.destination.column_type import ColumnType
 from hifi_postgres.destination.statements import Change, TableStatements
 
 
@@ -43,3 +47,33 @@ def test_an_event_deletes_by_the_value_and_not_by_one_of_another_type(
     data = f'{{"k": 1, "change": {{"gone": {value}}}}}'.encode()
     (change,) = statements.changes([OutboundEvent(data, "application/json", {}, b"k", "0a" * 16, 0, 1, 1)])
     assert change.change is (Change.DELETE if deletes else Change.WRITE)
+
+
+@pytest.mark.parametrize(
+    ("column", "column_type", "match"),
+    [
+        ("hifi_accepted", ("date", "D"), "has the type date, and .* wait until it has the type timestamptz"),
+        ("hifi_partition", ("bool", "B"), "has the type bool, and .* wait until it has the type integer"),
+        ("hifi_accepted", ("timestamptz", "D"), ""),
+        ("hifi_offset", ("numeric", "N"), ""),
+        ("hifi_log", ("text", "S"), ""),
+    ],
+)
+def test_a_table_whose_columns_do_not_take_positions_waits_and_is_named(
+    column: str, column_type: tuple[str, str], match: str
+) -> None:
+    statements = TableStatements(
+        PostgresSettings.model_validate(
+            {"url": {"env": "URL"}, "table": "t", "columns": {"k": "k"}, "key": ["k"]}
+        )
+    )
+    types = {"k": ("text", "S"), "hifi_log": ("uuid", "U"), "hifi_partition": ("int4", "N")}
+    types |= {"hifi_offset": ("int8", "N"), "hifi_accepted": ("timestamptz", "D"), column: column_type}
+    expectation = pytest.raises(Missing, match=match) if match else contextlib.nullcontext()
+    with expectation as caught:
+        statements.use_types(
+            {name: ColumnType(sql, sql, sql, category) for name, (sql, category) in types.items()}
+        )
+    assert statements.has_types is not bool(match)
+    if caught is not None:
+        assert f"column {column} of the table t" in str(caught.value)
