@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hifi.delivery.colours import ColourSetup
+from hifi.runtime.clock import monotonic_s
 from hifi_infra.kubernetes.kubernetes_api import KubernetesApi
 from hifi_infra.kubernetes.service_deployment import COMPONENT
 from hifi_infra.mesh.plan import FLOW
 
 _APPS: Final = "apps/v1"
+_KEPT_S: Final = 1.0
+"""How long an answer of the API is used, seconds: who asks does so several times a second."""
 
 
 class ReleaseColour:
@@ -23,6 +26,8 @@ class ReleaseColour:
         self._api = api
         self._release = release
         self._labels = {"app.kubernetes.io/name": "hifi", "app.kubernetes.io/instance": release}
+        self._listed: list[dict[str, Any]] = []
+        self._listed_s = -_KEPT_S
         self.was_started = False
         self.no_sleep = f"Helm starts and ends it: drain it, then `helm uninstall {release}`"
 
@@ -60,9 +65,11 @@ class ReleaseColour:
 
     async def _deployments(self) -> list[Mapping[str, Any]]:
         """Deployments of services that events pass."""
-        deployments = await self._api.list(_APPS, "deployments", self._labels)
+        if monotonic_s() - self._listed_s > _KEPT_S:
+            self._listed = await self._api.list(_APPS, "deployments", self._labels)
+            self._listed_s = monotonic_s()
         return [
-            deployment for deployment in deployments if deployment["metadata"]["labels"][COMPONENT] in FLOW
+            deployment for deployment in self._listed if deployment["metadata"]["labels"][COMPONENT] in FLOW
         ]
 
 

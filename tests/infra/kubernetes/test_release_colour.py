@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from tests.support.kubernetes.egest_deployment import NAME, egest_body
 from tests.support.kubernetes.egest_service import EgestService
 
+from hifi_infra.kubernetes import release_colour
 from hifi_infra.kubernetes.kubernetes_api import KubernetesApi
 from hifi_infra.kubernetes.release_colour import ReleaseColour
 from hifi_infra.kubernetes.service_deployment import COMPONENT
@@ -23,10 +25,12 @@ class UnevenApi(KubernetesApi):
 
     def __init__(self) -> None:
         """It has no session."""
+        self.lists = 0
 
     async def list(self, group: str, kind: str, labels: Mapping[str, str]) -> list[dict[str, Any]]:
         """As `KubernetesApi.list`."""
         assert (group, kind) == ("apps/v1", "deployments")
+        self.lists += 1
         egest = egest_body(3)
         colours = {
             "metadata": {"name": "try-hifi-colours", "labels": {**labels, COMPONENT: "colours"}},
@@ -41,10 +45,16 @@ async def test_a_release_runs_and_is_ready_once_all_instances_are(egest: EgestSe
     assert (await colour.is_running(), await colour.waits_for()) == (True, [])
 
 
-async def test_instances_that_events_pass_and_that_are_not_ready_are_named() -> None:
-    colour = ReleaseColour(UnevenApi(), "try")
+async def test_instances_that_events_pass_and_that_are_not_ready_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(release_colour, "_KEPT_S", 600.0)
+    api = UnevenApi()
+    colour = ReleaseColour(api, "try")
     assert await colour.is_running()
-    assert await colour.waits_for() == [f"{NAME}: 2 of 3 instances are ready"]
+    for _ in range(3):
+        assert await colour.waits_for() == [f"{NAME}: 2 of 3 instances are ready"]
+    assert api.lists == 1, "one answer of the API is used for a while"
 
 
 async def test_a_release_without_ready_instances_has_ended(egest: EgestService) -> None:
