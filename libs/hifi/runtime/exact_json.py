@@ -11,11 +11,13 @@ from typing import Any, Final, Self
 
 import orjson
 
+from hifi.runtime.floating_point import replace_floats
+
 _INT_DIGITS: Final = 1_000
 """A whole number with more digits is read as a Decimal, whose conversion from text takes linear time."""
 _PLAIN_DIGITS: Final = 1_000
 """Largest distance of a digit from the decimal point in the plain form of a number."""
-_MAY_LOSE_DIGITS: Final = re.compile(rb"[:,\[\s](?:-?\d+(?:[.eE]|(?<=\d{16}))|-0)")
+_MAY_LOSE_DIGITS: Final = re.compile(rb"[:,\[\s](?:-?\d++(?:[.eE]|(?<=\d{16}))|-0)")
 """A number with a fraction, an exponent or 16 digits, or -0. Text may match, too: it only takes longer to read then."""
 _SPACES: Final = " \t\n\r"
 _NUMBER: Final = re.compile(rb"\s*-?\d")
@@ -98,8 +100,15 @@ def non_finite_as_text(value: Any) -> Any:
 
 def _loads(text: bytes | str, decoder: json.JSONDecoder) -> Any:
     data = text.encode() if isinstance(text, str) else text
-    if not (_MAY_LOSE_DIGITS.search(data) or _NUMBER.match(data)):
-        return orjson.loads(data)
+    try:
+        value = orjson.loads(data)
+    except ValueError:
+        pass  # the decoder says why, or takes numbers that orjson does not
+    else:
+        if _writes(value, data):  # so each number has its shortest text, with all its digits
+            return replace_floats(value, decoder.parse_float)
+        if not (_MAY_LOSE_DIGITS.search(data) or _NUMBER.match(data)):
+            return value
     try:
         document = data.decode().strip(_SPACES)
         value, end = decoder.raw_decode(document)  # `decode` takes half as long again
@@ -110,6 +119,14 @@ def _loads(text: bytes | str, decoder: json.JSONDecoder) -> Any:
     except RecursionError:
         raise ValueError("the JSON document is nested too deeply") from None
     return value
+
+
+def _writes(value: Any, data: bytes) -> bool:
+    """Whether orjson writes a value as these bytes."""
+    try:
+        return orjson.dumps(value) == data
+    except TypeError:  # it is nested too deeply
+        return False
 
 
 def _decimal(text: str) -> Decimal:

@@ -1,9 +1,10 @@
-"""Whole numbers as floating-point numbers: kept, or told apart from those that have a fraction. Pure."""
+"""Floating-point numbers: those that keep a whole number, and those within a JSON value. Pure."""
 
 import math
+from collections.abc import Callable
 from decimal import Decimal
 from struct import pack, unpack
-from typing import Final
+from typing import Any, Final
 
 _SINGLE: Final = 32
 _EXACT_DIGITS: Final = 7
@@ -48,3 +49,33 @@ def changes_whole(value: int | Decimal, number: float) -> bool:
         texts = [f"{number:.{len(digits) - 1}e}", repr(number)]
         return math.isinf(number) or all(Decimal(text) != value for text in texts)
     return value.adjusted() >= 0 and not (exponent and any(digits[exponent:]))
+
+
+def replace_floats(value: Any, make: Callable[[str], Any]) -> Any:
+    """A JSON value in which each float is replaced, in place, by what is made of its shortest text.
+
+    Args:
+        value: as `orjson.loads` reads it.
+        make: of the text of a float.
+
+    Raises:
+        RecursionError: the value is nested too deeply.
+    """
+    kind = type(value)
+    if kind is float:
+        return make(repr(value))
+    if kind is dict:
+        for name, member in value.items():
+            member_kind = type(member)
+            if member_kind is float:
+                value[name] = make(repr(member))
+            elif member_kind is dict or member_kind is list:
+                replace_floats(member, make)
+    elif kind is list:
+        for index, element in enumerate(value):
+            element_kind = type(element)
+            if element_kind is float:
+                value[index] = make(repr(element))
+            elif element_kind is dict or element_kind is list:
+                replace_floats(element, make)
+    return value

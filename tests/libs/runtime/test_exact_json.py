@@ -1,5 +1,6 @@
 """JSON numbers keep every digit."""
 
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -43,6 +44,36 @@ def test_a_number_of_a_million_digits_is_kept() -> None:
 @given(VALUES)
 def test_what_was_written_is_read_again(value: Any) -> None:
     assert exact_json.loads(exact_json.dumps(value)) == value
+
+
+DOCUMENTS = st.recursive(
+    st.none() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@pytest.mark.slow
+@given(DOCUMENTS, st.sampled_from([(",", ":"), (", ", ": ")]))
+def test_the_way_on_which_a_document_is_read_makes_no_difference(
+    value: Any, separators: tuple[str, str]
+) -> None:
+    text = json.dumps(value, ensure_ascii=False, separators=separators)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        with pytest.raises(ValueError):
+            exact_json.loads(text)
+        return
+    expected = json.loads(text, parse_float=Decimal)
+    loaded = exact_json.loads(text)
+    assert loaded == expected
+    assert repr(loaded) == repr(expected), "a decimal has other digits"
+
+
+def test_a_deep_document_is_read() -> None:
+    for depth in (200, 900):
+        assert exact_json.loads("[" * depth + "]" * depth)
 
 
 @pytest.mark.parametrize(
