@@ -87,7 +87,7 @@ INVALID_JOINS: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"join_where": "late"}, ("join", "where"), "is not a field here"),
     ({"join_fields": {"n": "delay"}}, ("join", "fields", "n"), "is not a field here"),
     ({"join_fields": {"n": "rand()"}}, ("join", "fields", "n"), "is random"),
-    ({"join_fields": {"n": "count(*) over ()"}}, ("join", "fields", "n"), "need several events"),
+    ({"join_fields": {"n": "1 + count(*) over ()"}}, ("join", "fields", "n"), "need several events"),
 ]
 
 

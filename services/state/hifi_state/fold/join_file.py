@@ -51,8 +51,7 @@ class JoinFile(WindowFile):
         self.without_row, self.outcomes = NO_EVENTS, {}
         if horizon_ms is None:
             return
-        emitted_ms = 0 if self.progress is None else self.progress.emitted_ms or 0
-        unmatched_count = 0
+        emitted_ms, unmatched_count = self._emitted_ms, 0
         rows = self._database.execute(
             "select start_ms + 1 as due_ms, 0 as leaves, * from windows where start_ms >= ? and start_ms < ?"
             " union all select end_ms, 1, * from windows where end_ms > ? and end_ms <= ?"
@@ -72,6 +71,11 @@ class JoinFile(WindowFile):
             else:
                 self.without_row = self.without_row.plus(row.ending)
         self.outcomes = {_UNMATCHED: unmatched_count}
+
+    @property
+    def _emitted_ms(self) -> int:
+        """Up to here results are written, milliseconds since 1970 UTC."""
+        return 0 if self.progress is None else self.progress.emitted_ms or 0
 
     def _pairs(self, row: WindowRow, due_ms: int) -> Iterator[WindowRow]:
         """The pairs of an event and earlier ones, or those of its time: each pair belongs to one of its events."""
@@ -96,13 +100,10 @@ class JoinFile(WindowFile):
 
     def _drop(self, emitted_ms: int) -> None:
         """Drop what no later result needs: events of `with` stay until those of `from` that they match have left."""
-        self._database.execute(
-            "delete from windows where end_ms <= ? and (end_ms <= ? or not of_with)",
-            (emitted_ms, emitted_ms - self._within_ms),
-        )
-        self._database.execute(
-            "update windows set data = null where end_ms <= ? and data is not null", (emitted_ms,)
-        )
+        left = self._emitted_ms, emitted_ms
+        self._database.execute("delete from windows where end_ms <= ?", (emitted_ms - self._within_ms,))
+        self._database.execute("delete from windows where end_ms > ? and end_ms <= ? and not of_with", left)
+        self._database.execute("update windows set data = null where end_ms > ? and end_ms <= ?", left)
 
     def _same_window(self, row: WindowRow) -> list[WindowRow]:  # noqa: ARG002 - as of windows
         """No other row: each event has its own."""
