@@ -100,7 +100,7 @@ async def explain(
         try:
             if identifier is not None:
                 since_ms = parse_time_ms(since, time.time())
-                places, sought_ids = await _places(target, progress.pipe, identifier, since_ms)
+                places, sought_ids = await _places(target, progress.pipes, identifier, since_ms)
             else:
                 assert bounds is not None
                 assert partition is not None
@@ -116,7 +116,7 @@ async def explain(
     if as_json:
         print_json(rows)
     elif not rows:
-        console.print(f"no event of {progress.pipe} is there", highlight=False)
+        console.print(f"no event of {' or '.join(progress.pipes)} is there", highlight=False)
     else:
         _print(rows)
     if any(row["verdict"] == "missing" for row in rows):
@@ -143,7 +143,7 @@ async def _progress(target: Target, name: str) -> "Progress":
 
 
 async def _places(
-    target: Target, pipe: str, identifier: str, since_ms: int | None
+    target: Target, pipes: Sequence[str], identifier: str, since_ms: int | None
 ) -> tuple[dict[int, range], set[str]]:
     """Partition to offsets of an event and its copies, from the first to the last; and its identities."""
     from hifi_state.explanation import events_of
@@ -155,7 +155,7 @@ async def _places(
         count = (await partition_counts(target.kafka, [target.topics.enriched]))[target.topics.enriched]
         tps = [TopicPartition(target.topics.enriched, number) for number in range(count or 0)]
         async for batch in read_ranges(consumer, await offset_ranges(consumer, tps, since_ms)):
-            for record, event in events_of(pipe, map(_record, batch)):
+            for record, event in events_of(pipes, map(_record, batch)):
                 if text == event.seq or text == dict(reversed(record.headers)).get("ce_id"):
                     offsets.setdefault(record.partition, []).append(record.offset)
                     identities.add(event.seq.decode())

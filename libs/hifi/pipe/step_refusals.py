@@ -17,18 +17,20 @@ def step_refusals(pipe: Pipe, pipes: Mapping[str, Pipe]) -> Iterator[tuple[YamlP
     step = pipe.source
     if not isinstance(step, StepSource):
         return
-    path: YamlPath = ("source", "from")
-    read_pipe = pipes.get(step.from_)
-    if step.from_ == pipe.pipe:
-        yield path, "a step cannot read its own results"
-    elif read_pipe is None:
-        names = ", ".join(sorted(pipes.keys() - {pipe.pipe})) or "none"
-        yield path, f"the pipe {step.from_!r} is not declared; declared are {names}"
-    elif isinstance(read_pipe.source, StepSource):
-        yield path, f"the pipe {step.from_!r} is a step, too; steps of steps are not supported yet"
-    else:
-        for name, kind in step.key.items():
-            declared_kind = read_pipe.enrich.fields.get(name)
-            if declared_kind is not None and declared_kind.value != kind.value:
-                reason = f"the pipe {step.from_!r} declares {name} as {declared_kind.value}; use one type"
-                yield ("source", "key", name), reason
+    for step_input in step.inputs:
+        read_name = step_input.pipe
+        path: YamlPath = ("source", *step_input.path, step_input.name_key)
+        read_pipe = pipes.get(read_name)
+        if read_name == pipe.pipe:
+            yield path, "a step cannot read its own results"
+        elif read_pipe is None:
+            names = ", ".join(sorted(pipes.keys() - {pipe.pipe})) or "none"
+            yield path, f"the pipe {read_name!r} is not declared; declared are {names}"
+        elif isinstance(read_pipe.source, StepSource):
+            yield path, f"the pipe {read_name!r} is a step, too; steps of steps are not supported yet"
+        else:
+            for name, kind in step.key.items():
+                declared_kind = read_pipe.enrich.fields.get(name)
+                if declared_kind is not None and declared_kind.value != kind.value:
+                    reason = f"the pipe {read_name!r} declares {name} as {declared_kind.value}; use one type"
+                    yield ("source", "key", name), reason

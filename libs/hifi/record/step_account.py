@@ -170,21 +170,21 @@ class StepStatement(NamedTuple):
     """What the record of a step on `folds` says for the account.
 
     Attributes:
-        pipe: that is read.
+        pipes: that are read.
         number: of the record; each one has the next.
         offsets: partition to the offset in `enriched` of the next record to read.
         account: up to there.
     """
 
-    pipe: str
+    pipes: tuple[str, ...]
     number: int
     offsets: Mapping[int, int]
     account: StepAccount
 
     @classmethod
-    def begin(cls, pipe: str, since: Mapping[int, int]) -> "StepStatement":
+    def begin(cls, pipes: Iterable[str], since: Mapping[int, int]) -> "StepStatement":
         """That of a step that has read nothing yet; the arguments are those of the attributes."""
-        return cls(pipe, 0, since, StepAccount(since))
+        return cls(tuple(pipes), 0, since, StepAccount(since))
 
     @classmethod
     def of_record(cls, body: Mapping[str, Any]) -> "StepStatement":
@@ -194,7 +194,13 @@ class StepStatement(NamedTuple):
             ValueError, KeyError, TypeError: it is something else.
         """
         offsets = {int(partition): int(offset) for partition, offset in body["offsets"].items()}
-        return cls(body["pipe"], body["number"], offsets, StepAccount.decode(body["account"]))
+        pipes = [body["pipe"], body.get("joined")]
+        return cls(
+            tuple(pipe for pipe in pipes if pipe is not None),
+            body["number"],
+            offsets,
+            StepAccount.decode(body["account"]),
+        )
 
 
 def _texts(values: Mapping[int, Any]) -> dict[str, Any]:

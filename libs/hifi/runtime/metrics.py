@@ -227,13 +227,13 @@ LAKE_RESTARTS = Counter("hifi_lake_query_restarts_total", "Restarts of the Spark
 # State
 STEP_EVENTS = Counter(
     "hifi_state_events_total",
-    "Events of a step, by outcome: folded (of `first`, those that did not pass are `repeated`, too), copy, left-out, or"
-    " reason of the dead letter.",
+    "Events of a step, by outcome: folded (of `first`, those that did not pass are `repeated`, too; of `join`, those of"
+    " `from` without a partner `unmatched`), copy, left-out, or reason of the dead letter.",
     ["pipe", "outcome"],
 )
 STEP_WINDOWS = Gauge(
     "hifi_state_windows",
-    "Open windows of a step, by key; of `each` and `first`, events that are kept.",
+    "Open windows of a step, by key; of `each`, `first` and `join`, events that are kept.",
     ["pipe"],
 )
 STEP_HORIZON = Gauge(

@@ -85,7 +85,7 @@ def _expressions(
     for name, derived_field in enrich.derive.items():
         result_type: DataType = StringType()
         try:
-            result_type = _derived(catalyst, scope, generator.derived_sql(derived_field))
+            result_type = analyse_value(catalyst, scope, generator.derived_sql(derived_field))
             notes += _overflows(
                 catalyst, scope, generator.derived_sql(derived_field), ("enrich", "derive", name)
             )
@@ -144,7 +144,12 @@ def _unrouted(catalyst: Catalyst, scope: StructType, pipe: Pipe) -> Iterator[tup
         yield ("destinations", 0, "when"), message
 
 
-def _derived(catalyst: Catalyst, scope: StructType, text: str) -> DataType:
+def analyse_value(catalyst: Catalyst, scope: StructType, text: str) -> DataType:
+    """The type of an expression whose value is written as JSON.
+
+    Raises:
+        SqlProblem: Spark rejects it, or it is not allowed.
+    """
     kind = analyse(catalyst, scope, text)
     try:
         catalyst.pipe_frame(StructType().add("x", kind)).select(F.to_json(F.struct("x")))

@@ -103,7 +103,7 @@ def generate_sql(pipe: Pipe) -> PipeSql:
     if enrich.udf:
         arguments = {name: f"`{name}`" for name in enrich.udf.args}
         udf_args, typed_udf_args = (
-            derived_query.select(_json(arguments)),
+            derived_query.select(json_object(arguments)),
             derived_query.select(_struct(arguments)),
         )
         derived_query = _after_udf(enrich, derived_query)
@@ -301,9 +301,9 @@ def _after_udf(enrich: Enrich, query: RowQuery) -> RowQuery:
 def _result(pipe: Pipe, query: RowQuery, left_out: LeftOutSql | None) -> Steps:
     """The query of `PipeSql.result`."""
     added_values = {name: f"`{name}`" for name in _added_in_order(pipe.enrich)}
-    patch = _json(added_values) if added_values else "cast(null as string)"
+    patch = json_object(added_values) if added_values else "cast(null as string)"
     if added_values and left_out is not None:
-        members = {name: _json({name: value}) for name, value in added_values.items()}
+        members = {name: json_object({name: value}) for name, value in added_values.items()}
         patch = left_out.without_unchanged(patch, members)
     conditions = {
         f"hifi.when{index}": destination.when
@@ -385,7 +385,8 @@ def _added_in_order(enrich: Enrich) -> list[str]:
     return [*names, *enrich.derive, *(enrich.udf.returns if enrich.udf else ())]
 
 
-def _json(fields: Mapping[str, str]) -> str:
+def json_object(fields: Mapping[str, str]) -> str:
+    """SQL of a JSON object (string) with the values of fields, name to SQL, null ones among them."""
     options = {"ignoreNullFields": "false"} | TIME_FORMATS
     texts = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
     return f"to_json({_struct(fields)}, map({texts}))"

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pyspark.sql.types import DataType, StructType
 
 from hifi.pipe.model import Enrich, Pipe, SqlType
-from hifi.pipe.sources.step import StepSource
+from hifi.pipe.sources.step import StepInput, StepSource
 from hifi.spark.catalyst import Catalyst, SqlProblem
-from hifi.spark.check import SqlFinding, YamlPath, analyse, require_condition
+from hifi.spark.check import SqlFinding, YamlPath, analyse, analyse_value, require_condition
 from hifi.spark.generator import derived_sql, field_types
 from hifi.spark.spark_session import local_spark
 from hifi.spark.step_sql import refuse_argument, step_sql
@@ -31,39 +31,56 @@ def check_steps(steps: Iterable[Pipe], pipes: Mapping[str, Pipe]) -> list[SqlFin
             SqlFinding(pipe.pipe, path, message)
             for pipe in steps
             if isinstance(pipe.source, StepSource)
-            for path, message in step_problems(catalyst, pipe.source, pipes[pipe.source.from_])
+            for path, message in step_problems(
+                catalyst, pipe.source, *(pipes[step_input.pipe] for step_input in pipe.source.inputs)
+            )
         ]
 
 
-def step_problems(catalyst: Catalyst, step: StepSource, read_pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:
-    """Yield path in the YAML and message of each problem of a step."""
-    types = enriched_types(catalyst, read_pipe.enrich)
-    scope = StructType()
-    for name, kind in (types | {name: kind.value for name, kind in step.key.items()}).items():
-        scope = scope.add(name, DataType.fromDDL(kind))
-    found_problem = False
-    if step.where is not None:
+def step_problems(catalyst: Catalyst, step: StepSource, *read_pipes: Pipe) -> Iterator[tuple[YamlPath, str]]:
+    """Yield path in the YAML and message of each problem of a step.
+
+    Args:
+        catalyst: of a session.
+        step: the declaration.
+        *read_pipes: those of `StepSource.inputs`, in order.
+    """
+    for number, (step_input, read_pipe) in enumerate(zip(step.inputs, read_pipes, strict=True)):
+        path: YamlPath = ("source", *step_input.path)
+        types = enriched_types(catalyst, read_pipe.enrich)
+        scope = StructType()
+        for name, kind in (types | {name: kind.value for name, kind in step.key.items()}).items():
+            scope = scope.add(name, DataType.fromDDL(kind))
+        problems = list(_problems_of_input(catalyst, step, step_input, scope))
+        if not problems:
+            try:
+                catalyst.compile(step_sql(step, types, number).row)
+            except SqlProblem as problem:
+                problems = [(("fields",), str(problem))]
+        for keys, message in problems:
+            yield (*path, *keys), message
+
+
+def _problems_of_input(
+    catalyst: Catalyst, step: StepSource, step_input: StepInput, scope: StructType
+) -> Iterator[tuple[YamlPath, str]]:
+    """Path below that of the input, and message."""
+    if step_input.where is not None:
         try:
-            require_condition(catalyst, scope, step.where)
+            require_condition(catalyst, scope, step_input.where)
         except SqlProblem as problem:
-            found_problem = True
-            yield ("source", "where"), str(problem)
-    for name, aggregate in step.aggregates.items():
-        if aggregate.argument is None:
-            continue
+            yield ("where",), str(problem)
+    for name, text in step_input.fields.items():
+        aggregate = step.aggregates.get(name)
         try:
-            kind = analyse(catalyst, scope, aggregate.argument).simpleString()
-            refusal = refuse_argument(aggregate, kind)
+            if aggregate is None:  # the field of a join
+                analyse_value(catalyst, scope, text)
+            elif aggregate.argument is not None:
+                kind = analyse(catalyst, scope, aggregate.argument).simpleString()
+                if (refusal := refuse_argument(aggregate, kind)) is not None:
+                    yield ("fields", name), refusal
         except SqlProblem as problem:
-            refusal = str(problem)
-        if refusal is not None:
-            found_problem = True
-            yield ("source", "fields", name), refusal
-    if not found_problem:
-        try:
-            catalyst.compile(step_sql(step, types).row)
-        except SqlProblem as problem:
-            yield ("source", "fields"), str(problem)
+            yield ("fields", name), str(problem)
 
 
 def enriched_types(catalyst: Catalyst, enrich: Enrich) -> dict[str, str]:

@@ -10,12 +10,13 @@ from typing import Final
 
 from hifi.pipe.model import SqlType
 from hifi.pipe.sources.step import Aggregate, AggregateFunction, StepSource
-from hifi.spark.generator import FIELDS
+from hifi.spark.generator import FIELDS, json_object
 from hifi.spark.row_query import RowQuery, Steps
 from hifi.spark.typed_text import typed_text
 
 _KEPT: Final = "hifi.kept"
 _ARGUMENT: Final = "hifi.argument"
+_VALUE: Final = "hifi.value"
 _WHOLE: Final = frozenset({"tinyint", "smallint", "int", "bigint"})
 _REAL: Final = frozenset({"float", "double"})
 _NUMBERS: Final = _WHOLE | _REAL
@@ -57,12 +58,13 @@ class FieldPart:
 
 @dataclass(frozen=True, slots=True)
 class StepSql:
-    """The SQL of a step.
+    """The SQL of a step for the events of one pipe.
 
     Attributes:
         names: of the fields that are read, as `json_fields` needs them.
         row: gives struct<patch struct<kept boolean, key0 …, argument0 …>, to string, failure string> for an event, in
-            the form of `PipeSql.result`: `failure` says why the expressions of the event failed.
+            the form of `PipeSql.result`: `failure` says why the expressions of the event failed. For a join it has
+            `values`, a JSON object of the fields of the result, instead of arguments, so that both pipes give one type.
         arguments: places of the fields of the step that have an argument, as in `row`.
     """
 
@@ -71,13 +73,16 @@ class StepSql:
     arguments: tuple[int, ...]
 
 
-def step_sql(step: StepSource, types: Mapping[str, str]) -> StepSql:
+def step_sql(step: StepSource, types: Mapping[str, str], number: int = 0) -> StepSql:
     """Generate the SQL of a step.
 
     Args:
         step: the declaration.
-        types: name to SQL type of the fields of the pipe that it reads; those of its key count as it declares them.
+        types: name to SQL type of the fields of the pipe that is read; those of the key count as the step declares
+            them.
+        number: of the pipe among `StepSource.inputs`.
     """
+    read_input = step.inputs[number]
     all_types = {**types, **{name: kind.value for name, kind in step.key.items()}}
     names = tuple(all_types)
     query = RowQuery().extend(
@@ -86,18 +91,25 @@ def step_sql(step: StepSource, types: Mapping[str, str]) -> StepSql:
             for index, (name, kind) in enumerate(all_types.items())
         }
     )
-    columns = {_KEPT: "true" if step.where is None else f"coalesce(({step.where}\n), false)"}
+    columns = {_KEPT: "true" if read_input.where is None else f"coalesce(({read_input.where}\n), false)"}
     arguments = []
     for index, aggregate in enumerate(step.aggregates.values()):
         if aggregate.argument is not None:
             arguments.append(index)
             columns[f"{_ARGUMENT}{index}"] = aggregate.argument
+    values = {f"{_VALUE}{index}": text for index, text in enumerate(read_input.fields.values())}
+    if step.join is not None:
+        columns |= values
     query = query.extend(columns)
     members = [
         f"'kept', `{_KEPT}`",
         *(f"'key{index}', `{name}`" for index, name in enumerate(step.key)),
         *(f"'argument{index}', `{_ARGUMENT}{index}`" for index in arguments),
     ]
+    if step.join is not None:
+        named_values = {name: f"`{column}`" for name, column in zip(read_input.fields, values, strict=True)}
+        values_json = json_object(named_values) if named_values else "'{}'"
+        members.append(f"'values', {values_json}")
     patch = f"named_struct({', '.join(members)})"
     result = f"named_struct('patch', {patch}, 'to', cast(null as string), 'failure', cast(null as string))"
     return StepSql(names, query.select(result), tuple(arguments))

@@ -1,6 +1,6 @@
 """Computes anew what a step makes of events, as `hifi step explain` shows it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hifi.record.headers import REPLAY, SERVICE, Headers
@@ -40,7 +40,7 @@ class ExplainedEvent(NamedTuple):
         time_ms: of the event, milliseconds since 1970 UTC.
         verdict: `folded`, `copy`, `left-out` (by `where`), `unread`, or the reason of its dead letter.
         windows: start and end of those that it counts in, milliseconds since 1970 UTC; empty for
-            sessions, `each` and `first`.
+            sessions, `each`, `first` and `join`.
     """
 
     partition: int
@@ -101,7 +101,7 @@ class StepExplainer:
     def _raws(self, records: Iterable[EnrichedRecord]) -> Mapping[int, int]:
         """Partition to the highest offset in `raw`; as `RangeFolder` reads it."""
         raws: dict[int, int] = {}
-        for record, _ in events_of(self._progress.pipe, records):
+        for record, _ in events_of(self._progress.pipes, records):
             values, raw = dict(reversed(record.headers)), hop(record.headers).raw
             is_replay = values.get(REPLAY, b"0") != b"0" and values.get(SERVICE) != b"normalize"
             if not is_replay and raw >= 0:
@@ -122,13 +122,15 @@ class StepExplainer:
         ]
 
 
-def events_of(pipe: str, records: Iterable[EnrichedRecord]) -> Iterator[tuple[EnrichedRecord, Identity]]:
-    """The records that are events of a pipe, with their identities."""
+def events_of(
+    pipes: Collection[str], records: Iterable[EnrichedRecord]
+) -> Iterator[tuple[EnrichedRecord, Identity]]:
+    """The records that are events of any of some pipes, with their identities."""
     for record in records:
         try:
             event = identity(record.headers)
             hop(record.headers)
         except NotAnEvent:
             continue
-        if event.pipe == pipe:
+        if event.pipe in pipes:
             yield record, event

@@ -37,6 +37,7 @@ from hifi.spark.step_check import enriched_types, step_problems
 from hifi_state.enriched_ranges import EnrichedRanges, next_range
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.event_file import EventFile
+from hifi_state.fold.join_file import JoinFile
 from hifi_state.fold.progress import Progress, RangeSummary
 from hifi_state.fold.range_folder import FoldRules, RangeFolder
 from hifi_state.fold.window_file import WindowFile
@@ -49,7 +50,6 @@ _WARNING: Final = "step"
 _NOTHING_OPEN_MS: Final = 2**63 - 1
 _MOST_ROWS: Final = 100_000
 """Rows of a file that is computed anew which are held in memory."""
-_REPEATED: Final = "repeated"
 logger = log.get(__name__)
 
 
@@ -58,17 +58,17 @@ class DeclaredStep(NamedTuple):
 
     Attributes:
         pipe: with the step.
-        read_pipe: that it reads.
-        revision: of both, as they were published. Events that exceed the budget of SQL count together in one.
+        read_pipes: those that it reads, see `StepSource.inputs`.
+        revision: of all, as they were published. Events that exceed the budget of SQL count together in one.
     """
 
     pipe: Pipe
-    read_pipe: Pipe
+    read_pipes: tuple[Pipe, ...]
     revision: str
 
 
 class StepRunner:
-    """One step, by one declaration of it and of the pipe that it reads."""
+    """One step, by one declaration of it and of the pipes that it reads."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class StepRunner:
             declared: the step.
             folder: for its file.
         """
-        pipe, read_pipe = declared.pipe, declared.read_pipe
+        pipe = declared.pipe
         assert isinstance(pipe.source, StepSource)
         self._lifetime = lifetime
         self._settings = settings
@@ -100,7 +100,7 @@ class StepRunner:
         self._writer = writer
         self._pipe = pipe.pipe
         self._step: StepSource = pipe.source
-        self._read_pipe = read_pipe
+        self._read_pipes = declared.read_pipes
         self._revision = declared.revision
         self._path = folder / f"{pipe.pipe}.db"
         topics = settings.topics
@@ -176,11 +176,11 @@ class StepRunner:
     def _compiled(self) -> RangeFolder:
         problems = [
             f"{'.'.join(map(str, path))}: {message}"
-            for path, message in step_problems(self._catalyst, self._step, self._read_pipe)
+            for path, message in step_problems(self._catalyst, self._step, *self._read_pipes)
         ]
         if problems:
             raise Misconfigured("; ".join(problems))
-        types = enriched_types(self._catalyst, self._read_pipe.enrich)
+        types = [enriched_types(self._catalyst, read_pipe.enrich) for read_pipe in self._read_pipes]
         declaration = StepDeclaration(self._step, types)
         return RangeFolder(self._catalyst, self._pipe, declaration, self._revision)
 
@@ -193,8 +193,11 @@ class StepRunner:
         kept_progress = await fold_log.take_over()
         first, end = await group.first(), await group.end()
         if kept_progress is None:
-            account = StepAccount(end)
-            progress = Progress(folder.declaration.text, self._step.from_, 0, end, account=account)
+            account, join = StepAccount(end), self._step.join
+            joined = None if join is None else join.with_
+            progress = Progress(
+                folder.declaration.text, self._step.from_, 0, end, account=account, joined=joined
+            )
             await fold_log.keep(progress)
             return progress
         offsets = {partition: kept_progress.offsets.get(partition, 0) for partition in end}
@@ -338,7 +341,8 @@ class StepTurn:
             finally:
                 turn.close()
         is_other = progress.step != declaration.text
-        progress = progress.of_step(declaration.text, declaration.step.from_)
+        read_names = [step_input.pipe for step_input in declaration.step.inputs]
+        progress = progress.of_step(declaration.text, read_names)
         turn = await cls._recovered(runner, folder, fold_log, group, progress)
         if is_other:
             turn.begin_account()
@@ -521,11 +525,8 @@ class StepTurn:
         while chunk := await asyncio.to_thread(list, islice(events, MOST_EVENTS)):
             self._runner.require_leadership()
             await self._runner.write_results(chunk, results.source, self._run)
-        if isinstance(self._file, EventFile):
-            repeated = self._file.repeated
-            self._runner.count({_REPEATED: repeated.events})
-            due = due.plus(repeated)
-        return due
+        self._runner.count(self._file.outcomes)
+        return due.plus(self._file.without_row)
 
 
 def file_of(folder: RangeFolder, path: Path) -> WindowFile:
@@ -536,6 +537,8 @@ def file_of(folder: RangeFolder, path: Path) -> WindowFile:
         path: of the file; its folder exists.
     """
     step = folder.declaration.step
+    if step.join is not None:
+        return JoinFile(path, step)
     if step.window is None:
         return EventFile(path, folder.parts, step)
     return WindowFile(path, folder.parts, has_sessions=step.gap_ms is not None)

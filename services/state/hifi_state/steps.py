@@ -117,9 +117,10 @@ class Steps:
             if reason is not None:
                 refusals[pipe.pipe] = reason
             else:
-                read_revision = revisions[pipe.source.from_]
-                offsets = f"{revision.offset},{read_revision.offset}"
-                declared_steps[pipe.pipe] = DeclaredStep(pipe, read_revision.pipe, offsets)
+                read_revisions = [revisions[step_input.pipe] for step_input in pipe.source.inputs]
+                offsets = ",".join(str(each.offset) for each in (revision, *read_revisions))
+                read_pipes = tuple(read_revision.pipe for read_revision in read_revisions)
+                declared_steps[pipe.pipe] = DeclaredStep(pipe, read_pipes, offsets)
         for name in self._refused | refusals.keys():
             self._lifetime.health.warn(f"declaration of the step {name}", refusals.get(name))
         self._refused = refusals.keys()
@@ -130,7 +131,7 @@ class Steps:
         assert isinstance(pipe.source, StepSource)
         if self._registry.coloured:
             return _COLOURS
-        for name in (pipe.pipe, pipe.source.from_):
+        for name in (pipe.pipe, *(step_input.pipe for step_input in pipe.source.inputs)):
             if (reason := self._registry.held(name)) is not None:
                 return f"the pipe {name} is held: {reason}"
         return next((reason for _, reason in step_refusals(pipe, pipes)), None)

@@ -81,10 +81,14 @@ SOURCES: Final[Mapping[str, dict[str, Any]]] = {
     "bucket": {"kind": "objects", "s3": S3, "format": "csv"},
     "step": {"kind": "step", "from": "flights", "where": "true", "key": {"a": "string"}, "window": {"tumbling": 60},
              "fields": {"n": "count(*)"}, "type": "a"},
+    "join": {"kind": "step", "from": "flights", "key": {"a": "string"}, "fields": {"n": "a"},
+             "join": {"with": "trains", "within": 60, "where": "true", "fields": {"m": "a"}}},
 }  # fmt: skip
 FLIGHTS: Final = {"pipe": "flights", "source": {"keys": [{"sha256": "0" * 64}]},
                   "enrich": {"fields": {"a": "string"}}, "destinations": [SHOP]}  # fmt: skip
 """The pipe that the step reads."""
+TRAINS: Final = FLIGHTS | {"pipe": "trains", "source": {"keys": [{"sha256": "1" * 64}]}}
+"""The pipe that the join reads, too."""
 DESTINATIONS: Final[Mapping[str, dict[str, Any]]] = {
     "http": SHOP | {"when": "true", "transform": "@", "headers": {"x-a": "b"}, "signing": {"env": "S"},
                     "tls": {"ca": {"env": "C"}},
@@ -275,9 +279,16 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "StepSource.fields": (
         Row(("source", "fields"), _key("count(*)"), "step"),
         Row(("source", "fields"), _value("n"), "step"),
+        Row(("source", "fields"), _value("n"), "join"),
         Row(("source", "fields"), lambda text: {"n": f"max({text})"}, "step"),
     ),
     "StepSource.type": (Row(("source", "type"), source="step"),),
+    "StepJoin.with": (Row(("source", "join", "with"), source="join"),),
+    "StepJoin.where": (Row(("source", "join", "where"), source="join"),),
+    "StepJoin.fields": (
+        Row(("source", "join", "fields"), _key("a"), "join"),
+        Row(("source", "join", "fields"), _value("m"), "join"),
+    ),
     **{
         f"S3Settings.{field}": (
             Row(("source", "s3", field), source="bucket"),
@@ -504,6 +515,8 @@ SQL: Final = frozenset(
         "Destination.when",
         "StepSource.where",
         "StepSource.fields",
+        "StepJoin.where",
+        "StepJoin.fields",
     }
 )
 """Fields that Spark judges, in `test_hostile_sql_is_refused_or_inert`."""
@@ -515,7 +528,8 @@ OTHER_RULES: Final[Mapping[str, str]] = {
          "ObjectsSource.settle", "Quota.bytes", "Quota.events", "RetryPolicy.max_age", "RetryPolicy.max_pause",
          "Slo.p95", "Timely.within", "HttpDestination.watermark", "SqlSource.interval",
          "SqlSource.settle", "StepSource.lateness", "StepWindow.tumbling", "StepWindow.size", "StepWindow.every",
-         "StepWindow.session", "StepEach.trailing", "StepSource.first", "View.keep"),
+         "StepWindow.session", "StepEach.trailing", "StepSource.first", "StepJoin.within",
+         "View.keep"),
         "a number, or a duration or rate that is read as one",
     ),
     "CollectedSource.kind": "the name of an installed kind; another one is refused by the check",
@@ -565,8 +579,9 @@ def _declared(row: Row, text: str) -> dict[str, Any]:
     pipe["source"] = copy.deepcopy(SOURCES[row.source])
     pipe["destinations"] = [copy.deepcopy(DESTINATIONS[row.destination])]
     declared = {"pipe": pipe, "view": copy.deepcopy(VIEW)}
-    if row.source == "step":
+    if row.source in ("step", "join"):
         declared["flights"] = copy.deepcopy(FLIGHTS)
+        declared["trains"] = copy.deepcopy(TRAINS)
     node: Any = declared[row.declaration]
     for step in row.path[:-1]:
         node = node[step]
@@ -705,7 +720,8 @@ def test_hostile_sql_is_refused_or_inert(catalyst: Catalyst) -> None:
                 continue
             problems: list[Any] = list(check_pipe(catalyst, pipe, "micro-batch"))
             if isinstance(pipe.source, StepSource):
-                problems += step_problems(catalyst, pipe.source, Pipe.model_validate(FLIGHTS))
+                read_pipes = [Pipe.model_validate(FLIGHTS)] * len(pipe.source.inputs)
+                problems += step_problems(catalyst, pipe.source, *read_pipes)
             if not problems:
                 passed_texts[field_path, kind] = text
     assert passed_texts == {}

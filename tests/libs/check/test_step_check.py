@@ -24,6 +24,13 @@ FLIGHTS: dict[str, Any] = {
 }
 
 
+WEATHER: dict[str, Any] = FLIGHTS | {
+    "pipe": "weather",
+    "source": {"keys": [{"sha256": "1" * 64}]},
+    "enrich": {"fields": {"temp": "double"}, "derive": {"cold": "temp < 0"}},
+}
+
+
 def step(**keys: Any) -> dict[str, Any]:
     source = {
         "kind": "step",
@@ -66,6 +73,56 @@ INVALID: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
+VALID_JOIN: dict[str, Any] = {
+    "where": "NOT late",
+    "fields": {"delay": "delay", "carrier_and_time": "concat(carrier, at)", "dear": "price * 2 > 9"},
+    "join_where": "NOT cold",
+    "join_fields": {"temp": "temp", "place": "carrier"},
+}
+INVALID_JOINS: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
+    ({"where": "cold"}, ("where",), "is not a field here"),
+    ({"fields": {"n": "temp"}}, ("fields", "n"), "is not a field here"),
+    ({"fields": {"n": "1 + sum(delay)"}}, ("fields", "n"), "aggregates, generators and window functions"),
+    ({"join_where": "temp"}, ("join", "where"), "a condition must be a boolean; this is double"),
+    ({"join_where": "late"}, ("join", "where"), "is not a field here"),
+    ({"join_fields": {"n": "delay"}}, ("join", "fields", "n"), "is not a field here"),
+    ({"join_fields": {"n": "rand()"}}, ("join", "fields", "n"), "is random"),
+    ({"join_fields": {"n": "1 + count(*) over ()"}}, ("join", "fields", "n"), "need several events"),
+]
+
+
+def join_of(keys: dict[str, Any]) -> dict[str, Any]:
+    """A join of flights and weather: the valid one with other keys."""
+    values = VALID_JOIN | keys
+    source = {
+        "kind": "step",
+        "from": "flights",
+        "key": {"carrier": "string"},
+        "where": values["where"],
+        "fields": values["fields"],
+        "join": {
+            "with": "weather",
+            "within": "30m",
+            "where": values["join_where"],
+            "fields": values["join_fields"],
+        },
+    }
+    return FLIGHTS | {"pipe": "joined", "source": source, "enrich": {}}
+
+
+@pytest.mark.more  # a folder with a join is checked in CI
+def test_expressions_of_a_join_are_judged_with_the_types_of_their_own_pipe() -> None:
+    read_pipes = [Pipe.model_validate(FLIGHTS), Pipe.model_validate(WEATHER)]
+    with local_spark() as spark:
+        catalyst = Catalyst(spark)
+        assert list(step_problems(catalyst, Pipe.model_validate(join_of({})).source, *read_pipes)) == []  # type: ignore[arg-type]
+        for keys, path, message in INVALID_JOINS:
+            source = Pipe.model_validate(join_of(keys)).source
+            problems = list(step_problems(catalyst, source, *read_pipes))  # type: ignore[arg-type]
+            assert [found_path for found_path, _ in problems] == [("source", *path)], keys
+            assert re.search(message, problems[0][1]), problems
+
+
 @pytest.mark.more  # a folder with a step is checked in CI
 def test_expressions_of_steps_are_judged_with_the_types_of_the_other_pipe() -> None:
     flights = Pipe.model_validate(FLIGHTS)
@@ -84,6 +141,19 @@ def test_a_folder_with_a_step_is_checked_with_its_lines(tmp_path: Path) -> None:
     pipes, problems = check_folder(tmp_path, "micro-batch")
     assert problems == []
     assert {pipe.pipe for pipe in pipes} == {"flights", "delays"}
+    (tmp_path / "weather.yaml").write_text(json.dumps(WEATHER, indent=1))
+    join_file = tmp_path / "joined.yaml"
+    join_file.write_text(json.dumps(join_of({"join_fields": {"n": "delay"}}), indent=1))
+    _, problems = check_folder(tmp_path, "micro-batch")
+    assert [problem.where for problem in problems] == ["source.join.fields.n"]
+    assert join_file.read_text().splitlines()[problems[0].line - 1].strip() == '"n": "delay"'
+    join_file.write_text(json.dumps(join_of({}) | {"pipe": "weather"}, indent=1))
+    (tmp_path / "weather.yaml").unlink()
+    _, problems = check_folder(tmp_path, "micro-batch", sql=False)
+    assert [(problem.where, problem.message) for problem in problems] == [
+        ("source.join.with", "a step cannot read its own results")
+    ]
+    join_file.unlink()
     (tmp_path / "delays.yaml").write_text(json.dumps(step(**{"from": "trains"}), indent=1))
     _, problems = check_folder(tmp_path, "micro-batch", sql=False)
     assert [(problem.line, problem.where) for problem in problems] == [(5, "source.from")]

@@ -4,6 +4,7 @@ from typing import Any
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.source import UnreadableSource
+from hifi.pipe.sources.step import StepSource
 from hifi.pipe.step_inputs import pipes_read_by_steps
 
 WINDOW: dict[str, Any] = {"key": {"k": "string"}, "window": {"tumbling": "1m"}, "fields": {"n": "count(*)"}}
@@ -28,3 +29,9 @@ def test_a_step_reads_its_pipe_and_the_one_that_it_joins() -> None:
     assert pipes_read_by_steps([orders]) == frozenset()
     assert pipes_read_by_steps([orders, rates]) == {"orders"}
     assert pipes_read_by_steps([joined, rates]) == {"orders", "rates", "payments"}
+    join = {"with": "payments", "within": "15m", "fields": {"paid": "amount"}}
+    source = {"kind": "step", "from": "orders", "key": {"order": "string"}, "join": join}
+    destinations = joined.model_dump(by_alias=True)["destinations"]
+    read = Pipe.model_validate({"pipe": "joined", "source": source, "destinations": destinations})
+    assert isinstance(read.source, StepSource)
+    assert pipes_read_by_steps([read]) == {"orders", "payments"}

@@ -18,6 +18,11 @@ STEP: dict[str, Any] = {
 }
 EACH = {name: value for name, value in STEP.items() if name != "window"} | {"each": {"trailing": "10m"}}
 FIRST = {name: value for name, value in STEP.items() if name not in ("window", "fields")} | {"first": "24h"}
+JOINED: dict[str, Any] = {"with": "weather", "within": "30m", "fields": {"temp": "temp"}}
+JOIN = {name: value for name, value in STEP.items() if name != "window"} | {
+    "fields": {"delay": "delay"},
+    "join": JOINED,
+}
 
 
 def pipe(name: str, source: dict[str, Any], **keys: Any) -> Pipe:
@@ -87,10 +92,10 @@ def test_the_times_of_each_and_first_are_read_in_milliseconds() -> None:
         ({"window": {"session": "0s"}}, "greater than or equal to 1"),
         ({"window": {"session": "25h"}}, "at most 25 h"),
         ({"session": "30m"}, "Extra inputs"),
-        ({"each": {"trailing": "10m"}}, "exactly one of `window`, `each` and `first`"),
-        ({"first": "24h"}, "exactly one of `window`, `each` and `first`"),
-        ({"window": None}, "exactly one of `window`, `each` and `first`"),
-        ({"join": {"with": "payments"}}, "`join` is not supported yet; declare `window`, `each` or `first`"),
+        ({"each": {"trailing": "10m"}}, "exactly one of `window`, `each`, `first` and `join`"),
+        ({"first": "24h"}, "exactly one of `window`, `each`, `first` and `join`"),
+        ({"window": None}, "exactly one of `window`, `each`, `first` and `join`"),
+        ({"join": JOINED}, "exactly one of `window`, `each`, `first` and `join`"),
         ({"lateness": "0.1ms"}, "whole milliseconds"),
         ({"backfill": {"rate": "5/s"}}, "a step has no `backfill`"),
         ({"where": "${x}"}, "which nothing may replace here"),
@@ -105,7 +110,7 @@ def test_a_mistake_is_told(keys: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("declared", "keys", "message"),
     [
-        (EACH, {"first": "24h"}, "exactly one of `window`, `each` and `first`"),
+        (EACH, {"first": "24h"}, "exactly one of `window`, `each`, `first` and `join`"),
         (EACH, {"each": {}}, "Field required"),
         (EACH, {"each": {"trailing": "-10m"}}, "is not a duration"),
         (EACH, {"each": {"trailing": -600}}, "greater than or equal to 1"),
@@ -130,6 +135,65 @@ def test_a_mistake_of_each_and_first_is_told(
 ) -> None:
     with pytest.raises(ValidationError, match=message):
         StepSource.model_validate(declared | keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"join": JOINED | {"with": "flights"}}, "join.with: a step cannot join a pipe with itself"),
+        ({"join": {"within": "30m"}}, "join.with"),
+        ({"join": {"with": "weather"}}, "join.within"),
+        ({"join": JOINED | {"within": "1500ms"}}, "`join.within` must be whole seconds"),
+        (
+            {"join": JOINED | {"within": "750m"}},
+            "twice `join.within` and `lateness` together must be at most 25 h",
+        ),
+        ({"join": JOINED | {"by": "origin"}}, "Extra inputs"),
+        ({"join": JOINED | {"unmatched": "both"}}, "'drop' or 'keep'"),
+        ({"join": JOINED | {"fields": {"n": "Count(*)"}}}, r"join.fields.n: a join .* aggregates nothing"),
+        ({"fields": {"n": "max(delay)"}}, r"^1 .*\n.*fields.n: a join has a result for each pair"),
+        ({"join": JOINED | {"fields": {"delay": "temp"}}}, "names must differ"),
+        ({"join": JOINED | {"fields": {"carrier": "temp"}}}, "names must differ"),
+        ({"join": JOINED | {"fields": {"with": "temp"}}}, "each result has"),
+        ({"fields": {"event": "delay"}}, "each result has"),
+        ({"fields": {}, "join": JOINED | {"fields": {}}}, "`fields` must have at least one"),
+    ],
+)
+def test_a_mistake_of_a_join_is_told(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        StepSource.model_validate(JOIN | keys)
+
+
+def test_a_join_reads_both_pipes() -> None:
+    join = StepSource.model_validate(JOIN | {"where": "delay > 0", "join": JOINED | {"where": "temp < 0"}})
+    assert [(read.pipe, read.where, dict(read.fields)) for read in join.inputs] == [
+        ("flights", "delay > 0", {"delay": "delay"}),
+        ("weather", "temp < 0", {"temp": "temp"}),
+    ]
+    assert (join.length_ms, join.reach_ms, join.result_type) == (1_800_000, 3_600_000, b"hifi.join")
+    assert not join.aggregates
+    assert StepSource.model_validate(JOIN | {"fields": {}}).inputs[0].fields == {}
+    assert StepSource.model_validate(JOIN | {"join": JOINED | {"within": "12h"}}).length_ms == 12 * 3_600_000
+
+
+def test_both_pipes_of_a_join_are_declared_and_have_the_type_of_the_key() -> None:
+    join = pipe("joined", JOIN)
+    pipes = {
+        "flights": pipe("flights", {"keys": [{"env": "KEY"}]}),
+        "weather": pipe("weather", {"keys": [{"env": "KEY"}]}, enrich={"fields": {"carrier": "int"}}),
+        "joined": join,
+    }
+    assert list(step_refusals(join, pipes)) == [
+        (("source", "key", "carrier"), "the pipe 'weather' declares carrier as int; use one type")
+    ]
+    del pipes["weather"]
+    assert list(step_refusals(join, pipes)) == [
+        (("source", "join", "with"), "the pipe 'weather' is not declared; declared are flights")
+    ]
+    itself = pipe("weather", JOIN)
+    assert [path for path, _ in step_refusals(itself, pipes | {"weather": itself})] == [
+        ("source", "join", "with")
+    ]
 
 
 def test_an_aggregate_is_read_with_its_argument() -> None:

@@ -1,7 +1,7 @@
 """The account of a step, on real Spark: it is complete whatever dies, and a planted loss is found and named."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.support.state.stamped_log import EPOCH, PIPE, Entry, StampedLog, disordered
-from tests.support.state.step_bench import Killed, StepBench, step_pipe
+from tests.support.state.stamped_log import EPOCH, Entry, StampedLog, disordered
+from tests.support.state.step_bench import KEEPING_SOURCE, Killed, StepBench, step_pipe
 
 from hifi.record.identity import seq_text
 from hifi.record.spark_sql import fingerprint as fingerprint_sql
@@ -27,6 +27,7 @@ SLIDING = {"size": "30s", "every": "10s"}
 SESSION = {"session": "2s"}
 EACH = {"each": {"trailing": "10s"}}
 FIRST = {"first": "10s"}
+JOIN = KEEPING_SOURCE
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +42,12 @@ def account_of(bench: StepBench) -> StepAccount:
     return Progress.decode(bench.kept).account
 
 
-def tally_of(entries: list[Entry]) -> Tally:
-    """Of the events that the step reads, each copy counted."""
+def tally_of(entries: list[Entry], pipes: Collection[str]) -> Tally:
+    """Of the events of the pipes that the step reads, each copy counted."""
     return total(
         Tally(1, fingerprint(seq_text(EPOCH, entry.number)))
         for entry in entries
-        if entry.number is not None and entry.pipe == PIPE
+        if entry.number is not None and entry.pipe in pipes
     )
 
 
@@ -76,7 +77,7 @@ class Observed:
         for partition, entries in enumerate(self._bench.log.partitions):
             dump = orjson.loads(orjson.dumps(self.accounts[partition].dump()))
             account = self.accounts[partition] = PartitionAccount.load(partition, dump)
-            events = EnrichedEvents(PIPE)
+            events = EnrichedEvents(statement.pipes)
             for offset in account.unread(statement) or ():
                 events.add(offset, entries[offset].record().headers)
             findings += account.compare(statement, events, 0, complete=True)
@@ -88,6 +89,8 @@ class Observed:
     [
         ("within the results", SLIDING, True),
         ("within the results", FIRST, True),
+        ("after folds", JOIN, True),
+        pytest.param("within the results", JOIN, False, marks=pytest.mark.more),
         pytest.param("before folds", SESSION, False, marks=pytest.mark.more),
         pytest.param("after folds", TUMBLING, True, marks=pytest.mark.more),
         pytest.param("after folds", EACH, True, marks=pytest.mark.more),
@@ -96,9 +99,9 @@ class Observed:
     ],
 )
 async def test_each_event_is_accounted_for_whatever_dies(
-    spark: SparkSession, tmp_path: Path, point: str, window: dict[str, str], is_lost: bool
+    spark: SparkSession, tmp_path: Path, point: str, window: dict[str, Any], is_lost: bool
 ) -> None:
-    stamped_log = disordered(11, 3, 200)
+    stamped_log = disordered(11, 3, 200, joined=window == JOIN)
     bench = StepBench(spark, stamped_log, step_pipe(window), tmp_path)
     observed = Observed(bench)
     first, *others = thirds(stamped_log)
@@ -113,9 +116,10 @@ async def test_each_event_is_accounted_for_whatever_dies(
     await bench.run(others)
     assert not observed.compare()
     account = account_of(bench)
-    assert [account.read_of(partition) for partition in range(3)] == list(
-        map(tally_of, stamped_log.partitions)
-    )
+    pipes = Progress.decode(bench.kept).pipes
+    assert [account.read_of(partition) for partition in range(3)] == [
+        tally_of(entries, pipes) for entries in stamped_log.partitions
+    ]
     assert account.missing == Tally()
     verdicts = {verdict for verdicts in account.read.values() for verdict in verdicts}
     assert verdicts >= {FOLDED, "copy", "left-out", "late", "no-key", "replayed"}
@@ -180,6 +184,8 @@ def dropped_part(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
         (dropped_record, "read", TUMBLING),
         (dropped_part, "windows", SLIDING),
         (dropped_part, "windows", FIRST),
+        (dropped_part, "windows", JOIN),
+        pytest.param(dropped_record, "read", JOIN, marks=pytest.mark.more),
         pytest.param(dropped_part, "windows", SESSION, marks=pytest.mark.more),
     ],
 )
@@ -189,9 +195,9 @@ async def test_an_event_that_the_step_loses_is_found_and_explained(
     monkeypatch: pytest.MonkeyPatch,
     defect: Any,
     kind: str,
-    window: dict[str, str],
+    window: dict[str, Any],
 ) -> None:
-    stamped_log = disordered(13, 2, 200)
+    stamped_log = disordered(13, 2, 200, joined=window == JOIN)
     bench = StepBench(spark, stamped_log, step_pipe(window), tmp_path)
     observed = Observed(bench)
     cuts = thirds(stamped_log)

@@ -88,11 +88,12 @@ def test_an_event_passes_only_if_none_of_its_key_is_at_most_so_long_before_it(tm
     rows = [row(0, 1), row(9_000, 3), row(0, 2), row(19_000, 4), row(500, 5, key='["B"]')]
     file.apply(rows, progress(1))
     assert [found.event for found in file.due(20_000)] == [rows[0].event, rows[4].event]
-    assert file.repeated.events == 3
+    assert file.without_row.events == 3
+    assert file.outcomes == {"repeated": 3}
     file.apply([row(29_000, 6), row(10_501, 7, key='["B"]')], progress(2, emitted_ms=20_000))
     passed_rows = list(file.due(30_000))
     assert [found.event.raw for found in passed_rows if found.event] == []
-    assert file.repeated.events == 1, "the one of B is before the time up to which all have results"
+    assert file.without_row.events == 1, "the one of B is before the time up to which all have results"
     file.apply([row(39_001, 8)], progress(3, emitted_ms=30_000))
     assert [found.event for found in file.due(40_000)] == [row(39_001, 8).event]
 

@@ -12,7 +12,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from tests.support.state.stamped_log import START_MS, StampedLog, disordered
-from tests.support.state.step_bench import Killed, StepBench, shown, step_pipe
+from tests.support.state.step_bench import (
+    JOIN_SOURCE,
+    KEEPING_SOURCE,
+    Killed,
+    StepBench,
+    shown,
+    step_pipe,
+)
 from tests.support.state.window_oracle import Outcome, outcome
 
 from hifi.pipe.sources.step import StepSource
@@ -27,7 +34,8 @@ LATENESS_MS = 5000
 GAP_MS = 2000
 EACH = {"each": {"trailing": "10s"}}
 FIRST = {"first": "2s"}
-KINDS = [TUMBLING, SLIDING, SESSION, EACH, FIRST]
+JOIN, KEEPING_JOIN = JOIN_SOURCE, KEEPING_SOURCE
+KINDS = [TUMBLING, SLIDING, SESSION, EACH, FIRST, JOIN, KEEPING_JOIN]
 LOSSES = [
     pytest.param(False, id="with its file", marks=pytest.mark.more),
     pytest.param(True, id="without its file"),
@@ -39,6 +47,7 @@ KILLS = [
     ("after folds", SESSION, False),
     ("within the results", EACH, True),
     ("after folds", FIRST, True),
+    ("within the results", KEEPING_JOIN, True),
     ("before the offset", SLIDING, False),
 ]
 MORE_KILLS = [
@@ -52,6 +61,11 @@ MORE_KILLS = [
     ("after folds", SESSION, True),
     ("within the results", EACH, False),
     ("after folds", FIRST, False),
+    ("after the results", JOIN, False),
+    ("before folds", KEEPING_JOIN, False),
+    ("after folds", KEEPING_JOIN, True),
+    ("after folds", KEEPING_JOIN, False),
+    ("before the offset", JOIN, True),
     ("before the offset", SLIDING, True),
 ]
 
@@ -94,6 +108,8 @@ def expected(stamped_log: StampedLog, cuts: Sequence[Mapping[int, int]], step: S
         gap_ms=GAP_MS if step.gap_ms else None,
         trailing_ms=step.length_ms if step.each else None,
         first_ms=step.length_ms if step.first else None,
+        within_ms=step.length_ms if step.join else None,
+        keeps_unmatched=step.join is not None and step.join.unmatched == "keep",
     )
 
 
@@ -101,11 +117,13 @@ def flight(carrier: str | None = "A", delay: int = 20) -> dict[str, Any]:
     return {"carrier": carrier, "delay": delay, "price": 1.5, "cancelled": False}
 
 
-@pytest.mark.parametrize("window", [SLIDING, FIRST, *map(more, [TUMBLING, SESSION, EACH])])
+@pytest.mark.parametrize(
+    "window", [SLIDING, FIRST, KEEPING_JOIN, *map(more, [TUMBLING, SESSION, EACH, JOIN])]
+)
 async def test_results_and_refused_events_are_those_of_the_oracle(
     spark: SparkSession, tmp_path: Path, window: dict[str, Any]
 ) -> None:
-    stamped_log = disordered(1, 4, 400, empty=[2])
+    stamped_log = disordered(1, 4, 400, empty=[2], joined="join" in window)
     cuts = cuts_of(stamped_log, 1, 4)
     bench = StepBench(spark, stamped_log, step_pipe(window), tmp_path)
     await bench.run(cuts)
@@ -130,7 +148,7 @@ async def test_results_and_refused_events_are_those_of_the_oracle(
 async def test_any_disorder_cut_anywhere_gives_the_results_of_the_oracle(
     spark: SparkSession, seed: int, batches: int, window: dict[str, Any]
 ) -> None:
-    stamped_log = disordered(seed, 3, 120)
+    stamped_log = disordered(seed, 3, 120, joined="join" in window)
     cuts = cuts_of(stamped_log, seed, batches)
     with TemporaryDirectory() as folder:
         bench = StepBench(spark, stamped_log, step_pipe(window), Path(folder))
@@ -144,7 +162,7 @@ async def test_any_disorder_cut_anywhere_gives_the_results_of_the_oracle(
 async def test_each_result_is_written_once_whatever_dies(
     spark: SparkSession, tmp_path: Path, point: str, window: dict[str, Any], is_lost: bool
 ) -> None:
-    stamped_log = disordered(7, 2, 200)
+    stamped_log = disordered(7, 2, 200, joined="join" in window)
     cuts = cuts_of(stamped_log, 7, 3)
     bench = StepBench(spark, stamped_log, step_pipe(window), tmp_path)
     await bench.run(cuts[:1])
@@ -355,12 +373,12 @@ async def test_each_event_counts_those_of_its_key_and_the_first_ones_pass_on(
     assert bench.counts["repeated"] == bench.counts["folded"] - len(passed) == len(counted) - len(passed)
 
 
-@pytest.mark.parametrize("window", [EACH, *map(more, [SESSION, FIRST])])
+@pytest.mark.parametrize("window", [EACH, KEEPING_JOIN, *map(more, [SESSION, FIRST])])
 async def test_a_file_that_is_computed_anew_in_parts_is_as_the_lost_one_also_after_a_kill_within(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(step_runner, "_MOST_ROWS", 10)
-    stamped_log = disordered(11, 2, 200)
+    stamped_log = disordered(11, 2, 200, joined="join" in window)
     cuts = cuts_of(stamped_log, 11, 3)
     bench = StepBench(spark, stamped_log, step_pipe(window, lateness="20s"), tmp_path)
     await bench.run(cuts[:2])

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi_state.fold.progress import Progress, RangeSummary
+from hifi_state.fold.progress import Progress, RangeSummary, lane
 
 SIZE_MS, LATENESS_MS = 60_000, 5_000
 LONG_MS, ROUND_MS = 1_200_000, 1_200
@@ -138,9 +138,24 @@ def test_a_partition_that_has_said_nothing_holds_all_windows_and_an_empty_one_ho
     assert unstamped.horizon_ms == 85_000, "its events came before normalize began to stamp the pipe"
 
 
+def test_the_lowest_watermark_of_both_pipes_of_a_join_on_all_partitions_counts() -> None:
+    joined = replace(FIRST, joined="trains")
+    flights = RangeSummary(marks={0: 50_000, 1: 60_000})
+    silent = following(joined, flights, {0: 1, 1: 1})
+    assert silent.horizon_ms is None, "the other pipe has said nothing yet"
+    with_of_0, with_of_1 = (lane(partition, of_with=True) for partition in (0, 1))
+    behind = following(silent, RangeSummary(marks={with_of_0: 40_000}, empty={with_of_1}), {0: 2, 1: 2})
+    assert behind.horizon_ms == 35_000
+    ahead = following(behind, RangeSummary(marks={with_of_0: 90_000}), {0: 3, 1: 3})
+    assert ahead.horizon_ms == 45_000
+
+
 def test_a_step_that_reads_another_pipe_goes_on_after_the_windows_that_have_results() -> None:
     progress = fold([RangeSummary(marks={0: 50_000, 1: 60_000}), RangeSummary()])[-1]
-    other = progress.of_step("e", "trains")
+    other = progress.of_step("e", ["trains"])
     assert (other.horizon_ms, other.emitted_ms, other.marks, other.bases) == (45_000, 45_000, {}, ())
     assert other.offsets == progress.offsets
-    assert progress.of_step("e", "flights").marks == progress.marks
+    joined = progress.of_step("e", ["flights", "trains"])
+    assert (joined.pipes, joined.marks, joined.emitted_ms) == (("flights", "trains"), {}, 45_000)
+    assert Progress.decode(joined.encode()) == joined
+    assert progress.of_step("e", ["flights"]).marks == progress.marks

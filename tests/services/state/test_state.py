@@ -14,7 +14,15 @@ import pytest
 from aiokafka import ConsumerRecord
 from tests.support.service_process import WITHIN_S, ServiceProcess
 from tests.support.state.stamped_log import START_MS, Entry, StampedLog, disordered
-from tests.support.state.step_bench import FLIGHTS, shown, step_pipe, time_ms
+from tests.support.state.step_bench import (
+    FLIGHTS,
+    KEEPING_SOURCE,
+    OTHERS,
+    joined_place,
+    shown,
+    step_pipe,
+    time_ms,
+)
 from tests.support.state.window_oracle import Outcome, outcome
 from tests.support.stream_process import PARTITIONS, create_stream, read_all
 
@@ -31,12 +39,13 @@ from hifi_normalize.idempotency.source_positions import SourcePositions
 pytestmark = pytest.mark.timeout(600)
 WINDOW: dict[str, Any] = {"size": "20s", "every": "10s"}
 EACH: dict[str, Any] = {"each": {"trailing": "20s"}}
+JOIN: dict[str, Any] = KEEPING_SOURCE
 INTERRUPTED = Path(__file__).parents[2] / "support/programs/interrupted_state.py"
 TAKEN_OVER = "step-taken-over"
 
 
 class StateStream:
-    """A stream with the pipe `flights`, the step `carrier-delays`, and instances of the service."""
+    """A stream with the pipes `flights` and `other`, the step `carrier-delays`, and instances of the service."""
 
     def __init__(self, kafka: str, folder: Path) -> None:
         self.kafka = kafka
@@ -46,7 +55,7 @@ class StateStream:
 
     async def create(self, window: dict[str, Any] = WINDOW) -> None:
         self.topics = Topics(await create_stream(self.kafka))
-        pipes = [pipe_record(FLIGHTS, 1), pipe_record(step_pipe(window), 1)]
+        pipes = [pipe_record(pipe, 1) for pipe in (FLIGHTS, OTHERS, step_pipe(window))]
         await publish(self.kafka, self.topics, pipes)
 
     def start(
@@ -100,7 +109,11 @@ class StateStream:
             assert position is not None
             if not positions[record.partition].is_copy("carrier-delays", position, record.offset):
                 body = orjson.loads(record.value)
-                place = time_ms(body["window_end"]), body.get("event", body["carrier"])
+                if "with" in body:
+                    end_ms = time_ms(dict(record.headers)["ce_time"].decode())
+                    place = joined_place(end_ms * 1000, body)
+                else:
+                    place = time_ms(body["window_end"]), body.get("event", body["carrier"])
                 found.setdefault(place, []).append(body)
         return found
 
@@ -112,17 +125,26 @@ class StateStream:
         return found
 
 
-def complete_log() -> StampedLog:
+def complete_log(*, joined: bool = False) -> StampedLog:
     """A log whose partitions all begin at once, and all of whose windows close at the end."""
-    stamped_log = disordered(3, PARTITIONS, 300)
+    stamped_log = disordered(4 if joined else 3, PARTITIONS, 300, joined=joined)
     for partition in range(PARTITIONS):
         stamped_log.heartbeat(partition, 300_000)
     return stamped_log
 
 
-def expected(stamped_log: StampedLog, trailing_ms: int | None = None) -> Outcome:
-    """Results and refused events, of `EACH` if it has a trailing time."""
-    return outcome(stamped_log, [stamped_log.ends()], 20_000, 10_000, 5_000, trailing_ms=trailing_ms)
+def expected(stamped_log: StampedLog, window: dict[str, Any] = WINDOW) -> Outcome:
+    """Results and refused events."""
+    return outcome(
+        stamped_log,
+        [stamped_log.ends()],
+        20_000,
+        10_000,
+        5_000,
+        trailing_ms=20_000 if window == EACH else None,
+        within_ms=2_000 if window == JOIN else None,
+        keeps_unmatched=window == JOIN,
+    )
 
 
 def letter(record: ConsumerRecord) -> tuple[int, str]:
@@ -138,6 +160,10 @@ def letter(record: ConsumerRecord) -> tuple[int, str]:
         pytest.param("before the file", False, WINDOW, marks=pytest.mark.more),
         pytest.param("before the offset", True, WINDOW, marks=pytest.mark.more),
         pytest.param("before the file", True, EACH, marks=pytest.mark.more),
+        pytest.param("before the results", False, JOIN, marks=pytest.mark.more),
+        pytest.param("before folds", True, JOIN, marks=pytest.mark.more),
+        pytest.param("before the file", True, JOIN, marks=pytest.mark.more),
+        pytest.param("before the offset", False, JOIN, marks=pytest.mark.more),
     ],
 )
 async def test_a_killed_service_leaves_each_result_once(
@@ -145,7 +171,7 @@ async def test_a_killed_service_leaves_each_result_once(
 ) -> None:
     stream = StateStream(kafka, tmp_path)
     await stream.create(window)
-    stamped_log = complete_log()
+    stamped_log = complete_log(joined=window == JOIN)
     halves = [len(entries) // 2 for entries in stamped_log.partitions]
     service = stream.start(point)
     try:
@@ -159,7 +185,7 @@ async def test_a_killed_service_leaves_each_result_once(
         await stream.enrich(
             [entries[half:] for entries, half in zip(stamped_log.partitions, halves, strict=True)]
         )
-        oracle = expected(stamped_log, 20_000 if window == EACH else None)
+        oracle = expected(stamped_log, window)
         stream.start()
         found = await stream.until_results(len(oracle.results))
     finally:

@@ -39,11 +39,12 @@ def evaluate(catalyst: Catalyst, pipe: Pipe) -> None:
 
 
 def evaluate_step(catalyst: Catalyst, step: StepSource) -> None:
-    """Check a step, and evaluate its query on a row of nulls, as state does on an event."""
-    enrich = Pipe.model_validate(FLIGHTS).enrich
-    if not list(step_problems(catalyst, step, Pipe.model_validate(FLIGHTS))):
-        query = step_sql(step, enriched_types(catalyst, enrich)).row
-        catalyst.bounded(catalyst.compile(query), "hostile step", result=True).eval(*no_event(catalyst))
+    """Check a step, and evaluate its queries on a row of nulls, as state does on an event."""
+    read_pipe = Pipe.model_validate(FLIGHTS)
+    if not list(step_problems(catalyst, step, *[read_pipe] * len(step.inputs))):
+        for number in range(len(step.inputs)):
+            query = step_sql(step, enriched_types(catalyst, read_pipe.enrich), number).row
+            catalyst.bounded(catalyst.compile(query), "hostile step", result=True).eval(*no_event(catalyst))
 
 
 def leave_mark(folder: Path, number: int) -> None:

@@ -14,6 +14,8 @@ from hifi.record.record import Record
 START_MS = 1_780_000_000_000
 EPOCH = 0x1234
 PIPE = "flights"
+OTHER = "other"
+"""A pipe that only a join reads."""
 
 
 @dataclass(slots=True)
@@ -52,9 +54,15 @@ class Entry:
 class StampedLog:
     """Partitions of `enriched`, written as normalize and enrich do."""
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, pipes: Sequence[str] = (PIPE,)) -> None:
+        """Begin.
+
+        Args:
+            partitions: number.
+            pipes: that are stamped.
+        """
         self.partitions: list[list[Entry]] = [[] for _ in range(partitions)]
-        self._marks: list[int | None] = [None] * partitions
+        self._marks: dict[str, list[int | None]] = {pipe: [None] * partitions for pipe in pipes}
         self._raws = [0] * partitions
         self._count = 0
 
@@ -64,12 +72,12 @@ class StampedLog:
         """Append an event with its stamp."""
         self._count += 1
         self._raws[partition] += 1
-        mark_ms = self._marks[partition]
-        stamp_ms = mark_ms if pipe == PIPE else None
-        entry = Entry(self._count, stamp_ms, time_ms, accepted_ms, self._raws[partition], data, pipe)
+        marks = self._marks.get(pipe)
+        mark_ms = None if marks is None else marks[partition]
+        entry = Entry(self._count, mark_ms, time_ms, accepted_ms, self._raws[partition], data, pipe)
         self.partitions[partition].append(entry)
-        if pipe == PIPE and time_ms <= accepted_ms + 5000:
-            self._marks[partition] = time_ms if mark_ms is None else max(mark_ms, time_ms)
+        if marks is not None and time_ms <= accepted_ms + 5000:
+            marks[partition] = time_ms if mark_ms is None else max(mark_ms, time_ms)
         return entry
 
     def again(self, partition: int, entry: Entry) -> None:
@@ -77,11 +85,12 @@ class StampedLog:
         self.partitions[partition].append(entry)
 
     def heartbeat(self, partition: int, idle_ms: int = 0) -> None:
-        """Append a heartbeat of an idle partition, which raises its watermark by the time it was idle."""
-        mark_ms = self._marks[partition]
-        if mark_ms is not None:
-            self._marks[partition] = mark_ms = mark_ms + idle_ms
-        self.partitions[partition].append(Entry(None, mark_ms, accepted_ms=START_MS))
+        """Append a heartbeat of each pipe of an idle partition, which raises the watermark by the time it was idle."""
+        for pipe, marks in self._marks.items():
+            mark_ms = marks[partition]
+            if mark_ms is not None:
+                marks[partition] = mark_ms = mark_ms + idle_ms
+            self.partitions[partition].append(Entry(None, mark_ms, accepted_ms=START_MS, pipe=pipe))
 
     def counted_once(self, partition: int, offsets: Iterable[int] | None = None) -> int:
         """The offset of an event that counts in a window with 5 s of lateness, and has no copy.
@@ -108,7 +117,9 @@ class StampedLog:
         return {partition: len(entries) for partition, entries in enumerate(self.partitions)}
 
 
-def disordered(seed: int, partitions: int, events: int, *, empty: Sequence[int] = ()) -> StampedLog:
+def disordered(
+    seed: int, partitions: int, events: int, *, empty: Sequence[int] = (), joined: bool = False
+) -> StampedLog:
     """A log with disorder, late and future events, events without key, copies, replays and idle partitions.
 
     Args:
@@ -116,9 +127,11 @@ def disordered(seed: int, partitions: int, events: int, *, empty: Sequence[int] 
         partitions: of the log.
         events: how many.
         empty: partitions that get heartbeats only.
+        joined: whether the other pipe is stamped, too, and has nearly half of the events.
     """
     chance = random.Random(seed)
-    stamped_log = StampedLog(partitions)
+    stamped_log = StampedLog(partitions, (PIPE, OTHER) if joined else (PIPE,))
+    other_share = 0.4 if joined else 0.1
     used_partitions = [partition for partition in range(partitions) if partition not in empty]
     now_ms = START_MS
     recent: dict[int, list[Entry]] = {partition: [] for partition in used_partitions}
@@ -135,7 +148,7 @@ def disordered(seed: int, partitions: int, events: int, *, empty: Sequence[int] 
             "cancelled": chance.random() < 0.1,
         }
         entry = stamped_log.event(
-            partition, time_ms, now_ms, data, "other" if chance.random() < 0.1 else PIPE
+            partition, time_ms, now_ms, data, OTHER if chance.random() < other_share else PIPE
         )
         recent[partition].append(entry)
         if chance.random() < 0.03:  # a crash of enrich writes the last records again, in their order

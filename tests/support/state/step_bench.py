@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 from pyspark.sql import DataFrame, SparkSession
-from tests.support.state.stamped_log import StampedLog
+from tests.support.state.stamped_log import OTHER, PIPE, StampedLog
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.sources.event import SourceEvent
@@ -40,7 +40,12 @@ FLIGHTS = Pipe.model_validate(
         "destinations": DESTINATIONS,
     }
 )
-
+OTHERS = FLIGHTS.model_copy(update={"pipe": OTHER})
+"""The pipe that a join reads, too."""
+_JOIN: dict[str, Any] = {"with": OTHER, "within": "2s", "where": "price > 0", "fields": {"price": "price"}}
+JOIN_SOURCE = {"join": _JOIN, "fields": {"delay": "delay", "late": "delay >= 15"}}
+"""A step whose results `window_oracle` computes by `within_ms`."""
+KEEPING_SOURCE = JOIN_SOURCE | {"join": _JOIN | {"unmatched": "keep"}}
 
 FIELDS = {
     "flights": "count(*)",
@@ -55,12 +60,12 @@ def step_pipe(window: Mapping[str, Any], lateness: str = "5s", **source: Any) ->
     """The pipe whose results `window_oracle` computes.
 
     Args:
-        window: the value of `window`; or `each` or `first` with its value.
+        window: the value of `window`; or `each`, `first` or `join` with its value, and `fields` of a join.
         lateness: of the step.
         **source: further keys of the step.
     """
-    kind = dict(window) if window.keys() & {"each", "first"} else {"window": dict(window)}
-    fields = {} if "first" in window else {"fields": FIELDS}
+    kind = dict(window) if window.keys() & {"each", "first", "join"} else {"window": dict(window)}
+    fields = {} if window.keys() & {"first", "join"} else {"fields": FIELDS}
     return Pipe.model_validate(
         {
             "pipe": "carrier-delays",
@@ -88,7 +93,7 @@ class StepBench:
 
     Attributes:
         results: (end of the window in ms, key) to each result that normalize lets pass, and for each or the first
-            events (time in ms, CloudEvents id of the event).
+            events (time in ms, CloudEvents id of the event); for a join, ids of both with a slash.
         letters: (number of the event, reason) to how often it became a dead letter.
     """
 
@@ -103,7 +108,8 @@ class StepBench:
         self._pipe = pipe.pipe
         self.range_folder = self.folder_of(self._declaration())
         offsets = dict.fromkeys(stamped_log.ends(), 0)
-        self.kept: bytes = Progress(self._declaration().text, "flights", 0, offsets).encode()
+        joined = None if self.step.join is None else OTHER
+        self.kept: bytes = Progress(self._declaration().text, PIPE, 0, offsets, joined=joined).encode()
         self.committed: Mapping[int, int] = {}
         self.ranges = self
         self.results: dict[tuple[int, str], list[dict[str, Any]]] = {}
@@ -124,7 +130,9 @@ class StepBench:
         self.range_folder = self.folder_of(self._declaration())
 
     def _declaration(self) -> StepDeclaration:
-        return StepDeclaration(self.step, enriched_types(self._catalyst, FLIGHTS.enrich))
+        return StepDeclaration(
+            self.step, [enriched_types(self._catalyst, FLIGHTS.enrich) for _ in self.step.inputs]
+        )
 
     async def turn(self) -> StepTurn:
         """An instance that has just been elected."""
@@ -215,10 +223,18 @@ class StepBench:
 
 def place_of(event: SourceEvent, body: Mapping[str, Any]) -> tuple[int, str]:
     """The place of a result in `StepBench.results`."""
+    if "with" in body:
+        return joined_place(event.time_us, body)
     if "window_end" not in body:
         assert event.time_us is not None
         return event.time_us // 1000, dict(event.headers)["ce_id"].decode()
     return time_ms(body["window_end"]), body.get("event", body["carrier"])
+
+
+def joined_place(time_us: int | None, body: Mapping[str, Any]) -> tuple[int, str]:
+    """The place of the result of a join, of which each pair has one."""
+    assert time_us is not None
+    return time_us // 1000, f"{body['event']}/{body['with'] or ''}"
 
 
 def time_ms(text: str) -> int:

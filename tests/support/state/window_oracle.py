@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.state.stamped_log import PIPE, Entry, StampedLog
+from tests.support.state.stamped_log import OTHER, PIPE, Entry, StampedLog
 
 Cut = Mapping[int, int]
 """Partition to the offset after the last record of a batch."""
@@ -15,7 +15,7 @@ Cut = Mapping[int, int]
 class Outcome:
     """Results by (end of the window in ms, key), of windows that are closed; and the events that do not count.
 
-    Results of events are by (time in ms, id of the event).
+    Results of events are by (time in ms, id of the event), those of a join with the ids of both.
     """
 
     results: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
@@ -33,6 +33,8 @@ def outcome(
     gap_ms: int | None = None,
     trailing_ms: int | None = None,
     first_ms: int | None = None,
+    within_ms: int | None = None,
+    keeps_unmatched: bool = False,
 ) -> Outcome:
     """Everything that the step must give, for `flights: count(*)`, `late: count_if(delay >= 15)`, `worst: max(delay)`,
     `mean: avg(price)` and `total: sum(delay)` by carrier, where the flight is not cancelled.
@@ -46,14 +48,17 @@ def outcome(
         gap_ms: of sessions; None: the windows have a length.
         trailing_ms: of a step with `each`; None: it has none.
         first_ms: of a step with `first`, whose results are the data of events; None: it has none.
+        within_ms: of a join with the other pipe, where the price is above 0; None: it is none.
+        keeps_unmatched: whether events without a partner have results.
     """
-    has_windows = gap_ms is None and trailing_ms is None and first_ms is None
-    oracle = _Oracle(len(stamped_log.partitions), size_ms, every_ms, lateness_ms, has_windows)
+    has_windows = gap_ms is None and trailing_ms is None and first_ms is None and within_ms is None
+    pipes = [PIPE] if within_ms is None else [PIPE, OTHER]
+    oracle = _Oracle(len(stamped_log.partitions), size_ms, every_ms, lateness_ms, has_windows, pipes)
     start = dict.fromkeys(range(len(stamped_log.partitions)), 0)
     for cut in cuts:
         for partition, end in cut.items():
             for entry in stamped_log.partitions[partition][start[partition] : end]:
-                if entry.pipe == PIPE:
+                if entry.pipe in pipes:
                     oracle.take(partition, entry)
         start = dict(cut)
         oracle.end_batch()
@@ -63,12 +68,20 @@ def outcome(
         oracle.end_trailing(trailing_ms)
     if first_ms is not None:
         oracle.end_first(first_ms)
+    if within_ms is not None:
+        oracle.end_pairs(within_ms, keeps_unmatched)
     return oracle.found
 
 
 class _Oracle:
     def __init__(
-        self, partitions: int, size_ms: int, every_ms: int, lateness_ms: int, has_windows: bool
+        self,
+        partitions: int,
+        size_ms: int,
+        every_ms: int,
+        lateness_ms: int,
+        has_windows: bool,
+        pipes: Sequence[str],
     ) -> None:
         self.found = Outcome()
         self._size_ms, self._every_ms, self._lateness_ms = size_ms, every_ms, lateness_ms
@@ -76,8 +89,8 @@ class _Oracle:
         self._folded: dict[str, list[tuple[int, int, int, Entry]]] = defaultdict(list)
         """Carrier to time, partition, offset in `raw`, and the event."""
         self._windows: dict[tuple[int, str], list[Entry]] = defaultdict(list)
-        self._marks: dict[int, int] = {}
-        self._silent = set(range(partitions))
+        self._marks: dict[tuple[str, int], int] = {}
+        self._silent = {(pipe, partition) for pipe in pipes for partition in range(partitions)}
         self._highest_raw: dict[int, int] = {}
 
     def take(self, partition: int, entry: Entry) -> None:
@@ -88,7 +101,7 @@ class _Oracle:
             if entry.raw <= self._highest_raw.get(partition, -1):
                 return
             self._highest_raw[partition] = entry.raw
-        if entry.data["cancelled"]:
+        if entry.data["cancelled"] if entry.pipe == PIPE else entry.data["price"] <= 0:
             return
         reason = _refusal(entry, self.found.horizon_ms, self._lateness_ms)
         if reason is not None:
@@ -103,13 +116,14 @@ class _Oracle:
             self._windows[window_end, entry.data["carrier"]].append(entry)
 
     def _note_stamp(self, partition: int, entry: Entry) -> None:
+        place = entry.pipe, partition
         if entry.stamp_ms is not None:
-            self._marks[partition] = max(entry.stamp_ms, self._marks.get(partition, entry.stamp_ms))
-            self._silent.discard(partition)
+            self._marks[place] = max(entry.stamp_ms, self._marks.get(place, entry.stamp_ms))
+            self._silent.discard(place)
         elif entry.number is None:
-            self._silent.discard(partition)  # it is empty
-        elif partition not in self._marks and not entry.replay:
-            self._silent.add(partition)  # it has an event, and no stamp yet
+            self._silent.discard(place)  # it is empty
+        elif place not in self._marks and not entry.replay:
+            self._silent.add(place)  # it has an event, and no stamp yet
 
     def end_batch(self) -> None:
         earlier_ms = self.found.horizon_ms
@@ -145,6 +159,32 @@ class _Oracle:
                 is_first = earlier is None or entry.time_ms - earlier.time_ms > first_ms
                 if is_first and entry.time_ms < (self.found.horizon_ms or 0):
                     self.found.results[entry.time_ms, str(entry.number)] = dict(entry.data)
+
+    def end_pairs(self, within_ms: int, keeps_unmatched: bool) -> None:
+        """Find the pairs of whose events the horizon has passed the times, and the events that cannot have one."""
+        for carrier, entries in self._closed().items():
+            for flight in (entry for entry in entries if entry.pipe == PIPE):
+                partners = [
+                    entry
+                    for entry in entries
+                    if entry.pipe == OTHER and abs(entry.time_ms - flight.time_ms) <= within_ms
+                ]
+                for partner in partners:
+                    self._end_pair(max(flight.time_ms, partner.time_ms), carrier, flight, partner)
+                if keeps_unmatched and not partners:
+                    self._end_pair(flight.time_ms + within_ms, carrier, flight, None)
+
+    def _end_pair(self, time_ms: int, carrier: str, flight: Entry, partner: Entry | None) -> None:
+        if time_ms < (self.found.horizon_ms or 0):
+            delay = flight.data["delay"]
+            self.found.results[time_ms, f"{flight.number}/{partner.number if partner else ''}"] = {
+                "event": str(flight.number),
+                "with": str(partner.number) if partner else None,
+                "carrier": carrier,
+                "delay": delay,
+                "late": None if delay is None else delay >= 15,
+                "price": partner.data["price"] if partner else None,
+            }
 
     def end_sessions(self, gap_ms: int) -> None:
         """Find the sessions of all events; those are closed whose end the horizon has passed."""

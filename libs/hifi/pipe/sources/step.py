@@ -6,7 +6,7 @@ The service state reads the events of the other pipe on `enriched`. See docs/ste
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -23,11 +23,12 @@ _LONGEST_S: Final = 25 * 3600
 """Of window and lateness together, a day and an hour: a lost state is computed anew from that much of `enriched`."""
 _RESERVED: Final = ("window_start", "window_end")
 _RESERVED_OF_EACH: Final = (*_RESERVED, "event")
+_RESERVED_OF_JOIN: Final = ("event", "with")
 _WHOLE: Final = 1000
 _WINDOW_TYPE: Final = b"hifi.window"
+_JOIN_TYPE: Final = b"hifi.join"
 _CALL: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*\((.*)\)\s*", re.DOTALL)
-_LATER: Final = ("join",)
-"""Kinds of steps that are planned."""
+_KINDS: Final = "`window`, `each`, `first` and `join`"
 
 
 class AggregateFunction(StrEnum):
@@ -151,8 +152,45 @@ class StepEach(StrictModel):
     )
 
 
+class StepJoin(StrictModel):
+    """A result for each pair of an event of `from` and one of `with`."""
+
+    with_: Name = Field(alias="with", description="The other pipe.")
+    within: Seconds = Field(ge=1, description="Longest time between the two events of a pair.")
+    where: Annotated[str | None, TextForm.SQL] = Field(
+        None, min_length=1, description="Spark SQL condition for events of `with`; others are left out."
+    )
+    fields: Annotated[dict[FieldName, str], TextForm.SQL] = Field(
+        {},
+        max_length=_MOST_FIELDS,
+        description="Field of the result, and Spark SQL of its value from an event of `with`.",
+    )
+    unmatched: Literal["drop", "keep"] = Field(
+        "drop",
+        description="Whether an event of `from` without a partner has a result, too, with null for the other.",
+    )
+
+
+class StepInput(NamedTuple):
+    """What a step reads of one pipe.
+
+    Attributes:
+        pipe: name.
+        where: SQL of the condition; None: all its events are read.
+        fields: of the result, which are made of its events.
+        path: of the keys that declare this, in `source`.
+        name_key: key of the name there.
+    """
+
+    pipe: str
+    where: str | None
+    fields: Mapping[str, str]
+    path: tuple[str, ...]
+    name_key: str
+
+
 class StepSource(CollectedSource):
-    """Results of another pipe's events, by key: of `window`, `each` or `first`. [Experimental](steps.md)."""
+    """Results of other pipes' events, by key: of `window`, `each`, `first` or `join`. [Experimental](steps.md)."""
 
     kind: Literal["step"] = Field(description="Kind.")
     from_: Name = Field(alias="from", description="Pipe whose events are read.")
@@ -171,6 +209,7 @@ class StepSource(CollectedSource):
         ge=1,
         description="An event passes on as it is, unless another of its key is at most so long before it.",
     )
+    join: StepJoin | None = Field(None, description="One result for each pair with an event of another pipe.")
     lateness: Seconds = Field(
         30, description="How far an event's time may be behind the watermark; else: dead letter `late`."
     )
@@ -178,63 +217,100 @@ class StepSource(CollectedSource):
         {},
         max_length=_MOST_FIELDS,
         description="Field of the result, and one call of `avg`, `count`, `count_if`, `max`, `min` or `sum`; none with"
-        " `first`, else at least one.",
+        " `first`, with `join` Spark SQL of its value.",
     )
     type: EventType | None = Field(
         None,
-        description="CloudEvents `type` of the results; default: `hifi.window`, or with `first` that of the event.",
+        description="CloudEvents `type` of the results; default: `hifi.window`, with `join` `hifi.join`, with `first`"
+        " that of the event.",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _kinds_of_this_release(cls, value: Any) -> Any:
-        later_keys = [name for name in _LATER if isinstance(value, Mapping) and name in value]
-        if later_keys:
-            raise ValueError(f"`{later_keys[0]}` is not supported yet; declare `window`, `each` or `first`")
-        return value
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> "StepSource":
-        if sum(kind is not None for kind in (self.window, self.each, self.first)) != 1:
-            raise ValueError("set exactly one of `window`, `each` and `first`")
+        if sum(kind is not None for kind in (self.window, self.each, self.first, self.join)) != 1:
+            raise ValueError(f"set exactly one of {_KINDS}")
         if self.first is not None and self.fields:
             raise ValueError("`first` passes events on as they are; leave out `fields`")
-        if self.first is None and not self.fields:
+        if self.first is None and not self._result_fields:
             raise ValueError("`fields` must have at least one field of the result")
         if self.length_ms % _WHOLE:
             raise ValueError(f"{self._length_key} must be whole seconds")
-        if self.length_ms + self.lateness_ms > _LONGEST_S * _WHOLE:
-            raise ValueError(f"{self._length_key} and `lateness` together must be at most 25 h")
+        times, factor = ("twice ", 2) if self.join is not None else ("", 1)
+        if factor * self.length_ms + self.lateness_ms > _LONGEST_S * _WHOLE:
+            raise ValueError(f"{times}{self._length_key} and `lateness` together must be at most 25 h")
         return self
 
     @model_validator(mode="after")
     def _consistent(self) -> "StepSource":
-        names = [*self.key, *self.fields]
+        names = [*self.key, *self._result_fields]
         if repeated_names := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"`key` and `fields` have {repeated_names}; names must differ")
-        reserved = () if self.first else _RESERVED_OF_EACH if self.each else _RESERVED
-        if reserved_names := sorted(name for name in names if name in reserved):
+        if reserved_names := sorted(name for name in names if name in self._reserved):
             raise ValueError(f"{reserved_names} are fields that each result has; choose other names")
-        for name, text in self.fields.items():
-            try:
-                read_aggregate(text)
-            except ValueError as error:
-                raise ValueError(f"fields.{name}: {error}") from None
+        self._require_calls()
         if self.backfill != Backfill():
             raise ValueError("a step has no `backfill`; leave it out")
         if self.lateness != round(self.lateness, 3):
             raise ValueError("`lateness` must be whole milliseconds")
         return self
 
+    @model_validator(mode="after")
+    def _joins_another_pipe(self) -> "StepSource":
+        if self.join is not None and self.join.with_ == self.from_:
+            raise ValueError("join.with: a step cannot join a pipe with itself; name another pipe")
+        return self
+
+    def _require_calls(self) -> None:
+        """Check that each field is one call of an aggregate function, or none with `join`."""
+        if self.join is None:
+            for name, text in self.fields.items():
+                try:
+                    read_aggregate(text)
+                except ValueError as error:
+                    raise ValueError(f"fields.{name}: {error}") from None
+            return
+        for step_input in self.inputs:
+            for name, text in step_input.fields.items():
+                call = _CALL.fullmatch(text)
+                if call is not None and call[1].lower() in set(AggregateFunction):
+                    path = ".".join((*step_input.path, "fields", name))
+                    raise ValueError(
+                        f"{path}: a join has a result for each pair and aggregates nothing; {text!r} needs `window` or"
+                        " `each` instead of `join`"
+                    )
+
+    @property
+    def inputs(self) -> tuple[StepInput, ...]:
+        """What the step reads: of `from`, and of `with` if it is a join."""
+        read_input = StepInput(self.from_, self.where, self.fields, (), "from")
+        if self.join is None:
+            return (read_input,)
+        join = self.join
+        return read_input, StepInput(join.with_, join.where, join.fields, ("join",), "with")
+
+    @property
+    def _result_fields(self) -> list[str]:
+        return [name for step_input in self.inputs for name in step_input.fields]
+
+    @property
+    def _reserved(self) -> tuple[str, ...]:
+        if self.join is not None:
+            return _RESERVED_OF_JOIN
+        return () if self.first else _RESERVED_OF_EACH if self.each else _RESERVED
+
     @property
     def _length_key(self) -> str:
+        if self.join is not None:
+            return "`join.within`"
         return "`window`" if self.window else "`each.trailing`" if self.each else "`first`"
 
     @property
     def length_ms(self) -> int:
-        """Length of a window, or the longest time between an event and an earlier one that counts, milliseconds."""
+        """Length of a window, or the longest time between an event and another one that counts, milliseconds."""
         if self.window is not None:
             return self.window.size_ms
+        if self.join is not None:
+            return round(self.join.within * _WHOLE)
         return round((self.each.trailing if self.each else self.first or 0) * _WHOLE)
 
     @property
@@ -250,6 +326,8 @@ class StepSource(CollectedSource):
         """
         if self.gap_ms is not None:
             return None
+        if self.join is not None:  # an event that leaves looks for partners before it, too
+            return 2 * self.length_ms
         return self.length_ms if self.window is None else self.length_ms - 1
 
     @property
@@ -257,7 +335,9 @@ class StepSource(CollectedSource):
         """CloudEvents `type` of the results; None: that of the event."""
         if self.type is not None:
             return self.type.encode()
-        return None if self.first is not None else _WINDOW_TYPE
+        if self.first is not None:
+            return None
+        return _WINDOW_TYPE if self.join is None else _JOIN_TYPE
 
     @property
     def lateness_ms(self) -> int:
@@ -266,7 +346,9 @@ class StepSource(CollectedSource):
 
     @property
     def aggregates(self) -> dict[str, Aggregate]:
-        """The fields, read."""
+        """The fields, read; those of a join are none."""
+        if self.join is not None:
+            return {}
         return {name: read_aggregate(text) for name, text in self.fields.items()}
 
     def identifying(self) -> list[tuple[str, str]]:

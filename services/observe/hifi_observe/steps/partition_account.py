@@ -6,7 +6,7 @@ difference of the XORs is the fingerprint of the one, or the XOR of those of the
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field
@@ -59,15 +59,15 @@ class ReadEvent(NamedTuple):
 
 
 class EnrichedEvents:
-    """The events of one pipe in a range of a partition of `enriched`, each copy counted."""
+    """The events of a step's pipes in a range of a partition of `enriched`, each copy counted."""
 
-    def __init__(self, pipe: str) -> None:
+    def __init__(self, pipes: Collection[str]) -> None:
         """None yet.
 
         Args:
-            pipe: that the step reads.
+            pipes: that the step reads.
         """
-        self._pipe = pipe
+        self._pipes = pipes
         self.tally = NO_EVENTS
         self._events: list[ReadEvent] = []
 
@@ -75,7 +75,7 @@ class EnrichedEvents:
         """Add the record at an offset; one of another pipe, a heartbeat or a foreign record is none."""
         try:
             event = identity(headers)
-            if event.pipe != self._pipe:
+            if event.pipe not in self._pipes:
                 return
             split_hop(hop_header(headers))
         except NotAnEvent:
@@ -112,7 +112,7 @@ class PartitionAccount:
             statement: of the step.
         """
         self._partition = partition
-        self._pipe = statement.pipe
+        self._pipes = statement.pipes
         self._since = self._offset = statement.account.since.get(partition, 0)
         self._read = NO_EVENTS
         self._missing = NO_EVENTS
@@ -125,7 +125,7 @@ class PartitionAccount:
     def is_of(self, statement: StepStatement) -> bool:
         """Whether a statement continues this account; else the step was begun anew."""
         return (
-            self._pipe == statement.pipe
+            self._pipes == statement.pipes
             and self._since == statement.account.since.get(self._partition, 0)
             and self._number <= statement.number
         )
@@ -204,7 +204,8 @@ class PartitionAccount:
     def dump(self) -> dict[str, Any]:
         """JSON for the topic `minutes`, of which a restart goes on."""
         return {
-            "pipe": self._pipe,
+            "pipe": self._pipes[0],
+            "joined": list(self._pipes[1:]),
             "since": self._since,
             "offset": self._offset,
             "read": list(self._read),
@@ -219,7 +220,8 @@ class PartitionAccount:
     @classmethod
     def load(cls, partition: int, dump: Mapping[str, Any]) -> "PartitionAccount":
         """Restore what `dump` returned."""
-        account = cls(partition, StepStatement.begin(dump["pipe"], {partition: dump["since"]}))
+        pipes = dump["pipe"], *dump.get("joined", ())
+        account = cls(partition, StepStatement.begin(pipes, {partition: dump["since"]}))
         account._offset = dump["offset"]
         account._read, account._missing = Tally(*dump["read"]), Tally(*dump["missing"])
         account._number, account._verdicts = dump["number"], dump["verdicts"]
@@ -232,6 +234,9 @@ class StepNow(TypedDict):
     """What became of the events that a step has read, over all partitions."""
 
     reads: Annotated[str, Field(description="Pipe that it reads.")]
+    joined: Annotated[
+        list[str], Field(description="Pipe whose events it joins with those; empty: it is no join.")
+    ]
     verdicts: Annotated[
         dict[str, int],
         Field(description="Events: `folded`, `copy`, `left-out` (by `where`), and dead letters by reason."),
@@ -256,6 +261,7 @@ def of_step(step: str, live: Iterable[Mapping[str, Any]]) -> StepNow | None:
         verdicts.update(dump["verdicts"])
     return {
         "reads": dumps[0]["pipe"],
+        "joined": list(dumps[0].get("joined", ())),
         "verdicts": dict(sorted(verdicts.items())),
         "proven": sum(dump["proven"] for dump in dumps),
         "unproven": sum(dump["unproven"] for dump in dumps),

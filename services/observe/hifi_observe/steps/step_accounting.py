@@ -120,7 +120,7 @@ class StepAccounting:
         offsets = account.unread(statement)
         if offsets is None:
             return
-        events = EnrichedEvents(statement.pipe)
+        events = EnrichedEvents(statement.pipes)
         tp = TopicPartition(self._settings.topics.enriched, partition)
         first_offset = offsets.start
         if offsets:

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Final
 
 from hifi.pipe.sources.step import StepSource
 from hifi.record.step_account import NO_EVENTS
@@ -12,13 +13,11 @@ from hifi_state.fold.trailing_window import TrailingWindow, Values
 from hifi_state.fold.window_file import WindowFile, merged
 from hifi_state.fold.window_row import WindowRow
 
+_REPEATED: Final = "repeated"
+
 
 class EventFile(WindowFile):
-    """The file of one step, see `WindowFile`.
-
-    Attributes:
-        repeated: events that `due` has left out since it was called last, since they are not the first of their key.
-    """
+    """The file of one step, see `WindowFile`: without a row are the events that are not the first of their key."""
 
     def __init__(self, path: Path, parts: Sequence[FieldPart], step: StepSource) -> None:
         """Open the file; one that cannot be read is made anew.
@@ -30,7 +29,6 @@ class EventFile(WindowFile):
         """
         self._length_ms = step.length_ms
         self._passes_first = step.first is not None
-        self.repeated = NO_EVENTS
         super().__init__(path, parts, has_sessions=False)
 
     def _open(self) -> sqlite3.Connection:
@@ -46,7 +44,7 @@ class EventFile(WindowFile):
         Args:
             horizon_ms: milliseconds since 1970 UTC, of a whole second, as all horizons; None: no event is before.
         """
-        self.repeated = NO_EVENTS
+        self.without_row, self.outcomes = NO_EVENTS, {}
         if horizon_ms is None:
             return
         found_rows = self._database.execute(
@@ -97,7 +95,8 @@ class EventFile(WindowFile):
             if last_end_ms is None or row.end_ms - last_end_ms > self._length_ms:
                 yield row
             else:
-                self.repeated = self.repeated.plus(row.ending)
+                self.without_row = self.without_row.plus(row.ending)
+                self.outcomes = {_REPEATED: self.without_row.events}
 
     def _drop(self, emitted_ms: int) -> None:
         self._database.execute("delete from windows where end_ms <= ?", (emitted_ms - self._length_ms,))

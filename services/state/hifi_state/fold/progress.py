@@ -24,6 +24,14 @@ _SHARE: Final = 4
 _FORMAT: Final = 3
 
 
+def lane(partition: int, *, of_with: bool) -> int:
+    """The number under which the watermark of a pipe on a partition is kept.
+
+    It is the partition, and of the pipe `with` of a join -1 less the partition: each pipe has a watermark of its own.
+    """
+    return -1 - partition if of_with else partition
+
+
 class Base(NamedTuple):
     """A place in `enriched` from which windows can be computed anew.
 
@@ -56,13 +64,13 @@ class Judged(NamedTuple):
 
 @dataclass(slots=True)
 class RangeSummary:
-    """What a range of `enriched` held, by partition.
+    """What a range of `enriched` held, by partition; what is about watermarks by `lane`.
 
     Attributes:
         marks: the highest stamp.
-        raws: the highest offset in `raw` of an event of the pipe.
-        events: partitions whose last record without a stamp is an event of the pipe.
-        empty: partitions whose last record without a stamp is a heartbeat.
+        raws: the highest offset in `raw` of an event of the pipes that are read.
+        events: lanes whose last record without a stamp is an event.
+        empty: lanes whose last record without a stamp is a heartbeat.
         judged: partition to the first and the last offset of the events that were judged by the horizon.
         latest_ms: latest time of the events that were folded; None: there were none.
         counts: verdict to number of events; `folded` and `copy` among them.
@@ -85,18 +93,19 @@ class Progress:
 
     Attributes:
         step: the declaration as text, which computes the results of the windows up to the horizon.
-        pipe: that is read.
+        pipe: that is read; of a join the one that `from` names.
         number: of the record; each one has the next.
         offsets: partition to the offset in `enriched` of the next record to read.
         raws: partition to the highest offset in `raw` of an event that was read. One that is not above is a copy.
-        marks: partition to the highest stamp.
-        empty: partitions without a mark that hold no window, as a heartbeat says.
+        marks: `lane` to the highest stamp.
+        empty: lanes without a mark that hold no window, as a heartbeat says.
         horizon_ms: windows up to here are closed; None: none is.
         emitted_ms: windows up to here have their results in `raw`; None: none has.
         bases: the oldest first.
         judged: records since the oldest base that were judged by the horizon.
         folded: events that were folded since the step began.
         account: of what became of all events that were read.
+        joined: the pipe `with` of a join; None: the step is none.
     """
 
     step: str
@@ -112,6 +121,12 @@ class Progress:
     judged: tuple[Judged, ...] = ()
     folded: int = 0
     account: StepAccount = field(default_factory=StepAccount)
+    joined: str | None = None
+
+    @property
+    def pipes(self) -> tuple[str, ...]:
+        """The pipes that are read."""
+        return (self.pipe,) if self.joined is None else (self.pipe, self.joined)
 
     def after(
         self, summary: RangeSummary, end: Mapping[int, int], open_ms: int | None, lateness_ms: int
@@ -125,8 +140,8 @@ class Progress:
             lateness_ms: of the step, milliseconds.
         """
         marks = {**self.marks}
-        for partition, mark_ms in summary.marks.items():
-            marks[partition] = max(mark_ms, marks.get(partition, mark_ms))
+        for number, mark_ms in summary.marks.items():
+            marks[number] = max(mark_ms, marks.get(number, mark_ms))
         empty = (self.empty - summary.events | summary.empty) - marks.keys()
         progress = replace(
             self,
@@ -150,7 +165,10 @@ class Progress:
             ]
         )
         judged = [entry for entry in judged if entry.last >= oldest_offsets.get(entry.partition, 0)]
-        lowest_ms = _horizon_ms(end, marks, empty, lateness_ms)
+        lanes = [lane(partition, of_with=False) for partition in end]
+        if self.joined is not None:
+            lanes += [lane(partition, of_with=True) for partition in end]
+        lowest_ms = _horizon_ms(lanes, marks, empty, lateness_ms)
         return replace(
             progress,
             horizon_ms=_risen_ms(self.horizon_ms, lowest_ms, judged),
@@ -171,11 +189,12 @@ class Progress:
         """Where the oldest window begins that has no results yet."""
         return self.bases[0] if self.bases else Base(None, self.offsets, self.raws)
 
-    def of_step(self, step: str, pipe: str) -> "Progress":
+    def of_step(self, step: str, pipes: Sequence[str]) -> "Progress":
         """The progress with which another declaration of the step goes on, once all closed windows have results."""
         if step == self.step:
             return self
-        if pipe == self.pipe:
+        pipe, *joined = pipes
+        if tuple(pipes) == self.pipes:
             return replace(self, step=step)
         return Progress(
             step,
@@ -186,6 +205,7 @@ class Progress:
             emitted_ms=self.emitted_ms,
             folded=self.folded,
             account=StepAccount(self.offsets),
+            joined=joined[0] if joined else None,
         )
 
     @staticmethod
@@ -215,6 +235,7 @@ class Progress:
                 "format": _FORMAT,
                 "step": self.step,
                 "pipe": self.pipe,
+                "joined": self.joined,
                 "number": self.number,
                 "offsets": _texts(self.offsets),
                 "raws": _texts(self.raws),
@@ -256,6 +277,7 @@ class Progress:
             tuple(Judged(*entry) for entry in body["judged"]),
             body["folded"],
             StepAccount.decode(body["account"]),
+            body.get("joined"),
         )
 
 
@@ -266,12 +288,12 @@ def later(first_ms: int | None, second_ms: int | None) -> int | None:
 
 
 def _horizon_ms(
-    partitions: Iterable[int], marks: Mapping[int, int], empty: Iterable[int], lateness_ms: int
+    lanes: Iterable[int], marks: Mapping[int, int], empty: Iterable[int], lateness_ms: int
 ) -> int | None:
-    """The minimum over all partitions; None: one of them has said nothing yet, or all are empty."""
-    partition_marks = [marks.get(partition) for partition in set(partitions) - set(empty)]
-    known_marks = [mark_ms for mark_ms in partition_marks if mark_ms is not None]
-    if not known_marks or len(known_marks) < len(partition_marks):
+    """The minimum over all lanes; None: one of them has said nothing yet, or all are empty."""
+    lane_marks = [marks.get(number) for number in set(lanes) - set(empty)]
+    known_marks = [mark_ms for mark_ms in lane_marks if mark_ms is not None]
+    if not known_marks or len(known_marks) < len(lane_marks):
         return None
     return (min(known_marks) - lateness_ms) // SECOND_MS * SECOND_MS
 

@@ -6,10 +6,10 @@ windows that were closed when it was read first (`Judged`). So the same log give
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
@@ -42,12 +42,12 @@ from hifi.record.spark_sql import (
     literal,
     source_text,
 )
-from hifi.record.step_account import FOLDED, Tally
-from hifi.spark.catalyst import BOUNDED, Catalyst
+from hifi.record.step_account import FOLDED, NO_EVENTS, Tally
+from hifi.spark.catalyst import BOUNDED, Catalyst, JavaObject
 from hifi.spark.json_fields import json_fields
-from hifi.spark.step_sql import FieldPart, StepSql, parts, step_sql
+from hifi.spark.step_sql import FieldPart, parts, step_sql
 from hifi_state.fold.declaration import StepDeclaration
-from hifi_state.fold.progress import Judged, RangeSummary
+from hifi_state.fold.progress import Judged, RangeSummary, lane
 from hifi_state.fold.results import ResultEvents, key_text
 from hifi_state.fold.window_row import FoldedEvent, WindowRow
 
@@ -150,6 +150,31 @@ class FoldedRange:
         self._events.unpersist()
 
 
+class _RowEvaluation(NamedTuple):
+    """What is evaluated for each event of a pipe.
+
+    Attributes:
+        names: of the fields that it reads.
+        returns: type of its result, see `StepSql.row`.
+        bounded: the compiled expression.
+    """
+
+    names: tuple[str, ...]
+    returns: StructType
+    bounded: JavaObject
+
+    def column(self, catalyst: Catalyst) -> Column:
+        """Its result for the events of a frame."""
+        fields = json_fields("`hifi.text`", self.names)
+        inputs = sql.expr(
+            f"named_struct('text', `hifi.text`, 'fields', {fields},"
+            " 'rows', cast(null as array<array<array<string>>>), 'returned', cast(null as string))"
+        )
+        arguments = [catalyst.expression(column) for column in (inputs, sql.col("headers"))]
+        bounded = catalyst.constant(self.bounded, BOUNDED)
+        return catalyst.column(catalyst.call(bounded, "eval", self.returns, *arguments))
+
+
 class RangeFolder:
     """Folds ranges for one declaration of a step."""
 
@@ -169,15 +194,21 @@ class RangeFolder:
         self._pipe = pipe
         self.declaration: Final = declaration
         self._step = step = declaration.step
-        self._sql: StepSql = step_sql(step, declaration.types)
-        expression = catalyst.compile(self._sql.row)
-        self._returns = catalyst.struct_type(expression)
-        self._bounded = catalyst.bounded(expression, f"step/{pipe}@{revision}", result=True)
-        patch = self._returns["patch"].dataType
+        self._pipes = [step_input.pipe for step_input in step.inputs]
+        self._evaluations = [self._evaluation(number, revision) for number in range(len(self._pipes))]
+        patch = self._evaluations[0].returns["patch"].dataType
         assert isinstance(patch, StructType)
         patch_types = {field.name: field.dataType.simpleString() for field in patch.fields}
-        self._kinds = [patch_types.get(f"argument{index}", "bigint") for index in range(len(step.fields))]
+        self._kinds = [patch_types.get(f"argument{index}", "bigint") for index in range(len(step.aggregates))]
         self.results = ResultEvents(pipe, step, self._kinds)
+
+    def _evaluation(self, number: int, revision: str) -> _RowEvaluation:
+        """Compile what is evaluated for the events of one of `StepSource.inputs`."""
+        catalyst = self._catalyst
+        row_sql = step_sql(self._step, self.declaration.types[number], number)
+        expression = catalyst.compile(row_sql.row)
+        bounded = catalyst.bounded(expression, f"step/{self._pipe}/{number}@{revision}", result=True)
+        return _RowEvaluation(row_sql.names, catalyst.struct_type(expression), bounded)
 
     @property
     def parts(self) -> list[FieldPart]:
@@ -199,10 +230,12 @@ class RangeFolder:
             raise
 
     def _parsed(self, records: DataFrame) -> DataFrame:
-        prefix = f"{FORMAT};{self._step.from_};"
-        frame = records.filter(
-            f"headers[0].key = 'hifi' and startswith(cast(headers[0].value as string), {literal(prefix)})"
-        ).select("partition", "offset", "key", "value", "headers")
+        first_header = "cast(headers[0].value as string)"
+        is_of_pipe = [f"startswith({first_header}, {literal(f'{FORMAT};{pipe};')})" for pipe in self._pipes]
+        frame = records.filter(f"headers[0].key = 'hifi' and ({' or '.join(is_of_pipe)})").select(
+            "partition", "offset", "key", "value", "headers"
+        )
+        frame = frame.withColumn("hifi.of_with", sql.expr(is_of_pipe[1] if is_of_pipe[1:] else "false"))
         for name, expression in _PARSED.items():
             frame = frame.withColumn(name, sql.expr(expression))
         # A heartbeat has a kind, which `identity_texts` refuses, and only its stamp counts.
@@ -217,15 +250,9 @@ class RangeFolder:
 
     def _judged(self, frame: DataFrame, rules: FoldRules) -> DataFrame:
         frame = frame.withColumn("hifi.text", sql.expr("cast(value as string)"))
-        frame = frame.withColumn("hifi.fields", sql.expr(json_fields("`hifi.text`", self._sql.names)))
-        catalyst = self._catalyst
-        inputs = sql.expr(
-            "named_struct('text', `hifi.text`, 'fields', `hifi.fields`,"
-            " 'rows', cast(null as array<array<array<string>>>), 'returned', cast(null as string))"
-        )
-        arguments = [catalyst.expression(column) for column in (inputs, sql.col("headers"))]
-        bounded = catalyst.constant(self._bounded, BOUNDED)
-        evaluated = catalyst.column(catalyst.call(bounded, "eval", self._returns, *arguments))
+        evaluated, *of_with = [evaluation.column(self._catalyst) for evaluation in self._evaluations]
+        if of_with:
+            evaluated = sql.when(sql.col("`hifi.of_with`"), of_with[0]).otherwise(evaluated)
         frame = frame.withColumn("hifi.row", sql.when(sql.col("`hifi.kind`") == "", evaluated))
         horizon = _horizon_sql(rules)
         # The first copy counts, by its offset: the others may have been read later.
@@ -262,9 +289,9 @@ class RangeFolder:
     def _summary(self, events: DataFrame) -> RangeSummary:
         summary = RangeSummary()
         last_unstamped: dict[int, tuple[int, bool]] = {}
-        """Partition to the offset of the last record without a stamp, and whether it is a heartbeat."""
+        """`lane` to the offset of the last record without a stamp, and whether it is a heartbeat."""
         rows = (
-            events.groupBy("partition", "`hifi.verdict`")
+            events.groupBy("partition", "`hifi.of_with`", "`hifi.verdict`")
             .agg(
                 sql.expr("count(1) as count"),
                 sql.expr("max(`hifi.stamp`) as stamp"),
@@ -277,12 +304,15 @@ class RangeFolder:
             )
             .collect()
         )
-        for partition, verdict, count, stamp, raw, time, unstamped, first, last, xor in map(tuple, rows):
+        for partition, of_with, verdict, count, stamp, raw, time, unstamped, first, last, xor in map(
+            tuple, rows
+        ):
+            number = lane(partition, of_with=of_with)
             if stamp is not None:
-                summary.marks[partition] = max(stamp, summary.marks.get(partition, stamp))
+                summary.marks[number] = max(stamp, summary.marks.get(number, stamp))
             if unstamped is not None:
                 newest = unstamped, verdict == _HEARTBEAT
-                last_unstamped[partition] = max(newest, last_unstamped.get(partition, newest))
+                last_unstamped[number] = max(newest, last_unstamped.get(number, newest))
             if verdict == _HEARTBEAT:
                 continue
             if raw is not None:
@@ -293,9 +323,10 @@ class RangeFolder:
             if verdict == FOLDED:
                 summary.latest_ms = time if summary.latest_ms is None else max(time, summary.latest_ms)
             summary.counts[verdict] = summary.counts.get(verdict, 0) + count
-            summary.read.setdefault(partition, {})[verdict] = Tally(count, xor)
-        for partition, (_, is_heartbeat) in last_unstamped.items():
-            (summary.empty if is_heartbeat else summary.events).add(partition)
+            verdicts = summary.read.setdefault(partition, {})
+            verdicts[verdict] = verdicts.get(verdict, NO_EVENTS).plus(Tally(count, xor))
+        for number, (_, is_heartbeat) in last_unstamped.items():
+            (summary.empty if is_heartbeat else summary.events).add(number)
         return summary
 
     def window_rows(self, events: DataFrame, emitted_ms: int | None) -> Iterator[WindowRow]:
@@ -369,13 +400,18 @@ class RangeFolder:
     def _as_events(self, frame: DataFrame, emitted_ms: int | None) -> DataFrame:
         """The same with each event for itself; `hifi.window` has the values of its `FoldedEvent`."""
         frame = frame.withColumn("hifi.start", sql.col("`hifi.time`"))
-        frame = frame.withColumn("hifi.end", sql.expr("`hifi.time` + 1L"))
+        step = self._step
+        beyond_ms = 1 if step.join is None else step.length_ms + 1
+        frame = frame.withColumn("hifi.end", sql.expr(f"`hifi.time` + {beyond_ms}L"))
         frame = frame.withColumn("hifi.is_last", sql.lit(True))
         if emitted_ms is not None:
-            frame = frame.filter(f"`hifi.end` > {emitted_ms - self._step.length_ms}L")
+            frame = frame.filter(f"`hifi.end` > {emitted_ms - step.length_ms}L")
         members = ["partition", "`hifi.raw`", f"coalesce({header_text('ce_id')}, {identity_field(SEQ)})"]
-        if self._step.first is not None:
-            has_no_result = "true" if emitted_ms is None else f"`hifi.end` > {emitted_ms}L"
+        has_no_result = "true" if emitted_ms is None else f"`hifi.end` > {emitted_ms}L"
+        if step.join is not None:
+            values = f"if({has_no_result}, cast(`hifi.row`.patch.values as binary), null)"
+            members += ["cast(null as string)", values, "`hifi.of_with`"]
+        if step.first is not None:
             is_attribute = f"startswith(h.key, {literal(CE_PREFIX)}) or h.key = {literal(CONTENT_TYPE)}"
             attributes = f"filter(headers, h -> {is_attribute})"
             texts = f"to_json(transform({attributes}, h -> array(h.key, cast(h.value as string))))"
@@ -428,9 +464,15 @@ def _horizon_sql(rules: FoldRules) -> str:
 
 
 def _folded_event(
-    partition: int, raw: int, event_id: str, headers: str | None = None, data: bytes | None = None
+    partition: int,
+    raw: int,
+    event_id: str,
+    headers: str | None = None,
+    data: bytes | None = None,
+    of_with: bool = False,
 ) -> FoldedEvent:
-    return FoldedEvent(partition, raw, event_id, headers, None if data is None else bytes(data))
+    data = None if data is None else bytes(data)
+    return FoldedEvent(partition, raw, event_id, headers, data, of_with=of_with)
 
 
 def _by_partition(numbers: Mapping[int, int]) -> str:

@@ -83,7 +83,11 @@ class ResultEvents:
         ]
         end_ms = row.end_ms - self._beyond_ms
         passes = self._step.first is not None
-        data, headers = self._passing(row) if passes else self._result(row, key_values, end_ms)
+        data: bytes | None
+        if self._step.join is not None:
+            data, headers = self._joined(row, key_values, end_ms)
+        else:
+            data, headers = self._passing(row) if passes else self._result(row, key_values, end_ms)
         return SourceEvent(position, bounded_id("/".join(key_texts).encode()), data, headers, end_ms * 1000)
 
     def _result(self, row: WindowRow, key_values: Sequence[Any], end_ms: int) -> tuple[bytes, Headers]:
@@ -96,10 +100,32 @@ class ResultEvents:
             **dict(zip(self._step.key, key_values, strict=True)),
             **self._values(row.parts),
         }
+        return orjson.dumps(body), self._result_headers(row, end_time)
+
+    def _result_headers(self, row: WindowRow, end_time: bytes) -> Headers:
         identifier = b"%b/%b/%b" % (self._pipe.encode(), end_time, row.key.encode())
-        if row.event is not None:
-            identifier += b"/%d/%d" % (row.event.partition, row.event.raw)
-        return orjson.dumps(body), [*self._headers, ("ce_id", bounded_id(identifier)), (TIME, end_time)]
+        for event in (row.event, row.partner):
+            if event is not None:
+                identifier += b"/%d/%d" % (event.partition, event.raw)
+        return [*self._headers, ("ce_id", bounded_id(identifier)), (TIME, end_time)]
+
+    def _joined(self, row: WindowRow, key_values: Sequence[Any], end_ms: int) -> tuple[bytes, Headers]:
+        """Data and headers of the result of a pair, or of an event without a partner.
+
+        The values stay as Spark wrote them: a decimal has more digits than a number of Python's JSON.
+        """
+        event, partner, join = row.event, row.partner, self._step.join
+        assert event is not None
+        assert join is not None
+        body = {
+            "event": event.id,
+            "with": None if partner is None else partner.id,
+            **dict(zip(self._step.key, key_values, strict=True)),
+        }
+        partner_values = orjson.dumps(dict.fromkeys(join.fields)) if partner is None else partner.data
+        objects = [orjson.dumps(body), event.data or b"{}", partner_values or b"{}"]
+        data = b"{%b}" % b",".join(members for text in objects if (members := text[1:-1]))
+        return data, self._result_headers(row, rfc3339(end_ms))
 
     def _passing(self, row: WindowRow) -> tuple[bytes | None, Headers]:
         """Data and headers of an event that passes on."""

@@ -1,6 +1,6 @@
 """The file of a step: the parts of the results of open windows, and the progress that they are as of, in SQLite.
 
-`EventFile` keeps events in it instead.
+`EventFile` and `JoinFile` keep events in it instead.
 
 Both change in one transaction. The file is a cache: one that is lost, damaged or of another declaration is made anew
 from `enriched`.
@@ -8,27 +8,32 @@ from `enriched`.
 
 import contextlib
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from hifi.record.step_account import Tally, total
+from hifi.record.step_account import NO_EVENTS, Tally, total
 from hifi.runtime import log
 from hifi.spark.step_sql import FieldPart, Merge, PartForm
 from hifi_state.fold.progress import Progress
 from hifi_state.fold.window_row import FoldedEvent, PartValue, WindowRow
 
-_FORMAT: Final = 3
+_FORMAT: Final = 4
 _LARGEST: Final = 2**63 - 1
 _MOST_DIGITS: Final = 18
 """Whole numbers with more digits are kept as text, since SQLite's have 64 bits."""
-_NO_EVENT: Final = (0, 0, None, None, None)
+_NO_EVENT: Final = (0, 0, None, None, None, False)
 """The columns of the event of a window."""
 logger = log.get(__name__)
 
 
 class WindowFile:
-    """The file of one step, open in one process. Its methods may be called by one thread at a time."""
+    """The file of one step, open in one process. Its methods may be called by one thread at a time.
+
+    Attributes:
+        without_row: events that `due`, since it was called last, has judged without a row that counts them.
+        outcomes: to show for the events that it has judged, with their numbers.
+    """
 
     def __init__(self, path: Path, parts: Sequence[FieldPart], *, has_sessions: bool) -> None:
         """Open the file; one that cannot be read is made anew.
@@ -42,6 +47,8 @@ class WindowFile:
         self._parts = parts
         self._has_sessions = has_sessions
         self._declared = f"{has_sessions} {parts!r}"
+        self.without_row = NO_EVENTS
+        self.outcomes: Mapping[str, int] = {}
         try:
             self._database = self._open()
         except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
@@ -64,7 +71,7 @@ class WindowFile:
             database.execute(
                 "create table if not exists windows (start_ms integer, end_ms integer, key text, inputs integer"
                 ", ending integer, ending_xor integer"
-                ", partition integer, raw integer, id text, headers text, data blob"
+                ", partition integer, raw integer, id text, headers text, data blob, of_with integer"
                 f"{columns}, primary key (end_ms, key, partition, raw)) without rowid"
             )
             if self._has_sessions:
@@ -208,9 +215,14 @@ class WindowFile:
             event_id,
             headers,
             data,
+            of_with,
             *values,
         ) = columns
-        event = None if event_id is None else FoldedEvent(partition, raw, event_id, headers, data)
+        event = (
+            None
+            if event_id is None
+            else FoldedEvent(partition, raw, event_id, headers, data, of_with=bool(of_with))
+        )
         part_values = [self._value(*pair) for pair in zip(self._parts, values, strict=True)]
         return WindowRow(start_ms, end_ms, key, inputs, part_values, Tally(ending, ending_xor), event)
 

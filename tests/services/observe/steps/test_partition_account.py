@@ -47,14 +47,14 @@ def statement(
 
 
 def events(offsets: Mapping[int, Headers]) -> EnrichedEvents:
-    enriched_events = EnrichedEvents("flights")
+    enriched_events = EnrichedEvents(["flights"])
     for offset, record_headers in offsets.items():
         enriched_events.add(offset, record_headers)
     return enriched_events
 
 
 def fresh(partition: int = 0) -> PartitionAccount:
-    return PartitionAccount(partition, StepStatement.begin("flights", {}))
+    return PartitionAccount(partition, StepStatement.begin(["flights"], {}))
 
 
 def step_now(*accounts: PartitionAccount) -> StepNow:
@@ -107,7 +107,7 @@ def test_an_event_in_no_window_is_named_on_its_own_partition_and_told_once() -> 
     first, second = fresh(0), fresh(1)
     lossy = statement(1, 2, [1, 2], [2], partition=1)
     findings = [
-        *first.compare(lossy, EnrichedEvents("flights"), 0, complete=True),
+        *first.compare(lossy, EnrichedEvents(["flights"]), 0, complete=True),
         *second.compare(lossy, events({0: headers(1), 1: headers(2)}), 0, complete=True),
     ]
     assert [(finding["kind"], finding["partition"]) for finding in findings] == [
@@ -118,7 +118,7 @@ def test_an_event_in_no_window_is_named_on_its_own_partition_and_told_once() -> 
     assert joined["events"] == 1
     assert [suspect["offset"] for suspect in joined["suspects"]] == [0]
     later = statement(2, 3, [1, 2, 3], [2, 3], partition=1)
-    assert not first.compare(later, EnrichedEvents("flights"), 0, complete=True)
+    assert not first.compare(later, EnrichedEvents(["flights"]), 0, complete=True)
     assert not second.compare(later, events({2: headers(3)}), 0, complete=True)
 
 
@@ -149,8 +149,13 @@ def test_a_step_that_is_begun_anew_has_another_account() -> None:
     account = fresh()
     account.compare(statement(3, 2, [1, 2], []), events({0: headers(1), 1: headers(2)}), 0, complete=True)
     assert not account.is_of(statement(2, 2, [], []))
-    assert not account.is_of(StepStatement("trains", 4, {0: 2}, StepAccount()))
-    assert not account.is_of(StepStatement("flights", 4, {0: 2}, StepAccount({0: 2})))
+    assert not account.is_of(StepStatement(("trains",), 4, {0: 2}, StepAccount()))
+    assert not account.is_of(StepStatement(("flights",), 4, {0: 2}, StepAccount({0: 2})))
+    joined = StepStatement(("flights", "trains"), 4, {0: 2}, StepAccount())
+    assert not account.is_of(joined)
+    resumed = PartitionAccount.load(0, orjson.loads(orjson.dumps(PartitionAccount(0, joined).dump())))
+    assert resumed.is_of(joined)
+    assert (step_now(resumed)["reads"], step_now(resumed)["joined"]) == ("flights", ["trains"])
 
 
 def test_windows_that_another_declaration_began_without_their_events_are_no_loss() -> None:
