@@ -1,5 +1,6 @@
 """The Grafana dashboard asks for metrics that there are, by labels that they have."""
 
+import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.metrics import MetricWrapperBase
 from tests.support.observe.dashboard import labels, metrics, queries
@@ -32,8 +33,11 @@ def test_every_query_names_metrics_that_exist_and_their_labels() -> None:
             assert labels(query, legend) <= declared_labels[name] | OF_PROMETHEUS, query
 
 
-def test_every_metric_of_observe_is_shown() -> None:
+@pytest.mark.parametrize(
+    "prefix", ["hifi_observe_minute", "hifi_observe_alarms", "hifi_observe_step", "hifi_state"]
+)
+def test_every_metric_of_minutes_alarms_and_steps_is_shown(prefix: str) -> None:
     shown_metrics = {name for query, _ in queries() for name in metrics(query)}
-    assert {
-        name for name in declared_metrics() if name.startswith(("hifi_minute", "hifi_group", "hifi_alarm"))
-    } <= shown_metrics
+    declared_names = {name for name in declared_metrics() if name.startswith(prefix)}
+    assert declared_names
+    assert declared_names <= shown_metrics

@@ -233,18 +233,11 @@ def _step(store: MinuteStore, pipe: str, now_us: int) -> dict[Key, str]:
 
 
 def _finding_text(finding: StepFindingJson) -> str:
-    number, is_read = finding["events"], finding["kind"] == "read"
-    if number > 0:
-        text = f"{number} events were not accounted for" if is_read else f"{number} events are in no window"
-    elif number < 0:
-        text = f"{-number} events were counted twice"
-    else:
-        text = "other events were counted than were read"
     suspects = ", ".join(
         f"{suspect['event']} at {suspect['partition']}:{suspect['offset']}" for suspect in finding["suspects"]
     )
     offsets = f"{finding['partition']}:{finding['first']} to {finding['last']}"
-    return f"{text} ({suspects or f'offsets {offsets} and what was read with them'})"
+    return f"{finding['text']} ({suspects or f'offsets {offsets} and what was read with them'})"
 
 
 def _groups(store: MinuteStore) -> dict[Key, str]:

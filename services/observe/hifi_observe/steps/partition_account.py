@@ -7,6 +7,7 @@ difference of the XORs is the fingerprint of the one, or the XOR of those of the
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field
@@ -45,9 +46,26 @@ class StepFindingJson(TypedDict):
     first: Annotated[int, Field(description="Offset in `enriched` from which the difference arose.")]
     last: int
     events: Annotated[int, Field(description="Events that are missing; negative: more than there are.")]
+    text: Annotated[str, Field(description="The difference in words.")]
     suspects: Annotated[
         list[SuspectJson], Field(description="Empty: they cannot be told, explain the range.")
     ]
+
+
+class StepPartitionJson(TypedDict):
+    """How far the events of a step are compared in a partition of `enriched`."""
+
+    partition: int
+    first: Annotated[int, Field(description="Offset from which the step began to read.")]
+    next: Annotated[int, Field(description="Offset of the next record to compare.")]
+    until_ms: Annotated[
+        int | None,
+        Field(
+            description="Append time of the last record that was compared, milliseconds since 1970 UTC; null: none."
+        ),
+    ]
+    proven: Annotated[int, Field(description="See `StepNow`.")]
+    unproven: Annotated[int, Field(description="See `StepNow`.")]
 
 
 class ReadEvent(NamedTuple):
@@ -121,6 +139,8 @@ class PartitionAccount:
         self._proven = 0
         self._unproven = 0
         self._findings: list[StepFindingJson] = []
+        self._lost = 0
+        self._until_ms: int | None = None
 
     def is_of(self, statement: StepStatement) -> bool:
         """Whether a statement continues this account; else the step was begun anew."""
@@ -137,7 +157,13 @@ class PartitionAccount:
         return range(self._offset, max(self._offset, statement.offsets.get(self._partition, self._offset)))
 
     def compare(
-        self, statement: StepStatement, events: EnrichedEvents, at_us: int, *, complete: bool
+        self,
+        statement: StepStatement,
+        events: EnrichedEvents,
+        at_us: int,
+        *,
+        complete: bool,
+        until_ms: int | None = None,
     ) -> list[StepFindingJson]:
         """Compare a statement with the events of `unread`.
 
@@ -146,6 +172,7 @@ class PartitionAccount:
             events: of the range.
             at_us: now, microseconds since 1970 UTC.
             complete: whether Kafka has deleted none of the range.
+            until_ms: when Kafka appended the last record of the range, milliseconds since 1970 UTC; None: it is empty.
 
         Returns:
             What differs.
@@ -160,6 +187,7 @@ class PartitionAccount:
         elif difference != NO_EVENTS:
             self._unproven += events.tally.events
             findings.append(self._finding("read", statement, offsets, difference, events, at_us))
+            self._lost += max(0, difference.events)
         else:
             self._proven += events.tally.events
         # The same on every partition: partition 0 has the finding, each other one only if the event is its own.
@@ -167,9 +195,12 @@ class PartitionAccount:
             finding = self._finding("windows", statement, offsets, lost, events, at_us)
             if partition == 0 or finding["suspects"]:
                 findings.append(finding)
+            if partition == 0:
+                self._lost += max(0, lost.events)
         self._findings = [*self._findings, *findings][-_MOST_FINDINGS:]
         self._offset, self._read, self._missing = offsets.stop, account.read_of(partition), account.missing
         self._number = statement.number
+        self._until_ms = self._until_ms if until_ms is None else until_ms
         self._verdicts = {verdict: tally.events for verdict, tally in account.read.get(partition, {}).items()}
         return findings
 
@@ -190,6 +221,7 @@ class PartitionAccount:
             "first": offsets.start,
             "last": max(offsets.start, offsets.stop - 1),
             "events": difference.events,
+            "text": _difference_text(kind, difference.events),
             "suspects": [
                 {
                     "partition": self._partition,
@@ -215,6 +247,9 @@ class PartitionAccount:
             "proven": self._proven,
             "unproven": self._unproven,
             "findings": self._findings,
+            "lost": self._lost,
+            "until_ms": self._until_ms,
+            "partition": self._partition,
         }
 
     @classmethod
@@ -227,6 +262,7 @@ class PartitionAccount:
         account._number, account._verdicts = dump["number"], dump["verdicts"]
         account._proven, account._unproven = dump["proven"], dump["unproven"]
         account._findings = list(dump["findings"])
+        account._lost, account._until_ms = dump["lost"], dump["until_ms"]
         return account
 
 
@@ -244,6 +280,14 @@ class StepNow(TypedDict):
     proven: Annotated[int, Field(description="Events whose count and XOR of identities agree.")]
     unproven: Annotated[int, Field(description="Events that differ, or that Kafka deleted before.")]
     findings: list[StepFindingJson]
+    lost: Annotated[int, Field(description="Events that all findings since the step began miss together.")]
+    until_ms: Annotated[
+        int | None,
+        Field(
+            description="The lowest `until_ms` of the partitions: `proven` has all events that Kafka had before."
+        ),
+    ]
+    partitions: list[StepPartitionJson]
 
 
 def of_step(step: str, live: Iterable[Mapping[str, Any]]) -> StepNow | None:
@@ -266,6 +310,35 @@ def of_step(step: str, live: Iterable[Mapping[str, Any]]) -> StepNow | None:
         "proven": sum(dump["proven"] for dump in dumps),
         "unproven": sum(dump["unproven"] for dump in dumps),
         "findings": _joined([finding for dump in dumps for finding in dump["findings"]]),
+        "lost": sum(dump["lost"] for dump in dumps),
+        "until_ms": _lowest([dump["until_ms"] for dump in dumps]),
+        "partitions": sorted(map(_partition_json, dumps), key=itemgetter("partition")),
+    }
+
+
+def _difference_text(kind: str, difference: int) -> str:
+    number = abs(difference)
+    events_text = f"{number:,} event" if number == 1 else f"{number:,} events"
+    if not difference:
+        return "as many events as were read, but others"
+    if difference < 0:
+        return f"{events_text} counted twice"
+    return f"{events_text} not accounted for" if kind == "read" else f"{events_text} in no window"
+
+
+def _lowest(times_ms: Sequence[int | None]) -> int | None:
+    known_ms = [time_ms for time_ms in times_ms if time_ms is not None]
+    return min(known_ms) if len(known_ms) == len(times_ms) else None
+
+
+def _partition_json(dump: Mapping[str, Any]) -> StepPartitionJson:
+    return {
+        "partition": dump["partition"],
+        "first": dump["since"],
+        "next": dump["offset"],
+        "until_ms": dump["until_ms"],
+        "proven": dump["proven"],
+        "unproven": dump["unproven"],
     }
 
 

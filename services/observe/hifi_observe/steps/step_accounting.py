@@ -122,14 +122,16 @@ class StepAccounting:
             return
         events = EnrichedEvents(statement.pipes)
         tp = TopicPartition(self._settings.topics.enriched, partition)
-        first_offset = offsets.start
+        first_offset, until_ms = offsets.start, None
         if offsets:
             async for records in read_ranges(consumer, {tp: offsets}):
                 for record in records:
                     events.add(record.offset, record.headers)
+                    until_ms = record.timestamp
                 await asyncio.sleep(0)
             # Asked last: what Kafka deletes while it is read may be missing, too.
             first_offset = (await consumer.beginning_offsets([tp]))[tp]
         is_complete = first_offset <= offsets.start
-        for finding in account.compare(statement, events, now_us(), complete=is_complete):
+        findings = account.compare(statement, events, now_us(), complete=is_complete, until_ms=until_ms)
+        for finding in findings:
             logger.error("step-events-missing", step=step, **finding)

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from hifi.control.principals.principal import Principal, Role
 from hifi.control.principals.sign_in import Handler, SignIn
+from hifi.record.step_account import FOLDED
 from hifi.runtime.console.console_pages import ConsolePages, navigation
 from hifi.runtime.http.problem import Problem
 from hifi.runtime.signed_document import ALGORITHM, SIGNATURE
@@ -22,6 +23,7 @@ from hifi_observe.alarms.alarm import KINDS
 from hifi_observe.live.breaker_state import BreakerView
 from hifi_observe.minutes.open_minute import PROVISIONAL
 from hifi_observe.reports.report import ReportJson, reasons_text
+from hifi_observe.steps.partition_account import StepFindingJson
 from hifi_observe.web.answers import Answers
 from hifi_observe.web.event_data import EventDataReaders
 from hifi_observe.web.operations import NEEDS
@@ -63,6 +65,8 @@ class Console:
                 "number": _number,
                 "breaker": _breaker,
                 "expected_end": _expected_end,
+                "places": _places,
+                "verdict": _verdict,
                 "spans": runbooks.spans,
                 "reasons": reasons_text,
             },
@@ -282,6 +286,22 @@ def _expected_end(source: dict[str, Any]) -> str:
     minutes = round(remaining_s / 60)
     remaining = f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
     return f"in {f'{remaining_s} s' if remaining_s < 100 else remaining}{reason}"
+
+
+def _places(finding: StepFindingJson) -> list[str]:
+    """Options of `hifi step explain` for what a step's finding names; must match `places` in pipe.js."""
+    offsets = [(suspect["partition"], str(suspect["offset"])) for suspect in finding["suspects"]]
+    ranges = offsets or [(finding["partition"], f"{finding['first']}..{finding['last']}")]
+    return [f"--partition {partition} --offset {offset}" for partition, offset in ranges]
+
+
+def _verdict(verdict: str) -> str:
+    """The meaning of a step's verdict on an event, empty for the reason of a dead letter; must match pipe.js."""
+    return {
+        FOLDED: "counted",
+        "copy": "copy of an event that it had read",
+        "left-out": "left out by where",
+    }.get(verdict, "")
 
 
 def _ms(us: float | None) -> str:

@@ -9,6 +9,7 @@ from tests.support.observe.simulated_mesh import Row, identity
 from hifi.kafka.certificate_reports import ReportedCertificates, in_use, report_record
 from hifi.record.fields import packed
 from hifi.record.headers import DESTINATION, OUTCOME, RAW, REASON, SERVICE
+from hifi.record.step_account import StepStatement
 from hifi.runtime.certificates import Expiry
 from hifi_observe.alarms.alarm import Alarms, Key
 from hifi_observe.alarms.conditions import (
@@ -28,6 +29,7 @@ from hifi_observe.live import figures
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.minutes.minute_store import MinuteStore
+from hifi_observe.steps.partition_account import PartitionAccount
 
 MINUTE = 28_333_333
 MINUTE_US = 60_000_000
@@ -68,13 +70,15 @@ def test_an_event_that_a_step_lost_raises_an_alarm_that_names_it_for_ten_minutes
         "first": 4,
         "last": 20,
         "events": 1,
+        "text": "1 event in no window",
     }
-    step = {"pipe": "orders", "verdicts": {"folded": 8}, "proven": 8, "unproven": 0}
+    account = PartitionAccount(0, StepStatement.begin("orders", {}))
+    step = account.dump() | {"findings": [finding | {"suspects": [suspect]}]}
     ledger_figures = figures.of_ledger(PartitionLedger(0, ClosingRules()), NOW_US, {})
-    ledger_figures["steps"] = {"flights": step | {"findings": [finding | {"suspects": [suspect]}]}}
+    ledger_figures["steps"] = {"flights": step}
     store.take(record_keys.live(0), orjson.dumps(ledger_figures))
     cause = look(store)["step-loss", "flights", ""]
-    assert cause == "of orders: 1 events are in no window (00000000000000ff:5 at 3:17)"
+    assert cause == "of orders: 1 event in no window (00000000000000ff:5 at 3:17)"
     assert ("step-loss", "flights", "") not in look(store, NOW_US + (SKIPPED_S + 1) * 1_000_000)
 
 

@@ -93,7 +93,8 @@ def test_one_or_two_events_that_are_not_accounted_for_are_named(missing: list[in
     assert [suspect["offset"] for suspect in finding["suspects"]] == missing
     assert finding["suspects"][0]["event"] == seq_text(EPOCH, 2).decode()
     assert finding["suspects"][0]["minute"] == MINUTE
-    assert (step_now(account)["proven"], step_now(account)["unproven"]) == (0, 8)
+    step = step_now(account)
+    assert (step["proven"], step["unproven"], step["lost"]) == (0, 8, len(missing))
 
 
 def test_an_event_that_is_exchanged_for_another_is_found_though_their_number_is_equal() -> None:
@@ -114,6 +115,7 @@ def test_an_event_in_no_window_is_named_on_its_own_partition_and_told_once() -> 
         ("windows", 0),
         ("windows", 1),
     ]
+    assert step_now(first, second)["lost"] == 1
     (joined,) = step_now(first, second)["findings"]
     assert joined["events"] == 1
     assert [suspect["offset"] for suspect in joined["suspects"]] == [0]

@@ -131,6 +131,65 @@ function showSource(source) {
   setText(element, "end", expectedEnd(source));
 }
 
+/** Options of `hifi step explain` for what a step's finding names; must match `_places` on the server. */
+function places(finding) {
+  const offsets = finding.suspects.map(({ partition, offset }) => [partition, offset]);
+  const ranges = offsets.length ? offsets : [[finding.partition, `${finding.first}..${finding.last}`]];
+  return ranges.map(([partition, offset]) => `--partition ${partition} --offset ${offset}`);
+}
+
+/** An element with some content: text, an element, or a list of these. */
+function element(name, content) {
+  const made = document.createElement(name);
+  made.append(...[content].flat());
+  return made;
+}
+
+/** Replaces the rows of a table's body; each is a list of cells with content and class, the first is its heading. */
+function showRows(id, rows) {
+  document.getElementById(id).replaceChildren(...rows.map((cells) => element("tr", cells.map(([content, className], index) => {
+    const cell = element(index ? "td" : "th", content);
+    if (!index) cell.scope = "row";
+    if (className) cell.className = className;
+    return cell;
+  }))));
+}
+
+/** The meaning of a verdict; must match `_verdict` on the server. */
+function meaning(verdict, reads) {
+  const text = { folded: "counted", copy: "copy of an event that it had read", "left-out": "left out by where" }[verdict];
+  if (text) return text;
+  const link = element("a", "dead letter");
+  link.href = `/pipes/${reads}/dead?service=state&reason=${encodeURIComponent(verdict)}`;
+  return link;
+}
+
+/** Shows what a step did with the events that it has read. */
+function showStep(step) {
+  const section = document.getElementById("step");
+  if (!section || !step) return;
+  const time = (at_ms) => at_ms === null ? "–" : timeElement(at_ms, "second");
+  for (const name of ["proven", "lost", "unproven"]) setText(section, name, `${format.number(step[name])} events`);
+  section.querySelector('[data-is="lost"]').classList.toggle("worse", step.lost > 0);
+  section.querySelector('[data-is="until"]').replaceChildren(time(step.until_ms));
+  showRows("verdicts", Object.entries(step.verdicts).map(([verdict, events]) => [[verdict], [meaning(verdict, step.reads)], [format.number(events), "num"]]));
+  showRows("compared", step.partitions.map((row) => [
+    [`${row.partition}`, "num"], [row.next > row.first ? `${format.number(row.first)} to ${format.number(row.next - 1)}` : "–"],
+    [time(row.until_ms)], [format.number(row.proven), "num"], [format.number(row.unproven), "num"],
+  ]));
+  const differences = document.getElementById("differences");
+  document.getElementById("differences-title").hidden = differences.closest(".scroll").hidden = !step.findings.length;
+  // Not rewritten without need, so that a command can be selected.
+  const shown = JSON.stringify(step.findings);
+  if (differences.dataset.shown === shown) return;
+  differences.dataset.shown = shown;
+  showRows("differences", step.findings.map((finding) => [
+    [time(finding.at_us / 1000)], [finding.text, "worse"], [`${finding.partition}: ${format.number(finding.first)} to ${format.number(finding.last)}`],
+    [finding.suspects.length ? finding.suspects.map(({ event }) => element("div", event)) : "–"],
+    [places(finding).map((place) => element("div", element("code", [`hifi step explain ${pipe} `, element("span", place)]))), "wrap"],
+  ]));
+}
+
 /** Shows a time with seconds, or a dash. */
 function setTime(element, name, text) {
   const shown = text ? timeElement(Date.parse(text), "second") : "–";
@@ -173,6 +232,7 @@ repeat(async () => {
   for (const name of ["p50", "p95"]) setText(now, name, format.ms(state.now.lag.count ? state.now.lag[name] : null));
   for (const name of ["in_flight", "retrying", "dead_last_minute"]) setText(now, name, format.number(state.now[name]));
   showSource(state.now.source);
+  showStep(state.step);
   for (const { name, breaker } of state.destinations) {
     const cell = document.querySelector(`[data-destination="${CSS.escape(name)}"] [data-is="breaker"]`);
     cell?.replaceChildren(badge(breaker.state, { closed: "good", open: "bad", paused: "bad" }[breaker.state]), ` ${breakerDetails(breaker)}`);
