@@ -72,7 +72,7 @@ def test_an_event_that_a_step_lost_raises_an_alarm_that_names_it_for_ten_minutes
         "events": 1,
         "text": "1 event in no window",
     }
-    account = PartitionAccount(0, StepStatement.begin("orders", {}))
+    account = PartitionAccount(0, StepStatement.begin(("orders",), {}))
     step = account.dump() | {"findings": [finding | {"suspects": [suspect]}]}
     ledger_figures = figures.of_ledger(PartitionLedger(0, ClosingRules()), NOW_US, {})
     ledger_figures["steps"] = {"flights": step}

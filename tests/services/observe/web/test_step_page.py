@@ -40,17 +40,18 @@ ROWS = """rows => rows.map((row) => {
 
 def account(partition: int, folded: list[int], until_ms: int | None) -> PartitionAccount:
     """Of a partition with events 0 to 3, of which the step states some."""
-    account = PartitionAccount(partition, StepStatement.begin("flights", {}))
+    account = PartitionAccount(partition, StepStatement.begin(("flights",), {}))
     stated = statement(1, 4, folded, folded, partition)
     read = events({offset: headers(offset) for offset in range(4)})
     account.compare(stated, read, now_us(), complete=True, until_ms=until_ms)
     return account
 
 
-def publish(observer: Observer, *accounts: PartitionAccount) -> None:
+def publish(observer: Observer, *accounts: PartitionAccount, **others: Any) -> None:
+    """Have observe's own figures of partitions; `others` replaces entries of the accounts."""
     for partition, step_account in enumerate(accounts):
         live = figures.of_ledger(PartitionLedger(partition, ClosingRules()), now_us(), {})
-        live["steps"] = {STEP: step_account.dump()}
+        live["steps"] = {STEP: step_account.dump() | others}
         observer.stream.store.take(record_keys.live(partition), orjson.dumps(live))
 
 
@@ -99,7 +100,7 @@ async def test_a_step_says_what_it_did_with_each_event_and_how_to_explain_a_diff
 async def test_a_partition_of_which_nothing_is_compared_leaves_it_open_until_when(
     observer: Observer, url: str
 ) -> None:
-    fresh = PartitionAccount(1, StepStatement.begin("flights", {}))
+    fresh = PartitionAccount(1, StepStatement.begin(("flights",), {}))
     publish(observer, account(0, [0, 1, 2, 3], UNTIL_MS), fresh)
     step = orjson.loads(await get(f"{url}/api/v1/pipes/{STEP}"))["step"]
     assert (step["proven"], step["lost"], step["until_ms"]) == (4, 0, None)
@@ -110,6 +111,19 @@ async def test_a_partition_of_which_nothing_is_compared_leaves_it_open_until_whe
     page = await get(f"{url}/pipes/{STEP}")
     assert '<dd data-is="until">\N{EN DASH}</dd>' in page
     assert '<h3 id="differences-title" hidden>' in page
+
+
+JOIN = {"joined": ["trains"], "verdicts": {"late": 2}}
+
+
+async def test_a_join_names_both_pipes(observer: Observer, url: str) -> None:
+    publish(observer, account(0, [0, 1, 2, 3], UNTIL_MS), **JOIN)
+    page = await get(f"{url}/pipes/{STEP}")
+    assert '<a href="/pipes/flights">flights</a> and <a href="/pipes/trains">trains</a>' in page
+    assert (
+        '<a href="/pipes/flights/dead?service=state&amp;reason=late">dead letter of flights</a>, '
+        '<a href="/pipes/trains/dead?service=state&amp;reason=late">dead letter of trains</a>' in page
+    )
 
 
 @needs_browser
@@ -123,7 +137,7 @@ async def test_it_is_accessible_and_follows_the_api_without_a_reload(observer: O
         lost = page.locator('#step [data-is="lost"]')
         await expect(lost).to_have_text("0 events")
         await expect(page.get_by_role("heading", name="Differences")).to_be_hidden()
-        publish(observer, account(0, [0, 2], UNTIL_MS), account(1, [0, 1, 3], UNTIL_MS))
+        publish(observer, account(0, [0, 2], UNTIL_MS), account(1, [0, 1, 3], UNTIL_MS), **JOIN)
         await expect(lost).to_have_text("3 events")
         await expect(page.get_by_role("heading", name="Differences")).to_be_visible()
         await expect(page.locator("#differences code")).to_have_count(3)

@@ -156,12 +156,14 @@ function showRows(id, rows) {
 }
 
 /** The meaning of a verdict; must match `_verdict` on the server. */
-function meaning(verdict, reads) {
+function meaning(verdict, pipes) {
   const text = { folded: "counted", copy: "copy of an event that it had read", "left-out": "left out by where" }[verdict];
   if (text) return text;
-  const link = element("a", "dead letter");
-  link.href = `/pipes/${reads}/dead?service=state&reason=${encodeURIComponent(verdict)}`;
-  return link;
+  return pipes.flatMap((name, index) => {
+    const link = element("a", pipes.length > 1 ? `dead letter of ${name}` : "dead letter");
+    link.href = `/pipes/${name}/dead?service=state&reason=${encodeURIComponent(verdict)}`;
+    return index ? [", ", link] : [link];
+  });
 }
 
 /** Shows what a step did with the events that it has read. */
@@ -172,7 +174,7 @@ function showStep(step) {
   for (const name of ["proven", "lost", "unproven"]) setText(section, name, `${format.number(step[name])} events`);
   section.querySelector('[data-is="lost"]').classList.toggle("worse", step.lost > 0);
   section.querySelector('[data-is="until"]').replaceChildren(time(step.until_ms));
-  showRows("verdicts", Object.entries(step.verdicts).map(([verdict, events]) => [[verdict], [meaning(verdict, step.reads)], [format.number(events), "num"]]));
+  showRows("verdicts", Object.entries(step.verdicts).map(([verdict, events]) => [[verdict], [meaning(verdict, [step.reads, ...step.joined])], [format.number(events), "num"]]));
   showRows("compared", step.partitions.map((row) => [
     [`${row.partition}`, "num"], [row.next > row.first ? `${format.number(row.first)} to ${format.number(row.next - 1)}` : "–"],
     [time(row.until_ms)], [format.number(row.proven), "num"], [format.number(row.unproven), "num"],
