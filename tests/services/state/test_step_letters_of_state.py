@@ -6,14 +6,15 @@ from pathlib import Path
 import orjson
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.support.state.stamped_log import PIPE, disordered
+from tests.services.observe.steps.test_partition_account import events
+from tests.support.state.stamped_log import disordered
 from tests.support.state.step_bench import Killed, StepBench, step_pipe
 
 from hifi.record.fields import fields
 from hifi.record.headers import SOURCE, Headers
 from hifi.record.step_account import StepStatement
 from hifi.spark.spark_session import GENERATED, scratch_folder, start_spark, stop_spark
-from hifi_observe.steps.partition_account import EnrichedEvents, PartitionAccount, StepFindingJson
+from hifi_observe.steps.partition_account import PartitionAccount, StepFindingJson
 from hifi_observe.steps.step_letters import REASONS, StepLetters
 
 PARTITIONS = 2
@@ -46,14 +47,12 @@ class LetterBench(StepBench):
         findings: list[StepFindingJson] = []
         statement = StepStatement.of_record(orjson.loads(self.kept))
         for partition, entries in enumerate(self.log.partitions):
-            account = PartitionAccount(partition, StepStatement.begin(PIPE, {}))
-            events, letters = EnrichedEvents(PIPE), StepLetters(STEP)
-            for offset, entry in enumerate(entries):
-                events.add(offset, entry.record().headers)
+            account, letters = PartitionAccount(partition, statement), StepLetters(STEP)
+            enriched_events = events({offset: entry.record().headers for offset, entry in enumerate(entries)})
             for headers in self.written[partition]:
                 letters.add(headers)
             findings += account.compare(
-                statement, events, 0, complete=True, letters=letters.take(range(len(entries)))
+                statement, enriched_events, 0, complete=True, letters=letters.take(range(len(entries)))
             )
         return findings
 

@@ -36,8 +36,9 @@ def letter(offset: int, reason: str = "late", step: str = STEP, service: str = "
 def stated(number: int, end: int, **verdicts: Sequence[int]) -> StepStatement:
     """Of a step that has read all offsets before the end, each an event with this sequence."""
     tallies = {verdict.replace("_", "-"): tally(sequences) for verdict, sequences in verdicts.items()}
-    return StepStatement(
-        "flights", number, {0: end}, StepAccount({}, {0: tallies}, held=tallies.get(FOLDED, NO_EVENTS))
+    account = StepAccount({}, {0: tallies}, held=tallies.get(FOLDED, NO_EVENTS))
+    return StepStatement.of_record(
+        {"pipe": "flights", "number": number, "offsets": {"0": end}, "account": account.encode()}
     )
 
 
