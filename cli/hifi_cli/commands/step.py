@@ -212,7 +212,10 @@ def _missing(target: Target, name: str) -> set[str]:
         return set()
     findings = found["findings"] if found else []
     return {
-        suspect["event"] for finding in findings if finding["events"] > 0 for suspect in finding["suspects"]
+        suspect["event"]
+        for finding in findings
+        if finding["events"] > 0 and finding["kind"] != "letters"
+        for suspect in finding["suspects"]
     }
 
 

@@ -51,7 +51,8 @@ RUNBOOKS: Final = {
     "step-loss": Runbook(
         (
             "Events that a step read are in no window, or some are there twice: results in these windows are wrong. "
-            "The alarm ends ten minutes after the last such event was found."
+            "Or events that do not count have no dead letter. The alarm ends ten minutes after the last such event "
+            "was found."
         ),
         (
             "Results were computed anew after their events were deleted, or events exceed the budget of SQL.",

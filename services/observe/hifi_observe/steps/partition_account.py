@@ -1,8 +1,9 @@
 """Compares what a step states on `folds` with the events of a partition of `enriched`. Pure.
 
-Two questions, whose answers are counts and XORs of identities: does the step account for each event of the range that
-it has read, and is each event that it judged to count in a window. One or two events that are missing are named: the
-difference of the XORs is the fingerprint of the one, or the XOR of those of the two.
+Three questions, whose answers are counts and XORs of identities: does the step account for each event of the range that
+it has read, is each event that it judged to count in a window, and has each other one its dead letter. One or two
+events that are missing are named: the difference of the XORs is the fingerprint of the one, or the XOR of those of the
+two.
 """
 
 from collections import Counter
@@ -17,6 +18,7 @@ from hifi.record.hop import hop_header, split_hop
 from hifi.record.identity import Identity, identity
 from hifi.record.step_account import NO_EVENTS, StepStatement, Tally, fingerprint
 from hifi.runtime.errors import NotAnEvent
+from hifi_observe.steps.step_letters import stated_letters
 
 _MOST_NAMED: Final = 100_000
 """Events of a range that are kept to name those that are missing; of a longer one, none is named."""
@@ -37,8 +39,11 @@ class StepFindingJson(TypedDict):
     """A difference between what a step states and the events that it has read."""
 
     kind: Annotated[
-        Literal["read", "windows"],
-        Field(description="`read`: not accounted for; `windows`: judged to count, but in no window."),
+        Literal["read", "windows", "letters"],
+        Field(
+            description="`read`: not accounted for; `windows`: judged to count, but in no window; `letters`: judged "
+            "not to count, but without dead letter."
+        ),
     ]
     at_us: Annotated[int, Field(description="When observe found it, microseconds since 1970 UTC.")]
     number: Annotated[int, Field(description="Of the record on `folds`.")]
@@ -134,6 +139,7 @@ class PartitionAccount:
         self._since = self._offset = statement.account.since.get(partition, 0)
         self._read = NO_EVENTS
         self._missing = NO_EVENTS
+        self._letters = NO_EVENTS
         self._number = -1
         self._verdicts: Mapping[str, int] = {}
         self._proven = 0
@@ -156,6 +162,10 @@ class PartitionAccount:
             return None
         return range(self._offset, max(self._offset, statement.offsets.get(self._partition, self._offset)))
 
+    def unread_letters(self, statement: StepStatement) -> Tally:
+        """The events of `unread` that must have a dead letter."""
+        return stated_letters(statement, self._partition).less(self._letters)
+
     def compare(
         self,
         statement: StepStatement,
@@ -164,6 +174,7 @@ class PartitionAccount:
         *,
         complete: bool,
         until_ms: int | None = None,
+        letters: Tally | None = None,
     ) -> list[StepFindingJson]:
         """Compare a statement with the events of `unread`.
 
@@ -172,7 +183,9 @@ class PartitionAccount:
             events: of the range.
             at_us: now, microseconds since 1970 UTC.
             complete: whether Kafka has deleted none of the range.
-            until_ms: when Kafka appended the last record of the range, milliseconds since 1970 UTC; None: it is empty.
+            until_ms: append time of the last record of the range, milliseconds since 1970 UTC; None: it is empty.
+            letters: of `unread_letters`, the events that have a dead letter; None: it is not known. There may be more:
+                a step that dies before it states what it did may judge otherwise the next time.
 
         Returns:
             What differs.
@@ -197,6 +210,11 @@ class PartitionAccount:
                 findings.append(finding)
             if partition == 0:
                 self._lost += max(0, lost.events)
+        missing_letters = NO_EVENTS if letters is None else self.unread_letters(statement).less(letters)
+        if missing_letters != NO_EVENTS and missing_letters.events >= 0:
+            findings.append(self._finding("letters", statement, offsets, missing_letters, events, at_us))
+            self._lost += missing_letters.events
+        self._letters = stated_letters(statement, partition)
         self._findings = [*self._findings, *findings][-_MOST_FINDINGS:]
         self._offset, self._read, self._missing = offsets.stop, account.read_of(partition), account.missing
         self._number = statement.number
@@ -206,7 +224,7 @@ class PartitionAccount:
 
     def _finding(
         self,
-        kind: Literal["read", "windows"],
+        kind: Literal["read", "windows", "letters"],
         statement: StepStatement,
         offsets: range,
         difference: Tally,
@@ -250,6 +268,7 @@ class PartitionAccount:
             "lost": self._lost,
             "until_ms": self._until_ms,
             "partition": self._partition,
+            "letters": list(self._letters),
         }
 
     @classmethod
@@ -263,6 +282,7 @@ class PartitionAccount:
         account._proven, account._unproven = dump["proven"], dump["unproven"]
         account._findings = list(dump["findings"])
         account._lost, account._until_ms = dump["lost"], dump["until_ms"]
+        account._letters = Tally(*dump["letters"])
         return account
 
 
@@ -323,7 +343,8 @@ def _difference_text(kind: str, difference: int) -> str:
         return "as many events as were read, but others"
     if difference < 0:
         return f"{events_text} counted twice"
-    return f"{events_text} not accounted for" if kind == "read" else f"{events_text} in no window"
+    place = {"read": "not accounted for", "windows": "in no window", "letters": "without dead letter"}[kind]
+    return f"{events_text} {place}"
 
 
 def _lowest(times_ms: Sequence[int | None]) -> int | None:
@@ -346,8 +367,8 @@ def _joined(findings: Iterable[StepFindingJson]) -> list[StepFindingJson]:
     """The oldest first; those of one record that say that an event is in no window are one."""
     joined: dict[object, StepFindingJson] = {}
     for finding in sorted(findings, key=lambda finding: (finding["number"], finding["partition"])):
-        of_windows = finding["kind"] == "windows"
-        key = finding["number"] if of_windows else (finding["number"], finding["partition"])
+        kind, number = finding["kind"], finding["number"]
+        key = (kind, number) if kind == "windows" else (kind, number, finding["partition"])
         if key in joined:
             joined[key]["suspects"] = [*joined[key]["suspects"], *finding["suspects"]]
         else:

@@ -1,4 +1,4 @@
-"""Reads `folds`, and of `enriched` what steps have read; without a step it has no connection."""
+"""Reads `folds`, what steps have read of `enriched`, and their dead letters; without a step it has no connection."""
 
 import asyncio
 from typing import Any, Final
@@ -9,19 +9,22 @@ from aiokafka import TopicPartition
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topic_follower import TopicFollower
-from hifi.kafka.topic_reader import read_ranges
+from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.pipe.sources.step import StepSource
-from hifi.record.step_account import StepStatement
+from hifi.record.step_account import NO_EVENTS, StepStatement
 from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi_observe.kafka.observed_partitions import ObservedPartitions
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.pipes import ObservedPipes
 from hifi_observe.steps.partition_account import EnrichedEvents, PartitionAccount
+from hifi_observe.steps.step_letters import StepLetters
 
 _INTERVAL_S: Final = 1.0
 _IDLE_S: Final = 2.0
 """Between looks for a step while there is none."""
+_CLOCKS_MS: Final = 60_000
+"""By which the clocks of two brokers may differ."""
 logger = log.get(__name__)
 
 
@@ -49,6 +52,8 @@ class StepAccounting:
         self._statements: dict[str, StepStatement] = {}
         self._accounts: dict[int, dict[str, PartitionAccount]] = {}
         """Partition number to step to what is proven there."""
+        self._letters: dict[tuple[int, str], StepLetters] = {}
+        """Partition number and step to its dead letters there, of each account."""
 
     def published(self, partition: int) -> dict[str, Any]:
         """Step to what is proven on a partition, for its momentary figures: what is not known here stays."""
@@ -98,6 +103,7 @@ class StepAccounting:
         self._accounts = {
             partition: accounts for partition, accounts in self._accounts.items() if partition in numbers
         }
+        self._letters = {place: letters for place, letters in self._letters.items() if place[0] in numbers}
         for partition in sorted(numbers):
             for step, statement in sorted(self._statements.items()):
                 if step in steps:
@@ -112,6 +118,7 @@ class StepAccounting:
                 accounts[step] = PartitionAccount.load(partition, dump)
         if step not in accounts or not accounts[step].is_of(statement):
             accounts[step] = PartitionAccount(partition, statement)
+            self._letters.pop((partition, step), None)
         return accounts[step]
 
     async def _compare_range(
@@ -122,16 +129,49 @@ class StepAccounting:
             return
         events = EnrichedEvents(statement.pipes)
         tp = TopicPartition(self._settings.topics.enriched, partition)
-        first_offset, until_ms = offsets.start, None
+        first_offset, since_ms, until_ms = offsets.start, None, None
         if offsets:
             async for records in read_ranges(consumer, {tp: offsets}):
                 for record in records:
                     events.add(record.offset, record.headers)
                     until_ms = record.timestamp
+                    since_ms = until_ms if since_ms is None else since_ms
                 await asyncio.sleep(0)
             # Asked last: what Kafka deletes while it is read may be missing, too.
             first_offset = (await consumer.beginning_offsets([tp]))[tp]
         is_complete = first_offset <= offsets.start
-        findings = account.compare(statement, events, now_us(), complete=is_complete, until_ms=until_ms)
+        letters = None
+        if is_complete and account.unread_letters(statement) != NO_EVENTS:
+            step_letters = self._letters.setdefault((partition, step), StepLetters(step))
+            if await self._read_letters(consumer, partition, step_letters, since_ms):
+                letters = step_letters.take(offsets)
+        findings = account.compare(
+            statement, events, now_us(), complete=is_complete, until_ms=until_ms, letters=letters
+        )
         for finding in findings:
             logger.error("step-events-missing", step=step, **finding)
+
+    async def _read_letters(
+        self, consumer: Any, partition: int, letters: StepLetters, since_ms: int | None
+    ) -> bool:
+        """Read the dead letters of a partition up to now: a step states what it did once its letters are written.
+
+        Args:
+            consumer: of any topic.
+            partition: number.
+            letters: where they are added.
+            since_ms: when the first of their events was enriched, milliseconds since 1970 UTC; None: not known.
+
+        Returns:
+            Whether Kafka has deleted none of them. It keeps them longer than `enriched`.
+        """
+        tp = TopicPartition(self._settings.topics.dead_letter, partition)
+        earliest_ms = None if since_ms is None or letters.next is not None else since_ms - _CLOCKS_MS
+        offsets = (await offset_ranges(consumer, [tp], earliest_ms))[tp]
+        first_offset = offsets.start if letters.next is None else letters.next
+        async for records in read_ranges(consumer, {tp: range(first_offset, offsets.stop)}):
+            for record in records:
+                letters.add(record.headers)
+            await asyncio.sleep(0)
+        letters.next = max(first_offset, offsets.stop)
+        return bool((await consumer.beginning_offsets([tp]))[tp] <= first_offset)

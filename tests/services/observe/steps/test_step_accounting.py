@@ -2,18 +2,20 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import orjson
-from tests.support.state.stamped_log import EPOCH, PIPE, StampedLog, disordered
+from tests.support.state.stamped_log import EPOCH, PIPE, Entry, StampedLog, disordered
 from tests.support.state.step_bench import FLIGHTS, step_pipe
 from tests.support.stream_process import PARTITIONS, create_stream
 
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
+from hifi.record.headers import DETAIL, REASON, SERVICE, SOURCE
 from hifi.record.identity import seq_text
 from hifi.record.record import Record
 from hifi.record.step_account import FOLDED, NO_EVENTS, StepAccount, Tally, fingerprint
@@ -45,16 +47,36 @@ class StepStream:
             records = [entry.record() for entry in entries]
             await self.producer.send_and_wait(self.topics.enriched, partition, records)
 
-    async def fold(self, stamped_log: StampedLog, ends: dict[int, int], lost: Sequence[int] = ()) -> None:
-        """State that all events before the ends were folded, but for those with these numbers."""
+    async def letter(self, partition: int, offset: int, entry: Entry) -> None:
+        """Write the dead letter of a late event, as state does."""
+        detail = f"its time is before that of the step {STEP}, whose windows are closed there"
+        added = {
+            SOURCE: f"enriched:{offset}",
+            REASON: "late",
+            DETAIL: detail,
+            SERVICE: "state",
+        }
+        headers = [*entry.record().headers, *((name, text.encode()) for name, text in added.items())]
+        await self.producer.send_and_wait(self.topics.dead_letter, partition, [Record(b"k", b"{}", headers)])
+
+    async def fold(
+        self,
+        stamped_log: StampedLog,
+        ends: dict[int, int],
+        lost: Sequence[int] = (),
+        late: Sequence[int] = (),
+    ) -> None:
+        """State that all events before the ends were folded, but for those that are lost or late, by number."""
         read: dict[int, dict[str, Tally]] = {}
         held = self._account.held
         for partition, entries in enumerate(stamped_log.partitions):
-            tally = NO_EVENTS
+            tallies = {FOLDED: NO_EVENTS, "late": NO_EVENTS}
             for entry in entries[self._offsets[partition] : ends[partition]]:
                 if entry.number is not None and entry.pipe == PIPE and entry.number not in lost:
-                    tally = tally.plus(Tally(1, fingerprint(seq_text(EPOCH, entry.number))))
-            read[partition], held = {FOLDED: tally}, held.plus(tally)
+                    verdict = "late" if entry.number in late else FOLDED
+                    event = Tally(1, fingerprint(seq_text(EPOCH, entry.number)))
+                    tallies[verdict] = tallies[verdict].plus(event)
+            read[partition], held = tallies, held.plus(tallies[FOLDED])
         self._account, self._offsets, self._number = (
             self._account.after(read, NO_EVENTS, held),
             ends,
@@ -140,6 +162,49 @@ async def test_each_event_is_proven_or_found_also_by_an_instance_that_comes_late
         assert step["unproven"] == sum(entry.number is not None and entry.pipe == PIPE for entry in lost), (
             "the range of the partition with the event"
         )
+    finally:
+        await stream.producer.stop()
+
+
+async def test_a_late_event_without_its_dead_letter_is_named_also_by_an_instance_that_comes_later(
+    kafka: str,
+) -> None:
+    stamped_log = disordered(22, PARTITIONS, 400)
+    halves = {partition: end // 2 for partition, end in stamped_log.ends().items()}
+    entries = stamped_log.partitions[2]
+    numbers = Counter(entry.number for entry in entries)
+    late = {
+        offset: entry
+        for offset, entry in enumerate(entries)
+        if entry.pipe == PIPE and entry.number is not None and numbers[entry.number] == 1
+    }
+    first_offsets = [offset for offset in late if offset < halves[2]][:3]
+    later_offsets = [offset for offset in late if offset >= halves[2]][:2]
+    late_numbers = [late[offset].number or 0 for offset in first_offsets + later_offsets]
+    stream = StepStream(kafka, await create_stream(kafka))
+    await stream.producer.start()
+    pipes = [FLIGHTS, step_pipe({"tumbling": "10s"})]
+    first, second = stream.accounting(pipes), stream.accounting(pipes)
+    missing_offset, *written_offsets = first_offsets
+    try:
+        await stream.enrich(stamped_log)
+        for offset in [*written_offsets, *written_offsets, later_offsets[0]]:
+            await stream.letter(2, offset, late[offset])
+        await stream.fold(stamped_log, halves, late=late_numbers)
+        task = asyncio.create_task(first.run())
+        step = await stream.until_read(first, of_pipe(stamped_log, halves))
+        task.cancel()
+        (finding,) = step["findings"]
+        assert (finding["kind"], finding["events"], finding["partition"]) == ("letters", 1, 2)
+        assert [suspect["offset"] for suspect in finding["suspects"]] == [missing_offset]
+        assert (step["lost"], step["unproven"]) == (1, 0)
+        await stream.letter(2, later_offsets[1], late[later_offsets[1]])
+        await stream.fold(stamped_log, stamped_log.ends(), late=late_numbers)
+        task = asyncio.create_task(second.run())
+        step = await stream.until_read(second, of_pipe(stamped_log, stamped_log.ends()))
+        task.cancel()
+        assert (step["findings"], step["lost"]) == ([finding], 1)
+        assert step["verdicts"]["late"] == len(late_numbers)
     finally:
         await stream.producer.stop()
 
