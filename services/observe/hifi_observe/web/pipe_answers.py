@@ -7,6 +7,7 @@ from typing_extensions import TypedDict
 
 from hifi.pipe.endpoints import destination_endpoints
 from hifi.pipe.model import HTTP, Destination
+from hifi.pipe.sources.collected import CollectedSource
 from hifi.runtime.clock import now_us
 from hifi.runtime.egress import EgressKind
 from hifi.runtime.http.problem import Problem
@@ -44,6 +45,8 @@ class PipeNow(TypedDict):
 
     pipe: str
     seen: bool
+    source: str
+    """Kind of its source; `http`: producers send events to ingest."""
     description: str
     slo: PipeSlo | None
     destinations: list[DestinationNow]
@@ -138,6 +141,7 @@ class PipeAnswers:
         return {
             "pipe": name,
             "seen": self._live.has_events(name) or bool(latest and latest["in"]),
+            "source": pipe.source.kind if pipe and isinstance(pipe.source, CollectedSource) else HTTP,
             "description": pipe.description if pipe else "This pipe was deleted.",
             "slo": {"p95_s": pipe.slo.p95, "loss": pipe.slo.loss} if pipe else None,
             "destinations": [

@@ -29,7 +29,14 @@ from hifi_observe.settings import ObserveSettings
 from hifi_observe.steps.partition_account import PartitionAccount
 
 STEP = "carrier-delays"
-PIPES = {name: pipe(name) for name in ("flights", STEP)}
+SOURCE = {
+    "kind": "step",
+    "from": "flights",
+    "key": {"carrier": "string"},
+    "window": {"tumbling": "1m"},
+    "fields": {"n": "count(*)"},
+}
+PIPES = {"flights": pipe(), STEP: pipe(STEP, source=SOURCE)}
 UNTIL_MS = 1_800_000_000_000
 ROWS = """rows => rows.map((row) => {
   row.querySelectorAll("time").forEach((time) => time.remove());
@@ -94,7 +101,10 @@ async def test_a_step_says_what_it_did_with_each_event_and_how_to_explain_a_diff
     assert '<th scope="row">folded</th><td>counted</td><td class="num">7</td>' in page
     assert "<div>0000000000000007:2</div>" in page
     assert f"<code>hifi step explain {STEP} <span>--partition 1 --offset 2</span></code>" in page
-    assert "Accounting" not in await get(f"{url}/pipes/flights")
+    assert "No events yet. They are results of the step" in re.sub(r"<.*?>", "", page)
+    page_of_http = await get(f"{url}/pipes/flights")
+    assert "Accounting" not in page_of_http
+    assert "hifi send flights" in page_of_http
 
 
 async def test_a_partition_of_which_nothing_is_compared_leaves_it_open_until_when(
