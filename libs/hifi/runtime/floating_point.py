@@ -10,6 +10,9 @@ _SINGLE: Final = 32
 _EXACT_DIGITS: Final = 7
 """Each whole number of so many digits is a floating-point number, of 32 bits, too."""
 
+_HOLD_FLOATS: Final = frozenset({float, dict, list})
+"""Types of values of JSON that are a float or may have one."""
+
 
 def nearest(value: float | Decimal, bits: int) -> float:
     """The nearest floating-point number; infinite: the value is too large.
@@ -66,16 +69,10 @@ def replace_floats(value: Any, make: Callable[[str], Any]) -> Any:
         return make(repr(value))
     if kind is dict:
         for name, member in value.items():
-            member_kind = type(member)
-            if member_kind is float:
-                value[name] = make(repr(member))
-            elif member_kind is dict or member_kind is list:
-                replace_floats(member, make)
+            if type(member) in _HOLD_FLOATS:
+                value[name] = replace_floats(member, make)
     elif kind is list:
         for index, element in enumerate(value):
-            element_kind = type(element)
-            if element_kind is float:
-                value[index] = make(repr(element))
-            elif element_kind is dict or element_kind is list:
-                replace_floats(element, make)
+            if type(element) in _HOLD_FLOATS:
+                value[index] = replace_floats(element, make)
     return value

@@ -32,7 +32,7 @@ def check_steps(steps: Iterable[Pipe], pipes: Mapping[str, Pipe]) -> list[SqlFin
             for pipe in steps
             if isinstance(pipe.source, StepSource)
             for path, message in step_problems(
-                catalyst, pipe.source, *(pipes[step_input.pipe] for step_input in pipe.source.inputs)
+                catalyst, pipe.source, *(pipes[name] for name in pipe.source.read_pipes)
             )
         ]
 

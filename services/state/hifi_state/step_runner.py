@@ -341,8 +341,7 @@ class StepTurn:
             finally:
                 turn.close()
         is_other = progress.step != declaration.text
-        read_names = [step_input.pipe for step_input in declaration.step.inputs]
-        progress = progress.of_step(declaration.text, read_names)
+        progress = progress.of_step(declaration.text, declaration.step.read_pipes)
         turn = await cls._recovered(runner, folder, fold_log, group, progress)
         if is_other:
             turn.begin_account()

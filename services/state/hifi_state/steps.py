@@ -117,7 +117,7 @@ class Steps:
             if reason is not None:
                 refusals[pipe.pipe] = reason
             else:
-                read_revisions = [revisions[step_input.pipe] for step_input in pipe.source.inputs]
+                read_revisions = [revisions[name] for name in pipe.source.read_pipes]
                 offsets = ",".join(str(each.offset) for each in (revision, *read_revisions))
                 read_pipes = tuple(read_revision.pipe for read_revision in read_revisions)
                 declared_steps[pipe.pipe] = DeclaredStep(pipe, read_pipes, offsets)
@@ -131,7 +131,7 @@ class Steps:
         assert isinstance(pipe.source, StepSource)
         if self._registry.coloured:
             return _COLOURS
-        for name in (pipe.pipe, *(step_input.pipe for step_input in pipe.source.inputs)):
+        for name in (pipe.pipe, *pipe.source.read_pipes):
             if (reason := self._registry.held(name)) is not None:
                 return f"the pipe {name} is held: {reason}"
         return next((reason for _, reason in step_refusals(pipe, pipes)), None)

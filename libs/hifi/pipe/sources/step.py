@@ -289,6 +289,11 @@ class StepSource(CollectedSource):
         return read_input, StepInput(join.with_, join.where, join.fields, ("join",), "with")
 
     @property
+    def read_pipes(self) -> tuple[str, ...]:
+        """Names of the pipes that the step reads, as `inputs`."""
+        return tuple(step_input.pipe for step_input in self.inputs)
+
+    @property
     def _result_fields(self) -> list[str]:
         return [name for step_input in self.inputs for name in step_input.fields]
 

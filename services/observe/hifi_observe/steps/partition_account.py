@@ -274,7 +274,7 @@ class PartitionAccount:
     @classmethod
     def load(cls, partition: int, dump: Mapping[str, Any]) -> "PartitionAccount":
         """Restore what `dump` returned."""
-        pipes = dump["pipe"], *dump.get("joined", ())
+        pipes = dump["pipe"], *dump["joined"]
         account = cls(partition, StepStatement.begin(pipes, {partition: dump["since"]}))
         account._offset = dump["offset"]
         account._read, account._missing = Tally(*dump["read"]), Tally(*dump["missing"])
@@ -325,7 +325,7 @@ def of_step(step: str, live: Iterable[Mapping[str, Any]]) -> StepNow | None:
         verdicts.update(dump["verdicts"])
     return {
         "reads": dumps[0]["pipe"],
-        "joined": list(dumps[0].get("joined", ())),
+        "joined": dumps[0]["joined"],
         "verdicts": dict(sorted(verdicts.items())),
         "proven": sum(dump["proven"] for dump in dumps),
         "unproven": sum(dump["unproven"] for dump in dumps),

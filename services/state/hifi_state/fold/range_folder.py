@@ -194,7 +194,7 @@ class RangeFolder:
         self._pipe = pipe
         self.declaration: Final = declaration
         self._step = step = declaration.step
-        self._pipes = [step_input.pipe for step_input in step.inputs]
+        self._pipes = step.read_pipes
         self._evaluations = [self._evaluation(number, revision) for number in range(len(self._pipes))]
         patch = self._evaluations[0].returns["patch"].dataType
         assert isinstance(patch, StructType)
