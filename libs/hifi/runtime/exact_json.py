@@ -6,11 +6,13 @@ For values that a destination keeps, such as a database column. Code that does n
 import json
 import math
 import re
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import orjson
 
+from hifi.runtime.float_text import FloatText
 from hifi.runtime.floating_point import replace_floats
 
 _INT_DIGITS: Final = 1_000
@@ -30,27 +32,7 @@ def loads(text: bytes | str) -> Any:
     Raises:
         ValueError: it is no JSON, is nested too deeply, is not UTF-8, or an exponent has more than 18 digits.
     """
-    return _loads(text, _DECODER)
-
-
-class FloatText(float):
-    """A float that remembers how it is written, so that `dumps` keeps its digits. Results of arithmetic are floats."""
-
-    __slots__ = ("text",)
-    text: str
-
-    def __new__(cls, text: str) -> Self:
-        """The nearest number, and the text."""
-        number = super().__new__(cls, text)
-        number.text = text
-        return number
-
-    def __reduce__(self) -> tuple[type["FloatText"], tuple[str]]:
-        """Copies keep the text."""
-        return FloatText, (self.text,)
-
-
-FloatText.__name__ = "float"  # JMESPath looks at the names of types
+    return _loads(text, _DECODER, Decimal)
 
 
 def loads_floats(text: bytes | str) -> Any:
@@ -59,7 +41,7 @@ def loads_floats(text: bytes | str) -> Any:
     Raises:
         ValueError: as `loads`.
     """
-    return _loads(text, _FLOAT_DECODER)
+    return _loads(text, _FLOAT_DECODER, _float_text)
 
 
 def dumps(value: Any, option: int = 0) -> bytes:
@@ -98,7 +80,8 @@ def non_finite_as_text(value: Any) -> Any:
     return value
 
 
-def _loads(text: bytes | str, decoder: json.JSONDecoder) -> Any:
+def _loads(text: bytes | str, decoder: json.JSONDecoder, make: Callable[[str], Any]) -> Any:
+    """See `loads`; `make` makes a number of the shortest text of a float."""
     data = text.encode() if isinstance(text, str) else text
     try:
         value = orjson.loads(data)
@@ -106,7 +89,7 @@ def _loads(text: bytes | str, decoder: json.JSONDecoder) -> Any:
         pass  # the decoder says why, or takes numbers that orjson does not
     else:
         if _writes(value, data):  # so each number has its shortest text, with all its digits
-            return replace_floats(value, decoder.parse_float)
+            return replace_floats(value, make)
         if not (_MAY_LOSE_DIGITS.search(data) or _NUMBER.match(data)):
             return value
     try:

@@ -7,7 +7,7 @@ from struct import pack, unpack
 from typing import Any, Final
 
 _SINGLE: Final = 32
-_EXACT_DIGITS: Final = 7
+EXACT_DIGITS: Final = 7
 """Each whole number of so many digits is a floating-point number, of 32 bits, too."""
 
 _HOLD_FLOATS: Final = frozenset({float, dict, list})
@@ -38,7 +38,7 @@ def changes_whole(value: int | Decimal, number: float) -> bool:
         value: a number.
         number: the nearest floating-point number.
     """
-    if isinstance(value, Decimal) and value.adjusted() < _EXACT_DIGITS:  # without a slow comparison
+    if isinstance(value, Decimal) and value.adjusted() < EXACT_DIGITS:  # without a slow comparison
         return False
     if number == value:
         return False

@@ -1,7 +1,7 @@
 """The types of a table's columns, as the catalog of PostgreSQL has them. Pure."""
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 READ_TYPES: Final = """
     WITH RECURSIVE resolved (name, declared, type, modifier) AS (
@@ -43,32 +43,68 @@ Of a time with a zone, `timestamp` would drop the zone: it has the time in UTC, 
 """
 
 
-class ColumnType(NamedTuple):
-    """Type of a column.
+class ScalarType:
+    """Type of one value, which is no array.
+
+    Attributes:
+        name: in `pg_type`, of a domain that of its base type, such as `int4`.
+        category: `typcategory` in `pg_type`, such as `N` for numbers.
+        length: most characters of a text; None: it is no `varchar` with a limit.
+        interval_fields: bits of the fields that an `interval` was declared with, such as `YEAR TO MONTH`, as PostgreSQL
+            numbers them (utils/timestamp.h); None: it is no `interval`, or all fields are meant.
+    """
+
+    def __init__(self, name: str, category: str, length: int | None, interval_fields: int | None) -> None:
+        """See the attributes."""
+        self.name = name
+        self.category = category
+        self.length = length
+        self.interval_fields = interval_fields
+
+
+class ColumnType(ScalarType):
+    """Type of a column. Of an array, `length` and `interval_fields` are those of an element.
 
     Attributes:
         written: SQL of the type without its length or precision, of a domain that of its base type: a cast to a domain
             cuts what is too long.
         declared: SQL of the type, for messages.
-        name: in `pg_type`, of a domain that of its base type, such as `int4`.
-        category: `typcategory` in `pg_type`, such as `N` for numbers.
-        element: name in `pg_type` of the elements of an array, of a domain that of its base type; None: it is no array.
-        element_category: of the elements.
-        length: most characters of a text, of an array those of an element; None: it is no `varchar` with a limit.
+        element: type of the elements of an array, of a domain that of its base type; None: it is no array.
         delimiter: between the elements of an array.
-        interval_fields: bits of the fields that an `interval`, or one in an array, was declared with, such as `YEAR TO
-            MONTH`, as PostgreSQL numbers them (utils/timestamp.h); None: it is no `interval`, or all fields are meant.
     """
 
-    written: str
-    declared: str
-    name: str
-    category: str
-    element: str | None = None
-    element_category: str | None = None
-    length: int | None = None
-    delimiter: str = ","
-    interval_fields: int | None = None
+    def __init__(
+        self,
+        written: str,
+        declared: str,
+        name: str,
+        category: str,
+        element: str | None = None,
+        element_category: str | None = None,
+        length: int | None = None,
+        delimiter: str = ",",
+        interval_fields: int | None = None,
+    ) -> None:
+        """A row of `READ_TYPES`.
+
+        Args:
+            written: see the attributes.
+            declared: see the attributes.
+            name: see the attributes.
+            category: see the attributes.
+            element: name in `pg_type` of the elements of an array; None: it is no array.
+            element_category: of the elements.
+            length: see the attributes.
+            delimiter: see the attributes.
+            interval_fields: see the attributes.
+        """
+        super().__init__(name, category, length, interval_fields)
+        self.written = written
+        self.declared = declared
+        self.element = (
+            None if element is None else ScalarType(element, element_category or "", length, interval_fields)
+        )
+        self.delimiter = delimiter
 
     def cast_to(self, type_sql: str) -> str:
         """SQL of the types that a text is cast to, one after the other; it does not depend on the session's locale.
@@ -76,7 +112,7 @@ class ColumnType(NamedTuple):
         Args:
             type_sql: SQL of the type, with or without its length or precision.
         """
-        read_as = _READ_AS.get(self.element or self.name)
+        read_as = _READ_AS.get(self.name if self.element is None else self.element.name)
         if read_as is None:
             return type_sql
-        return f"{read_as}[]::{type_sql}" if self.element else f"{read_as}::{type_sql}"
+        return f"{read_as}[]::{type_sql}" if self.element is not None else f"{read_as}::{type_sql}"

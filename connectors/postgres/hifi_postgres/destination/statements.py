@@ -12,7 +12,6 @@ same order.
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from enum import Enum
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -60,48 +59,53 @@ _WHOLE_ROWS: Final = ("snapshot", "insert", "update")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Change(Enum):
-    """The kind of change that an event makes to the table."""
-
-    WRITE = "write"
-    DELETE = "delete"
-
-
-class EventChange(NamedTuple):
+class EventChange:
     """The change of one event.
 
     Attributes:
         number: of the event in its batch.
-        change: to the table.
-        values: of the columns, as JSON has them; without columns that stay as they are.
+        deletes: whether the change deletes the row.
+        values: of all columns, in the order of the declaration, as JSON has them; `ABSENT`: it stays as it is.
         position: of the event, as texts.
     """
 
-    number: int
-    change: Change
-    values: dict[str, Any]
-    position: dict[str, str | None]
+    def __init__(self, number: int, deletes: bool, values: list[Any], position: list[str]) -> None:
+        """See the attributes."""
+        self.number = number
+        self.deletes = deletes
+        self.values = values
+        self.position = position
 
 
-class RowChange(NamedTuple):
+class RowChange:
     """A change with values that PostgreSQL reads.
 
     Attributes:
         number: of the event in its batch.
-        change: to the table.
-        texts: of the columns, and of the event's position.
+        deletes: whether the change deletes the row.
+        names: of the columns that it has texts for, and of the event's position.
+        texts: in the order of the names.
         key: of the row, in one form.
     """
 
-    number: int
-    change: Change
-    texts: dict[str, str | None]
-    key: tuple[str | None, ...]
+    def __init__(
+        self,
+        number: int,
+        deletes: bool,
+        names: tuple[str, ...],
+        texts: list[str | None],
+        key: tuple[str | None, ...],
+    ) -> None:
+        """See the attributes."""
+        self.number = number
+        self.deletes = deletes
+        self.names = names
+        self.texts = texts
+        self.key = key
 
-    @property
-    def statement(self) -> tuple[Change, tuple[str, ...]]:
-        """The kind and the columns, which changes with the same statement have in common."""
-        return self.change, tuple(self.texts)
+    def text(self, name: str) -> str | None:
+        """The text of a column; None: null."""
+        return self.texts[self.names.index(name)]
 
 
 class Execution(NamedTuple):
@@ -121,7 +125,9 @@ class TableStatements:
             settings: of the destination.
         """
         self._settings = settings
-        self._key_order = sorted(settings.key)
+        self._key = settings.key
+        self._has_tombstones = settings.tombstones is not None
+        self._lock_order = [settings.key.index(name) for name in sorted(settings.key)]
         self._delete_when = {
             path: exact_json.loads(orjson.dumps(value)) for path, value in settings.delete_when.items()
         }
@@ -140,9 +146,15 @@ class TableStatements:
         }
         if settings.tombstones is not None:
             self._names["tombstones"] = _table(settings.tombstones)
-        self._value_columns = len(settings.columns) + len(settings.attributes)
+        self._value_names = [*settings.columns, *settings.attributes]
+        self._value_numbers = [*range(len(self._value_names))]
+        self._key_numbers = [self._value_names.index(name) for name in settings.key]
+        self._position_names = [*self._columns, *([] if settings.tombstones is None else [_KEY])]
+        self._all_names = (*self._value_names, *self._position_names)
+        self._key_names = (*settings.key, *self._position_names)
         self._types: dict[str, ColumnType] = {}
-        self._statements: dict[tuple[Change, tuple[str, ...]], bytes] = {}
+        self._value_types: list[ColumnType] = []
+        self._statements: dict[tuple[bool, tuple[str, ...]], bytes] = {}
 
     @property
     def has_types(self) -> bool:
@@ -185,6 +197,7 @@ class TableStatements:
                     f"type {_POSITION_TYPES[name]}",
                 ) from None
         self._types = dict(types)
+        self._value_types = [types[name] for name in self._value_names]
 
     # Events
 
@@ -210,31 +223,24 @@ class TableStatements:
         missing = ABSENT if settings.absent == "keep" else None
         if missing is ABSENT:
             require_source_columns(data, settings.columns)
-        values: dict[str, Any] = {}
-        for name, path in settings.columns.items():
-            value = value_at(data, path, missing)
-            if value is not ABSENT:
-                values[name] = value
-        for name, attribute in settings.attributes.items():
-            values[name] = event.attributes.get(attribute)
-        if missing_keys := [name for name in settings.key if values.get(name) is None]:
-            raise Rejected("no-key", f"the data has no value for the key column {missing_keys[0]}")
-        position: dict[str, str | None] = {
-            _LOG: event.log,
-            _PARTITION: str(event.partition),
-            _OFFSET: str(event.offset),
-        }
+        values = [value_at(data, path, missing) for path in settings.columns.values()]
+        values += [event.attributes.get(attribute) for attribute in settings.attributes.values()]
+        for key_number in self._key_numbers:
+            if values[key_number] is None or values[key_number] is ABSENT:
+                name = self._value_names[key_number]
+                raise Rejected("no-key", f"the data has no value for the key column {name}")
+        position = [event.log, str(event.partition), str(event.offset)]
         if _ACCEPTED in self._columns:
-            position[_ACCEPTED] = _time_text(event.accepted_us)
-        return EventChange(number, self._kind(data), values, position)
+            position.append(_time_text(event.accepted_us))
+        return EventChange(number, self._deletes(data), values, position)
 
-    def _kind(self, data: dict[str, Any]) -> Change:
+    def _deletes(self, data: dict[str, Any]) -> bool:
         if self._settings.mode == "delete":
-            return Change.DELETE
+            return True
         delete_when = self._delete_when
-        if delete_when and all(_is_same(value_at(data, path), value) for path, value in delete_when.items()):
-            return Change.DELETE
-        return Change.WRITE
+        return bool(delete_when) and all(
+            _is_same(value_at(data, path), value) for path, value in delete_when.items()
+        )
 
     # Rows
 
@@ -255,25 +261,30 @@ class TableStatements:
         return _in_order(rows) if self._settings.key else rows
 
     def _row(self, change: EventChange) -> RowChange:
-        texts: dict[str, str | None] = {}
-        values = change.values
-        if change.change is Change.DELETE:
-            values = {name: values[name] for name in self._settings.key}
-        elif len(values) < self._value_columns:
+        names, numbers = self._all_names, self._value_numbers
+        if change.deletes:
+            names, numbers = self._key_names, self._key_numbers
+        elif ABSENT in change.values:
             self._require_unchanged_column()
-        for name, value in values.items():
-            column_type = self._types[name]
-            try:
-                texts[name] = column_text(value, column_type)
-            except Unfit as unfit:
-                raise Rejected(
-                    "value", f"the column {name} has the type {column_type.declared}, and {unfit}"
-                ) from None
-        texts |= change.position
-        key_forms = {name: key_form(texts[name], self._types[name]) for name in self._key_order}
-        if self._settings.tombstones is not None:
-            texts[_KEY] = orjson.dumps([key_forms[name] for name in self._settings.key]).decode()
-        return RowChange(change.number, change.change, texts, tuple(key_forms.values()))
+            numbers = [number for number in numbers if change.values[number] is not ABSENT]
+            names = (*[self._value_names[number] for number in numbers], *self._position_names)
+        texts = [self._text(number, change.values[number]) for number in numbers]
+        texts += change.position
+        key_forms = [key_form(texts[names.index(name)], self._types[name]) for name in self._key]
+        if self._has_tombstones:
+            texts.append(orjson.dumps(key_forms).decode())
+        key = tuple([key_forms[number] for number in self._lock_order])
+        return RowChange(change.number, change.deletes, names, texts, key)
+
+    def _text(self, number: int, value: Any) -> str | None:
+        column_type = self._value_types[number]
+        try:
+            return column_text(value, column_type)
+        except Unfit as unfit:
+            raise Rejected(
+                "value",
+                f"the column {self._value_names[number]} has the type {column_type.declared}, and {unfit}",
+            ) from None
 
     def _require_unchanged_column(self) -> None:
         settings = self._settings
@@ -286,11 +297,11 @@ class TableStatements:
 
     def absent_columns(self, row: RowChange) -> list[str]:
         """Columns of the destination that a row leaves as they are."""
-        return [name for name in (*self._settings.columns,) if name not in row.texts]
+        return [name for name in self._settings.columns if name not in row.names]
 
     def typed_texts(self, row: RowChange) -> Iterator[tuple[str, ColumnType, str]]:
         """Column, type and text of each value of a row that is not null."""
-        for name, text in row.texts.items():
+        for name, text in zip(row.names, row.texts, strict=True):
             column = self._columns.get(name, name)
             if text is not None and name != _KEY:
                 yield column, self._types[column], text
@@ -307,8 +318,8 @@ class TableStatements:
             return None
         buckets: dict[int, bool] = {}
         for row in rows:
-            bucket = zlib.crc32((row.texts[_KEY] or "").encode()) % _BUCKETS
-            buckets[bucket] = buckets.get(bucket, False) or row.change is Change.DELETE
+            bucket = zlib.crc32((row.text(_KEY) or "").encode()) % _BUCKETS
+            buckets[bucket] = buckets.get(bucket, False) or row.deletes
         statement = SQL(
             "SELECT CASE WHEN alone THEN pg_advisory_xact_lock(name, bucket)"
             " ELSE pg_advisory_xact_lock_shared(name, bucket) END"
@@ -341,23 +352,22 @@ class TableStatements:
         statement = SQL("SELECT event.{number} FROM {events} WHERE {where} ORDER BY 1").format(
             number=Identifier(_NUMBER), events=self._events(names), where=condition
         )
-        return self._with_arrays(statement.as_bytes(None), names, rows)
+        columns = [[row.text(name) for row in rows] for name in names]
+        return Execution(statement.as_bytes(None), [*map(array_text, columns)])
 
     def executions(self, rows: Iterable[RowChange]) -> Iterator[Execution]:
         """Statements to execute for rows in their order."""
-        for (change, names), statement_rows in groupby(rows, lambda row: row.statement):
+        for (deletes, names), statement_rows in groupby(rows, lambda row: (row.deletes, row.names)):
             for distinct in _without_repetition(statement_rows):
-                yield self._execution(change, names, distinct)
+                yield self._execution(deletes, names, distinct)
 
-    def _execution(self, change: Change, names: tuple[str, ...], rows: Sequence[RowChange]) -> Execution:
-        statement = self._statements.get((change, names))
+    def _execution(self, deletes: bool, names: tuple[str, ...], rows: Sequence[RowChange]) -> Execution:
+        statement = self._statements.get((deletes, names))
         if statement is None:
-            composed_sql = self._write(names) if change is Change.WRITE else self._delete(names)
-            statement = self._statements[change, names] = composed_sql.as_bytes(None)
-        return self._with_arrays(statement, names, rows)
-
-    def _with_arrays(self, statement: bytes, names: Sequence[str], rows: Sequence[RowChange]) -> Execution:
-        return Execution(statement, [array_text([row.texts[name] for row in rows]) for name in names])
+            composed_sql = self._delete(names) if deletes else self._write(names)
+            statement = self._statements[deletes, names] = composed_sql.as_bytes(None)
+        columns = zip(*[row.texts for row in rows], strict=True)
+        return Execution(statement, [array_text(column) for column in columns])
 
     def _events(self, names: Sequence[str]) -> Composed:
         """The events as rows of texts, `event`."""
@@ -618,7 +628,7 @@ def _in_order(rows: Iterable[RowChange]) -> list[RowChange]:
     for row in rows:
         occurrence = counts[row.key] = counts.get(row.key, -1) + 1
         occurrences.append((occurrence, row))
-    occurrences.sort(key=lambda pair: (pair[0], pair[1].change is Change.WRITE, pair[1].key))
+    occurrences.sort(key=lambda pair: (pair[0], not pair[1].deletes, pair[1].key))
     return [row for _, row in occurrences]
 
 

@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from string import ascii_lowercase, ascii_uppercase
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 from hifi.runtime import exact_json
-from hifi.runtime.floating_point import changes_whole, nearest
+from hifi.runtime.floating_point import EXACT_DIGITS, changes_whole, nearest
 from hifi_postgres.destination.arrays import array_text, quoted
-from hifi_postgres.destination.column_type import ColumnType
+from hifi_postgres.destination.column_type import ColumnType, ScalarType
 
 _JSON: Final = frozenset({"json", "jsonb"})
 _WHOLE: Final = frozenset({"int2", "int4", "int8", "oid"})
@@ -97,15 +97,6 @@ class Unfit(ValueError):
     """A value is none of its column's type. The message has no values."""
 
 
-class _Scalar(NamedTuple):
-    name: str
-    category: str
-    length: int | None
-    delimiter: str
-    """Between the elements of an array of it."""
-    interval_fields: int | None
-
-
 def kind_of(value: Any) -> str:
     """The kind of a JSON value, for messages."""
     return _KINDS.get(type(value), type(value).__name__)
@@ -121,31 +112,46 @@ def column_text(value: Any, column: ColumnType) -> str | None:
     Raises:
         Unfit: the column has no such value, or would change it.
     """
-    kind, category = type(value), column.category
-    # Most values, without further calls.
-    if kind is str and category == _TEXTS and "\0" not in value and column.name not in _CUT:
-        return str(value)
-    if kind is int and category == _NUMBERS and value in _LONG and column.name not in _CHECKED:
-        return repr(value)
-    if column.element is None:
-        return _scalar_text(value, column)
+    text = _usual_text(value, column)
+    if text is not None:
+        return text
+    return _scalar_text(value, column) if column.element is None else _elements_text(value, column)
+
+
+def _usual_text(value: Any, column: ColumnType) -> str | None:
+    """The text of most values, without further calls; None: it is another one."""
+    kind, category, name = type(value), column.category, column.name
+    if kind is str:
+        if category == _TEXTS and "\0" not in value and name not in _CUT:
+            return str(value)
+    elif category == _NUMBERS:
+        if kind is int:
+            if value in _LONG and name not in _CHECKED:
+                return repr(value)
+        elif kind is Decimal and name not in _WHOLE:
+            text = str(value)
+            if "E" not in text and (len(text) <= EXACT_DIGITS or name not in _FLOATING):
+                return text
+    return None
+
+
+def _elements_text(value: Any, column: ColumnType) -> str | None:
+    """The text of an array."""
+    element_type = column.element
+    assert element_type is not None
     if isinstance(value, list):
-        element_category = column.element_category or ""
-        scalar = _Scalar(
-            column.element, element_category, column.length, column.delimiter, column.interval_fields
-        )
-        return _array_text(value, scalar)
+        return _array_text(value, element_type, column.delimiter)
     if value is None:
         return None
-    if isinstance(value, str):
-        elements_text = _DIMENSIONS.sub("", value, count=1)
-        _check_parts(elements_text, column.element)
-        if column.interval_fields is not None:
-            for element in _BETWEEN.split(elements_text):
-                if element.strip().upper() not in {"", "NULL"}:
-                    _check_interval(element.strip().strip('"'), column.interval_fields)
-        return _plain_text(value)
-    raise Unfit(f"the value is {kind_of(value)}")
+    if not isinstance(value, str):
+        raise Unfit(f"the value is {kind_of(value)}")
+    elements_text = _DIMENSIONS.sub("", value, count=1)
+    _check_parts(elements_text, element_type.name)
+    if column.interval_fields is not None:
+        for element in _BETWEEN.split(elements_text):
+            if element.strip().upper() not in {"", "NULL"}:
+                _check_interval(element.strip().strip('"'), column.interval_fields)
+    return _plain_text(value)
 
 
 def key_form(text: str | None, column: ColumnType) -> str | None:
@@ -187,7 +193,7 @@ _KEY_FORMS: Final[Mapping[str, Callable[[str], str]]] = {
 """Type to the form of its texts."""
 
 
-def _scalar_text(value: Any, scalar: "_Scalar | ColumnType") -> str | None:
+def _scalar_text(value: Any, scalar: ScalarType) -> str | None:
     if value is None:
         return None
     if scalar.name in _JSON:
@@ -209,7 +215,7 @@ def _scalar_text(value: Any, scalar: "_Scalar | ColumnType") -> str | None:
     return _text_of_other(value, scalar)
 
 
-def _text_of_other(value: Any, scalar: "_Scalar | ColumnType") -> str:
+def _text_of_other(value: Any, scalar: ScalarType) -> str:
     """The text of a value that is neither null nor a text."""
     is_text = scalar.category == _TEXTS
     if isinstance(value, bool):
@@ -223,7 +229,7 @@ def _text_of_other(value: Any, scalar: "_Scalar | ColumnType") -> str:
     raise Unfit(f"the value is {kind_of(value)}")
 
 
-def _check_length(value: str, scalar: "_Scalar | ColumnType") -> None:
+def _check_length(value: str, scalar: ScalarType) -> None:
     """Check that PostgreSQL does not cut a text without an error."""
     if scalar.name == "varchar":
         is_cut = (
@@ -350,10 +356,10 @@ def _hstore_text(value: Mapping[str, Any]) -> str:
     return ",".join(pairs)
 
 
-def _array_text(values: Sequence[Any], scalar: _Scalar) -> str:
+def _array_text(values: Sequence[Any], scalar: ScalarType, delimiter: str) -> str:
     is_nested = scalar.name not in _JSON and any(isinstance(value, list) for value in values)
     if not is_nested:
-        return array_text([_scalar_text(value, scalar) for value in values], scalar.delimiter)
+        return array_text([_scalar_text(value, scalar) for value in values], delimiter)
     if not all(isinstance(value, list) for value in values):
         raise Unfit("the value is a list of lists and other values")
-    return "{" + scalar.delimiter.join([_array_text(value, scalar) for value in values]) + "}"
+    return "{" + delimiter.join([_array_text(value, scalar, delimiter) for value in values]) + "}"

@@ -8,7 +8,7 @@ from hifi.delivery.kind import OutboundEvent
 from hifi.runtime.errors import Missing
 from hifi_postgres.declaration import PostgresSettings
 from hifi_postgres.destination.column_type import ColumnType
-from hifi_postgres.destination.statements import Change, TableStatements
+from hifi_postgres.destination.statements import TableStatements
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_an_event_deletes_by_the_value_and_not_by_one_of_another_type(
     )  # fmt: skip
     data = f'{{"k": 1, "change": {{"gone": {value}}}}}'.encode()
     (change,) = statements.changes([OutboundEvent(data, "application/json", {}, b"k", "0a" * 16, 0, 1, 1)])
-    assert change.change is (Change.DELETE if deletes else Change.WRITE)
+    assert change.deletes is deletes
 
 
 @pytest.mark.parametrize(
