@@ -44,7 +44,9 @@ from hifi_infra.ports import free_port
 
 _READY_S = 600.0
 _QUIET_S = 300.0
-"""Rows that still differ after so long without a change of their number are lost."""
+"""Rows that still differ are lost after so long in which their number did not change and the mesh was ready."""
+_STANDS_S = 1200.0
+"""The same, ready or not."""
 _CHANGES_S = 90.0
 _BETWEEN_S = (0.5, 4.0)
 """Time between two kills."""
@@ -228,14 +230,23 @@ async def _kill_each(
 async def _compare(
     cdc_systems: MeshSystems, seed_runs: list["_Seed"], report: Callable[[str], None]
 ) -> list[dict[str, int]]:
-    """Wait until source and destination are equal, or do not come nearer."""
+    """Wait until source and destination are equal, or do not come nearer while the mesh is ready."""
     before, changed_s = [-1], time.monotonic()
+    quiet_s = changed_s
     while True:
         counts = [await seed_run.differences(lambda _: None) for seed_run in seed_runs]
+        now_s = time.monotonic()
         if counts != before:
             report(f"   rows that differ: {counts}")
-            before, changed_s = counts, time.monotonic()
-        if not any(counts) or time.monotonic() - changed_s > _QUIET_S:
+            before, changed_s, quiet_s = counts, now_s, now_s
+        if not cdc_systems.mesh.ready:
+            quiet_s = now_s
+        if not any(counts):
+            break
+        if now_s - quiet_s > _QUIET_S or now_s - changed_s > _STANDS_S:
+            report(
+                f"   nothing came for {now_s - changed_s:.0f} s: {cdc_systems.mesh.reasons() or 'all are ready'}"
+            )
             break
         await asyncio.sleep(_LOOK_S)
     results = []
