@@ -40,6 +40,7 @@ from hifi_state.fold.event_file import EventFile
 from hifi_state.fold.join_file import JoinFile
 from hifi_state.fold.progress import Progress, RangeSummary
 from hifi_state.fold.range_folder import FoldRules, RangeFolder
+from hifi_state.fold.takeover import Takeover, next_takeover
 from hifi_state.fold.window_file import WindowFile
 from hifi_state.fold.window_row import WindowRow
 from hifi_state.fold_log import FoldLog
@@ -98,7 +99,7 @@ class StepRunner:
         self._catalyst = catalyst
         self._registry = registry
         self._writer = writer
-        self._pipe = pipe.pipe
+        self.pipe: Final = pipe.pipe
         self._step: StepSource = pipe.source
         self._read_pipes = declared.read_pipes
         self._revision = declared.revision
@@ -123,16 +124,16 @@ class StepRunner:
                     failures = 0
                 except Fenced as error:
                     self._warn(None)
-                    logger.warning("step-turn-ended", pipe=self._pipe, error=str(error))
+                    logger.warning("step-turn-ended", pipe=self.pipe, error=str(error))
                     await self._pause(_BACKOFF_S[0])
                 except (HifiError, KafkaError, OSError, TimeoutError) as error:
                     self._warn(str(error))
-                    logger.warning("step-failed", pipe=self._pipe, error=str(error)[:2000])
+                    logger.warning("step-failed", pipe=self.pipe, error=str(error)[:2000])
                     failures += 1
                 except Exception as error:  # Spark's errors
                     raise_if_exited(self._catalyst.spark)
                     self._warn(f"the batch failed and is repeated: {str(error).partition(chr(10))[0][:300]}")
-                    logger.exception("step-failed", pipe=self._pipe)
+                    logger.exception("step-failed", pipe=self.pipe)
                     failures += 1
                 finally:
                     self._election.query_stopped.set()
@@ -149,12 +150,12 @@ class StepRunner:
     async def _lead(self) -> None:
         """Take over and fold until the turn is over."""
         folder = await asyncio.to_thread(self._compiled)
-        fold_log = FoldLog(self._settings, self._pipe)
+        fold_log = FoldLog(self._settings, self.pipe)
         topics, partitions = self._settings.topics, self._registry.partition_count()
         group = GroupOffsets(
             self._settings.kafka,
             self._settings.instance,
-            topics.group(f"state.{self._pipe}"),
+            topics.group(f"state.{self.pipe}"),
             topics.enriched,
             partitions,
         )
@@ -163,7 +164,7 @@ class StepRunner:
             async with group:
                 progress = await self._first_progress(fold_log, group, folder)
                 turn = await StepTurn.begin(self, folder, fold_log, group, progress)
-                logger.info("step-taken-over", pipe=self._pipe, number=progress.number)
+                logger.info("step-taken-over", pipe=self.pipe, number=progress.number)
                 self._warn(None)
                 while self._leading:
                     if not await turn.round():
@@ -182,7 +183,7 @@ class StepRunner:
             raise Misconfigured("; ".join(problems))
         types = [enriched_types(self._catalyst, read_pipe.enrich) for read_pipe in self._read_pipes]
         declaration = StepDeclaration(self._step, types)
-        return RangeFolder(self._catalyst, self._pipe, declaration, self._revision)
+        return RangeFolder(self._catalyst, self.pipe, declaration, self._revision)
 
     async def _first_progress(self, fold_log: FoldLog, group: GroupOffsets, folder: RangeFolder) -> Progress:
         """Take over; a step that has no progress yet begins with what is enriched from now on.
@@ -211,12 +212,12 @@ class StepRunner:
             lost_count = first_offset - offsets[partition]
             if lost_count > 0:
                 metrics.SKIPPED.labels(topic).inc(lost_count)
-                logger.error("step-records-lost", pipe=self._pipe, partition=partition, records=lost_count)
+                logger.error("step-records-lost", pipe=self.pipe, partition=partition, records=lost_count)
                 offsets[partition] = first_offset
         return replace(kept_progress, offsets=offsets)
 
     def _warn(self, reason: str | None) -> None:
-        self._lifetime.health.warn(f"{_WARNING} {self._pipe}", reason)
+        self._lifetime.health.warn(f"{_WARNING} {self.pipe}", reason)
 
     async def _pause(self, seconds: float) -> None:
         """Wait, at most while this instance leads."""
@@ -234,7 +235,7 @@ class StepRunner:
 
     def folder_of(self, declaration: StepDeclaration) -> RangeFolder:
         """A folder for the declaration of a kept progress."""
-        return RangeFolder(self._catalyst, self._pipe, declaration, f"{self._revision},kept")
+        return RangeFolder(self._catalyst, self.pipe, declaration, f"{self._revision},kept")
 
     def open_file(self, folder: RangeFolder) -> WindowFile:
         """The file of the step, for the parts of a declaration."""
@@ -252,7 +253,7 @@ class StepRunner:
             Fenced: it is not.
         """
         if not self._leading:
-            raise Fenced(f"another instance runs the step {self._pipe} now")
+            raise Fenced(f"another instance runs the step {self.pipe} now")
 
     async def write_results(self, events: Sequence[SourceEvent], source: bytes, run: bytes) -> None:
         """Write events to `raw`, and wait until Kafka has acknowledged them.
@@ -260,9 +261,9 @@ class StepRunner:
         Raises:
             Fenced: the pipe is no step now. That of another declaration goes on, see `StepTurn.begin`.
         """
-        revision = self._registry.get(self._pipe)
+        revision = self._registry.get(self.pipe)
         if revision is None or not isinstance(revision.pipe.source, StepSource):
-            raise Fenced(f"the pipe {self._pipe} has another source now")
+            raise Fenced(f"the pipe {self.pipe} has another source now")
         in_us = now_us()
         acknowledged = await self._writer.begin(
             revision, events, [in_us] * len(events), source, run, in_us, at_once=True
@@ -272,13 +273,13 @@ class StepRunner:
     def count(self, counts: Mapping[str, int]) -> None:
         """Count events by verdict."""
         for verdict, number in counts.items():
-            metrics.STEP_EVENTS.labels(self._pipe, verdict).inc(number)
+            metrics.STEP_EVENTS.labels(self.pipe, verdict).inc(number)
 
     def show(self, progress: Progress, windows: int) -> None:
         """Show how far the step is."""
-        metrics.STEP_WINDOWS.labels(self._pipe).set(windows)
+        metrics.STEP_WINDOWS.labels(self.pipe).set(windows)
         if progress.horizon_ms is not None:
-            metrics.STEP_HORIZON.labels(self._pipe).set(progress.horizon_ms / 1000)
+            metrics.STEP_HORIZON.labels(self.pipe).set(progress.horizon_ms / 1000)
 
 
 class StepTurn:
@@ -287,35 +288,26 @@ class StepTurn:
     def __init__(
         self,
         runner: StepRunner,
-        folder: RangeFolder,
+        declared: RangeFolder,
         fold_log: FoldLog,
         group: GroupOffsets,
-        file: WindowFile,
         progress: Progress,
     ) -> None:
-        """Begin where the progress is.
-
-        Args:
-            runner: of the step.
-            folder: folds ranges.
-            fold_log: keeps the progress.
-            group: shows the progress as offsets of a consumer group.
-            file: open windows, perhaps behind the progress.
-            progress: of the folder's declaration.
-        """
+        """See `begin`."""
         self._runner = runner
-        self._folder = folder
+        self._declared = declared
+        self._folder = declared
         self._fold_log = fold_log
         self._group = group
-        self._file = file
         self._progress = progress
+        self._file: WindowFile | None = None
         self._run = new_run()
 
     @classmethod
     async def begin(
         cls,
         runner: StepRunner,
-        folder: RangeFolder,
+        declared: RangeFolder,
         fold_log: FoldLog,
         group: GroupOffsets,
         progress: Progress,
@@ -323,66 +315,83 @@ class StepTurn:
         """A turn that goes on from the progress on `folds`.
 
         The declaration of the progress has closed its windows, and may have written a part of their results. So it
-        writes them all, before another one goes on.
+        goes on until the declaration in force takes over.
 
         Args:
             runner: of the step.
-            folder: of the declaration in force.
+            declared: folds ranges by the declaration in force.
             fold_log: keeps the progress.
             group: shows the progress as offsets of a consumer group.
             progress: as `folds` has it.
         """
-        declaration = folder.declaration
-        if progress.step != declaration.text and progress.has_due:
-            kept_folder = await asyncio.to_thread(runner.folder_of, StepDeclaration.of_text(progress.step))
-            turn = await cls._recovered(runner, kept_folder, fold_log, group, progress)
-            try:
-                progress = await turn._finish()  # noqa: SLF001 - of this class
-            finally:
-                turn.close()
-        is_other = progress.step != declaration.text
-        progress = progress.of_step(declaration.text, declaration.step.read_pipes)
-        turn = await cls._recovered(runner, folder, fold_log, group, progress)
-        if is_other:
-            turn.begin_account()
-        return turn
-
-    @classmethod
-    async def _recovered(
-        cls,
-        runner: StepRunner,
-        folder: RangeFolder,
-        fold_log: FoldLog,
-        group: GroupOffsets,
-        progress: Progress,
-    ) -> "StepTurn":
-        file = await asyncio.to_thread(runner.open_file, folder)
-        turn = cls(runner, folder, fold_log, group, file, progress)
+        turn = cls(runner, declared, fold_log, group, progress)
         try:
-            await turn._recover(await group.first())
+            await turn._begin()
         except BaseException:
             turn.close()
             raise
         return turn
 
-    def begin_account(self) -> None:
-        """Account for the windows of another declaration as they are now."""
+    async def _begin(self) -> None:
+        declaration, progress = self._declared.declaration, self._progress
+        if progress.step == declaration.text:
+            self._progress = replace(progress, takeover=None)
+            await self._open(self._declared)
+            return
+        kept_declaration = StepDeclaration.of_text(progress.step)
+        if progress.pipes != declaration.step.read_pipes or progress.horizon_ms is None:
+            at_ms = progress.horizon_ms or 0
+            takeover = Takeover(declaration.text, at_ms, at_ms)
+        elif progress.takeover is not None and progress.takeover.step == declaration.text:
+            takeover = progress.takeover
+        else:
+            takeover = next_takeover(
+                declaration.text, declaration.step, kept_declaration.step, progress.horizon_ms
+            )
+            logger.info("step-changes", pipe=self._runner.pipe, at_ms=takeover.at_ms)
+        self._progress = replace(progress, takeover=takeover)
+        if progress.has_due or not self._progress.is_taken_over:
+            await self._open(await asyncio.to_thread(self._runner.folder_of, kept_declaration))
+        if progress.has_due and takeover.at_ms == progress.horizon_ms:
+            await self._finish()
+        if self._progress.is_taken_over:
+            await self._take_over()
+
+    async def _open(self, folder: RangeFolder) -> None:
+        self.close()
+        self._folder = folder
+        self._file = await asyncio.to_thread(self._runner.open_file, folder)
+        await self._recover(await self._group.first())
+
+    async def _take_over(self) -> None:
+        """Go on with the declaration in force; its windows that are open are computed from the log."""
+        declaration = self._declared.declaration
+        self._progress = self._progress.of_step(declaration.text, declaration.step.read_pipes)
+        await self._open(self._declared)
         progress = self._progress
-        held = self._file.ending([], progress.horizon_ms)
+        held = self._open_file.ending([], progress.horizon_ms)
         self._progress = replace(progress, account=progress.account.with_windows(held))
+        logger.info("step-changed", pipe=self._runner.pipe, at_ms=progress.horizon_ms)
+
+    @property
+    def _open_file(self) -> WindowFile:
+        assert self._file is not None, "the turn has begun"
+        return self._file
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
-    async def _finish(self) -> Progress:
+    async def _finish(self) -> None:
         """Write the results of closed windows, and keep that they are written."""
         due = await self._write_due()
         next_progress = await self._accounted(self._progress.after_results(), RangeSummary(), due, [])
         self._runner.require_leadership()
         await self._fold_log.keep(next_progress)
-        await asyncio.to_thread(self._file.apply, [], next_progress)
-        return next_progress
+        self._progress = next_progress
+        await asyncio.to_thread(self._open_file.apply, [], next_progress)
 
     async def _recover(self, first: Mapping[int, int]) -> None:
         """Roll the file forward to the progress, from where it is, or from the oldest window without results.
@@ -392,13 +401,13 @@ class StepTurn:
         """
         progress, base = self._progress, self._progress.base()
         offsets, raws = base.offsets, base.raws
-        file_progress = self._file.progress
+        file_progress = self._open_file.progress
         if file_progress is not None and _is_usable(file_progress, progress, base.offsets):
             if file_progress.number == progress.number:
                 return
             offsets, raws = file_progress.offsets, file_progress.raws
         elif file_progress is not None:
-            await asyncio.to_thread(self._file.clear)
+            await asyncio.to_thread(self._open_file.clear)
         target = progress.offsets
         position = {
             partition: min(max(offsets.get(partition, 0), first.get(partition, 0)), end_offset)
@@ -430,13 +439,16 @@ class StepTurn:
                     horizon_ms=None,
                     emitted_ms=None,
                 )
-                await asyncio.to_thread(self._file.apply, rows, behind)
+                await asyncio.to_thread(self._open_file.apply, rows, behind)
                 rows = []
-        await asyncio.to_thread(self._file.apply, rows, progress)
-        logger.info("step-recovered", records=read_count, windows=self._file.windows())
+        await asyncio.to_thread(self._open_file.apply, rows, progress)
+        logger.info("step-recovered", records=read_count, windows=self._open_file.windows())
 
     async def round(self) -> bool:
         """Write the results of closed windows, fold the next range, keep the progress; False: nothing was to do."""
+        takes_over = self._progress.is_taken_over
+        if takes_over:
+            await self._take_over()
         runner, progress = self._runner, self._progress
         due = await self._write_due()
         known_end = await self._group.end()
@@ -444,20 +456,22 @@ class StepTurn:
         summary, rows = RangeSummary(), list[WindowRow]()
         if end != progress.offsets:
             summary, rows = await self._fold(end)
-        elif not progress.has_due:
+        elif not (progress.has_due or takes_over):
             return False
         open_ms = await asyncio.to_thread(self._open_ms, rows)
+        if open_ms is not None and progress.takeover is not None:
+            open_ms = min(open_ms, progress.takeover.from_ms)
         lateness_ms = self._folder.declaration.step.lateness_ms
         next_progress = progress.after(summary, end, open_ms, lateness_ms)
         next_progress = await self._accounted(next_progress, summary, due, rows)
         runner.require_leadership()
         await self._fold_log.keep(next_progress)
         self._progress = next_progress
-        await asyncio.to_thread(self._file.apply, rows, next_progress)
+        await asyncio.to_thread(self._open_file.apply, rows, next_progress)
         await self._group.commit(next_progress.offsets)
         runner.count(summary.counts)
-        runner.show(next_progress, self._file.windows())
-        return next_progress.has_due or end != known_end
+        runner.show(next_progress, self._open_file.windows())
+        return next_progress.has_due or next_progress.is_taken_over or end != known_end
 
     async def _accounted(
         self, next_progress: Progress, summary: RangeSummary, due: Tally, rows: Sequence[WindowRow]
@@ -470,7 +484,7 @@ class StepTurn:
             due: the events in the windows whose results were written.
             rows: of the range.
         """
-        held = await asyncio.to_thread(self._file.ending, rows, self._progress.horizon_ms)
+        held = await asyncio.to_thread(self._open_file.ending, rows, self._progress.horizon_ms)
         return replace(next_progress, account=self._progress.account.after(summary.read, due, held))
 
     def _open_ms(self, rows: Iterable[WindowRow]) -> int | None:
@@ -483,7 +497,7 @@ class StepTurn:
         if reach_ms is not None:
             return None if horizon_ms is None else horizon_ms - reach_ms
         starts_ms = [row.start_ms for row in rows]
-        if (earliest_ms := self._file.earliest_open_ms(horizon_ms)) is not None:
+        if (earliest_ms := self._open_file.earliest_open_ms(horizon_ms)) is not None:
             starts_ms.append(earliest_ms)
         return min(starts_ms, default=_NOTHING_OPEN_MS)
 
@@ -515,7 +529,7 @@ class StepTurn:
 
         def due_rows() -> Iterator[WindowRow]:
             nonlocal due
-            for row in self._file.due(self._progress.horizon_ms):
+            for row in self._open_file.due(self._progress.horizon_ms):
                 due = due.plus(row.ending)
                 yield row
 
@@ -524,8 +538,8 @@ class StepTurn:
         while chunk := await asyncio.to_thread(list, islice(events, MOST_EVENTS)):
             self._runner.require_leadership()
             await self._runner.write_results(chunk, results.source, self._run)
-        self._runner.count(self._file.outcomes)
-        return due.plus(self._file.without_row)
+        self._runner.count(self._open_file.outcomes)
+        return due.plus(self._open_file.without_row)
 
 
 def file_of(folder: RangeFolder, path: Path) -> WindowFile:

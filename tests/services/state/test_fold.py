@@ -178,29 +178,55 @@ async def test_each_result_is_written_once_whatever_dies(
     assert bench.committed == stamped_log.ends()
 
 
-@pytest.mark.parametrize("is_lost", LOSSES)
-async def test_each_window_has_the_results_of_one_declaration_also_if_it_changes_while_they_are_written(
-    spark: SparkSession, tmp_path: Path, is_lost: bool
+@pytest.mark.parametrize(
+    ("kept", "declared", "is_lost"),
+    [
+        (TUMBLING, TUMBLING, True),
+        (TUMBLING, {"size": "1m", "every": "20s"}, True),
+        (SLIDING, EACH, False),
+        more(TUMBLING, TUMBLING, False),
+        more(SLIDING, {"tumbling": "7s"}, False),
+        more(EACH, SLIDING, True),
+        more(EACH, {"each": {"trailing": "20s"}}, False),
+        more(FIRST, {"first": "8s"}, True),
+    ],
+)
+async def test_a_change_takes_over_at_the_end_of_a_window_with_whole_windows(
+    spark: SparkSession, tmp_path: Path, kept: dict[str, Any], declared: dict[str, Any], is_lost: bool
 ) -> None:
-    stamped_log = disordered(9, 2, 300)
-    cuts = cuts_of(stamped_log, 9, 2)
-    bench = StepBench(spark, stamped_log, step_pipe(TUMBLING), tmp_path)
+    stamped_log = disordered(9, 2, 500)
+    cuts = cuts_of(stamped_log, 9, 4)
+    bench = StepBench(spark, stamped_log, step_pipe(kept), tmp_path)
+    kept_step = bench.step
     bench.kill_at, bench.survived = "within the results", 3
     with pytest.raises(Killed):
         await bench.run(cuts[:1])
-    closed_ms = Progress.decode(bench.kept).horizon_ms
-    assert closed_ms is not None
+    horizon_ms = Progress.decode(bench.kept).horizon_ms
+    assert horizon_ms is not None
+    bench.declare(step_pipe(declared, where="cancelled"))
+    bench.kill_at, bench.survived, bench.most_records = "after folds", 0, 40
+    with pytest.raises(Killed):
+        await bench.run(cuts)
+    takeover = Progress.decode(bench.kept).takeover
+    assert takeover is not None
+    at_ms = takeover.at_ms
     if is_lost:
         bench.lose_files()
-    bench.declare(step_pipe(TUMBLING, where="cancelled"))
     await bench.run(cuts)
-    earlier_oracle = expected(stamped_log, cuts[:1], bench.step).results
-    later_oracle = expected(swapped(stamped_log), cuts, bench.step).results
-    assert len(bench.results) > len(earlier_oracle) > 3
+    assert horizon_ms <= at_ms <= horizon_ms + bench.step.length_ms + 10_000
+    assert not kept_step.window or not at_ms % kept_step.window.every_ms
+    earlier = expected(stamped_log, cuts, kept_step).results
+    later = expected(swapped(stamped_log), cuts, bench.step).results
     assert shown(bench.results) == {
-        **{place: body for place, body in earlier_oracle.items() if place[0] <= closed_ms},
-        **{place: body for place, body in later_oracle.items() if place[0] > closed_ms},
+        **{place: body for place, body in earlier.items() if _ends_ms(place, kept_step) <= at_ms},
+        **{place: body for place, body in later.items() if _ends_ms(place, bench.step) > at_ms},
     }
+    assert {place[0] > at_ms for place in bench.results} == {False, True}
+
+
+def _ends_ms(place: tuple[int, str], step: StepSource) -> int:
+    """When a result is due: at the end of its window, or just after its event."""
+    return place[0] if step.window else place[0] + 1
 
 
 def swapped(stamped_log: StampedLog) -> StampedLog:

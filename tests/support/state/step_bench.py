@@ -105,7 +105,7 @@ class StepBench:
         self.step = pipe.source
         self.most_records = 10**9
         self._catalyst = Catalyst(spark)
-        self._pipe = pipe.pipe
+        self.pipe = pipe.pipe
         self.range_folder = self.folder_of(self._declaration())
         offsets = dict.fromkeys(stamped_log.ends(), 0)
         joined = None if self.step.join is None else OTHER
@@ -156,10 +156,10 @@ class StepBench:
     # What `StepTurn` uses of its runner, the progress and the group.
 
     def folder_of(self, declaration: StepDeclaration) -> RangeFolder:
-        return RangeFolder(self._catalyst, self._pipe, declaration, "1,1")
+        return RangeFolder(self._catalyst, self.pipe, declaration, "1,1")
 
     def open_file(self, folder: RangeFolder) -> WindowFile:
-        return file_of(folder, self.folder / f"{self._pipe}.db")
+        return file_of(folder, self.folder / f"{self.pipe}.db")
 
     async def first(self) -> Mapping[int, int]:
         return dict.fromkeys(self.available, 0)

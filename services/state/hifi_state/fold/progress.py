@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from hifi.record.step_account import StepAccount, Tally
+from hifi_state.fold.takeover import Takeover
 
 SECOND_MS: Final = 1000
 """The horizon is a multiple of it, so that all windows that end in a second are closed at once."""
@@ -106,6 +107,7 @@ class Progress:
         folded: events that were folded since the step began.
         account: of what became of all events that were read.
         joined: the pipe `with` of a join; None: the step is none.
+        takeover: where another declaration goes on; None: there is no other.
     """
 
     step: str
@@ -122,6 +124,7 @@ class Progress:
     folded: int = 0
     account: StepAccount = field(default_factory=StepAccount)
     joined: str | None = None
+    takeover: Takeover | None = None
 
     @property
     def pipes(self) -> tuple[str, ...]:
@@ -171,9 +174,22 @@ class Progress:
         lowest_ms = _horizon_ms(lanes, marks, empty, lateness_ms)
         return replace(
             progress,
-            horizon_ms=_risen_ms(self.horizon_ms, lowest_ms, judged),
+            horizon_ms=self._up_to_takeover(_risen_ms(self.horizon_ms, lowest_ms, judged), lowest_ms),
             bases=tuple(bases),
             judged=tuple(judged),
+        )
+
+    def _up_to_takeover(self, risen_ms: int | None, lowest_ms: int | None) -> int | None:
+        """The next horizon, which is exactly at the takeover once the watermark is."""
+        if self.takeover is None or lowest_ms is None or lowest_ms < self.takeover.at_ms:
+            return risen_ms
+        return later(self.horizon_ms, self.takeover.at_ms)
+
+    @property
+    def is_taken_over(self) -> bool:
+        """Whether all results of this declaration are written, and another one goes on."""
+        return (
+            self.takeover is not None and not self.has_due and (self.horizon_ms or 0) >= self.takeover.at_ms
         )
 
     @property
@@ -191,11 +207,9 @@ class Progress:
 
     def of_step(self, step: str, pipes: Sequence[str]) -> "Progress":
         """The progress with which another declaration of the step goes on, once all closed windows have results."""
-        if step == self.step:
-            return self
         pipe, *joined = pipes
         if tuple(pipes) == self.pipes:
-            return replace(self, step=step)
+            return replace(self, step=step, takeover=None)
         return Progress(
             step,
             pipe,
@@ -247,6 +261,7 @@ class Progress:
                 "judged": [list(entry) for entry in self.judged],
                 "folded": self.folded,
                 "account": self.account.encode(),
+                "takeover": None if self.takeover is None else list(self.takeover),
             }
         )
 
@@ -258,6 +273,7 @@ class Progress:
             ValueError, KeyError, TypeError: it is something else.
         """
         body = orjson.loads(value)
+        takeover = body.get("takeover")
         if body["format"] != _FORMAT:
             raise ValueError(f"the format {body['format']} of a progress is not known to this release")
         return cls(
@@ -278,6 +294,7 @@ class Progress:
             body["folded"],
             StepAccount.decode(body["account"]),
             body.get("joined"),
+            None if takeover is None else Takeover(*takeover),
         )
 
 

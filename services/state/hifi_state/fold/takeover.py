@@ -1,0 +1,38 @@
+"""Where a changed declaration of a step takes over: at the end of a window of the one before it. Pure."""
+
+from typing import Final, NamedTuple
+
+from hifi.pipe.sources.step import StepSource
+
+_SECOND_MS: Final = 1000
+
+
+class Takeover(NamedTuple):
+    """Where a declaration goes on.
+
+    Attributes:
+        step: the declaration, as text.
+        at_ms: the results up to here are those of the declaration before it, milliseconds since 1970 UTC.
+        from_ms: no earlier event counts in a result of the one that goes on, milliseconds since 1970 UTC.
+    """
+
+    step: str
+    at_ms: int
+    from_ms: int
+
+
+def next_takeover(text: str, declared: StepSource, kept: StepSource, horizon_ms: int) -> Takeover:
+    """The first takeover after which all results are complete, and before which none is cut.
+
+    Args:
+        text: of the declaration that goes on.
+        declared: the same, read.
+        kept: the declaration before it. The events are still in the log that count in its results after the horizon.
+        horizon_ms: the windows up to here are closed, milliseconds since 1970 UTC.
+    """
+    # A session may be longer: it has at least the events since the takeover, and those so long before.
+    reach_ms = declared.length_ms if declared.reach_ms is None else declared.reach_ms
+    earliest_ms = horizon_ms - (kept.reach_ms or 0)
+    every_ms = (kept.window.every_ms if kept.window else 0) or _SECOND_MS
+    at_ms = -(-max(horizon_ms, earliest_ms + reach_ms) // every_ms) * every_ms
+    return Takeover(text, at_ms, at_ms - reach_ms)
