@@ -78,6 +78,20 @@ class Node:
             check=False,
         )
 
+    @contextlib.contextmanager
+    def running(self, log: Path, *words: str) -> Iterator[None]:
+        """A command that runs inside the node until the block ends, with SIGTERM; its output goes to a log."""
+        with log.open("ab") as output:
+            entering = subprocess.Popen(
+                self.command(*words), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
+            )
+        try:
+            yield
+        finally:
+            for child in psutil.Process(entering.pid).children() if entering.poll() is None else ():
+                child.terminate()
+            entering.wait(60)
+
     @property
     def kubectl_words(self) -> tuple[str, str]:
         """The command kubectl inside the node."""
