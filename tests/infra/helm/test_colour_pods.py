@@ -155,7 +155,7 @@ def test_a_shift_and_back_move_all_requests_and_lose_nothing(
 
 
 def test_an_upgrade_keeps_the_shares_and_loses_nothing(colours: ColouredReleases, tmp_path: Path) -> None:
-    sent_flights = Flights.write(tmp_path / "events.ndjson", 6_000, first=20_000)
+    sent_flights = Flights.write(tmp_path / "events.ndjson", 3_000, first=20_000)
     sending = colours.blue.send(sent_flights, RATE, GATEWAY)
     colours.change("shift", "green")
     before = colours.blue.pod("ingest")
@@ -163,12 +163,12 @@ def test_an_upgrade_keeps_the_shares_and_loses_nothing(colours: ColouredReleases
     assert colours.blue.pod("ingest") != before
     assert colours.weights() == [0, 10_000]
     colours.change("shift", "blue")
-    assert sending.result()["accepted"] == 6_000
+    assert sending.result()["accepted"] == 3_000
     colours.blue.wait_delivered(sent_flights, tmp_path)
 
 
 def test_green_gets_all_requests_once_blue_has_no_instance(colours: ColouredReleases, tmp_path: Path) -> None:
-    sent_flights = Flights.write(tmp_path / "events.ndjson", 15_000, first=30_000)
+    sent_flights = Flights.write(tmp_path / "events.ndjson", 6_000, first=30_000)
     sending = colours.blue.send(sent_flights, RATE, GATEWAY)
     colours.blue.wait_accepted(500)
     parts = ("scale", "deployment", *(f"{RELEASE}-hifi-{service}" for service in SERVICES))
@@ -181,8 +181,7 @@ def test_green_gets_all_requests_once_blue_has_no_instance(colours: ColouredRele
     for service in SERVICES:
         colours.blue.wait_ready(service)
     colours.change("shift", "blue")
-    colours.blue.wait_accepted(500)
     result = sending.result()
     print(result)
-    assert result["accepted"] == 15_000
+    assert result["accepted"] == 6_000
     colours.blue.wait_delivered(sent_flights, tmp_path)
