@@ -164,10 +164,12 @@ class Release:
         until(lambda: self.accepted() >= before + count, f"ingest of {self.name} accepts events", WITHIN_S)
 
     def copy_request_log(self, target: Path) -> None:
-        """Copy the destination's log of requests."""
+        """Append to a file what the destination has logged since the last call, as far as the connection holds."""
         self.counts()
-        pod = self.pod("destination")
-        target.write_text(self.ask("exec", pod, "--", "cat", "/var/lib/destination/books"))
+        with target.open("ab") as log:
+            tail = ("tail", "--bytes", f"+{log.tell() + 1}", "/var/lib/destination/books")
+            command = ("-n", NAMESPACE, "exec", self.pod("destination"), "--", *tail)
+            subprocess.run(self.node.command(*self.node.kubectl_words, *command), stdout=log, check=False)
 
     def wait_delivered(self, sent_flights: Flights, tmp_path: Path) -> None:
         """Wait until all deliveries of some events have arrived, with the right values."""
