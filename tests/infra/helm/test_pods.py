@@ -1,20 +1,18 @@
 """The Helm chart with real pods on a real Kubernetes node: no event is lost, whatever happens to pods."""
 
 import json
-import os
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
-from ruamel.yaml import YAML
-from tests.support.helm.chart import CHART, ROOT, find_helm
-from tests.support.helm.flights import MASK_KEY, WRITE_KEY, Flights, write_pipes
-from tests.support.helm.release import IMAGES, NAMESPACE, RELEASE, TRY, WITHIN_S, Release
-from tests.support.kubernetes.node import Node, node, until
+from tests.support.helm.chart import CHART, find_helm
+from tests.support.helm.flights import Flights
+from tests.support.helm.namespace import create_namespace, create_pipes
+from tests.support.helm.release import RELEASE, WITHIN_S, Release
+from tests.support.kubernetes.node import Node, until
 
 from hifi_infra.kubernetes.fenced_changes import STEP
 
@@ -65,44 +63,9 @@ def set_values(*values: str) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def tag() -> str:
-    """Tag of the images; skips the tests where the engine has none."""
-    tag_option = os.environ.get("HIFI_TEST_TAG", "test")
-    engine = subprocess.run([ROOT / "infra/docker/engine.sh"], capture_output=True, text=True, check=False)
-    if engine.returncode != 0:
-        pytest.skip(f"no Docker engine: {engine.stderr.strip()}")
-    os.environ["DOCKER_HOST"] = engine.stdout.strip()
-    for image in IMAGES:
-        inspected = subprocess.run(
-            ["docker", "image", "inspect", f"hifi-{image}:{tag_option}"], capture_output=True, check=False
-        )
-        if inspected.returncode != 0:
-            pytest.skip(f"no image hifi-{image}:{tag_option}: `make images HIFI_TAG={tag_option}`")
-    return tag_option
-
-
-@pytest.fixture(scope="module")
-def cluster(tag: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """A node with the images."""
-    with node(tmp_path_factory.mktemp("node")) as running:
-        running.load_images(*(f"hifi-{image}:{tag}" for image in IMAGES))
-        yield running
-
-
-@pytest.fixture(scope="module")
 def release(cluster: Node, tag: str) -> Release:
     """The release, as docs/kubernetes.md installs it; its images are the node's."""
-    cluster.ask("create", "namespace", NAMESPACE)
-    cluster.ask("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
-    secret = {
-        "write_key": "write-key-of-the-test",
-        "flights_key": WRITE_KEY,
-        "mask_key": MASK_KEY,
-        "manage_token": f"hifi_{'0' * 64}",
-        "executor_secret": "0" * 32,
-    }
-    literals = [f"--from-literal={key}={value}" for key, value in secret.items()]
-    cluster.ask("-n", NAMESPACE, "create", "secret", "generic", "hifi-try", *literals)
+    create_namespace(cluster)
     installed_release = Release(cluster, find_helm(), tag)
     installed_release.deploy()
     return installed_release
@@ -111,56 +74,11 @@ def release(cluster: Node, tag: str) -> Release:
 @pytest.fixture(scope="module")
 def flights(release: Release) -> Release:
     """The release with the pipe of the demo, on a volume of the node."""
-    write_pipes(release.node.folder / "pipes", DESTINATION)
-    size, mode = {"storage": "100Mi"}, ["ReadOnlyMany"]
-    volume = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": "flights"},
-        "spec": {
-            "capacity": size,
-            "accessModes": mode,
-            "storageClassName": "",
-            "hostPath": {"path": "/run/node/pipes"},
-        },
-    }
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "flights"},
-        "spec": {
-            "accessModes": mode,
-            "storageClassName": "",
-            "volumeName": "flights",
-            "resources": {"requests": size},
-        },
-    }
-    for resource in (volume, claim):
-        release.ask("apply", "-f", "-", input_text=json.dumps(resource))
-    values = YAML(typ="safe").load(TRY.read_text()) | {"pipes": {"claim": "flights"}}
-    values["settings"]["HIFI_PIPES_SECRET_GRANTS"] += "".join(
-        f",flights=/run/secrets/{name}" for name in ("flights_key", "mask_key")
-    )
     file = release.node.folder / "flights.json"
-    file.write_text(json.dumps(values))
+    file.write_text(json.dumps(create_pipes(release.node, DESTINATION)))
     flights_release = replace(release, base=file)
     flights_release.deploy()
     return flights_release
-
-
-def delivered(release: Release, sent_flights: Flights, tmp_path: Path) -> None:
-    """Check that all deliveries of some events arrive, with the right values."""
-    log = tmp_path / "requests.log"
-
-    def all_arrived() -> bool:
-        release.copy_request_log(log)
-        return not sent_flights.compare(log).lost
-
-    until(all_arrived, "every delivery has arrived", WITHIN_S)
-    arrivals = sent_flights.compare(log)
-    deliveries = sum(sent_flights.by_path.values())
-    print(f"{len(sent_flights.expected)} events, {deliveries} deliveries, {arrivals.repeated} repeated")
-    assert arrivals.wrong == []
 
 
 def stay(release: Release, component: str, count: int) -> None:
@@ -190,7 +108,7 @@ def test_nothing_is_lost_while_pods_are_killed_and_evicted(flights: Release, tmp
     result = sending.result()
     print(result)
     assert result["accepted"] == 30_000
-    delivered(flights, sent_flights, tmp_path)
+    flights.wait_delivered(sent_flights, tmp_path)
 
 
 def test_an_upgrade_a_roll_back_and_a_failed_upgrade_lose_nothing(flights: Release, tmp_path: Path) -> None:
@@ -218,7 +136,7 @@ def test_an_upgrade_a_roll_back_and_a_failed_upgrade_lose_nothing(flights: Relea
     assert "has been rolled back" in failed_upgrade.stdout
     assert flights.pod("egest") == egest["metadata"]["name"]
     assert sending.result()["accepted"] == 6_000
-    delivered(flights, sent_flights, tmp_path)
+    flights.wait_delivered(sent_flights, tmp_path)
 
 
 def test_a_drain_waits_for_the_disruption_budget_and_loses_nothing(flights: Release, tmp_path: Path) -> None:
@@ -248,7 +166,7 @@ def test_a_drain_waits_for_the_disruption_budget_and_loses_nothing(flights: Rele
     until(lambda: flights.ready("egest") == 2, "the next instances are ready")
     assert before.isdisjoint(pod["metadata"]["name"] for pod in flights.pods("egest"))
     assert sending.result()["accepted"] == 3_000
-    delivered(flights, sent_flights, tmp_path)
+    flights.wait_delivered(sent_flights, tmp_path)
 
 
 def test_instances_follow_the_load_and_stay_while_the_metric_is_missing(
@@ -263,7 +181,7 @@ def test_instances_follow_the_load_and_stay_while_the_metric_is_missing(
     flights.node.ask(*METRICS_SERVER, "--replicas=0")
     until(lambda: not flights.has_metric("egest"), "the CPU of egest is unknown")
     assert sending.result()["accepted"] == 30_000
-    delivered(flights, sent_flights, tmp_path)
+    flights.wait_delivered(sent_flights, tmp_path)
     stay(flights, "egest", 2)
     assert not flights.has_metric("egest")
     flights.node.ask(*METRICS_SERVER, "--replicas=1")
@@ -308,4 +226,4 @@ def test_deploy_gives_egest_another_release_or_the_one_before_and_loses_nothing(
     until(lambda: "egest-1 was not ready" in flights.logs("deploy"), "the canary has no image")
     until(lambda: settled("next"), "every instance of egest runs the release before")
     assert sending.result()["accepted"] == 30_000
-    delivered(flights, sent_flights, tmp_path)
+    flights.wait_delivered(sent_flights, tmp_path)

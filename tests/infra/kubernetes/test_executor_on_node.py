@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,16 +97,9 @@ def executor(cluster: Node, log: Path) -> Iterator[None]:
         "HIFI_EXECUTOR_INSTALLED=1",
         "HIFI_EXECUTOR_SECRET_FILE=/run/executor-secret",
     )
-    script = f"echo $$ > /run/executor.pid; exec {sys.executable} -m hifi_infra.kubernetes"
-    command = cluster.command(*variables, "sh", "-c", script)
-    with log.open("ab") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=dict(os.environ))
-    try:
+    with cluster.running(log, *variables, sys.executable, "-m", "hifi_infra.kubernetes"):
         until(lambda: "does not answer" not in str(ask(cluster)), f"the executor answers: {log}")
         yield
-    finally:
-        cluster.run("sh", "-c", "kill $(cat /run/executor.pid)")
-        process.wait(60)
 
 
 def ask(cluster: Node, *change: str | int) -> Any:

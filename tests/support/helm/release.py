@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,43 +12,32 @@ from typing import Any, Final
 
 from tests.support.helm.chart import CHART, ROOT
 from tests.support.helm.flights import WRITE_KEY, Flights, Sending
-from tests.support.kubernetes.node import Node
+from tests.support.helm.namespace import NAMESPACE, TRY
+from tests.support.kubernetes.node import Node, until
 
-NAMESPACE: Final = "shop"
 RELEASE: Final = "try"
-TRY: Final = CHART / "values/try.yaml"
-IMAGES: Final = (
-    "kafka",
-    "tools",
-    "destination",
-    "ingest",
-    "normalize",
-    "enrich",
-    "egest",
-    "retrier",
-    "observe",
-    "scale",
-    "deploy",
-)
 WITHIN_S: Final = 900
+_ACCEPTED: Final = re.compile(r"^hifi_ingest_accepted_events_total\b.* (\S+)$", re.MULTILINE)
 _SENDER: Final = ROOT / "tests/support/programs/patient_sender.py"
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The release `try` of values/try.yaml, in a namespace with the restricted profile.
+    """A release in a namespace with the restricted profile, `try` of values/try.yaml unless something else is said.
 
     Attributes:
         node: where its pods run.
         helm: the command.
         tag: of the images.
         base: file of values.
+        name: of the release.
     """
 
     node: Node
     helm: Sequence[str]
     tag: str
     base: Path = TRY
+    name: str = RELEASE
 
     def run_helm(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run Helm in the namespace; its output has errors, too."""
@@ -56,7 +46,7 @@ class Release:
     def deploy(self, *arguments: str) -> None:
         """Install or upgrade it and wait until all is ready."""
         completed = self.run_helm(
-            "upgrade", "--install", RELEASE, str(CHART), *self.values(*arguments), *self.waiting
+            "upgrade", "--install", self.name, str(CHART), *self.values(*arguments), *self.waiting
         )
         assert completed.returncode == 0, f"{completed.stdout}\n{self.state()}"
 
@@ -79,7 +69,8 @@ class Release:
 
     def pods(self, component: str) -> list[Any]:
         """The pods of a component that are not ending."""
-        items = self.get("pods", "-l", f"app.kubernetes.io/component={component}")["items"]
+        labels = f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component={component}"
+        items = self.get("pods", "-l", labels)["items"]
         return [pod for pod in items if "deletionTimestamp" not in pod["metadata"]]
 
     def pod(self, component: str) -> str:
@@ -88,11 +79,11 @@ class Release:
 
     def ready(self, component: str) -> int:
         """Number of ready pods of a deployment."""
-        return int(self.get("deployment", f"{RELEASE}-hifi-{component}")["status"].get("readyReplicas", 0))
+        return int(self.get("deployment", f"{self.name}-hifi-{component}")["status"].get("readyReplicas", 0))
 
     def has_metric(self, component: str) -> bool:
         """Whether the autoscaler of a deployment knows its CPU."""
-        autoscaler = self.get("horizontalpodautoscaler", f"{RELEASE}-hifi-{component}")
+        autoscaler = self.get("horizontalpodautoscaler", f"{self.name}-hifi-{component}")
         conditions = autoscaler.get("status", {}).get("conditions", [])
         return any(
             condition["type"] == "ScalingActive" and condition["status"] == "True" for condition in conditions
@@ -100,7 +91,7 @@ class Release:
 
     def wait_ready(self, component: str) -> None:
         """Wait until all pods of a deployment are ready."""
-        self.ask("rollout", "status", "deployment", f"{RELEASE}-hifi-{component}", f"--timeout={WITHIN_S}s")
+        self.ask("rollout", "status", "deployment", f"{self.name}-hifi-{component}", f"--timeout={WITHIN_S}s")
 
     def evict(self, pod: str) -> None:
         """Evict a pod, as a drain does."""
@@ -135,13 +126,13 @@ class Release:
             self.ask("delete", "pod", "hifi")
         return output
 
-    def send(self, flights: Flights, rate: float) -> Sending:
-        """Start to send events from the node, outside of pods."""
-        address = self.get("service", f"{RELEASE}-hifi-ingest")["spec"]["clusterIP"]
+    def send(self, flights: Flights, rate: float, url: str = "") -> Sending:
+        """Start to send events from the node, outside of pods, to ingest or what is in front of it."""
+        address = self.get("service", f"{self.name}-hifi-ingest")["spec"]["clusterIP"]
         command = (
             sys.executable,
             str(_SENDER),
-            f"http://{address}:8080/v1/pipes/flights/events",
+            f"{url or f'http://{address}:8080'}/v1/pipes/flights/events",
             f"{rate:g}",
         )
         return Sending(
@@ -156,14 +147,43 @@ class Release:
 
     def counts(self) -> Mapping[str, int]:
         """Path of the destination to the number of requests so far; flushes its log."""
-        service = f"/api/v1/namespaces/{NAMESPACE}/services/http:{RELEASE}-hifi-destination:9100"
+        service = f"/api/v1/namespaces/{NAMESPACE}/services/http:{self.name}-hifi-destination:9100"
         return dict(json.loads(self.node.ask("get", "--raw", f"{service}/proxy/counts"))["by_path"])
 
+    def accepted(self) -> int:
+        """Number of events that the instances of ingest have accepted since their start."""
+        pages = [
+            self.ask("get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}:9000/proxy/metrics")
+            for name in (pod["metadata"]["name"] for pod in self.pods("ingest"))
+        ]
+        return sum(int(float(count)) for page in pages for count in _ACCEPTED.findall(page))
+
+    def wait_accepted(self, count: int) -> None:
+        """Wait until they have accepted so many more."""
+        before = self.accepted()
+        until(lambda: self.accepted() >= before + count, f"ingest of {self.name} accepts events", WITHIN_S)
+
     def copy_request_log(self, target: Path) -> None:
-        """Copy the destination's log of requests."""
+        """Append to a file what the destination has logged since the last call, as far as the connection holds."""
         self.counts()
-        pod = self.pod("destination")
-        target.write_text(self.ask("exec", pod, "--", "cat", "/var/lib/destination/books"))
+        with target.open("ab") as log:
+            tail = ("tail", "--bytes", f"+{log.tell() + 1}", "/var/lib/destination/books")
+            command = ("-n", NAMESPACE, "exec", self.pod("destination"), "--", *tail)
+            subprocess.run(self.node.command(*self.node.kubectl_words, *command), stdout=log, check=False)
+
+    def wait_delivered(self, sent_flights: Flights, tmp_path: Path) -> None:
+        """Wait until all deliveries of some events have arrived, with the right values."""
+        log = tmp_path / "requests.log"
+
+        def all_arrived() -> bool:
+            self.copy_request_log(log)
+            return not sent_flights.compare(log).lost
+
+        until(all_arrived, "every delivery has arrived", WITHIN_S)
+        arrivals = sent_flights.compare(log)
+        deliveries = sum(sent_flights.by_path.values())
+        print(f"{len(sent_flights.expected)} events, {deliveries} deliveries, {arrivals.repeated} repeated")
+        assert arrivals.wrong == []
 
     def logs(self, component: str) -> str:
         """The log of the first pod of a component."""

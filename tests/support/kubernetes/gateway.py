@@ -97,8 +97,7 @@ class RealGateway(KubernetesApi):
 
     Args:
         session: for the requests.
-        server: the API server, with the CRDs of the Gateway API.
-        namespace: of the route.
+        access: to the API, with the CRDs of the Gateway API and the namespace of the route.
     """
 
     accepts = True
@@ -106,8 +105,10 @@ class RealGateway(KubernetesApi):
     looks = True
     """Whether its controller runs."""
 
-    def __init__(self, session: aiohttp.ClientSession, server: ApiServer, namespace: str) -> None:
-        super().__init__(session, ApiAccess(server.url, server.token_file, server.trust_file, namespace))
+    def __init__(self, session: aiohttp.ClientSession, access: ApiAccess) -> None:
+        super().__init__(session, access)
+        self.weights: Mapping[str, int] = {}
+        """Service to weight, as the route had them at the last look."""
 
     async def look_after_route(self) -> None:
         """Say of the route what a Gateway's controller says, until cancelled."""
@@ -119,6 +120,8 @@ class RealGateway(KubernetesApi):
 
     async def _look(self) -> None:
         route = await self.get(_GROUP, _KIND, ROUTE)
+        [rule] = route["spec"]["rules"]
+        self.weights = {backend["name"]: backend["weight"] for backend in rule["backendRefs"]}
         status = status_body(route["metadata"]["generation"], accepts=self.accepts)
         if route.get("status", {}).get("parents") != status["parents"]:
             change = {
@@ -138,7 +141,8 @@ async def real_gateway(
     text = json.dumps({**route, "metadata": metadata})
     completed = server.kubectl("-n", namespace, "create", "-f", "-", input_text=text)
     assert completed.returncode == 0, completed.stdout
+    access = ApiAccess(server.url, server.token_file, server.trust_file, namespace)
     async with aiohttp.ClientSession() as session:
-        gateway = RealGateway(session, server, namespace)
+        gateway = RealGateway(session, access)
         async with working_beside(gateway.look_after_route()):
             yield gateway

@@ -43,6 +43,8 @@ _NEEDED: Final = {
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _PODS: Final = "hifi-node"
 """Name of the cgroup of all pods, as configuration/kubelet.yaml has it."""
+_WEIGHT: Final = 16
+"""Share of CPU time of all pods together, as that of so many processes beside them; one would starve them."""
 _IN_PODS: Final = ("pause", "coredns", "metrics-server")
 
 
@@ -77,6 +79,20 @@ class Node:
             text=True,
             check=False,
         )
+
+    @contextlib.contextmanager
+    def running(self, log: Path, *words: str) -> Iterator[None]:
+        """A command that runs inside the node until the block ends, with SIGTERM; its output goes to a log."""
+        with log.open("ab") as output:
+            entering = subprocess.Popen(
+                self.command(*words), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
+            )
+        try:
+            yield
+        finally:
+            for child in psutil.Process(entering.pid).children() if entering.poll() is None else ():
+                child.terminate()
+            entering.wait(60)
 
     @property
     def kubectl_words(self) -> tuple[str, str]:
@@ -199,6 +215,12 @@ def _make_cgroups() -> None:
     for name in ("cpuset.cpus", "cpuset.mems"):
         if (cpus / name).exists():
             (cpus / _PODS / name).write_text((cpus / name).read_text())
+    for weight_file, of_one in (
+        (_CGROUPS / "cpu" / _PODS / "cpu.shares", 1024),
+        (_CGROUPS / _PODS / "cpu.weight", 100),
+    ):
+        if weight_file.exists():
+            weight_file.write_text(str(_WEIGHT * of_one))
 
 
 def _remove_cgroups() -> None:
