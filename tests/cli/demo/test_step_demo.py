@@ -77,8 +77,8 @@ QUERIES: dict[ExpectedStep, str] = {
         from flights group by all
     """,
     AIRPORTS: f"""
-        select {_TIME.format("flight.time_ms - flight.length_ms")} window_start, {_TIME.format("flight.time_ms")} window_end,
-          flight.id as event, flight.origin, {_TOTALS.format("other.")}
+        select {_TIME.format("flight.time_ms - flight.length_ms")} window_start,
+          {_TIME.format("flight.time_ms")} window_end, flight.id as event, flight.origin, {_TOTALS.format("other.")}
         from flights flight join flights other
           on other.origin = flight.origin and other.time_ms between flight.time_ms - flight.length_ms and flight.time_ms
         group by flight.id, flight.origin, flight.time_ms, flight.length_ms
@@ -243,7 +243,7 @@ def test_windows_close_when_every_partition_has_passed_them() -> None:
 
 FLOWN = by_id([flight("a", 1, 20), flight("b", 2, -3), flight("c", 30), flight("x", 12), flight("d", 90, 5)])
 """`x` is late; the window of `d` stays open."""
-LETTER = StepLetter("x", "state", "late", "… of the step by-carrier, whose windows are closed there")
+LETTER = StepLetter("x", "state", "late", STEP.name)
 DONE = TourStep("arrive", True, 1.0, "all")
 RESULTS = {
     10: {"flights": 2, "late": 1, "total": 17, "worst": 20, "mean": 8.5},
@@ -345,8 +345,9 @@ def test_a_request_that_the_kill_of_egest_explains_is_ambiguous() -> None:
         [LETTER, LETTER._replace(id="a")],
         [LETTER._replace(reason="no-key")],
         [LETTER, StepLetter("b", "normalize", "schema", "")],
+        [LETTER._replace(step="by-airport")],
     ],
-    ids=["missing", "not late", "another reason", "another service"],
+    ids=["missing", "not late", "another reason", "another service", "another step"],
 )
 def test_dead_letters_must_be_those_of_the_late_events(letters: list[StepLetter]) -> None:
     numbers = reported(all_arrivals(), letters)

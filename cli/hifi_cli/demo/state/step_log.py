@@ -12,7 +12,7 @@ from hifi.kafka.clients import assigned_consumer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
 from hifi.record.fields import fields
-from hifi.record.headers import DETAIL, KIND, PIPE, RAW, REASON, SERVICE, STAMP
+from hifi.record.headers import KIND, PIPE, RAW, REASON, SERVICE, STAMP, STEP
 from hifi.record.heartbeat import HEARTBEAT, is_heartbeat
 from hifi_cli.demo.state.oracle import LoggedEvent, LoggedHeartbeat, PipeLog
 
@@ -26,13 +26,13 @@ class StepLetter(NamedTuple):
         id: of the event.
         service: that wrote it.
         reason: why.
-        detail: the same for people, with the name of the step.
+        step: that did not count the event; empty: it is of another service.
     """
 
     id: str
     service: str
     reason: str
-    detail: str
+    step: str
 
 
 class StepLog:
@@ -79,7 +79,7 @@ class StepLog:
     async def letters(self) -> list[StepLetter]:
         """All dead letters of the stream."""
         return [
-            StepLetter(letter.text(_ID), letter.text(SERVICE), letter.text(REASON), letter.text(DETAIL))
+            StepLetter(letter.text(_ID), letter.text(SERVICE), letter.text(REASON), letter.text(STEP))
             async for letter in letters(self._bootstrap, self._topics, DeadLetterFilter())
         ]
 

@@ -98,7 +98,7 @@ def step_report(
         lost += len(outcome.due - arrived.keys())
         differences += _differences(outcome, arrived)
     expected_letters = {(outcome.step.name, name) for outcome in outcomes for name in outcome.late}
-    found_letters = {_late_for(letter, outcomes) for letter in letters}
+    found_letters = set(map(_late_for, letters))
     late_differences = sorted(expected_letters ^ found_letters)
     differences_of_letters = [
         f"{name} is {'late' if (step, name) in expected_letters else 'not late'} for {step}, and has"
@@ -167,10 +167,8 @@ def _differences(
     return lines
 
 
-def _late_for(letter: StepLetter, outcomes: Iterable[ExpectedOutcome]) -> tuple[str, str]:
+def _late_for(letter: StepLetter) -> tuple[str, str]:
     """Name of the step that an event was late for and the event's id; another dead letter has its reason instead."""
     if (letter.service, letter.reason) == (_SERVICE, _REASON):
-        for outcome in outcomes:
-            if f"the step {outcome.step.name}," in letter.detail:
-                return outcome.step.name, letter.id
+        return letter.step, letter.id
     return f"{letter.service} ({letter.reason})", letter.id

@@ -26,6 +26,7 @@ from hifi.record.headers import (
     SERVICE,
     SOURCE,
     STAMP,
+    STEP,
     TIME,
 )
 from hifi.record.hop import STAMP_AT
@@ -42,7 +43,7 @@ from hifi.record.spark_sql import (
     literal,
     source_text,
 )
-from hifi.record.step_account import FOLDED, NO_EVENTS, Tally
+from hifi.record.step_account import COPY, FOLDED, LEFT_OUT, NO_EVENTS, Tally
 from hifi.spark.catalyst import BOUNDED, Catalyst, JavaObject
 from hifi.spark.json_fields import json_fields
 from hifi.spark.step_sql import FieldPart, parts, step_sql
@@ -57,8 +58,6 @@ LATE: Final = "late"
 FUTURE: Final = "future"
 NO_KEY: Final = "no-key"
 REPLAYED: Final = "replayed"
-COPY: Final = "copy"
-LEFT_OUT: Final = "left-out"
 _NOT_REFUSED: Final = (FOLDED, COPY, LEFT_OUT)
 _HEARTBEAT: Final = "heartbeat"
 _DETAILS: Final = {
@@ -435,8 +434,9 @@ class RangeFolder:
             header(REASON, "`hifi.verdict`"),
             header(DETAIL, f"case `hifi.verdict` {details} else {failure_detail} end"),
             header(SERVICE, "'state'"),
+            header(STEP, literal(self._pipe)),
         ]
-        names = ", ".join(literal(name) for name in (SOURCE, REASON, DETAIL, SERVICE))
+        names = ", ".join(literal(name) for name in (SOURCE, REASON, DETAIL, SERVICE, STEP))
         kept = f"filter(slice(headers, 3, size(headers)), h -> h.key not in ({names}))"
         leading = ["headers[0]", hop_header(f"{fetched_us}L", "if(`hifi.raw` >= 0, `hifi.raw`, null)")]
         not_refused = ", ".join(f"'{verdict}'" for verdict in (*_NOT_REFUSED, _HEARTBEAT))
