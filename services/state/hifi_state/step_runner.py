@@ -406,7 +406,7 @@ class StepTurn:
         }
         raws = dict(raws)
         read_count = 0
-        rows: list[WindowRow] = []
+        limit, rows = self._file.limit(), list[WindowRow]()
         while position != target:
             self._runner.require_leadership()
             end = next_range(position, target, self._runner.ranges.most_records)
@@ -414,7 +414,7 @@ class StepTurn:
             records = await asyncio.to_thread(self._runner.ranges.read, position, end)
             folded = await asyncio.to_thread(self._folder.fold, records, rules)
             try:
-                rows += await asyncio.to_thread(list, folded.rows(progress.emitted_ms))
+                rows += await asyncio.to_thread(folded.rows, progress.emitted_ms, limit)
             finally:
                 await asyncio.to_thread(folded.release)
             raws = {**raws, **folded.summary.raws}
@@ -431,7 +431,7 @@ class StepTurn:
                     emitted_ms=None,
                 )
                 await asyncio.to_thread(self._file.apply, rows, behind)
-                rows = []
+                limit, rows = self._file.limit(), []
         await asyncio.to_thread(self._file.apply, rows, progress)
         logger.info("step-recovered", records=read_count, windows=self._file.windows())
 
@@ -479,9 +479,9 @@ class StepTurn:
         Args:
             rows: of the range that is folded.
         """
-        reach_ms, horizon_ms = self._folder.declaration.step.reach_ms, self._progress.horizon_ms
-        if reach_ms is not None:
-            return None if horizon_ms is None else horizon_ms - reach_ms
+        step, horizon_ms = self._folder.declaration.step, self._progress.horizon_ms
+        if step.reach_ms is not None:
+            return None if horizon_ms is None else step.needed_from_ms(horizon_ms)
         starts_ms = [row.start_ms for row in rows]
         if (earliest_ms := self._file.earliest_open_ms(horizon_ms)) is not None:
             starts_ms.append(earliest_ms)
@@ -494,7 +494,7 @@ class StepTurn:
         records = await asyncio.to_thread(runner.ranges.read, progress.offsets, end)
         folded = await asyncio.to_thread(self._folder.fold, records, rules)
         try:
-            rows = await asyncio.to_thread(list, folded.rows(progress.emitted_ms))
+            rows = await asyncio.to_thread(folded.rows, progress.emitted_ms, self._file.limit())
             letters = folded.dead_letters(fetched_us)
             if letters is not None:
                 runner.require_leadership()

@@ -35,7 +35,13 @@ GAP_MS = 2000
 EACH = {"each": {"trailing": "10s"}}
 FIRST = {"first": "2s"}
 JOIN, KEEPING_JOIN = JOIN_SOURCE, KEEPING_SOURCE
-KINDS = [TUMBLING, SLIDING, SESSION, EACH, FIRST, JOIN, KEEPING_JOIN]
+LIMITED_EACH = {**EACH, "limit": 2}
+LIMITED_FIRST = {**FIRST, "limit": 1}
+LIMITED_JOIN = {**KEEPING_JOIN, "limit": 1}
+KINDS = [
+    *(TUMBLING, SLIDING, SESSION, EACH, FIRST, JOIN, KEEPING_JOIN),
+    *(LIMITED_EACH, LIMITED_FIRST, LIMITED_JOIN),
+]
 LOSSES = [
     pytest.param(False, id="with its file", marks=pytest.mark.more),
     pytest.param(True, id="without its file"),
@@ -48,6 +54,7 @@ KILLS = [
     ("within the results", EACH, True),
     ("after folds", FIRST, True),
     ("within the results", KEEPING_JOIN, True),
+    ("after folds", LIMITED_EACH, True),
     ("before the offset", SLIDING, False),
 ]
 MORE_KILLS = [
@@ -65,6 +72,9 @@ MORE_KILLS = [
     ("before folds", KEEPING_JOIN, False),
     ("after folds", KEEPING_JOIN, True),
     ("after folds", KEEPING_JOIN, False),
+    ("after folds", LIMITED_JOIN, True),
+    ("after folds", LIMITED_FIRST, True),
+    ("before folds", LIMITED_JOIN, False),
     ("before the offset", JOIN, True),
     ("before the offset", SLIDING, True),
 ]
@@ -110,6 +120,7 @@ def expected(stamped_log: StampedLog, cuts: Sequence[Mapping[int, int]], step: S
         first_ms=step.length_ms if step.first else None,
         within_ms=step.length_ms if step.join else None,
         keeps_unmatched=step.join is not None and step.join.unmatched == "keep",
+        limit=step.limit,
     )
 
 
@@ -118,7 +129,11 @@ def flight(carrier: str | None = "A", delay: int = 20) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "window", [SLIDING, FIRST, KEEPING_JOIN, *map(more, [TUMBLING, SESSION, EACH, JOIN])]
+    "window",
+    [
+        *(SLIDING, FIRST, KEEPING_JOIN, LIMITED_EACH),
+        *map(more, [TUMBLING, SESSION, EACH, JOIN, LIMITED_FIRST, LIMITED_JOIN]),
+    ],
 )
 async def test_results_and_refused_events_are_those_of_the_oracle(
     spark: SparkSession, tmp_path: Path, window: dict[str, Any]
@@ -131,7 +146,8 @@ async def test_results_and_refused_events_are_those_of_the_oracle(
     assert shown(bench.results) == oracle.results
     assert bench.letters == oracle.refused
     assert len(oracle.results) > 30
-    assert {reason for _, reason in oracle.refused} == {"late", "future", "no-key", "replayed"}
+    limited = {"key-limit"} if bench.step.limit else set()
+    assert {reason for _, reason in oracle.refused} == {"late", "future", "no-key", "replayed"} | limited
 
 
 @settings(
@@ -373,7 +389,9 @@ async def test_each_event_counts_those_of_its_key_and_the_first_ones_pass_on(
     assert bench.counts["repeated"] == bench.counts["folded"] - len(passed) == len(counted) - len(passed)
 
 
-@pytest.mark.parametrize("window", [EACH, KEEPING_JOIN, *map(more, [SESSION, FIRST])])
+@pytest.mark.parametrize(
+    "window", [LIMITED_EACH, KEEPING_JOIN, *map(more, [SESSION, FIRST, EACH, LIMITED_JOIN])]
+)
 async def test_a_file_that_is_computed_anew_in_parts_is_as_the_lost_one_also_after_a_kill_within(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: dict[str, Any]
 ) -> None:

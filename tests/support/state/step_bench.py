@@ -95,6 +95,7 @@ class StepBench:
         results: (end of the window in ms, key) to each result that normalize lets pass, and for each or the first
             events (time in ms, CloudEvents id of the event); for a join, ids of both with a slash.
         letters: (number of the event, reason) to how often it became a dead letter.
+        letter_fields: of these letters.
     """
 
     def __init__(self, spark: SparkSession, stamped_log: StampedLog, pipe: Pipe, folder: Path) -> None:
@@ -114,6 +115,7 @@ class StepBench:
         self.ranges = self
         self.results: dict[tuple[int, str], list[dict[str, Any]]] = {}
         self.letters: dict[tuple[int, str], int] = {}
+        self.letter_fields: list[Mapping[str, bytes]] = []
         self.kill_at = ""
         self.survived = 0
         """How many results are written before a kill within them, or ranges read before one within a range."""
@@ -212,7 +214,8 @@ class StepBench:
         for row in letters.collect():
             headers = [(header.key, bytes(header.value)) for header in row.headers]
             number = int(identity(headers).seq.rpartition(b":")[2])
-            reason = fields(headers)[REASON].decode()
+            self.letter_fields.append(fields(headers))
+            reason = self.letter_fields[-1][REASON].decode()
             self.letters[number, reason] = self.letters.get((number, reason), 0) + 1
 
     def _die(self, point: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from hifi.record.step_account import StepAccount, Tally
+from hifi.record.step_account import FOLDED, NO_EVENTS, StepAccount, Tally
 
 SECOND_MS: Final = 1000
 """The horizon is a multiple of it, so that all windows that end in a second are closed at once."""
@@ -86,6 +86,14 @@ class RangeSummary:
     counts: dict[str, int] = field(default_factory=dict)
     read: dict[int, dict[str, Tally]] = field(default_factory=dict)
 
+    def refuse(self, verdict: str, partition: int, event: Tally) -> None:
+        """Give another verdict to an event of a partition that counted so far."""
+        verdicts = self.read[partition]
+        verdicts[FOLDED] = verdicts[FOLDED].less(event)
+        verdicts[verdict] = verdicts.get(verdict, NO_EVENTS).plus(event)
+        self.counts[FOLDED] -= event.events
+        self.counts[verdict] = self.counts.get(verdict, 0) + event.events
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -151,7 +159,7 @@ class Progress:
             marks=marks,
             empty=frozenset(empty),
             emitted_ms=self.horizon_ms,
-            folded=self.folded + summary.counts.get("folded", 0),
+            folded=self.folded + summary.counts.get(FOLDED, 0),
         )
         bases = self._needed_bases([*self.bases, Base(summary.latest_ms, self.offsets, self.raws)], open_ms)
         oldest_offsets = bases[0].offsets if bases else progress.offsets
