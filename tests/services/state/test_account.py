@@ -149,7 +149,7 @@ def test_spark_and_python_make_the_same_fingerprint_of_an_identity(spark: SparkS
     [
         (TUMBLING, {"where": "cancelled"}),
         (TUMBLING, {"window": SLIDING}),
-        (LIMITED_EACH, {"window": {**EACH, "limit": 5}}),
+        pytest.param(LIMITED_EACH, {"window": {**EACH, "limit": 5}}, marks=pytest.mark.more),
     ],
     ids=["where", "window", "limit"],
 )

@@ -131,8 +131,8 @@ def flight(carrier: str | None = "A", delay: int = 20) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "window",
     [
-        *(SLIDING, FIRST, KEEPING_JOIN, LIMITED_EACH),
-        *map(more, [TUMBLING, SESSION, EACH, JOIN, LIMITED_FIRST, LIMITED_JOIN]),
+        *(SLIDING, FIRST, KEEPING_JOIN),
+        *map(more, [TUMBLING, SESSION, EACH, JOIN, LIMITED_EACH, LIMITED_FIRST, LIMITED_JOIN]),
     ],
 )
 async def test_results_and_refused_events_are_those_of_the_oracle(
