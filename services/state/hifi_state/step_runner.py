@@ -48,6 +48,10 @@ from hifi_state.settings import StateSettings
 _BACKOFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _WARNING: Final = "step"
 _NOTHING_OPEN_MS: Final = 2**63 - 1
+_FULL: Final = (
+    "it has {size:,} bytes, so only partitions {partitions} are read, whose watermarks hold it open, until it is"
+    " smaller: see that their events come, or raise HIFI_STATE_MAX_FILE_BYTES"
+)
 _MOST_ROWS: Final = 100_000
 """Rows of a file that is computed anew which are held in memory."""
 logger = log.get(__name__)
@@ -141,6 +145,7 @@ class StepRunner:
         finally:
             await self._election.stop()
             self._warn(None)
+            self.warn_full(None, ())
 
     @property
     def _leading(self) -> bool:
@@ -268,6 +273,16 @@ class StepRunner:
             revision, events, [in_us] * len(events), source, run, in_us, at_once=True
         )
         await acknowledged
+
+    @property
+    def most_file_bytes(self) -> int:
+        """Size of the file above which a turn reads only the partitions that hold its windows open."""
+        return self._settings.state_max_file_bytes
+
+    def warn_full(self, size_bytes: int | None, holding: Iterable[int]) -> None:
+        """Say that the file is too large, and of which partitions the watermark holds it; None: it is not."""
+        reason = None if size_bytes is None else _FULL.format(size=size_bytes, partitions=sorted(holding))
+        self._lifetime.health.warn(f"file of the step {self._pipe}", reason)
 
     def count(self, counts: Mapping[str, int]) -> None:
         """Count events by verdict."""
@@ -439,7 +454,7 @@ class StepTurn:
         """Write the results of closed windows, fold the next range, keep the progress; False: nothing was to do."""
         runner, progress = self._runner, self._progress
         due = await self._write_due()
-        known_end = await self._group.end()
+        known_end = self._readable(await self._group.end())
         end = next_range(progress.offsets, known_end, runner.ranges.most_records)
         summary, rows = RangeSummary(), list[WindowRow]()
         if end != progress.offsets:
@@ -458,6 +473,22 @@ class StepTurn:
         runner.count(summary.counts)
         runner.show(next_progress, self._file.windows())
         return next_progress.has_due or end != known_end
+
+    def _readable(self, end: Mapping[int, int]) -> Mapping[int, int]:
+        """Up to where to read: with a large file only the partitions that hold its windows open, until it is smaller.
+
+        Args:
+            end: partition to the offset after its last record.
+        """
+        progress, size_bytes = self._progress, self._file.size_bytes()
+        is_full = size_bytes > self._runner.most_file_bytes
+        self._runner.warn_full(size_bytes if is_full else None, progress.holding)
+        if not is_full:
+            return end
+        return {
+            **end,
+            **{partition: progress.offsets[partition] for partition in end.keys() - progress.holding},
+        }
 
     async def _accounted(
         self, next_progress: Progress, summary: RangeSummary, due: Tally, rows: Sequence[WindowRow]

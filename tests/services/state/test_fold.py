@@ -276,6 +276,32 @@ async def test_a_partition_that_stands_still_holds_the_windows_and_nothing_is_dr
     assert len(counts) > 5
 
 
+async def test_a_large_file_waits_for_the_partition_that_stands_still_and_then_reads_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stamped_log = StampedLog(2)
+    stamped_log.event(1, START_MS, START_MS, flight())
+    stamped_log.event(1, START_MS + 100, START_MS + 100, flight())
+    for second in range(300):
+        stamped_log.event(0, START_MS + second * 1000, START_MS + second * 1000, flight())
+    first_cut = stamped_log.ends()
+    bench = StepBench(spark, stamped_log, step_pipe(EACH), tmp_path)
+    bench.most_records, bench.most_file_bytes = 50, 40_000
+    await bench.run([first_cut])
+    assert bench.full_for == {1}
+    read_count = Progress.decode(bench.kept).offsets[0]
+    assert 50 < read_count < 250
+    await bench.run([first_cut])
+    assert Progress.decode(bench.kept).offsets[0] == read_count, "it waits"
+    stamped_log.heartbeat(1, 300_000)
+    await bench.run([stamped_log.ends()])
+    assert bench.full_for == set()
+    assert Progress.decode(bench.kept).offsets == stamped_log.ends()
+    assert not bench.letters
+    assert shown(bench.results) == expected(stamped_log, [first_cut, stamped_log.ends()], bench.step).results
+    assert len(bench.results) > 250
+
+
 @pytest.mark.parametrize("is_lost", LOSSES)
 async def test_a_session_has_the_events_that_are_at_most_its_gap_apart_also_if_a_later_one_bridges_two(
     spark: SparkSession, tmp_path: Path, is_lost: bool

@@ -1,7 +1,7 @@
 """A step on a log in memory, with real Spark: what Kafka keeps of it, and faults between any two of its writes."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,7 @@ class StepBench:
     """What is outside the service: the log, `raw`, `dead-letter`, `folds` and the offsets of the group.
 
     Attributes:
+        full_for: partitions that are read alone, since the file is too large.
         results: (end of the window in ms, key) to each result that normalize lets pass, and for each or the first
             events (time in ms, CloudEvents id of the event); for a join, ids of both with a slash.
         letters: (number of the event, reason) to how often it became a dead letter.
@@ -105,6 +106,8 @@ class StepBench:
         assert isinstance(pipe.source, StepSource)
         self.step = pipe.source
         self.most_records = 10**9
+        self.most_file_bytes = 10**9
+        self.full_for: set[int] = set()
         self._catalyst = Catalyst(spark)
         self._pipe = pipe.pipe
         self.range_folder = self.folder_of(self._declaration())
@@ -174,6 +177,9 @@ class StepBench:
 
     def show(self, progress: Progress, windows: int) -> None:
         pass
+
+    def warn_full(self, size_bytes: int | None, holding: Collection[int]) -> None:
+        self.full_for = set() if size_bytes is None else set(holding)
 
     async def write_results(self, events: Sequence[SourceEvent], source: bytes, run: bytes) -> None:
         for event in events:

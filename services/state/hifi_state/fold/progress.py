@@ -173,15 +173,31 @@ class Progress:
             ]
         )
         judged = [entry for entry in judged if entry.last >= oldest_offsets.get(entry.partition, 0)]
-        lanes = [lane(partition, of_with=False) for partition in end]
-        if self.joined is not None:
-            lanes += [lane(partition, of_with=True) for partition in end]
-        lowest_ms = _horizon_ms(lanes, marks, empty, lateness_ms)
+        lowest_ms = _horizon_ms(self._lanes, marks, empty, lateness_ms)
         return replace(
             progress,
             horizon_ms=_risen_ms(self.horizon_ms, lowest_ms, judged),
             bases=tuple(bases),
             judged=tuple(judged),
+        )
+
+    @property
+    def _lanes(self) -> list[int]:
+        """All lanes of the pipes that are read."""
+        lanes = [lane(partition, of_with=False) for partition in self.offsets]
+        if self.joined is not None:
+            lanes += [lane(partition, of_with=True) for partition in self.offsets]
+        return lanes
+
+    @property
+    def holding(self) -> frozenset[int]:
+        """Partitions that keep windows open: those with the lowest watermark, or with events and none yet."""
+        known_lanes = set(self._lanes) - self.empty
+        lowest_ms = min((self.marks[number] for number in known_lanes & self.marks.keys()), default=None)
+        return frozenset(
+            number if number >= 0 else -1 - number
+            for number in known_lanes
+            if self.marks.get(number, lowest_ms) == lowest_ms
         )
 
     @property

@@ -166,6 +166,13 @@ class WindowFile:
         (count,) = self._database.execute("select count(*) from windows").fetchone()
         return int(count)
 
+    def size_bytes(self) -> int:
+        """Size of what the file holds."""
+        (pages,) = self._database.execute("pragma page_count").fetchone()
+        (free_pages,) = self._database.execute("pragma freelist_count").fetchone()
+        (page_bytes,) = self._database.execute("pragma page_size").fetchone()
+        return int((pages - free_pages) * page_bytes)
+
     def _drop(self, emitted_ms: int) -> None:
         """Drop what no later result needs.
 
