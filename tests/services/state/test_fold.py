@@ -415,6 +415,48 @@ async def test_each_event_counts_those_of_its_key_and_the_first_ones_pass_on(
     assert bench.counts["repeated"] == bench.counts["folded"] - len(passed) == len(counted) - len(passed)
 
 
+@pytest.mark.parametrize("is_lost", LOSSES)
+async def test_an_event_beyond_the_limit_of_its_key_never_counts_and_says_how_to_raise_it(
+    spark: SparkSession, tmp_path: Path, is_lost: bool
+) -> None:
+    stamped_log = StampedLog(1)
+    cuts: list[Mapping[int, int]] = []
+
+    def add(carrier: str, *times_ms: int) -> int:
+        entries = [
+            stamped_log.event(0, START_MS + at_ms, START_MS + 90_000, flight(carrier)) for at_ms in times_ms
+        ]
+        stamped_log.heartbeat(0)
+        cuts.append(stamped_log.ends())
+        return entries[-1].number or 0
+
+    add("A", 0, 1_000)
+    beyond = add("A", 9_000)
+    add("A", 12_000)
+    add("B", 18_000)
+    add("A", 15_000)  # all before 13 s has its results, and counts in later ones from 3 s on
+    add("B", 40_000)
+    bench = StepBench(spark, stamped_log, step_pipe(LIMITED_EACH), tmp_path)
+    for cut in cuts:
+        await bench.run([cut])
+        if is_lost:
+            bench.lose_files()
+    counts = [
+        (time_ms - START_MS, body["flights"])
+        for (time_ms, _), [body] in sorted(bench.results.items())
+        if body["carrier"] == "A"
+    ]
+    assert counts == [(0, 1), (1_000, 2), (12_000, 1), (15_000, 2)]
+    assert bench.letters == {(beyond, "key-limit"): 1}
+    assert shown(bench.results) == expected(stamped_log, cuts, bench.step).results
+    (letter,) = bench.letter_fields
+    assert letter["hifi_step"] == b"carrier-delays"
+    assert letter["hifi_detail"] == (
+        b"the step carrier-delays counts at most 2 events of a key (carrier) in 10 s, of each pipe and partition, and"
+        b" had them before this one: raise `limit` in the source of the step"
+    )
+
+
 @pytest.mark.parametrize(
     "window", [LIMITED_EACH, KEEPING_JOIN, *map(more, [SESSION, FIRST, EACH, LIMITED_JOIN])]
 )
