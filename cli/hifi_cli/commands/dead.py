@@ -274,9 +274,8 @@ def dead_letter_table(dead_letters: list[DeadLetter], *, wide: bool = False) -> 
     rows = table("=id", "=time", "pipe", "event", "refused by", "reason", *extra_columns, "replayed")
     for dead_letter in dead_letters:
         letter_fields = dead_letter.summary()
-        refused_by = letter_fields["service"] + (
-            f" for {letter_fields['destination']}" if letter_fields["destination"] else ""
-        )
+        served = letter_fields["destination"] or letter_fields["step"]
+        refused_by = letter_fields["service"] + (f" for {served}" if served else "")
         detail = letter_fields["detail"] + (
             f" at {letter_fields['pointer']}" if letter_fields["pointer"] else ""
         )

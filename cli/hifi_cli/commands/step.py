@@ -81,7 +81,8 @@ async def explain(
     left out by `where`, not read yet, or a dead letter and why. With --data,
     events that observe has found to be in no window are `missing`. An event that
     came before its partition had a watermark is judged exactly only while its
-    windows are open. Starts Spark (about 8 s).
+    windows are open, and one beyond the limit of its key only if the others are
+    among the 10,000 records before. Starts Spark (about 8 s).
 
     Exit status: 0, or 3 if an event is missing.
 

@@ -13,6 +13,9 @@ from hifi.record.identity import EPOCH_DIGITS
 
 FOLDED: Final = "folded"
 """The verdict on an event that counts in its windows."""
+COPY: Final = "copy"
+LEFT_OUT: Final = "left-out"
+"""By `where`."""
 _SEED: Final = 42
 """Of Spark's function `xxhash64`."""
 _PRIME_1: Final = 0x9E3779B185EBCA87

@@ -10,8 +10,9 @@ from hifi.record.step_account import FOLDED
 from hifi.runtime.errors import NotAnEvent
 from hifi.spark.catalyst import Catalyst
 from hifi_state.fold.declaration import StepDeclaration
+from hifi_state.fold.key_limit import KeyLimit
 from hifi_state.fold.progress import Progress
-from hifi_state.fold.range_folder import FoldRules, RangeFolder
+from hifi_state.fold.range_folder import FoldedRange, FoldRules, RangeFolder
 
 _SCHEMA: Final = (
     "partition int, offset bigint, key binary, value binary, headers array<struct<key string, value binary>>"
@@ -69,20 +70,24 @@ class StepExplainer:
         self._progress = progress
         declaration = StepDeclaration.of_text(progress.step)
         self._window = declaration.step.window
+        self._most_events, self._length_ms = declaration.step.most_events, declaration.step.length_ms
         self._folder = RangeFolder(catalyst, pipe, declaration, "explain")
 
     def explain(
-        self, earlier: Iterable[EnrichedRecord], records: Sequence[EnrichedRecord]
+        self, earlier: Sequence[EnrichedRecord], records: Sequence[EnrichedRecord]
     ) -> list[ExplainedEvent]:
         """The events among records that follow each other in each partition, by partition and offset.
 
         Args:
-            earlier: records before them, which tell copies.
+            earlier: records before them, which tell copies, and which events are beyond the limit of a key.
             records: to explain.
         """
-        frame = self._spark.createDataFrame([tuple(record) for record in records], _SCHEMA)
-        rules = FoldRules(self._raws(earlier), None, None, self._progress.judged)
-        folded = self._folder.fold(frame, rules)
+        limit = (
+            None if self._most_events is None else KeyLimit(self._most_events, self._length_ms, lambda _: 0)
+        )
+        if limit is not None and earlier:
+            self._folded(earlier, {}, limit).release()
+        folded = self._folded(records, self._raws(earlier), limit)
         try:
             return [
                 ExplainedEvent(
@@ -97,6 +102,22 @@ class StepExplainer:
             ]
         finally:
             folded.release()
+
+    def _folded(
+        self, records: Sequence[EnrichedRecord], raws: Mapping[int, int], limit: KeyLimit | None
+    ) -> FoldedRange:
+        """The records, judged.
+
+        Args:
+            records: that follow each other.
+            raws: partition to the highest offset in `raw` before.
+            limit: has counted what is before; None: the step has none.
+        """
+        frame = self._spark.createDataFrame([tuple(record) for record in records], _SCHEMA)
+        folded = self._folder.fold(frame, FoldRules(raws, None, None, self._progress.judged))
+        if limit is not None:
+            folded.rows(None, limit)
+        return folded
 
     def _raws(self, records: Iterable[EnrichedRecord]) -> Mapping[int, int]:
         """Partition to the highest offset in `raw`; as `RangeFolder` reads it."""

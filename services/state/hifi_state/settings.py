@@ -23,5 +23,10 @@ class StateSettings(ServiceSettings, EventTimeSettings):
         None,
         description="Folder for open windows; default: temporary.",
     )
+    state_max_file_bytes: int = Field(
+        4096 * _MIB,
+        ge=_MIB,
+        description="Size of a step's file above which it reads only the partitions that hold its windows open.",
+    )
     state_temp: str = Field("", description="Folder for Spark's temporary files; default: memory (/dev/shm).")
     state_buffer_bytes: int = Field(32 * _MIB, ge=_MIB, description="Memory for unacknowledged results.")

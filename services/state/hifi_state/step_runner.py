@@ -49,6 +49,10 @@ from hifi_state.settings import StateSettings
 _BACKOFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _WARNING: Final = "step"
 _NOTHING_OPEN_MS: Final = 2**63 - 1
+_FULL: Final = (
+    "it has {size:,} bytes, so only partitions {partitions} are read, whose watermarks hold it open, until it is"
+    " smaller: see that their events come, or raise HIFI_STATE_MAX_FILE_BYTES"
+)
 _MOST_ROWS: Final = 100_000
 """Rows of a file that is computed anew which are held in memory."""
 logger = log.get(__name__)
@@ -142,6 +146,7 @@ class StepRunner:
         finally:
             await self._election.stop()
             self._warn(None)
+            self.warn_full(None, ())
 
     @property
     def _leading(self) -> bool:
@@ -269,6 +274,16 @@ class StepRunner:
             revision, events, [in_us] * len(events), source, run, in_us, at_once=True
         )
         await acknowledged
+
+    @property
+    def most_file_bytes(self) -> int:
+        """Size of the file above which a turn reads only the partitions that hold its windows open."""
+        return self._settings.state_max_file_bytes
+
+    def warn_full(self, size_bytes: int | None, holding: Iterable[int]) -> None:
+        """Say that the file is too large, and of which partitions the watermark holds it; None: it is not."""
+        reason = None if size_bytes is None else _FULL.format(size=size_bytes, partitions=sorted(holding))
+        self._lifetime.health.warn(f"file of the step {self.pipe}", reason)
 
     def count(self, counts: Mapping[str, int]) -> None:
         """Count events by verdict."""
@@ -415,7 +430,7 @@ class StepTurn:
         }
         raws = dict(raws)
         read_count = 0
-        rows: list[WindowRow] = []
+        limit, rows = self._open_file.limit(), list[WindowRow]()
         while position != target:
             self._runner.require_leadership()
             end = next_range(position, target, self._runner.ranges.most_records)
@@ -423,7 +438,7 @@ class StepTurn:
             records = await asyncio.to_thread(self._runner.ranges.read, position, end)
             folded = await asyncio.to_thread(self._folder.fold, records, rules)
             try:
-                rows += await asyncio.to_thread(list, folded.rows(progress.emitted_ms))
+                rows += await asyncio.to_thread(folded.rows, progress.emitted_ms, limit)
             finally:
                 await asyncio.to_thread(folded.release)
             raws = {**raws, **folded.summary.raws}
@@ -440,7 +455,7 @@ class StepTurn:
                     emitted_ms=None,
                 )
                 await asyncio.to_thread(self._open_file.apply, rows, behind)
-                rows = []
+                limit, rows = self._open_file.limit(), []
         await asyncio.to_thread(self._open_file.apply, rows, progress)
         logger.info("step-recovered", records=read_count, windows=self._open_file.windows())
 
@@ -451,7 +466,7 @@ class StepTurn:
             await self._take_over()
         runner, progress = self._runner, self._progress
         due = await self._write_due()
-        known_end = await self._group.end()
+        known_end = self._readable(await self._group.end())
         end = next_range(progress.offsets, known_end, runner.ranges.most_records)
         summary, rows = RangeSummary(), list[WindowRow]()
         if end != progress.offsets:
@@ -473,6 +488,22 @@ class StepTurn:
         runner.show(next_progress, self._open_file.windows())
         return next_progress.has_due or next_progress.is_taken_over or end != known_end
 
+    def _readable(self, end: Mapping[int, int]) -> Mapping[int, int]:
+        """Up to where to read: with a large file only the partitions that hold its windows open, until it is smaller.
+
+        Args:
+            end: partition to the offset after its last record.
+        """
+        progress, size_bytes = self._progress, self._open_file.size_bytes()
+        is_full = size_bytes > self._runner.most_file_bytes
+        self._runner.warn_full(size_bytes if is_full else None, progress.holding)
+        if not is_full:
+            return end
+        return {
+            **end,
+            **{partition: progress.offsets[partition] for partition in end.keys() - progress.holding},
+        }
+
     async def _accounted(
         self, next_progress: Progress, summary: RangeSummary, due: Tally, rows: Sequence[WindowRow]
     ) -> Progress:
@@ -493,9 +524,9 @@ class StepTurn:
         Args:
             rows: of the range that is folded.
         """
-        reach_ms, horizon_ms = self._folder.declaration.step.reach_ms, self._progress.horizon_ms
-        if reach_ms is not None:
-            return None if horizon_ms is None else horizon_ms - reach_ms
+        step, horizon_ms = self._folder.declaration.step, self._progress.horizon_ms
+        if step.reach_ms is not None:
+            return None if horizon_ms is None else step.needed_from_ms(horizon_ms)
         starts_ms = [row.start_ms for row in rows]
         if (earliest_ms := self._open_file.earliest_open_ms(horizon_ms)) is not None:
             starts_ms.append(earliest_ms)
@@ -508,7 +539,7 @@ class StepTurn:
         records = await asyncio.to_thread(runner.ranges.read, progress.offsets, end)
         folded = await asyncio.to_thread(self._folder.fold, records, rules)
         try:
-            rows = await asyncio.to_thread(list, folded.rows(progress.emitted_ms))
+            rows = await asyncio.to_thread(folded.rows, progress.emitted_ms, self._open_file.limit())
             letters = folded.dead_letters(fetched_us)
             if letters is not None:
                 runner.require_leadership()

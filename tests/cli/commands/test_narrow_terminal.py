@@ -129,6 +129,12 @@ def test_dead_letters_are_readable():
     assert re.search(r"\d\d-\d\d \d\d:\d\d:\d\d", text), text
     wide_text = on_paper(lambda console: print_table(dead_letter_table([letter], wide=True), console), 200)
     assert "the destination answered 404" in wide_text
+    of_step = [("hifi_service", b"state"), ("hifi_step", b"carrier-delays"), ("hifi_reason", b"late")]
+    letter = DeadLetter(0, 1, 1_783_728_060_123, None, b"", of_step)
+    assert letter.summary()["step"] == "carrier-delays"
+    assert "state for carrier-delays" in on_paper(
+        lambda console: print_table(dead_letter_table([letter], wide=True), console), 200
+    )
 
 
 def test_an_id_of_any_length_takes_a_line_or_two():

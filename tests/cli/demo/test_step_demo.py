@@ -1,4 +1,4 @@
-"""`hifi demo --state`: its flights, oracle and report; results and late events are right, whatever is killed."""
+"""`hifi demo --state`: its events, oracle and report; results and late events are right, whatever is killed."""
 
 import io
 import subprocess
@@ -15,18 +15,22 @@ import pytest
 from rich.console import Console
 
 from hifi.record.partitioner import partition_of
-from hifi_cli.demo.state import flight_day
-from hifi_cli.demo.state.flight_day import CLOSING, FlightEvent
+from hifi_cli.demo.state import day_events
+from hifi_cli.demo.state.day_events import FLIGHTS, WEATHER, DayEvent, FlightEvent, WeatherEvent
 from hifi_cli.demo.state.oracle import (
     ExpectedStep,
+    JoinStep,
     LoggedEvent,
     LoggedHeartbeat,
+    PipeLog,
+    Place,
+    WindowStep,
     closed_until_ms,
     watermarks,
 )
-from hifi_cli.demo.state.step_arrivals import Place, StepArrivals
+from hifi_cli.demo.state.step_arrivals import StepArrivals
 from hifi_cli.demo.state.step_log import StepLetter
-from hifi_cli.demo.state.step_pipes import FLIGHTS, STEPS, step_pipes
+from hifi_cli.demo.state.step_pipes import AIRPORTS, CARRIERS, DEPARTURES, STEPS, step_pipes
 from hifi_cli.demo.state.step_report import (
     expected_outcomes,
     step_report,
@@ -39,7 +43,8 @@ from hifi_cli.display.tables import print_table
 
 PARTITIONS = 4
 MINUTE_MS = 60_000
-STEP = ExpectedStep("by-carrier", "carrier", 10 * MINUTE_MS, 10 * MINUTE_MS, 5 * MINUTE_MS)
+STEP = WindowStep("by-carrier", 5 * MINUTE_MS, "carrier", 10 * MINUTE_MS)
+JOIN = JoinStep("joined", 5 * MINUTE_MS, "origin", 60 * MINUTE_MS)
 SECOND_NS = 1_000_000_000
 
 
@@ -48,130 +53,197 @@ def flight(name: str, minute: int, delay: int | None = 0, carrier: str = "UA") -
     return FlightEvent(name, minute * MINUTE_MS, minute * MINUTE_MS, carrier, "JFK", "N1", delay)
 
 
-def by_id(flights: Iterable[FlightEvent]) -> dict[str, FlightEvent]:
-    return {event.id: event for event in flights}
+def weather(name: str, minute: int) -> WeatherEvent:
+    return WeatherEvent(name, minute * MINUTE_MS, minute * MINUTE_MS, "JFK", 75.5, None)
 
 
-def logged(flights: Iterable[FlightEvent], partition: int = 0) -> list[LoggedEvent]:
-    return [LoggedEvent(partition, offset, event.id) for offset, event in enumerate(flights)]
+def by_id(events: Iterable[DayEvent]) -> dict[str, DayEvent]:
+    return {event.id: event for event in events}
 
 
-def duckdb_results(events: Path, step: ExpectedStep, late_ids: Iterable[str]) -> dict[Place, dict[str, Any]]:
+def logged(events: Iterable[DayEvent], partition: int = 0) -> list[LoggedEvent]:
+    return [LoggedEvent(partition, offset, event.id) for offset, event in enumerate(events)]
+
+
+_TOTALS = (
+    "count(*) flights, count_if({0}delay >= 15) late, sum({0}delay) total, max({0}delay) worst,"
+    " avg({0}delay) mean"
+)
+_TIME = "strftime(make_timestamp(({}) * 1000), '%Y-%m-%dT%H:%M:%S.%gZ')"
+QUERIES: dict[ExpectedStep, str] = {
+    CARRIERS: f"""
+        select {_TIME.format("time_ms - time_ms % length_ms")} window_start,
+          {_TIME.format("time_ms - time_ms % length_ms + length_ms")} window_end, carrier, {_TOTALS.format("")}
+        from flights group by all
+    """,
+    AIRPORTS: f"""
+        select {_TIME.format("flight.time_ms - flight.length_ms")} window_start,
+          {_TIME.format("flight.time_ms")} window_end, flight.id as event, flight.origin, {_TOTALS.format("other.")}
+        from flights flight join flights other
+          on other.origin = flight.origin and other.time_ms between flight.time_ms - flight.length_ms and flight.time_ms
+        group by flight.id, flight.origin, flight.time_ms, flight.length_ms
+    """,
+    DEPARTURES: """
+        select flight.id as event, weather.id as with, flight.origin, flight.carrier, delay, weather.temp, weather.wind
+        from flights flight left join weather
+          on weather.origin = flight.origin and abs(weather.time_ms - flight.time_ms) <= flight.length_ms
+    """,
+}
+
+
+def duckdb_results(file: Path, step: ExpectedStep, late_ids: Iterable[str]) -> dict[Place, dict[str, Any]]:
     """The results of a step by DuckDB over a file of events."""
     with duckdb.connect() as database:
-        rows = database.execute(
+        found = database.execute(
             f"""
-            with counted as (
-              select *, epoch_ms("at"::timestamp) as time_ms from read_json($file) where delay is not null
-              and not list_contains($late, id)
-            ), placed as (
-              select *, time_ms - time_ms % $every - unnest(range($size // $every)) * $every + $size as end_ms
-              from counted
-            )
-            select end_ms, {step.key}, count(*), count_if(delay >= 15), sum(delay), max(delay), avg(delay) from placed
-            group by all
+            with events as (
+              select *, epoch_ms("at"::timestamp) as time_ms, $length::bigint as length_ms
+              from read_json($file, union_by_name = true)
+              where not list_contains($late, id)
+            ),
+            flights as (select * exclude (temp, wind) from events where delay is not null),
+            weather as (select id, time_ms, origin, temp, wind from events where carrier is null)
+            {QUERIES[step]}
             """,
-            {"file": str(events), "late": list(late_ids), "every": step.every_ms, "size": step.size_ms},
-        ).fetchall()
-    names = ("flights", "late", "total", "worst", "mean")
-    return {(end_ms, key): dict(zip(names, values, strict=True)) for end_ms, key, *values in rows}
+            {"file": str(file), "late": list(late_ids), "length": step.length_ms},
+        )
+        names = [column[0] for column in found.description or ()]
+        bodies = [dict(zip(names, values, strict=True)) for values in found.fetchall()]
+    return {step.place(body): body for body in bodies}
 
 
 @pytest.fixture(scope="module")
-def day() -> list[FlightEvent]:
-    return flight_day.events()
+def day() -> list[DayEvent]:
+    return day_events.events()
+
+
+def logs_of(day: Iterable[DayEvent]) -> dict[str, PipeLog]:
+    """The events as `raw` has them if they are sent in their order."""
+    logs: dict[str, list[LoggedEvent]] = {FLIGHTS: [], WEATHER: []}
+    for offset, event in enumerate(day):
+        key = event.plane if isinstance(event, FlightEvent) else event.origin
+        logs[event.pipe].append(LoggedEvent(partition_of(key.encode(), PARTITIONS), offset, event.id))
+    return {pipe: PipeLog(events) for pipe, events in logs.items()}
 
 
 @pytest.mark.slow
 def test_the_disorder_of_the_day_is_the_same_in_each_run_and_makes_one_percent_late(
-    day: list[FlightEvent],
+    day: list[DayEvent],
 ) -> None:
-    assert day == flight_day.events()
-    flights = by_id(day)
-    assert len(flights) == len(day) > 900
-    log = [
-        LoggedEvent(partition_of(event.plane.encode(), PARTITIONS), offset, event.id)
-        for offset, event in enumerate(day)
-    ]
-    watermarks_ms = watermarks(log, (), flights)
-    for step in STEPS:
-        assert len(step.late(flights, watermarks_ms)) >= len(day) / 100
-    assert any(event.delay is None for event in day), "no flight is left out by `where`"
+    assert day == day_events.events()
+    events, logs = by_id(day), logs_of(day)
+    assert len(events) == len(day) > 1000
+    late_ids = {
+        step: {pipe: step.late(events, watermarks(logs[pipe], events)) for pipe in step.reads}
+        for step in STEPS
+    }
+    for pipes in late_ids.values():
+        assert len(pipes[FLIGHTS]) >= len(day) / 100
+    assert late_ids[DEPARTURES][WEATHER]
+    assert any(isinstance(event, FlightEvent) and event.delay is None for event in day), (
+        "no flight is left out by `where`"
+    )
 
 
 @pytest.mark.slow
-def test_what_has_no_stamp_is_not_late_and_the_next_morning_closes_the_windows_of_the_day(
-    day: list[FlightEvent],
+def test_what_has_no_stamp_is_not_late_and_the_next_morning_closes_all_results_of_the_day(
+    day: list[DayEvent],
 ) -> None:
-    partitions = [partition_of(event.plane.encode(), PARTITIONS) for event in day]
-    for partition in range(PARTITIONS):
-        first = partitions.index(partition)
-        assert first < flight_day.IN_ORDER
-        assert day[first].time_ms >= max(event.time_ms for event in day[: first + 1])
-    assert set(partitions[-CLOSING:]) == set(range(PARTITIONS))
-    latest_ms = max(event.time_ms for event in day[:-CLOSING])
-    log = [LoggedEvent(partitions[offset], offset, event.id) for offset, event in enumerate(day)]
-    for step in STEPS:
-        assert closed_until_ms(log, by_id(day), step.lateness_ms) >= latest_ms + step.size_ms
+    logs, events = logs_of(day), by_id(day)
+    for log in logs.values():
+        for partition in {event.partition for event in log.events}:
+            first = next(event for event in log.events if event.partition == partition)
+            assert events[first.id].time_ms >= max(event.time_ms for event in day[: first.offset + 1])
+    assert {event.partition for event in logs[FLIGHTS].events} == set(range(PARTITIONS))
+    evening_ms = max(
+        event.time_ms for event in day if isinstance(event, FlightEvent) and event.due_ms > event.time_ms
+    )
+    for outcome in expected_outcomes(STEPS, events, logs):
+        assert outcome.closed_ms > evening_ms + outcome.step.length_ms
+        assert len(outcome.due) > 800 or outcome.step == CARRIERS
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
 def test_the_results_of_the_oracle_are_those_of_duckdb(
-    step: ExpectedStep, day: list[FlightEvent], tmp_path: Path
+    step: ExpectedStep, day: list[DayEvent], tmp_path: Path
 ) -> None:
     file = tmp_path / "events.ndjson"
     file.write_bytes(b"".join(orjson.dumps(event.body()) + b"\n" for event in day))
-    late_ids = {event.id for event in day[::50]}
-    results = step.results(event for event in day if event.id not in late_ids)
+    late_ids = {event.id for event in day[::20]}
+    late_ids |= {event.id for event in day if isinstance(event, WeatherEvent) and event.origin == "LGA"}
+    results = step.results(event for event in day if event.id not in late_ids and event.pipe in step.reads)
     assert len(results) > 200
-    assert results == duckdb_results(file, step, late_ids)
+    assert {place: result.body for place, result in results.items()} == duckdb_results(file, step, late_ids)
+    if step == DEPARTURES:
+        assert any(not weather_id for _, weather_id in results)
 
 
 def test_the_declared_steps_are_those_of_the_oracle() -> None:
-    _, *pipes = step_pipes(1)
-    for pipe, step in zip(pipes, STEPS, strict=True):
+    *_, first, second, third = step_pipes(1)
+    for pipe, step in zip((first, second, third), STEPS, strict=True):
         source: Any = pipe.source
         assert (pipe.pipe, list(source.key), source.lateness_ms) == (step.name, [step.key], step.lateness_ms)
-        assert (source.window.size_ms, source.window.every_ms) == (step.size_ms, step.every_ms)
+        assert (source.length_ms, source.read_pipes) == (step.length_ms, step.reads)
 
 
 def test_an_event_is_late_by_the_latest_time_before_it_in_its_partition() -> None:
     flights = by_id(flight(name, minute) for name, minute in (("a", 0), ("b", 20), ("c", 15), ("d", 14)))
-    watermarks_ms = watermarks(logged(flights.values()), (), flights)
+    watermarks_ms = watermarks(PipeLog(logged(flights.values())), flights)
     assert watermarks_ms == {"a": None, "b": 0, "c": 20 * MINUTE_MS, "d": 20 * MINUTE_MS}
     assert STEP.late(flights, watermarks_ms) == {"d"}
     apart = [*logged([flights["a"], flights["b"]]), *logged([flights["c"], flights["d"]], partition=1)]
-    assert STEP.late(flights, watermarks(apart, (), flights)) == set()
+    assert STEP.late(flights, watermarks(PipeLog(apart), flights)) == set()
+
+
+def test_an_event_of_a_join_is_late_by_the_watermark_of_its_own_pipe() -> None:
+    events = by_id([flight("a", 90), weather("w", 60), flight("b", 91), weather("v", 0), weather("u", 61)])
+    log = logged(events.values())
+    logs = {
+        FLIGHTS: PipeLog([log[0], log[2]]),
+        WEATHER: PipeLog([log[1], log[3], log[4]]),
+    }
+    (outcome,) = expected_outcomes([JOIN], events, logs)
+    assert outcome.late == {"v"}
+    assert outcome.results.keys() == {("a", "w"), ("a", "u"), ("b", "w"), ("b", "u")}
+    assert outcome.closed_ms == 56 * MINUTE_MS, "the weather holds it"
+
+
+def test_a_flight_without_weather_has_a_result_when_none_can_come_any_more() -> None:
+    results = JOIN.results([flight("a", 0, 5), weather("w", 61), weather("v", -61)])
+    assert {place: result.closed_ms for place, result in results.items()} == {("a", ""): 60 * MINUTE_MS + 1}
+    assert results["a", ""].body == {
+        "event": "a", "with": None, "origin": "JFK", "carrier": "UA", "delay": 5, "temp": None, "wind": None,
+    }  # fmt: skip
 
 
 def test_a_cancelled_flight_is_never_late() -> None:
     flights = by_id([flight("a", 60), flight("b", 0, delay=None), flight("c", 0)])
-    assert STEP.late(flights, watermarks(logged(flights.values()), (), flights)) == {"c"}
+    assert STEP.late(flights, watermarks(PipeLog(logged(flights.values())), flights)) == {"c"}
 
 
 def test_a_heartbeat_raises_the_watermark_of_what_comes_after_it() -> None:
     flights = by_id([flight("a", 0), flight("b", 1), flight("c", 2)])
     beats = [LoggedHeartbeat(0, 1, 3 * MINUTE_MS), LoggedHeartbeat(1, 0, 90 * MINUTE_MS)]
-    watermarks_ms = watermarks(logged(flights.values()), beats, flights)
+    watermarks_ms = watermarks(PipeLog(logged(flights.values()), beats), flights)
     assert watermarks_ms == {"a": None, "b": 0, "c": 3 * MINUTE_MS}
 
 
 def test_an_event_that_was_sent_twice_is_judged_once_by_its_first_record() -> None:
     flights = by_id([flight("a", 60), flight("b", 58)])
     log = [LoggedEvent(0, 0, "b"), LoggedEvent(0, 1, "a"), LoggedEvent(0, 2, "b")]
-    assert watermarks(log, (), flights) == {"b": None, "a": 58 * MINUTE_MS}
+    assert watermarks(PipeLog(log), flights) == {"b": None, "a": 58 * MINUTE_MS}
 
 
 def test_windows_close_when_every_partition_has_passed_them() -> None:
     flights = by_id([flight("a", 60), flight("b", 20), flight("c", 40)])
     log = [LoggedEvent(0, 0, "a"), LoggedEvent(1, 0, "b"), LoggedEvent(1, 1, "c")]
-    assert closed_until_ms(log, flights, STEP.lateness_ms) == 35 * MINUTE_MS
+    assert closed_until_ms([PipeLog(log)], flights, STEP.lateness_ms) == 35 * MINUTE_MS
 
 
 FLOWN = by_id([flight("a", 1, 20), flight("b", 2, -3), flight("c", 30), flight("x", 12), flight("d", 90, 5)])
 """`x` is late; the window of `d` stays open."""
-LETTER = StepLetter("x", "state", "late", "… of the step by-carrier, whose windows are closed there")
+LETTER = StepLetter("x", "state", "late", STEP.name)
 DONE = TourStep("arrive", True, 1.0, "all")
 RESULTS = {
     10: {"flights": 2, "late": 1, "total": 17, "worst": 20, "mean": 8.5},
@@ -209,10 +281,9 @@ def reported(
     return step_report(
         list(steps),
         FLOWN,
-        expected_outcomes([STEP], FLOWN, logged(FLOWN.values()), ()),
+        expected_outcomes([STEP], FLOWN, {FLIGHTS: PipeLog(logged(FLOWN.values()))}),
         arrivals,
         letters,
-        flights_pipe=FLIGHTS,
         ambiguous=arrivals.ambiguous(kills_ns, ()),
         acceleration=600,
     )
@@ -274,8 +345,9 @@ def test_a_request_that_the_kill_of_egest_explains_is_ambiguous() -> None:
         [LETTER, LETTER._replace(id="a")],
         [LETTER._replace(reason="no-key")],
         [LETTER, StepLetter("b", "normalize", "schema", "")],
+        [LETTER._replace(step="by-airport")],
     ],
-    ids=["missing", "not late", "another reason", "another service"],
+    ids=["missing", "not late", "another reason", "another service", "another step"],
 )
 def test_dead_letters_must_be_those_of_the_late_events(letters: list[StepLetter]) -> None:
     numbers = reported(all_arrivals(), letters)
@@ -328,10 +400,11 @@ def test_the_demo_of_steps(tmp_path: Path) -> None:
     assert not any(numbers[name] for name in ("different", "lost", "duplicates", "late_different"))
     arrivals = StepArrivals(RequestLogReader(data / "requests.log"), STEPS)
     arrivals.read()
-    assert Counter(pipe for pipe, _ in arrivals.first_ns)[FLIGHTS] == numbers["events"]
+    sent_counts = Counter(pipe for pipe, _ in arrivals.first_ns)
+    assert sent_counts[FLIGHTS] + sent_counts[WEATHER] == numbers["events"]
     for step in STEPS:
         results = duckdb_results(data / "events.ndjson", step, numbers["late_ids"][step.name])
         arrived = arrivals.results[step.name]
         assert len(arrived) > 200
         for place, [body] in arrived.items():
-            assert {name: value for name, value in body.items() if name != "window_start"} == results[place]
+            assert body == results[place]

@@ -46,6 +46,21 @@ def test_windows_and_lateness_are_read_in_milliseconds() -> None:
     assert (sliding_step.reach_ms, session_step.reach_ms) == (599_999, None)
 
 
+@pytest.mark.parametrize(
+    ("declared", "limit", "default", "from_ms"),
+    [(EACH, 7, 10_000, 0), (FIRST, 7, 10_000, -86_400_000), (JOIN, 7, 1_000, -3_600_000)],
+)
+def test_a_limit_of_a_key_counts_in_stretches_that_are_needed_from_their_start(
+    declared: dict[str, Any], limit: int, default: int, from_ms: int
+) -> None:
+    assert StepSource.model_validate(declared).most_events == default
+    step = StepSource.model_validate(declared | {"limit": limit})
+    assert step.most_events == limit
+    assert step.needed_from_ms(1_199_999) == from_ms
+    windows = StepSource.model_validate(STEP | {"window": {"tumbling": "1s"}, "lateness": "9999s"})
+    assert (windows.most_events, windows.needed_from_ms(1_199_999)) == (None, 1_199_000)
+
+
 def test_the_times_of_each_and_first_are_read_in_milliseconds() -> None:
     each = StepSource.model_validate(EACH)
     first = StepSource.model_validate(FIRST)
@@ -96,6 +111,9 @@ def test_the_times_of_each_and_first_are_read_in_milliseconds() -> None:
         ({"first": "24h"}, "exactly one of `window`, `each`, `first` and `join`"),
         ({"window": None}, "exactly one of `window`, `each`, `first` and `join`"),
         ({"join": JOINED}, "exactly one of `window`, `each`, `first` and `join`"),
+        ({"limit": 5}, "`limit` is for `each`, `first` and `join`"),
+        ({"window": {"tumbling": "1s"}, "lateness": "3h"}, "more than 10,000 open windows"),
+        ({"window": {"session": "1s"}, "lateness": "10000s"}, "more than 10,000 open windows"),
         ({"lateness": "0.1ms"}, "whole milliseconds"),
         ({"backfill": {"rate": "5/s"}}, "a step has no `backfill`"),
         ({"where": "${x}"}, "which nothing may replace here"),
@@ -119,6 +137,7 @@ def test_a_mistake_is_told(keys: dict[str, Any], message: str) -> None:
         (EACH, {"each": {"trailing": "25h"}}, "`each.trailing` and `lateness` together must be at most 25 h"),
         (EACH, {"each": {"trailing": "10m", "every": "1m"}}, "Extra inputs"),
         (EACH, {"each": "10m"}, "valid dictionary"),
+        (EACH, {"limit": 0}, "greater than or equal to 1"),
         (EACH, {"fields": {}}, "`fields` must have at least one"),
         (EACH, {"fields": {"event": "count(*)"}}, "each result has"),
         (FIRST, {"fields": {"n": "count(*)"}}, "leave out `fields`"),

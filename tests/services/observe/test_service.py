@@ -28,7 +28,7 @@ from hifi.delivery.destination_state import (
 from hifi.kafka.admin import create_topics
 from hifi.kafka.topics import Topics, parse_tiers, principal_topics
 from hifi.pipe.lookup_problems import problems_note
-from hifi.record.headers import BREAKER, DESTINATION, OUTCOME, PIPE, REASON, SERVICE, SOURCE, STATUS, TO
+from hifi.record.headers import BREAKER, DESTINATION, OUTCOME, PIPE, REASON, SERVICE, SOURCE, STATUS, STEP, TO
 from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 
@@ -356,7 +356,8 @@ async def write_dead_letters(stream: Stream, count: int, reason: str = "status-4
 async def test_a_replay_needs_an_operator_and_repeating_it_is_harmless(stream: Stream) -> None:
     await write_dead_letters(stream, 5)
     await write_dead_letters(stream, 3, "status-422")
-    await stream.write("dead-letter", 0, [{PIPE: b"flights", SERVICE: b"egest", REASON: b"broken"}])
+    of_step = {SERVICE: b"state", STEP: b"carrier-delays"}
+    await stream.write("dead-letter", 0, [{PIPE: b"flights", REASON: b"broken", **of_step}])
     path = "/api/v1/pipes/flights/dead/replay"
     async with stream.observing() as (_, url), aiohttp.ClientSession() as session:
 
@@ -389,6 +390,13 @@ async def test_a_replay_needs_an_operator_and_repeating_it_is_harmless(stream: S
         assert (status, problem["replayed"], problem["already"], problem["missing"]) == (200, 1, 1, 1)
         dead_letters = (await ask(url, "/api/v1/pipes/flights/dead"))["dead"]
         assert {letter["id"] for letter in dead_letters if letter["replayed"]} == {"0:0", "0:5", "0:6", "0:7"}
+        assert {(letter["service"], letter["step"]) for letter in dead_letters} == {
+            ("egest", ""),
+            ("state", "carrier-delays"),
+        }
+        bearer = {"authorization": "Bearer token-of-viewer"}
+        async with session.get(f"{url}/pipes/flights/dead", headers=bearer) as page:
+            assert 'state for <a href="/pipes/carrier-delays">carrier-delays</a>' in await page.text()
         status, problem = await order({"limit": 2})
         assert (problem["replayed"], problem["already"], problem["more"]) == (2, 1, True)
         assert await counts({}) == (2, 6, 1)

@@ -26,6 +26,7 @@ TUMBLING = {"tumbling": "10s"}
 SLIDING = {"size": "30s", "every": "10s"}
 SESSION = {"session": "2s"}
 EACH = {"each": {"trailing": "10s"}}
+LIMITED_EACH = {**EACH, "limit": 2}
 FIRST = {"first": "10s"}
 JOIN = KEEPING_SOURCE
 
@@ -90,6 +91,7 @@ class Observed:
         ("within the results", SLIDING, True),
         ("within the results", FIRST, True),
         ("after folds", JOIN, True),
+        ("before folds", LIMITED_EACH, True),
         pytest.param("within the results", JOIN, False, marks=pytest.mark.more),
         pytest.param("before folds", SESSION, False, marks=pytest.mark.more),
         pytest.param("after folds", TUMBLING, True, marks=pytest.mark.more),
@@ -142,17 +144,25 @@ def test_spark_and_python_make_the_same_fingerprint_of_an_identity(spark: SparkS
     assert len(set(fingerprints)) == len(identities)
 
 
-@pytest.mark.parametrize("source", [{"where": "cancelled"}, {"window": SLIDING}], ids=["where", "window"])
+@pytest.mark.parametrize(
+    ("window", "source"),
+    [
+        (TUMBLING, {"where": "cancelled"}),
+        (TUMBLING, {"window": SLIDING}),
+        pytest.param(LIMITED_EACH, {"window": {**EACH, "limit": 5}}, marks=pytest.mark.more),
+    ],
+    ids=["where", "window", "limit"],
+)
 async def test_a_change_of_the_step_begins_the_account_of_its_windows_anew(
-    spark: SparkSession, tmp_path: Path, source: dict[str, Any]
+    spark: SparkSession, tmp_path: Path, window: dict[str, Any], source: dict[str, Any]
 ) -> None:
     stamped_log = disordered(12, 2, 200)
-    bench = StepBench(spark, stamped_log, step_pipe(TUMBLING), tmp_path)
+    bench = StepBench(spark, stamped_log, step_pipe(window), tmp_path)
     observed = Observed(bench)
     first, *others = thirds(stamped_log)
     await bench.run([first])
     assert not observed.compare()
-    bench.declare(step_pipe(**{"window": TUMBLING, **source}))
+    bench.declare(step_pipe(**{"window": window, **source}))
     await bench.run(others)
     assert not observed.compare()
     assert account_of(bench).missing == Tally()
@@ -242,11 +252,12 @@ def record_of(partition: int, offset: int, entry: Entry) -> EnrichedRecord:
     return EnrichedRecord(partition, offset, record.key, record.value, list(record.headers))
 
 
+@pytest.mark.parametrize("window", [SLIDING, LIMITED_EACH])
 async def test_what_became_of_each_event_is_computed_anew_from_the_log(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, window: dict[str, Any]
 ) -> None:
     stamped_log = disordered(15, 2, 200)
-    bench = StepBench(spark, stamped_log, step_pipe(SLIDING), tmp_path)
+    bench = StepBench(spark, stamped_log, step_pipe(window), tmp_path)
     cuts = thirds(stamped_log)
     await bench.run(cuts[:2])
     records = [
@@ -262,10 +273,11 @@ async def test_what_became_of_each_event_is_computed_anew_from_the_log(
         if event.verdict not in (FOLDED, "copy", "left-out", UNREAD)
     }
     assert refused == bench.letters.keys()
-    assert {reason for _, reason in refused} == {"late", "future", "no-key", "replayed"}
+    limited = {"key-limit"} if window == LIMITED_EACH else set()
+    assert {reason for _, reason in refused} == {"late", "future", "no-key", "replayed"} | limited
     for event in events:
         assert (event.verdict == UNREAD) == (event.offset >= cuts[1][event.partition])
-        if event.verdict == FOLDED:
+        if event.verdict == FOLDED and window == SLIDING:
             assert [end - start for start, end in event.windows] == [30_000] * 3
             assert all(start <= event.time_ms < end for start, end in event.windows)
     assert sum(event.verdict == "copy" for event in events) > 3

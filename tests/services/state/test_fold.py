@@ -35,7 +35,13 @@ GAP_MS = 2000
 EACH = {"each": {"trailing": "10s"}}
 FIRST = {"first": "2s"}
 JOIN, KEEPING_JOIN = JOIN_SOURCE, KEEPING_SOURCE
-KINDS = [TUMBLING, SLIDING, SESSION, EACH, FIRST, JOIN, KEEPING_JOIN]
+LIMITED_EACH = {**EACH, "limit": 2}
+LIMITED_FIRST = {**FIRST, "limit": 1}
+LIMITED_JOIN = {**KEEPING_JOIN, "limit": 1}
+KINDS = [
+    *(TUMBLING, SLIDING, SESSION, EACH, FIRST, JOIN, KEEPING_JOIN),
+    *(LIMITED_EACH, LIMITED_FIRST, LIMITED_JOIN),
+]
 LOSSES = [
     pytest.param(False, id="with its file", marks=pytest.mark.more),
     pytest.param(True, id="without its file"),
@@ -48,6 +54,7 @@ KILLS = [
     ("within the results", EACH, True),
     ("after folds", FIRST, True),
     ("within the results", KEEPING_JOIN, True),
+    ("after folds", LIMITED_EACH, True),
     ("before the offset", SLIDING, False),
 ]
 MORE_KILLS = [
@@ -65,6 +72,9 @@ MORE_KILLS = [
     ("before folds", KEEPING_JOIN, False),
     ("after folds", KEEPING_JOIN, True),
     ("after folds", KEEPING_JOIN, False),
+    ("after folds", LIMITED_JOIN, True),
+    ("after folds", LIMITED_FIRST, True),
+    ("before folds", LIMITED_JOIN, False),
     ("before the offset", JOIN, True),
     ("before the offset", SLIDING, True),
 ]
@@ -110,6 +120,7 @@ def expected(stamped_log: StampedLog, cuts: Sequence[Mapping[int, int]], step: S
         first_ms=step.length_ms if step.first else None,
         within_ms=step.length_ms if step.join else None,
         keeps_unmatched=step.join is not None and step.join.unmatched == "keep",
+        limit=step.limit,
     )
 
 
@@ -118,7 +129,11 @@ def flight(carrier: str | None = "A", delay: int = 20) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "window", [SLIDING, FIRST, KEEPING_JOIN, *map(more, [TUMBLING, SESSION, EACH, JOIN])]
+    "window",
+    [
+        *(SLIDING, FIRST, KEEPING_JOIN),
+        *map(more, [TUMBLING, SESSION, EACH, JOIN, LIMITED_EACH, LIMITED_FIRST, LIMITED_JOIN]),
+    ],
 )
 async def test_results_and_refused_events_are_those_of_the_oracle(
     spark: SparkSession, tmp_path: Path, window: dict[str, Any]
@@ -131,7 +146,8 @@ async def test_results_and_refused_events_are_those_of_the_oracle(
     assert shown(bench.results) == oracle.results
     assert bench.letters == oracle.refused
     assert len(oracle.results) > 30
-    assert {reason for _, reason in oracle.refused} == {"late", "future", "no-key", "replayed"}
+    limited = {"key-limit"} if bench.step.limit else set()
+    assert {reason for _, reason in oracle.refused} == {"late", "future", "no-key", "replayed"} | limited
 
 
 @settings(
@@ -286,6 +302,32 @@ async def test_a_partition_that_stands_still_holds_the_windows_and_nothing_is_dr
     assert len(counts) > 5
 
 
+async def test_a_large_file_waits_for_the_partition_that_stands_still_and_then_reads_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stamped_log = StampedLog(2)
+    stamped_log.event(1, START_MS, START_MS, flight())
+    stamped_log.event(1, START_MS + 100, START_MS + 100, flight())
+    for second in range(300):
+        stamped_log.event(0, START_MS + second * 1000, START_MS + second * 1000, flight())
+    first_cut = stamped_log.ends()
+    bench = StepBench(spark, stamped_log, step_pipe(EACH), tmp_path)
+    bench.most_records, bench.most_file_bytes = 50, 40_000
+    await bench.run([first_cut])
+    assert bench.full_for == {1}
+    read_count = Progress.decode(bench.kept).offsets[0]
+    assert 50 < read_count < 250
+    await bench.run([first_cut])
+    assert Progress.decode(bench.kept).offsets[0] == read_count, "it waits"
+    stamped_log.heartbeat(1, 300_000)
+    await bench.run([stamped_log.ends()])
+    assert bench.full_for == set()
+    assert Progress.decode(bench.kept).offsets == stamped_log.ends()
+    assert not bench.letters
+    assert shown(bench.results) == expected(stamped_log, [first_cut, stamped_log.ends()], bench.step).results
+    assert len(bench.results) > 250
+
+
 @pytest.mark.parametrize("is_lost", LOSSES)
 async def test_a_session_has_the_events_that_are_at_most_its_gap_apart_also_if_a_later_one_bridges_two(
     spark: SparkSession, tmp_path: Path, is_lost: bool
@@ -399,7 +441,51 @@ async def test_each_event_counts_those_of_its_key_and_the_first_ones_pass_on(
     assert bench.counts["repeated"] == bench.counts["folded"] - len(passed) == len(counted) - len(passed)
 
 
-@pytest.mark.parametrize("window", [EACH, KEEPING_JOIN, *map(more, [SESSION, FIRST])])
+@pytest.mark.parametrize("is_lost", LOSSES)
+async def test_an_event_beyond_the_limit_of_its_key_never_counts_and_says_how_to_raise_it(
+    spark: SparkSession, tmp_path: Path, is_lost: bool
+) -> None:
+    stamped_log = StampedLog(1)
+    cuts: list[Mapping[int, int]] = []
+
+    def add(carrier: str, *times_ms: int) -> int:
+        entries = [
+            stamped_log.event(0, START_MS + at_ms, START_MS + 90_000, flight(carrier)) for at_ms in times_ms
+        ]
+        stamped_log.heartbeat(0)
+        cuts.append(stamped_log.ends())
+        return entries[-1].number or 0
+
+    add("A", 0, 1_000)
+    beyond = add("A", 9_000)
+    add("A", 12_000)
+    add("B", 18_000)
+    add("A", 15_000)  # all before 13 s has its results, and counts in later ones from 3 s on
+    add("B", 40_000)
+    bench = StepBench(spark, stamped_log, step_pipe(LIMITED_EACH), tmp_path)
+    for cut in cuts:
+        await bench.run([cut])
+        if is_lost:
+            bench.lose_files()
+    counts = [
+        (time_ms - START_MS, body["flights"])
+        for (time_ms, _), [body] in sorted(bench.results.items())
+        if body["carrier"] == "A"
+    ]
+    assert counts == [(0, 1), (1_000, 2), (12_000, 1), (15_000, 2)]
+    assert bench.letters == {(beyond, "key-limit"): 1}
+    assert shown(bench.results) == expected(stamped_log, cuts, bench.step).results
+    (letter,) = bench.letter_fields
+    assert letter["hifi_step"] == b"carrier-delays"
+    assert letter["hifi_detail"] == (
+        b"the step carrier-delays counts at most 2 events of a key (carrier) in 10 s, of each pipe and partition, and"
+        b" had them before this one: raise `limit` in the source of the step"
+    )
+
+
+@pytest.mark.parametrize(
+    "window", [LIMITED_EACH, KEEPING_JOIN, *map(more, [SESSION, FIRST, EACH, LIMITED_JOIN])]
+)
 async def test_a_file_that_is_computed_anew_in_parts_is_as_the_lost_one_also_after_a_kill_within(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: dict[str, Any]
 ) -> None:

@@ -159,3 +159,14 @@ def test_a_step_that_reads_another_pipe_goes_on_after_the_windows_that_have_resu
     assert (joined.pipes, joined.marks, joined.emitted_ms) == (("flights", "trains"), {}, 45_000)
     assert Progress.decode(joined.encode()) == joined
     assert progress.of_step("e", ["flights"]).marks == progress.marks
+
+
+def test_the_partitions_that_hold_windows_open_have_the_lowest_watermark_or_none_yet() -> None:
+    progress = replace(FIRST, offsets=dict.fromkeys(range(4), 0))
+    assert progress.holding == {0, 1, 2, 3}
+    progress = replace(progress, marks={0: 9_000, 1: 7_000, 2: 7_000}, empty=frozenset({3}))
+    assert progress.holding == {1, 2}
+    assert replace(progress, empty=frozenset()).holding == {1, 2, 3}
+    of_join = replace(progress, joined="other", marks={**progress.marks, lane(0, of_with=True): 5_000})
+    silent = frozenset({3, *(lane(partition, of_with=True) for partition in range(1, 4))})
+    assert replace(of_join, empty=silent).holding == {0}

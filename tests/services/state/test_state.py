@@ -39,6 +39,7 @@ from hifi_normalize.idempotency.source_positions import SourcePositions
 pytestmark = pytest.mark.timeout(600)
 WINDOW: dict[str, Any] = {"size": "20s", "every": "10s"}
 EACH: dict[str, Any] = {"each": {"trailing": "20s"}}
+LIMITED_EACH: dict[str, Any] = {**EACH, "limit": 2}
 JOIN: dict[str, Any] = KEEPING_SOURCE
 INTERRUPTED = Path(__file__).parents[2] / "support/programs/interrupted_state.py"
 TAKEN_OVER = "step-taken-over"
@@ -141,9 +142,10 @@ def expected(stamped_log: StampedLog, window: dict[str, Any] = WINDOW) -> Outcom
         20_000,
         10_000,
         5_000,
-        trailing_ms=20_000 if window == EACH else None,
+        trailing_ms=20_000 if "each" in window else None,
         within_ms=2_000 if window == JOIN else None,
         keeps_unmatched=window == JOIN,
+        limit=window.get("limit"),
     )
 
 
@@ -160,6 +162,7 @@ def letter(record: ConsumerRecord) -> tuple[int, str]:
         pytest.param("before the file", False, WINDOW, marks=pytest.mark.more),
         pytest.param("before the offset", True, WINDOW, marks=pytest.mark.more),
         pytest.param("before the file", True, EACH, marks=pytest.mark.more),
+        pytest.param("before the file", True, LIMITED_EACH, marks=pytest.mark.more),
         pytest.param("before the results", False, JOIN, marks=pytest.mark.more),
         pytest.param("before folds", True, JOIN, marks=pytest.mark.more),
         pytest.param("before the file", True, JOIN, marks=pytest.mark.more),
@@ -193,6 +196,7 @@ async def test_a_killed_service_leaves_each_result_once(
     assert shown(found) == oracle.results
     letters = Counter(map(letter, await read_all(kafka, stream.topics.dead_letter)))
     assert letters.keys() == oracle.refused.keys()
+    assert ("limit" in window) == any(reason == "key-limit" for _, reason in letters)
     assert len(oracle.results) > 20
     assert min(end_ms for end_ms, _ in oracle.results) < START_MS + 30_000
 

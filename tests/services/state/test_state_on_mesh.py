@@ -16,7 +16,7 @@ from hifi.check.pipe_check import check_folder
 from hifi.delivery.dead_letters.letter import DeadLetterFilter
 from hifi.delivery.dead_letters.reader import letters
 from hifi.record.cloudevents.timestamps import format_us
-from hifi.record.headers import DETAIL
+from hifi.record.headers import STEP as STEP_HEADER
 from hifi.runtime.clock import now_us
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan
@@ -180,7 +180,7 @@ async def test_steps_of_a_mesh_deliver_each_result_once(
                 ):
                     await asyncio.sleep(0.2)
             late_letters = {
-                (letter.text("ce_id"), "flights-with-fares" in letter.text(DETAIL))
+                (letter.text("ce_id"), letter.text(STEP_HEADER) == "flights-with-fares")
                 async for letter in letters(mesh.bootstrap, mesh.topics, DeadLetterFilter(reason="late"))
             }
         finally:

@@ -40,9 +40,12 @@ def test_it_is_at_the_end_of_a_window_from_which_all_results_are_complete(
     horizon_ms = horizon_s * 1000
     at_ms, from_ms = next_takeover("declared", declared, kept, horizon_ms)[1:]
     every_ms = (kept.window and kept.window.every_ms) or 1000
-    assert horizon_ms <= at_ms < horizon_ms + (declared.reach_ms or declared.length_ms) + every_ms
+    longest_ms = (declared.reach_ms or declared.length_ms) + declared.length_ms
+    assert horizon_ms <= at_ms < horizon_ms + longest_ms + every_ms
     assert at_ms % every_ms == 0
-    assert from_ms >= horizon_ms - (kept.reach_ms or 0), "these events are not in the log for sure"
+    kept_from_ms = kept.needed_from_ms(horizon_ms)
+    assert from_ms >= (horizon_ms if kept_from_ms is None else kept_from_ms), "others may not be in the log"
+    assert declared.most_events is None or from_ms % declared.length_ms == 0
     if declared.window and declared.window.every_ms:
         next_end_ms = (at_ms // declared.window.every_ms + 1) * declared.window.every_ms
         assert from_ms <= next_end_ms - declared.window.size_ms

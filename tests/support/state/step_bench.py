@@ -1,7 +1,7 @@
 """A step on a log in memory, with real Spark: what Kafka keeps of it, and faults between any two of its writes."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -92,9 +92,11 @@ class StepBench:
     """What is outside the service: the log, `raw`, `dead-letter`, `folds` and the offsets of the group.
 
     Attributes:
+        full_for: partitions that are read alone, since the file is too large.
         results: (end of the window in ms, key) to each result that normalize lets pass, and for each or the first
             events (time in ms, CloudEvents id of the event); for a join, ids of both with a slash.
         letters: (number of the event, reason) to how often it became a dead letter.
+        letter_fields: of these letters.
     """
 
     def __init__(self, spark: SparkSession, stamped_log: StampedLog, pipe: Pipe, folder: Path) -> None:
@@ -104,6 +106,8 @@ class StepBench:
         assert isinstance(pipe.source, StepSource)
         self.step = pipe.source
         self.most_records = 10**9
+        self.most_file_bytes = 10**9
+        self.full_for: set[int] = set()
         self._catalyst = Catalyst(spark)
         self.pipe = pipe.pipe
         self.range_folder = self.folder_of(self._declaration())
@@ -114,6 +118,7 @@ class StepBench:
         self.ranges = self
         self.results: dict[tuple[int, str], list[dict[str, Any]]] = {}
         self.letters: dict[tuple[int, str], int] = {}
+        self.letter_fields: list[Mapping[str, bytes]] = []
         self.kill_at = ""
         self.survived = 0
         """How many results are written before a kill within them, or ranges read before one within a range."""
@@ -173,6 +178,9 @@ class StepBench:
     def show(self, progress: Progress, windows: int) -> None:
         pass
 
+    def warn_full(self, size_bytes: int | None, holding: Collection[int]) -> None:
+        self.full_for = set() if size_bytes is None else set(holding)
+
     async def write_results(self, events: Sequence[SourceEvent], source: bytes, run: bytes) -> None:
         for event in events:
             if self._raw_offset >= self.survived:
@@ -212,7 +220,8 @@ class StepBench:
         for row in letters.collect():
             headers = [(header.key, bytes(header.value)) for header in row.headers]
             number = int(identity(headers).seq.rpartition(b":")[2])
-            reason = fields(headers)[REASON].decode()
+            self.letter_fields.append(fields(headers))
+            reason = self.letter_fields[-1][REASON].decode()
             self.letters[number, reason] = self.letters.get((number, reason), 0) + 1
 
     def _die(self, point: str) -> None:

@@ -1,6 +1,6 @@
 """What a step must make of a log, in plain Python that shares no code with the service."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +35,7 @@ def outcome(
     first_ms: int | None = None,
     within_ms: int | None = None,
     keeps_unmatched: bool = False,
+    limit: int | None = None,
 ) -> Outcome:
     """Everything that the step must give, for `flights: count(*)`, `late: count_if(delay >= 15)`, `worst: max(delay)`,
     `mean: avg(price)` and `total: sum(delay)` by carrier, where the flight is not cancelled.
@@ -50,10 +51,11 @@ def outcome(
         first_ms: of a step with `first`, whose results are the data of events; None: it has none.
         within_ms: of a join with the other pipe, where the price is above 0; None: it is none.
         keeps_unmatched: whether events without a partner have results.
+        limit: most events of a carrier, pipe and partition in `size_ms` from 1970 on; None: any number.
     """
     has_windows = gap_ms is None and trailing_ms is None and first_ms is None and within_ms is None
     pipes = [PIPE] if within_ms is None else [PIPE, OTHER]
-    oracle = _Oracle(len(stamped_log.partitions), size_ms, every_ms, lateness_ms, has_windows, pipes)
+    oracle = _Oracle(len(stamped_log.partitions), size_ms, every_ms, lateness_ms, has_windows, pipes, limit)
     start = dict.fromkeys(range(len(stamped_log.partitions)), 0)
     for cut in cuts:
         for partition, end in cut.items():
@@ -82,8 +84,12 @@ class _Oracle:
         lateness_ms: int,
         has_windows: bool,
         pipes: Sequence[str],
+        limit: int | None,
     ) -> None:
         self.found = Outcome()
+        self._limit = limit
+        self._stretches: Counter[tuple[str, int, str, int]] = Counter()
+        """Pipe, partition, carrier and stretch to its events."""
         self._size_ms, self._every_ms, self._lateness_ms = size_ms, every_ms, lateness_ms
         self._has_windows = has_windows
         self._folded: dict[str, list[tuple[int, int, int, Entry]]] = defaultdict(list)
@@ -104,6 +110,10 @@ class _Oracle:
         if entry.data["cancelled"] if entry.pipe == PIPE else entry.data["price"] <= 0:
             return
         reason = _refusal(entry, self.found.horizon_ms, self._lateness_ms)
+        if reason is None and self._limit is not None:
+            stretch = entry.pipe, partition, entry.data["carrier"], entry.time_ms // self._size_ms
+            self._stretches[stretch] += 1
+            reason = "key-limit" if self._stretches[stretch] > self._limit else None
         if reason is not None:
             refused = self.found.refused
             refused[entry.number, reason] = refused.get((entry.number, reason), 0) + 1

@@ -1,1 +1,1 @@
-"""`hifi demo --state`: steps over a day of flights, some late."""
+"""`hifi demo --state`: steps over a day of flights and weather, some late."""

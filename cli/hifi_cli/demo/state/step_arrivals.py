@@ -1,17 +1,13 @@
-"""What the destination has received: flights, and results of steps."""
+"""What the destination has received: flights, weather, and results of steps."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any
 
 from hifi_cli.demo.cdc.arrivals import may_follow
-from hifi_cli.demo.state.oracle import ExpectedStep
+from hifi_cli.demo.state.oracle import ExpectedStep, Place
 from hifi_cli.demo.verify import Arrival, RequestLogReader
-
-Place: TypeAlias = tuple[int, str]
-"""End of a window, milliseconds since 1970 UTC, and key."""
 
 
 @dataclass(slots=True)
@@ -49,13 +45,11 @@ class StepArrivals:
         self.first_ns[name] = arrival.answered_ns
         for step in self.steps:
             if step.name == pipe:
-                data = dict(arrival.data)
-                end_ms = round(datetime.fromisoformat(data.pop("window_end")).timestamp() * 1000)
-                self.results[pipe][end_ms, data.pop(step.key)].append(data)
+                self.results[pipe][step.place(arrival.data)].append(arrival.data)
 
-    def ids(self, pipe: str) -> set[str]:
-        """Ids of the events of a pipe that have arrived."""
-        return {name for arrived_pipe, name in self.first_ns if arrived_pipe == pipe}
+    def ids(self, pipes: Collection[str]) -> set[str]:
+        """Ids of the events of some pipes that have arrived."""
+        return {name for pipe, name in self.first_ns if pipe in pipes}
 
     def ambiguous(self, kills_ns: Iterable[int], unanswered: Collection[str]) -> int:
         """Repeated requests for which nobody could know whether the first one had arrived.

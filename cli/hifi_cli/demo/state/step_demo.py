@@ -1,10 +1,12 @@
-"""One run of `hifi demo --state`: a mesh with two steps, a day of flights out of order, and what arrived."""
+"""One run of `hifi demo --state`: a mesh with steps, a day of flights and weather out of order, and what arrived."""
 
 import asyncio
 import contextlib
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import aiohttp
@@ -13,11 +15,11 @@ from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_cli.demo.cdc.arrivals import read_receipts
 from hifi_cli.demo.load_test import LATE_S, MeshRun
 from hifi_cli.demo.patience import QUIET_S, TELL_S, Patience
-from hifi_cli.demo.state import flight_day
-from hifi_cli.demo.state.flight_day import FlightEvent
+from hifi_cli.demo.state import day_events
+from hifi_cli.demo.state.day_events import WEATHER, DayEvent
 from hifi_cli.demo.state.step_arrivals import StepArrivals
 from hifi_cli.demo.state.step_log import StepLetter, StepLog
-from hifi_cli.demo.state.step_pipes import FLIGHTS, STEPS, step_pipes
+from hifi_cli.demo.state.step_pipes import STEPS, WRITE_KEYS, step_pipes
 from hifi_cli.demo.state.step_report import ExpectedOutcome, expected_outcomes, step_report
 from hifi_cli.demo.tour_steps import StepFailed, TourSteps, require
 from hifi_cli.demo.verify import RequestLogReader
@@ -40,7 +42,7 @@ def with_steps(plan: Plan) -> Plan:
         plan,
         console_port=free_port(but={plan.port}),
         scale={"observe": 1, "state": 1},
-        env={**plan.env, **_SETTINGS},
+        env={**plan.env, **_SETTINGS, WRITE_KEYS[WEATHER]: secrets.token_hex(16)},
     )
 
 
@@ -58,7 +60,7 @@ class StepDemo(MeshRun):
 
     steps: TourSteps
     kills: bool
-    events: Sequence[FlightEvent] = field(default_factory=flight_day.events)
+    events: Sequence[DayEvent] = field(default_factory=day_events.events)
     killed_ns: dict[str, int] = field(default_factory=dict)
 
     async def run(self) -> dict[str, Any]:
@@ -68,12 +70,12 @@ class StepDemo(MeshRun):
             HifiError: the mesh did not start, a process of the demo failed, or the folder is that of an earlier run.
         """
         self.steps.tell("steps are experimental; starting the mesh")
-        flights = {event.id: event for event in self.events}
+        events = {event.id: event for event in self.events}
         self.workspace.data.mkdir(parents=True, exist_ok=True)
         self.workspace.write({event.id: event.body() for event in self.events})
         await self.load_test.start(lambda _: step_pipes(self.workspace.destination_port))
-        log = StepLog(self.mesh.bootstrap, self.mesh.topics, FLIGHTS)
-        if await log.events():
+        log = StepLog(self.mesh.bootstrap, self.mesh.topics)
+        if any([(await log.of_pipe(pipe)).events for pipe in WRITE_KEYS]):
             raise Misconfigured(
                 f"{self.workspace.data} has the events of an earlier run: give an empty folder"
             )
@@ -91,19 +93,18 @@ class StepDemo(MeshRun):
         egest_kills = [killed_ns for service, killed_ns in self.killed_ns.items() if service == "egest"]
         report = step_report(
             self.steps.ended,
-            flights,
+            events,
             outcomes,
             arrivals,
             letters,
-            flights_pipe=FLIGHTS,
             ambiguous=arrivals.ambiguous(egest_kills, unanswered),
             acceleration=ACCELERATION,
         )
         return report | {"killed": list(self.killed_ns)}
 
     async def _begin(self, log: StepLog) -> None:
-        """Wait until whatever is sent is stamped, and counted by both steps."""
-        with self.steps.step("two steps read the pipe of flights") as remarks:
+        """Wait until whatever is sent is stamped, and counted by all steps."""
+        with self.steps.step(f"{len(STEPS)} steps read the pipes of flights and weather") as remarks:
             names = {step.name for step in STEPS}
             await self.steps.until(
                 log.begun_steps,
@@ -111,24 +112,24 @@ class StepDemo(MeshRun):
                 lambda begun: f"{len(begun & names)} of {len(names)} steps have begun",
                 _READY_S,
             )
-            await self.steps.until(
-                log.unstamped_partitions,
-                lambda partitions: not partitions,
-                lambda partitions: f"{len(partitions)} partitions have no watermark yet",
-                _READY_S,
-            )
-            remarks.append(f"{' and '.join(sorted(names))} have begun, and normalize stamps every partition")
+            for pipe in WRITE_KEYS:
+                await self.steps.until(
+                    partial(log.unstamped_partitions, pipe),
+                    lambda partitions: not partitions,
+                    lambda partitions: f"{len(partitions)} partitions have no watermark yet",
+                    _READY_S,
+                )
+            remarks.append(f"{', '.join(sorted(names))} have begun, and normalize stamps every partition")
 
     async def _replay(self) -> None:
-        count, flights_of = len(self.events), f"2013-{flight_day.DAY[0]:02}-{flight_day.DAY[1]:02}"
+        count, day = len(self.events), f"2013-{day_events.DAY[0]:02}-{day_events.DAY[1]:02}"
         with self.steps.step(
-            f"the flights of {flights_of} come at most {ACCELERATION} times as fast as they left, some late"
+            f"flights and weather of {day} come at most {ACCELERATION} times as fast as they happened, some late"
         ) as remarks:
             kill_after = {round(share * count): service for service, share in KILLS.items()}
             begin_s = told_s = time.monotonic()
-            headers = {"authorization": f"Bearer {self.workspace.write_key}"}
             timeout = aiohttp.ClientTimeout(total=_ANSWER_S)
-            async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
+            async with aiohttp.ClientSession(timeout=timeout) as session:
                 for number, event in enumerate(self.events, 1):
                     due_s = (event.due_ms - self.events[0].due_ms) / 1000 / ACCELERATION
                     await asyncio.sleep(max(0.0, begin_s + due_s - time.monotonic()))
@@ -142,13 +143,14 @@ class StepDemo(MeshRun):
             if self.killed_ns:
                 remarks.append(f"kill -9 of {', '.join(self.killed_ns)}")
 
-    async def _send(self, session: aiohttp.ClientSession, event: FlightEvent) -> None:
+    async def _send(self, session: aiohttp.ClientSession, event: DayEvent) -> None:
         """Send an event until it is accepted; normalize drops what was sent twice."""
-        url = f"{self.mesh.plan.url}/v1/pipes/{FLIGHTS}/events"
+        url = f"{self.mesh.plan.url}/v1/pipes/{event.pipe}/events"
+        headers = {"authorization": f"Bearer {self.mesh.plan.env[WRITE_KEYS[event.pipe]]}"}
         begin_s = time.monotonic()
         while True:
             try:
-                async with session.post(url, json=event.body()) as answer:
+                async with session.post(url, json=event.body(), headers=headers) as answer:
                     if answer.status == 202:
                         return
                     refusal = f"ingest answers {answer.status}: {(await answer.text())[:200]}"
@@ -165,14 +167,15 @@ class StepDemo(MeshRun):
         await instance.process.kill()
 
     async def _deliver(self, log: StepLog, arrivals: StepArrivals) -> list[ExpectedOutcome]:
-        """Wait for all flights and results; what does not come is told by the report."""
-        flights = {event.id: event for event in self.events}
-        with self.steps.step("every flight and every result of a closed window arrives") as remarks:
-            patience = Patience(self.steps.tell, "flights")
-            while missing := flights.keys() - await self._arrived(arrivals):
-                waits_on = await patience.wait(f"{len(flights) - len(missing):,} of {len(flights):,} arrived")
-                require(waits_on, f"{len(missing):,} flights are missing")
-            outcomes = expected_outcomes(STEPS, flights, await log.events(), await log.heartbeats())
+        """Wait for all events and results; what does not come is told by the report."""
+        events = {event.id: event for event in self.events}
+        with self.steps.step("every event and every result that is sure arrives") as remarks:
+            patience = Patience(self.steps.tell, "events")
+            while missing := events.keys() - await self._arrived(arrivals):
+                waits_on = await patience.wait(f"{len(events) - len(missing):,} of {len(events):,} arrived")
+                require(waits_on, f"{len(missing):,} events are missing")
+            logs = {pipe: await log.of_pipe(pipe) for pipe in WRITE_KEYS}
+            outcomes = expected_outcomes(STEPS, events, logs)
             patience = Patience(self.steps.tell, "results")
             due_count = sum(len(outcome.due) for outcome in outcomes)
             while missing_count := sum(
@@ -181,9 +184,7 @@ class StepDemo(MeshRun):
                 if not await patience.wait(f"{due_count - missing_count:,} of {due_count:,} arrived"):
                     break
                 await self._arrived(arrivals)
-            remarks.append(
-                f"{len(flights):,} flights, {due_count - missing_count:,} results of {due_count:,}"
-            )
+            remarks.append(f"{len(events):,} events, {due_count - missing_count:,} results of {due_count:,}")
         return outcomes
 
     async def _end(self, arrivals: StepArrivals) -> None:
@@ -209,7 +210,7 @@ class StepDemo(MeshRun):
             remarks.append(f"{len(arrivals.repeated):,} requests were repeated")
 
     async def _arrived(self, arrivals: StepArrivals) -> set[str]:
-        """Ids of the flights that have arrived."""
+        """Ids of the sent events that have arrived."""
         await self.load_test.count()
         await asyncio.to_thread(arrivals.read)
-        return arrivals.ids(FLIGHTS)
+        return arrivals.ids(WRITE_KEYS)

@@ -12,9 +12,9 @@ from hifi.kafka.clients import assigned_consumer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
 from hifi.record.fields import fields
-from hifi.record.headers import DETAIL, KIND, PIPE, RAW, REASON, SERVICE, STAMP
+from hifi.record.headers import KIND, PIPE, RAW, REASON, SERVICE, STAMP, STEP
 from hifi.record.heartbeat import HEARTBEAT, is_heartbeat
-from hifi_cli.demo.state.oracle import LoggedEvent, LoggedHeartbeat
+from hifi_cli.demo.state.oracle import LoggedEvent, LoggedHeartbeat, PipeLog
 
 _ID: Final = "ce_id"
 
@@ -26,29 +26,27 @@ class StepLetter(NamedTuple):
         id: of the event.
         service: that wrote it.
         reason: why.
-        detail: the same for people, with the name of the step.
+        step: that did not count the event; empty: it is of another service.
     """
 
     id: str
     service: str
     reason: str
-    detail: str
+    step: str
 
 
 class StepLog:
     """Reads the topics of a stream from their first record to their present end."""
 
-    def __init__(self, bootstrap: str, topics: Topics, pipe: str) -> None:
+    def __init__(self, bootstrap: str, topics: Topics) -> None:
         """Connect nothing yet.
 
         Args:
             bootstrap: `HOST:PORT,…`.
             topics: of the stream.
-            pipe: that steps read.
         """
         self._bootstrap = bootstrap
         self._topics = topics
-        self._pipe = pipe.encode()
 
     async def begun_steps(self) -> set[str]:
         """Pipes of the steps that have begun: what is enriched from then on counts."""
@@ -58,42 +56,40 @@ class StepLog:
             if record.key is not None
         }
 
-    async def unstamped_partitions(self) -> set[int]:
-        """Partitions of which no heartbeat has arrived on `enriched`: their events may get no stamp yet."""
+    async def unstamped_partitions(self, pipe: str) -> set[int]:
+        """Partitions of which no heartbeat of a pipe has arrived on `enriched`: its events may get no stamp yet."""
         counts = await partition_counts(self._bootstrap, [self._topics.enriched])
-        stamped = {partition async for partition, _ in self._heartbeats()}
+        stamped = {partition async for partition, _ in self._heartbeats(pipe)}
         return set(range(counts[self._topics.enriched] or 0)) - stamped
 
-    async def events(self) -> list[LoggedEvent]:
-        """The records of the pipe in `raw`."""
-        return [
+    async def of_pipe(self, pipe: str) -> PipeLog:
+        """The records of a pipe in `raw`, and its heartbeats that have a watermark."""
+        events = [
             LoggedEvent(record.partition, record.offset, values[_ID].decode())
             async for record in self._records(self._topics.raw)
-            if (values := fields(record.headers)).get(PIPE) == self._pipe
+            if (values := fields(record.headers)).get(PIPE) == pipe.encode()
         ]
-
-    async def heartbeats(self) -> list[LoggedHeartbeat]:
-        """The heartbeats of the pipe that have a watermark."""
-        return [
+        heartbeats = [
             LoggedHeartbeat(partition, int(values[RAW]), int(values[STAMP]))
-            async for partition, values in self._heartbeats()
+            async for partition, values in self._heartbeats(pipe)
             if STAMP in values
         ]
+        return PipeLog(events, heartbeats)
 
     async def letters(self) -> list[StepLetter]:
         """All dead letters of the stream."""
         return [
-            StepLetter(letter.text(_ID), letter.text(SERVICE), letter.text(REASON), letter.text(DETAIL))
+            StepLetter(letter.text(_ID), letter.text(SERVICE), letter.text(REASON), letter.text(STEP))
             async for letter in letters(self._bootstrap, self._topics, DeadLetterFilter())
         ]
 
-    async def _heartbeats(self) -> AsyncIterator[tuple[int, dict[str, bytes]]]:
-        """Partition and fields of each heartbeat of the pipe."""
+    async def _heartbeats(self, pipe: str) -> AsyncIterator[tuple[int, dict[str, bytes]]]:
+        """Partition and fields of each heartbeat of a pipe."""
         async for record in self._records(self._topics.enriched):
             if is_heartbeat(record.headers):
                 values = fields(record.headers)
                 assert values[KIND] == HEARTBEAT
-                if values[PIPE] == self._pipe:
+                if values[PIPE] == pipe.encode():
                     yield record.partition, values
 
     async def _records(self, topic: str) -> AsyncIterator[Any]:

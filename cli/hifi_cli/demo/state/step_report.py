@@ -2,20 +2,20 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from rich.table import Table
 
-from hifi_cli.demo.state.flight_day import FlightEvent
+from hifi_cli.demo.state.day_events import DayEvent
 from hifi_cli.demo.state.oracle import (
+    ExpectedResult,
     ExpectedStep,
-    LoggedEvent,
-    LoggedHeartbeat,
+    PipeLog,
+    Place,
     closed_until_ms,
     watermarks,
 )
-from hifi_cli.demo.state.step_arrivals import Place, StepArrivals
+from hifi_cli.demo.state.step_arrivals import StepArrivals
 from hifi_cli.demo.state.step_log import StepLetter
 from hifi_cli.demo.tour_report import tour_table
 from hifi_cli.demo.tour_steps import TourStep
@@ -33,53 +33,49 @@ class ExpectedOutcome:
     Attributes:
         step: the step.
         late: ids of its late events.
-        results: all of them, by place; those of windows that are not closed yet may arrive or not.
-        closed_ms: windows that end up to here are closed, milliseconds since 1970 UTC.
+        results: all of them, by place; those that are not closed yet may arrive or not.
+        closed_ms: the step has closed everything up to here, milliseconds since 1970 UTC.
     """
 
     step: ExpectedStep
     late: frozenset[str]
-    results: Mapping[Place, Mapping[str, Any]]
+    results: Mapping[Place, ExpectedResult]
     closed_ms: int
 
     @property
     def due(self) -> set[Place]:
         """Places of the results that must arrive."""
-        return {place for place in self.results if place[0] <= self.closed_ms}
+        return {place for place, result in self.results.items() if result.closed_ms <= self.closed_ms}
 
 
 def expected_outcomes(
-    steps: Iterable[ExpectedStep],
-    flights: Mapping[str, FlightEvent],
-    events: Sequence[LoggedEvent],
-    heartbeats: Iterable[LoggedHeartbeat],
+    steps: Iterable[ExpectedStep], events: Mapping[str, DayEvent], logs: Mapping[str, PipeLog]
 ) -> list[ExpectedOutcome]:
     """What the steps must give.
 
     Args:
         steps: of the demo.
-        flights: sent ones, by id.
-        events: as `raw` has them.
-        heartbeats: of their pipe.
+        events: sent ones, by id.
+        logs: pipe to what the topics say of its events.
     """
-    watermarks_ms = watermarks(events, heartbeats, flights)
+    watermarks_ms = {pipe: watermarks(log, events) for pipe, log in logs.items()}
     outcomes = []
     for step in steps:
-        late_ids = step.late(flights, watermarks_ms)
-        results = step.results(flights[name] for name in watermarks_ms if name not in late_ids)
-        closed_ms = closed_until_ms(events, flights, step.lateness_ms)
+        read_ms = {name: mark_ms for pipe in step.reads for name, mark_ms in watermarks_ms[pipe].items()}
+        late_ids = step.late(events, read_ms)
+        results = step.results(events[name] for name in read_ms if name not in late_ids)
+        closed_ms = closed_until_ms([logs[pipe] for pipe in step.reads], events, step.lateness_ms)
         outcomes.append(ExpectedOutcome(step, late_ids, results, closed_ms))
     return outcomes
 
 
 def step_report(
     steps: Sequence[TourStep],
-    flights: Mapping[str, FlightEvent],
+    events: Mapping[str, DayEvent],
     outcomes: Sequence[ExpectedOutcome],
     arrivals: StepArrivals,
     letters: Iterable[StepLetter],
     *,
-    flights_pipe: str,
     ambiguous: int,
     acceleration: int,
 ) -> dict[str, Any]:
@@ -87,22 +83,22 @@ def step_report(
 
     Args:
         steps: of the tour, that have ended.
-        flights: sent ones, by id.
+        events: sent ones, by id.
         outcomes: that are expected.
         arrivals: at the destination.
         letters: all dead letters.
-        flights_pipe: name of the pipe of the flights.
         ambiguous: number of repeated requests that egest could not avoid, see `StepArrivals.ambiguous`.
         acceleration: how many times faster than they happened the events were to be sent.
     """
     differences: list[str] = []
-    lost = len(flights.keys() - arrivals.ids(flights_pipe))
+    sent_pipes = {event.pipe for event in events.values()}
+    lost = len(events.keys() - arrivals.ids(sent_pipes))
     for outcome in outcomes:
         arrived = arrivals.results[outcome.step.name]
         lost += len(outcome.due - arrived.keys())
         differences += _differences(outcome, arrived)
     expected_letters = {(outcome.step.name, name) for outcome in outcomes for name in outcome.late}
-    found_letters = {_late_for(letter, outcomes) for letter in letters}
+    found_letters = set(map(_late_for, letters))
     late_differences = sorted(expected_letters ^ found_letters)
     differences_of_letters = [
         f"{name} is {'late' if (step, name) in expected_letters else 'not late'} for {step}, and has"
@@ -112,7 +108,7 @@ def step_report(
     return {
         "steps": [step.json() for step in steps],
         "acceleration": acceleration,
-        "events": len(flights),
+        "events": len(events),
         "results": sum(len(arrivals.results[outcome.step.name]) for outcome in outcomes),
         "different": len(differences),
         "lost": lost,
@@ -145,7 +141,7 @@ def step_table(numbers: Mapping[str, Any]) -> Table:
         f"{numbers['late']:,} late events ({late_share * 100:.1f} %), "
         f"{numbers['late_different']:,} dead letters missing or too many\n"
         f"{numbers['results']:,} results, {numbers['different']:,} different\n"
-        f"{numbers['lost']:,} flights and results lost, {numbers['duplicates']:,} duplicate requests, "
+        f"{numbers['lost']:,} events and results lost, {numbers['duplicates']:,} duplicate requests, "
         f"{numbers['ambiguous']:,} ambiguous"
     )
     return rows
@@ -157,29 +153,22 @@ def _differences(
     """A line for each result that arrived and is not the oracle's."""
     lines = []
     for place, bodies in sorted(arrived.items()):
-        expected_fields = outcome.results.get(place)
-        end = datetime.fromtimestamp(place[0] / 1000, UTC).isoformat()
+        result = outcome.results.get(place)
         for number, body in enumerate(bodies):
-            fields = {name: value for name, value in body.items() if name != "window_start"}
-            start_ms = round(datetime.fromisoformat(body["window_start"]).timestamp() * 1000)
             if number:
                 reason = "has come with another id before"
-            elif expected_fields is None:
+            elif result is None:
                 reason = "is not expected"
-            elif place[0] - start_ms != outcome.step.size_ms:
-                reason = f"begins at {body['window_start']}"
-            elif fields != expected_fields:
-                reason = f"has {difference(expected_fields, fields)}"
+            elif body != result.body:
+                reason = f"has {difference(result.body, body)}"
             else:
                 continue
-            lines.append(f"{outcome.step.name}: the result of {place[1]} until {end} {reason}")
+            lines.append(f"{outcome.step.name}: the result of {' and '.join(filter(None, place))} {reason}")
     return lines
 
 
-def _late_for(letter: StepLetter, outcomes: Iterable[ExpectedOutcome]) -> tuple[str, str]:
+def _late_for(letter: StepLetter) -> tuple[str, str]:
     """Name of the step that an event was late for and the event's id; another dead letter has its reason instead."""
     if (letter.service, letter.reason) == (_SERVICE, _REASON):
-        for outcome in outcomes:
-            if f"the step {outcome.step.name}," in letter.detail:
-                return outcome.step.name, letter.id
+        return letter.step, letter.id
     return f"{letter.service} ({letter.reason})", letter.id

@@ -18,6 +18,7 @@ from hifi.record.headers import (
     REASON,
     REPLAY,
     SERVICE,
+    STEP,
     Headers,
 )
 from hifi.runtime.errors import Misconfigured, NotAnEvent
@@ -81,6 +82,7 @@ class DeadLetter:
             "event": self.text(CE_PREFIX + "id"),
             "service": self.text(SERVICE),
             "destination": self.text(DESTINATION),
+            "step": self.text(STEP),
             "reason": self.text(REASON),
             "detail": self.text(DETAIL),
             "pointer": self.text(POINTER),

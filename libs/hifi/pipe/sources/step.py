@@ -18,6 +18,11 @@ from hifi.runtime.units import FieldName, Name, Seconds
 
 MOST_WINDOWS: Final = 100
 """Largest number of sliding windows that an event is in."""
+MOST_OPEN: Final = 10_000
+"""Largest number of windows of a key that `lateness` keeps open."""
+DEFAULT_LIMIT: Final = 10_000
+DEFAULT_JOIN_LIMIT: Final = 1_000
+"""The pairs of a key may be as many as its square."""
 _MOST_FIELDS: Final = 50
 _LONGEST_S: Final = 25 * 3600
 """Of window and lateness together, a day and an hour: a lost state is computed anew from that much of `enriched`."""
@@ -219,6 +224,13 @@ class StepSource(CollectedSource):
         description="Field of the result, and one call of `avg`, `count`, `count_if`, `max`, `min` or `sum`; none with"
         " `first`, with `join` Spark SQL of its value.",
     )
+    limit: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="Most events of a key that count in a stretch as long as `trailing`, `first` or `within`, of each"
+        " pipe and partition; default: 10,000, with `join` 1,000. Others: dead letter `key-limit`.",
+    )
     type: EventType | None = Field(
         None,
         description="CloudEvents `type` of the results; default: `hifi.window`, with `join` `hifi.join`, with `first`"
@@ -238,6 +250,21 @@ class StepSource(CollectedSource):
         times, factor = ("twice ", 2) if self.join is not None else ("", 1)
         if factor * self.length_ms + self.lateness_ms > _LONGEST_S * _WHOLE:
             raise ValueError(f"{times}{self._length_key} and `lateness` together must be at most 25 h")
+        return self
+
+    @model_validator(mode="after")
+    def _bounded(self) -> "StepSource":
+        if self.window is None:
+            return self
+        if self.limit is not None:
+            raise ValueError(
+                "`limit` is for `each`, `first` and `join`; a window is as large with any number of events"
+            )
+        apart_ms = self.gap_ms or self.window.every_ms
+        if self.length_ms + self.lateness_ms > MOST_OPEN * apart_ms:
+            raise ValueError(
+                f"a key would have more than {MOST_OPEN:,} open windows; choose longer ones or a shorter `lateness`"
+            )
         return self
 
     @model_validator(mode="after")
@@ -334,6 +361,27 @@ class StepSource(CollectedSource):
         if self.join is not None:  # an event that leaves looks for partners before it, too
             return 2 * self.length_ms
         return self.length_ms if self.window is None else self.length_ms - 1
+
+    @property
+    def most_events(self) -> int | None:
+        """How many events of a key, pipe and partition count in a stretch of `length_ms`; None: all do.
+
+        Stretches follow each other from 1970 UTC on, so that whether an event counts depends on no earlier stretch.
+        """
+        if self.window is not None:
+            return None
+        return self.limit or (DEFAULT_LIMIT if self.join is None else DEFAULT_JOIN_LIMIT)
+
+    def needed_from_ms(self, time_ms: int) -> int | None:
+        """No earlier event changes a result of a time or later, milliseconds since 1970 UTC; None: not known.
+
+        Args:
+            time_ms: milliseconds since 1970 UTC.
+        """
+        if self.reach_ms is None:
+            return None
+        from_ms = time_ms - self.reach_ms
+        return from_ms if self.most_events is None else from_ms - from_ms % self.length_ms
 
     @property
     def result_type(self) -> bytes | None:

@@ -24,6 +24,7 @@ from hifi.record.headers import (
     RELEASE,
     REPLAY,
     SERVICE,
+    STEP,
     TO,
 )
 from hifi.record.identity import PIPE_AT, IdentityReader
@@ -205,6 +206,7 @@ def _dead_letter(record: ConsumerRecord, *, masks: bool, hides_id: bool) -> dict
         "service": service,
         "reason": headers.get(REASON, ""),
         "destination": headers.get(DESTINATION, ""),
+        "step": headers.get(STEP, ""),
         "id": f"{record.partition}:{record.offset}",
         "partition": record.partition,
         "offset": record.offset,

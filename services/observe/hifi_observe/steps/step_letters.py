@@ -1,20 +1,16 @@
 """The dead letters of a step in a partition: each event that it judged not to count must have one. Pure."""
 
-import re
-from collections.abc import Mapping
 from typing import Final
 
 from hifi.record.fields import fields
-from hifi.record.headers import DETAIL, REASON, SERVICE, SOURCE, Headers
+from hifi.record.headers import SERVICE, SOURCE, STEP, Headers
 from hifi.record.identity import identity
 from hifi.record.receipt import parse_source
-from hifi.record.step_account import NO_EVENTS, StepStatement, Tally, fingerprint, total
+from hifi.record.step_account import COPY, FOLDED, LEFT_OUT, StepStatement, Tally, fingerprint, total
 from hifi.runtime.errors import NotAnEvent
 
-REASONS: Final = frozenset({"late", "future", "no-key", "replayed"})
-"""Of the letters that name their step. Those of a failure of SQL do not, and are not compared."""
-_STEP: Final = re.compile(rb"\bthe step ([a-z][a-z0-9-]*)")
-"""In the detail of a letter: several steps may read its event."""
+_WITHOUT_LETTER: Final = (FOLDED, COPY, LEFT_OUT)
+"""Verdicts of events that have no dead letter."""
 
 
 class StepLetters:
@@ -38,7 +34,7 @@ class StepLetters:
     def add(self, headers: Headers) -> None:
         """Add a record of `dead-letter`; one of another step or service is none."""
         letter_fields = fields(headers)
-        if letter_fields.get(SERVICE) != b"state" or not self._is_of_step(letter_fields):
+        if letter_fields.get(SERVICE) != b"state" or letter_fields.get(STEP) != self._step:
             return
         source = parse_source(letter_fields.get(SOURCE, b""))
         try:
@@ -48,11 +44,6 @@ class StepLetters:
         if source is not None:
             self._letters[source[1]] = fingerprint(event.seq)
 
-    def _is_of_step(self, letter_fields: Mapping[str, bytes]) -> bool:
-        step = _STEP.search(letter_fields.get(DETAIL, b""))
-        reason = letter_fields.get(REASON, b"").decode("utf-8", "replace")
-        return reason in REASONS and step is not None and step[1] == self._step
-
     def take(self, offsets: range) -> Tally:
         """The events of a range of `enriched` that have a letter; forgets their letters and earlier ones."""
         letters = total(Tally(1, self._letters[offset]) for offset in self._letters if offset in offsets)
@@ -61,6 +52,6 @@ class StepLetters:
 
 
 def stated_letters(statement: StepStatement, partition: int) -> Tally:
-    """The events of a partition that a step states to have made such letters of."""
+    """The events of a partition that a step states to have made dead letters of."""
     verdicts = statement.account.read.get(partition, {})
-    return total(verdicts.get(reason, NO_EVENTS) for reason in REASONS)
+    return total(tally for verdict, tally in verdicts.items() if verdict not in _WITHOUT_LETTER)

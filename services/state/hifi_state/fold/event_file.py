@@ -1,6 +1,5 @@
 """The file of a step with `each` or `first`: it keeps the events that results still need, one row for each."""
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -9,15 +8,16 @@ from typing import Final
 from hifi.pipe.sources.step import StepSource
 from hifi.record.step_account import NO_EVENTS
 from hifi.spark.step_sql import FieldPart
+from hifi_state.fold.kept_events import KeptEvents
 from hifi_state.fold.trailing_window import TrailingWindow, Values
-from hifi_state.fold.window_file import WindowFile, merged
+from hifi_state.fold.window_file import merged
 from hifi_state.fold.window_row import WindowRow
 
 _REPEATED: Final = "repeated"
 
 
-class EventFile(WindowFile):
-    """The file of one step, see `WindowFile`: without a row are the events that are not the first of their key."""
+class EventFile(KeptEvents):
+    """The file of one step, see `KeptEvents`: without a row are the events that are not the first of their key."""
 
     def __init__(self, path: Path, parts: Sequence[FieldPart], step: StepSource) -> None:
         """Open the file; one that cannot be read is made anew.
@@ -27,14 +27,8 @@ class EventFile(WindowFile):
             parts: of the fields of the step, in order.
             step: the declaration.
         """
-        self._length_ms = step.length_ms
         self._passes_first = step.first is not None
-        super().__init__(path, parts, has_sessions=False)
-
-    def _open(self) -> sqlite3.Connection:
-        database = super()._open()
-        database.execute("create index if not exists by_key on windows (key, end_ms)")
-        return database
+        super().__init__(path, parts, step)
 
     def due(self, horizon_ms: int | None) -> Iterator[WindowRow]:
         """A row for each result of the events up to a time that have none, in the order of time, key and event.
@@ -54,11 +48,6 @@ class EventFile(WindowFile):
         rows = map(self._row, found_rows)
         yield from self._first_rows(rows) if self._passes_first else self._trailing_rows(rows)
 
-    @property
-    def _emitted_ms(self) -> int:
-        """Events up to here have their results, milliseconds since 1970 UTC."""
-        return 0 if self.progress is None else self.progress.emitted_ms or 0
-
     def _trailing_rows(self, rows: Iterator[WindowRow]) -> Iterator[WindowRow]:
         windows: dict[str, TrailingWindow] = {}
         for (end_ms, key), same_rows in groupby(rows, lambda row: (row.end_ms, row.key)):
@@ -76,8 +65,9 @@ class EventFile(WindowFile):
     def _earlier_events(self, key: str, end_ms: int) -> TrailingWindow:
         window = TrailingWindow(self._merged)
         rows = self._database.execute(
-            "select * from windows where key = ? and end_ms >= ? and end_ms < ? order by end_ms, partition, raw",
-            (key, end_ms - self._length_ms, end_ms),
+            "select * from windows where key = ? and of_with = 0 and start_ms >= ? and start_ms < ?"
+            " order by start_ms, partition, raw",
+            (key, end_ms - 1 - self._length_ms, end_ms - 1),
         )
         for row in map(self._row, rows):
             window.enter(row.end_ms, row.parts)
@@ -88,7 +78,8 @@ class EventFile(WindowFile):
         for row in rows:
             if row.key not in last_ends_ms:
                 (last_ends_ms[row.key],) = self._database.execute(
-                    "select max(end_ms) from windows where key = ? and end_ms < ?", (row.key, row.end_ms)
+                    "select max(start_ms) + 1 from windows where key = ? and of_with = 0 and start_ms < ?",
+                    (row.key, row.start_ms),
                 ).fetchone()
             last_end_ms = last_ends_ms[row.key]
             last_ends_ms[row.key] = row.end_ms
@@ -105,10 +96,6 @@ class EventFile(WindowFile):
                 "update windows set headers = null, data = null where end_ms > ? and end_ms <= ?",
                 (self._emitted_ms, emitted_ms),
             )
-
-    def _same_window(self, row: WindowRow) -> list[WindowRow]:  # noqa: ARG002 - as of windows
-        """No other row: each event has its own."""
-        return []
 
     def _merged(self, first: Values, second: Values) -> Values:
         return [merged(*values) for values in zip(self._parts, first, second, strict=True)]

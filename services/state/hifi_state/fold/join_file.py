@@ -7,14 +7,14 @@ from typing import Final
 
 from hifi.pipe.sources.step import StepSource
 from hifi.record.step_account import NO_EVENTS
-from hifi_state.fold.window_file import WindowFile
+from hifi_state.fold.kept_events import KeptEvents
 from hifi_state.fold.window_row import WindowRow
 
 _UNMATCHED: Final = "unmatched"
 
 
-class JoinFile(WindowFile):
-    """The file of one step, see `WindowFile`.
+class JoinFile(KeptEvents):
+    """The file of one step, see `KeptEvents`.
 
     The row of an event begins at its time and ends after the last time at which a partner may come. So an event comes
     when the horizon passes its time, with the pairs of it and earlier ones, and leaves when it passes the end: then it
@@ -29,13 +29,11 @@ class JoinFile(WindowFile):
             path: of the file; its folder exists.
             step: the declaration.
         """
-        self._within_ms = step.length_ms
         self._keeps_unmatched = step.join is not None and step.join.unmatched == "keep"
-        super().__init__(path, [], has_sessions=False)
+        super().__init__(path, [], step)
 
     def _open(self) -> sqlite3.Connection:
         database = super()._open()
-        database.execute("create index if not exists by_key on windows (key, of_with, start_ms)")
         database.execute("create index if not exists by_start on windows (start_ms)")
         return database
 
@@ -72,11 +70,6 @@ class JoinFile(WindowFile):
                 self.without_row = self.without_row.plus(row.ending)
         self.outcomes = {_UNMATCHED: unmatched_count}
 
-    @property
-    def _emitted_ms(self) -> int:
-        """Up to here results are written, milliseconds since 1970 UTC."""
-        return 0 if self.progress is None else self.progress.emitted_ms or 0
-
     def _pairs(self, row: WindowRow, due_ms: int) -> Iterator[WindowRow]:
         """The pairs of an event and earlier ones, or those of its time: each pair belongs to one of its events."""
         assert row.event is not None
@@ -84,7 +77,7 @@ class JoinFile(WindowFile):
         partner_rows = self._database.execute(
             "select * from windows where key = ? and of_with = ? and start_ms >= ? and start_ms <= ?"
             " order by start_ms, partition, raw",
-            (row.key, not of_with, row.start_ms - self._within_ms, row.start_ms - of_with),
+            (row.key, not of_with, row.start_ms - self._length_ms, row.start_ms - of_with),
         )
         for partner_row in map(self._row, partner_rows):
             pair = (partner_row.event, row.event) if of_with else (row.event, partner_row.event)
@@ -94,17 +87,13 @@ class JoinFile(WindowFile):
         """Whether an event of `from` that leaves had one."""
         partner = self._database.execute(
             "select 1 from windows where key = ? and of_with = 1 and start_ms >= ? and start_ms <= ? limit 1",
-            (row.key, row.start_ms - self._within_ms, row.start_ms + self._within_ms),
+            (row.key, row.start_ms - self._length_ms, row.start_ms + self._length_ms),
         ).fetchone()
         return partner is not None
 
     def _drop(self, emitted_ms: int) -> None:
         """Drop what no later result needs: events of `with` stay until those of `from` that they match have left."""
         left = self._emitted_ms, emitted_ms
-        self._database.execute("delete from windows where end_ms <= ?", (emitted_ms - self._within_ms,))
+        self._database.execute("delete from windows where end_ms <= ?", (emitted_ms - self._length_ms,))
         self._database.execute("delete from windows where end_ms > ? and end_ms <= ? and not of_with", left)
         self._database.execute("update windows set data = null where end_ms > ? and end_ms <= ?", left)
-
-    def _same_window(self, row: WindowRow) -> list[WindowRow]:  # noqa: ARG002 - as of windows
-        """No other row: each event has its own."""
-        return []

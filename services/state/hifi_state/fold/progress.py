@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from hifi.record.step_account import StepAccount, Tally
+from hifi.record.step_account import FOLDED, NO_EVENTS, StepAccount, Tally
 from hifi_state.fold.takeover import Takeover
 
 SECOND_MS: Final = 1000
@@ -87,6 +87,14 @@ class RangeSummary:
     counts: dict[str, int] = field(default_factory=dict)
     read: dict[int, dict[str, Tally]] = field(default_factory=dict)
 
+    def refuse(self, verdict: str, partition: int, event: Tally) -> None:
+        """Give another verdict to an event of a partition that counted so far."""
+        verdicts = self.read[partition]
+        verdicts[FOLDED] = verdicts[FOLDED].less(event)
+        verdicts[verdict] = verdicts.get(verdict, NO_EVENTS).plus(event)
+        self.counts[FOLDED] -= event.events
+        self.counts[verdict] = self.counts.get(verdict, 0) + event.events
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -154,7 +162,7 @@ class Progress:
             marks=marks,
             empty=frozenset(empty),
             emitted_ms=self.horizon_ms,
-            folded=self.folded + summary.counts.get("folded", 0),
+            folded=self.folded + summary.counts.get(FOLDED, 0),
         )
         bases = self._needed_bases([*self.bases, Base(summary.latest_ms, self.offsets, self.raws)], open_ms)
         oldest_offsets = bases[0].offsets if bases else progress.offsets
@@ -168,10 +176,7 @@ class Progress:
             ]
         )
         judged = [entry for entry in judged if entry.last >= oldest_offsets.get(entry.partition, 0)]
-        lanes = [lane(partition, of_with=False) for partition in end]
-        if self.joined is not None:
-            lanes += [lane(partition, of_with=True) for partition in end]
-        lowest_ms = _horizon_ms(lanes, marks, empty, lateness_ms)
+        lowest_ms = _horizon_ms(self._lanes, marks, empty, lateness_ms)
         return replace(
             progress,
             horizon_ms=self._up_to_takeover(_risen_ms(self.horizon_ms, lowest_ms, judged), lowest_ms),
@@ -190,6 +195,25 @@ class Progress:
         """Whether all results of this declaration are written, and another one goes on."""
         return (
             self.takeover is not None and not self.has_due and (self.horizon_ms or 0) >= self.takeover.at_ms
+        )
+
+    @property
+    def _lanes(self) -> list[int]:
+        """All lanes of the pipes that are read."""
+        lanes = [lane(partition, of_with=False) for partition in self.offsets]
+        if self.joined is not None:
+            lanes += [lane(partition, of_with=True) for partition in self.offsets]
+        return lanes
+
+    @property
+    def holding(self) -> frozenset[int]:
+        """Partitions that keep windows open: those with the lowest watermark, or with events and none yet."""
+        known_lanes = set(self._lanes) - self.empty
+        lowest_ms = min((self.marks[number] for number in known_lanes & self.marks.keys()), default=None)
+        return frozenset(
+            number if number >= 0 else -1 - number
+            for number in known_lanes
+            if self.marks.get(number, lowest_ms) == lowest_ms
         )
 
     @property

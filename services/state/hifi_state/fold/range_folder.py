@@ -26,6 +26,7 @@ from hifi.record.headers import (
     SERVICE,
     SOURCE,
     STAMP,
+    STEP,
     TIME,
 )
 from hifi.record.hop import STAMP_AT
@@ -42,11 +43,12 @@ from hifi.record.spark_sql import (
     literal,
     source_text,
 )
-from hifi.record.step_account import FOLDED, NO_EVENTS, Tally
+from hifi.record.step_account import COPY, FOLDED, LEFT_OUT, NO_EVENTS, Tally
 from hifi.spark.catalyst import BOUNDED, Catalyst, JavaObject
 from hifi.spark.json_fields import json_fields
 from hifi.spark.step_sql import FieldPart, parts, step_sql
 from hifi_state.fold.declaration import StepDeclaration
+from hifi_state.fold.key_limit import KeyLimit, event_of
 from hifi_state.fold.progress import Judged, RangeSummary, lane
 from hifi_state.fold.results import ResultEvents, key_text
 from hifi_state.fold.window_row import FoldedEvent, WindowRow
@@ -57,8 +59,7 @@ LATE: Final = "late"
 FUTURE: Final = "future"
 NO_KEY: Final = "no-key"
 REPLAYED: Final = "replayed"
-COPY: Final = "copy"
-LEFT_OUT: Final = "left-out"
+KEY_LIMIT: Final = "key-limit"
 _NOT_REFUSED: Final = (FOLDED, COPY, LEFT_OUT)
 _HEARTBEAT: Final = "heartbeat"
 _DETAILS: Final = {
@@ -66,6 +67,8 @@ _DETAILS: Final = {
     FUTURE: "its time is more than 5 s after it was accepted, so the step {step} does not count it",
     NO_KEY: "a field of the key of the step {step} is null",
     REPLAYED: "it was replayed to a service after normalize, so the step {step} cannot tell when it came",
+    KEY_LIMIT: "the step {step} counts at most {most:,} events of a key ({key}) in {length_s:,} s, of each pipe and"
+    " partition, and had them before this one: raise `limit` in the source of the step",
 }
 _PARSED: Final = {
     "hifi.head": "split(cast(headers[0].value as string), ';')",
@@ -118,12 +121,28 @@ class FoldedRange:
     def __init__(self, events: DataFrame, summary: RangeSummary, folder: "RangeFolder") -> None:
         self._events = events
         self._folder = folder
+        self._beyond: list[tuple[int, int]] = []
+        """Partition and offset in `raw` of the events beyond the limit."""
         self.summary = summary
 
-    def rows(self, emitted_ms: int | None) -> Iterator[WindowRow]:
-        """The parts of each window and key, or of each event, which results after a time need; of sessions all."""
-        if self.summary.counts.get(FOLDED):
-            yield from self._folder.window_rows(self._events, emitted_ms)
+    def rows(self, emitted_ms: int | None, limit: KeyLimit | None) -> list[WindowRow]:
+        """The parts of each window and key, or of each event, which results after a time need; of sessions all.
+
+        Args:
+            emitted_ms: windows up to here have their results; None: none has.
+            limit: refuses events, in the summary and in `dead_letters`, too; None: nothing is refused.
+        """
+        if not self.summary.counts.get(FOLDED):
+            return []
+        rows = list(self._folder.window_rows(self._events, emitted_ms))
+        if limit is None:
+            return rows
+        rows, beyond_rows = limit.split(rows)
+        for row in beyond_rows:
+            event = event_of(row)
+            self._beyond.append((event.partition, event.raw))
+            self.summary.refuse(KEY_LIMIT, event.partition, row.ending)
+        return rows
 
     def dead_letters(self, fetched_us: int) -> DataFrame | None:
         """The records for the topic `dead-letter`; None: every event counts.
@@ -134,16 +153,29 @@ class FoldedRange:
         refused_count = sum(
             count for verdict, count in self.summary.counts.items() if verdict not in _NOT_REFUSED
         )
-        return self._folder.dead_letters(self._events, fetched_us) if refused_count else None
+        return self._folder.dead_letters(self._decided, fetched_us) if refused_count else None
 
     def verdicts(self) -> Iterator[tuple[int, int, str, int, str]]:
         """Partition, offset, identity, time (milliseconds since 1970 UTC) and verdict of each event."""
         rows = (
-            self._events.filter(f"`hifi.verdict` <> '{_HEARTBEAT}'")
+            self._decided.filter(f"`hifi.verdict` <> '{_HEARTBEAT}'")
             .select("partition", "offset", sql.expr(identity_field(SEQ)), "`hifi.time`", "`hifi.verdict`")
             .orderBy("partition", "offset")
         )
         yield from map(tuple, rows.toLocalIterator())
+
+    @property
+    def _decided(self) -> DataFrame:
+        """The events with their verdicts, once `rows` has refused some."""
+        if not self._beyond:
+            return self._events
+        schema = "`hifi.partition` int, `hifi.beyond` bigint"
+        beyond = self._events.sparkSession.createDataFrame(self._beyond, schema)
+        is_beyond = sql.expr(
+            f"partition = `hifi.partition` and `hifi.raw` = `hifi.beyond` and `hifi.verdict` = '{FOLDED}'"
+        )
+        verdict = sql.expr(f"if(`hifi.beyond` is null, `hifi.verdict`, '{KEY_LIMIT}')")
+        return self._events.join(sql.broadcast(beyond), is_beyond, "left").withColumn("hifi.verdict", verdict)
 
     def release(self) -> None:
         """Forget the records."""
@@ -405,7 +437,7 @@ class RangeFolder:
         frame = frame.withColumn("hifi.end", sql.expr(f"`hifi.time` + {beyond_ms}L"))
         frame = frame.withColumn("hifi.is_last", sql.lit(True))
         if emitted_ms is not None:
-            frame = frame.filter(f"`hifi.end` > {emitted_ms - step.length_ms}L")
+            frame = frame.filter(f"`hifi.start` >= {step.needed_from_ms(emitted_ms)}L")
         members = ["partition", "`hifi.raw`", f"coalesce({header_text('ce_id')}, {identity_field(SEQ)})"]
         has_no_result = "true" if emitted_ms is None else f"`hifi.end` > {emitted_ms}L"
         if step.join is not None:
@@ -425,8 +457,14 @@ class RangeFolder:
 
     def dead_letters(self, events: DataFrame, fetched_us: int) -> DataFrame:
         """The records of the events that do not count, see `FoldedRange.dead_letters`."""
+        step = self._step
+        values = {
+            "most": step.most_events or 0,
+            "key": ", ".join(step.key),
+            "length_s": step.length_ms // 1000,
+        }
         details = " ".join(
-            f"when '{verdict}' then {literal(detail.format(step=self._pipe))}"
+            f"when '{verdict}' then {literal(detail.format(step=self._pipe, **values))}"
             for verdict, detail in _DETAILS.items()
         )
         failure_detail = "ltrim(substring(`hifi.row`.failure, length(`hifi.verdict`) + 2))"
@@ -435,8 +473,9 @@ class RangeFolder:
             header(REASON, "`hifi.verdict`"),
             header(DETAIL, f"case `hifi.verdict` {details} else {failure_detail} end"),
             header(SERVICE, "'state'"),
+            header(STEP, literal(self._pipe)),
         ]
-        names = ", ".join(literal(name) for name in (SOURCE, REASON, DETAIL, SERVICE))
+        names = ", ".join(literal(name) for name in (SOURCE, REASON, DETAIL, SERVICE, STEP))
         kept = f"filter(slice(headers, 3, size(headers)), h -> h.key not in ({names}))"
         leading = ["headers[0]", hop_header(f"{fetched_us}L", "if(`hifi.raw` >= 0, `hifi.raw`, null)")]
         not_refused = ", ".join(f"'{verdict}'" for verdict in (*_NOT_REFUSED, _HEARTBEAT))

@@ -30,9 +30,17 @@ def next_takeover(text: str, declared: StepSource, kept: StepSource, horizon_ms:
         kept: the declaration before it. The events are still in the log that count in its results after the horizon.
         horizon_ms: the windows up to here are closed, milliseconds since 1970 UTC.
     """
+    kept_from_ms = kept.needed_from_ms(horizon_ms)
+    from_ms = horizon_ms if kept_from_ms is None else kept_from_ms
+    if declared.most_events is not None:  # its events are counted from the begin of a stretch
+        from_ms = _rounded_up(from_ms, declared.length_ms)
+    every_ms = (kept.window.every_ms if kept.window else 0) or _SECOND_MS
     # A session may be longer: it has at least the events since the takeover, and those so long before.
     reach_ms = declared.length_ms if declared.reach_ms is None else declared.reach_ms
-    earliest_ms = horizon_ms - (kept.reach_ms or 0)
-    every_ms = (kept.window.every_ms if kept.window else 0) or _SECOND_MS
-    at_ms = -(-max(horizon_ms, earliest_ms + reach_ms) // every_ms) * every_ms
-    return Takeover(text, at_ms, at_ms - reach_ms)
+    at_ms = _rounded_up(max(horizon_ms, from_ms + reach_ms), every_ms)
+    needed_from_ms = declared.needed_from_ms(at_ms)
+    return Takeover(text, at_ms, at_ms - reach_ms if needed_from_ms is None else needed_from_ms)
+
+
+def _rounded_up(time_ms: int, unit_ms: int) -> int:
+    return -(-time_ms // unit_ms) * unit_ms

@@ -15,10 +15,11 @@ from typing import Any, Final
 from hifi.record.step_account import NO_EVENTS, Tally, total
 from hifi.runtime import log
 from hifi.spark.step_sql import FieldPart, Merge, PartForm
+from hifi_state.fold.key_limit import KeyLimit
 from hifi_state.fold.progress import Progress
 from hifi_state.fold.window_row import FoldedEvent, PartValue, WindowRow
 
-_FORMAT: Final = 4
+_FORMAT: Final = 5
 _LARGEST: Final = 2**63 - 1
 _MOST_DIGITS: Final = 18
 """Whole numbers with more digits are kept as text, since SQLite's have 64 bits."""
@@ -138,6 +139,10 @@ class WindowFile:
         )
         return total(row.ending for row in rows).plus(total(map(Tally._make, tallies)))
 
+    def limit(self) -> KeyLimit | None:
+        """What bounds the events of the next ranges, until their rows are applied; None: a row has any number."""
+        return None
+
     def apply(self, rows: Iterable[WindowRow], progress: Progress) -> None:
         """Merge the rows of a range, drop the windows that have results, and keep the progress: all or nothing.
 
@@ -160,6 +165,13 @@ class WindowFile:
         """Number of open windows, each key counted."""
         (count,) = self._database.execute("select count(*) from windows").fetchone()
         return int(count)
+
+    def size_bytes(self) -> int:
+        """Size of what the file holds."""
+        (pages,) = self._database.execute("pragma page_count").fetchone()
+        (free_pages,) = self._database.execute("pragma freelist_count").fetchone()
+        (page_bytes,) = self._database.execute("pragma page_size").fetchone()
+        return int((pages - free_pages) * page_bytes)
 
     def _drop(self, emitted_ms: int) -> None:
         """Drop what no later result needs.

@@ -15,7 +15,8 @@ from tests.support.stream_process import PARTITIONS, create_stream
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
-from hifi.record.headers import DETAIL, REASON, SERVICE, SOURCE
+from hifi.record.headers import REASON, SERVICE, SOURCE
+from hifi.record.headers import STEP as STEP_HEADER
 from hifi.record.identity import seq_text
 from hifi.record.record import Record
 from hifi.record.step_account import FOLDED, NO_EVENTS, StepAccount, Tally, fingerprint
@@ -49,12 +50,11 @@ class StepStream:
 
     async def letter(self, partition: int, offset: int, entry: Entry) -> None:
         """Write the dead letter of a late event, as state does."""
-        detail = f"its time is before that of the step {STEP}, whose windows are closed there"
         added = {
             SOURCE: f"enriched:{offset}",
             REASON: "late",
-            DETAIL: detail,
             SERVICE: "state",
+            STEP_HEADER: STEP,
         }
         headers = [*entry.record().headers, *((name, text.encode()) for name, text in added.items())]
         await self.producer.send_and_wait(self.topics.dead_letter, partition, [Record(b"k", b"{}", headers)])

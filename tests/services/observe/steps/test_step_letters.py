@@ -13,22 +13,22 @@ from tests.services.observe.steps.test_partition_account import (
     tally,
 )
 
-from hifi.record.headers import DETAIL, REASON, SERVICE, SOURCE, Headers
+from hifi.record.headers import REASON, SERVICE, SOURCE, STEP, Headers
 from hifi.record.identity import seq_text
 from hifi.record.step_account import FOLDED, NO_EVENTS, StepAccount, StepStatement
 from hifi_observe.steps.partition_account import PartitionAccount, StepFindingJson
 from hifi_observe.steps.step_letters import StepLetters
 
-STEP = "delays"
+DELAYS = "delays"
 
 
-def letter(offset: int, reason: str = "late", step: str = STEP, service: str = "state") -> Headers:
+def letter(offset: int, reason: str = "late", step: str = DELAYS, service: str = "state") -> Headers:
     """Of the event at an offset, as state writes it."""
     added = {
         SOURCE: f"enriched:{offset}",
         REASON: reason,
-        DETAIL: f"the step {step}, which",
         SERVICE: service,
+        STEP: step,
     }
     return [*headers(offset), *((name, text.encode()) for name, text in added.items())]
 
@@ -51,21 +51,21 @@ def compare(
 
 
 def written(*records: Headers) -> StepLetters:
-    letters = StepLetters(STEP)
+    letters = StepLetters(DELAYS)
     for record in records:
         letters.add(record)
     return letters
 
 
 def test_a_letter_that_is_written_twice_or_early_is_one_letter() -> None:
-    account, letters = fresh(), written(letter(1), letter(3, "no-key"), letter(1), letter(5, "future"))
-    first = stated(1, 4, folded=[0, 2], late=[1], no_key=[3])
+    account, letters = fresh(), written(letter(1), letter(3, "budget"), letter(1), letter(5, "future"))
+    first = stated(1, 4, folded=[0, 2], late=[1], budget=[3])
     assert account.unread_letters(first) == tally([1, 3])
     assert not compare(account, first, letters)
-    second = stated(2, 8, folded=[0, 2, 4, 7], late=[1], no_key=[3], future=[5], replayed=[6])
+    second = stated(2, 8, folded=[0, 2, 4, 7], late=[1], budget=[3], future=[5], key_limit=[6])
     account = PartitionAccount.load(0, orjson.loads(orjson.dumps(account.dump())))
     assert account.unread_letters(second) == tally([5, 6])
-    for record in (letter(3, "no-key"), letter(6, "replayed")):
+    for record in (letter(3, "budget"), letter(6, "key-limit")):
         letters.add(record)
     assert not compare(account, second, letters)
     assert step_now(account)["lost"] == 0
@@ -91,13 +91,13 @@ def test_one_or_two_letters_that_are_missing_are_named(missing: list[int]) -> No
     [
         letter(1, step="delays-by-day"),
         letter(1, service="enrich"),
-        letter(1, "budget"),
+        [(name, text) for name, text in letter(1) if name != STEP],
         letter(1)[1:],
         [(name, b"enriched" if name == SOURCE else text) for name, text in letter(1)],
     ],
-    ids=["step", "service", "reason", "no event", "no offset"],
+    ids=["step", "service", "no step", "no event", "no offset"],
 )
-def test_a_letter_of_another_step_service_or_reason_is_none_of_the_step(other: Headers) -> None:
+def test_a_letter_of_another_step_or_service_is_none_of_the_step(other: Headers) -> None:
     (finding,) = compare(fresh(), stated(1, 2, folded=[0], late=[1]), written(other))
     assert [suspect["offset"] for suspect in finding["suspects"]] == [1]
 
