@@ -52,7 +52,6 @@ KILLS = [
     ("before folds", SLIDING, True),
     ("after folds", SESSION, False),
     ("within the results", EACH, True),
-    ("after folds", FIRST, True),
     ("within the results", KEEPING_JOIN, True),
     ("after folds", LIMITED_EACH, True),
     ("before the offset", SLIDING, False),
@@ -67,6 +66,7 @@ MORE_KILLS = [
     ("after folds", SLIDING, True),
     ("after folds", SESSION, True),
     ("within the results", EACH, False),
+    ("after folds", FIRST, True),
     ("after folds", FIRST, False),
     ("after the results", JOIN, False),
     ("before folds", KEEPING_JOIN, False),
@@ -197,10 +197,10 @@ async def test_each_result_is_written_once_whatever_dies(
 @pytest.mark.parametrize(
     ("kept", "declared", "is_lost"),
     [
-        (TUMBLING, TUMBLING, True),
         (TUMBLING, {"size": "1m", "every": "20s"}, True),
-        (SLIDING, EACH, False),
+        more(SLIDING, EACH, False),
         more(TUMBLING, TUMBLING, False),
+        more(TUMBLING, TUMBLING, True),
         more(SLIDING, {"tumbling": "7s"}, False),
         more(EACH, SLIDING, True),
         more(EACH, {"each": {"trailing": "20s"}}, False),
