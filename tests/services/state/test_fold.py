@@ -280,14 +280,20 @@ async def test_a_torn_file_and_one_that_is_behind_are_made_good_from_the_log(
     assert shown(bench.results) == expected(stamped_log, cuts, bench.step).results
 
 
-async def test_a_partition_that_stands_still_holds_the_windows_and_nothing_is_dropped(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def standing_still(seconds: int) -> StampedLog:
+    """A log whose partition 0 has an event each second, and whose partition 1 has two in the first one."""
     stamped_log = StampedLog(2)
     stamped_log.event(1, START_MS, START_MS, flight())
     stamped_log.event(1, START_MS + 100, START_MS + 100, flight())
-    for second in range(100):
+    for second in range(seconds):
         stamped_log.event(0, START_MS + second * 1000, START_MS + second * 1000, flight())
+    return stamped_log
+
+
+async def test_a_partition_that_stands_still_holds_the_windows_and_nothing_is_dropped(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stamped_log = standing_still(100)
     first_cut = stamped_log.ends()
     for tenth in range(20):
         stamped_log.event(1, START_MS + 200 + tenth * 100, START_MS + 100_000, flight())
@@ -308,11 +314,7 @@ async def test_a_partition_that_stands_still_holds_the_windows_and_nothing_is_dr
 async def test_a_large_file_waits_for_the_partition_that_stands_still_and_then_reads_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    stamped_log = StampedLog(2)
-    stamped_log.event(1, START_MS, START_MS, flight())
-    stamped_log.event(1, START_MS + 100, START_MS + 100, flight())
-    for second in range(300):
-        stamped_log.event(0, START_MS + second * 1000, START_MS + second * 1000, flight())
+    stamped_log = standing_still(300)
     first_cut = stamped_log.ends()
     bench = StepBench(spark, stamped_log, step_pipe(EACH), tmp_path)
     bench.most_records, bench.most_file_bytes = 50, 40_000
