@@ -79,14 +79,13 @@ def check_folder(
         unchecked_pipes = [
             loaded_pipe
             for loaded_pipe in loaded_pipes
-            if not _has_passed(loaded_pipe, trigger, passed_folder)
+            if not _has_passed(loaded_pipe, all_pipes, trigger, passed_folder)
         ]
-        sql_problems = _check_sql(unchecked_pipes, trigger, [] if notes is None else notes)
-        sql_problems += _check_step_sql(loaded_pipes, all_pipes)
+        sql_problems = _check_sql(unchecked_pipes, all_pipes, trigger, [] if notes is None else notes)
         problems += sql_problems
         if not sql_problems and passed_folder is not None:
             for loaded_pipe in unchecked_pipes:
-                _record_passed(loaded_pipe, trigger, passed_folder)
+                _record_passed(loaded_pipe, all_pipes, trigger, passed_folder)
     pipes = [loaded_pipe.pipe for loaded_pipe in loaded_pipes]
     return (
         [completed(pipe) for pipe in pipes] if not problems else pipes,
@@ -217,35 +216,41 @@ def _check_settings(destination: ConnectorDestination, pipe: Pipe) -> None:
 
 
 def _check_sql(
-    loaded_pipes: Sequence[LoadedPipe], trigger: Trigger, notes: list[PipeProblem]
+    loaded_pipes: Sequence[LoadedPipe],
+    pipes: Mapping[str, Pipe],
+    trigger: Trigger,
+    notes: list[PipeProblem],
 ) -> list[PipeProblem]:
-    """SQL expressions must be valid for Spark."""
-    loaded_pipes = [loaded_pipe for loaded_pipe in loaded_pipes if _has_sql(loaded_pipe.pipe)]
-    if not loaded_pipes:
-        return []
-    from hifi.spark.check import check_sql
-
-    by_name = {loaded_pipe.pipe.pipe: loaded_pipe for loaded_pipe in loaded_pipes}
-    with _captured_stderr():
-        findings = check_sql([loaded_pipe.pipe for loaded_pipe in loaded_pipes], trigger)
-    problems: list[PipeProblem] = []
-    for finding in findings:
-        problem = by_name[finding.pipe].problem(finding.path, finding.message)
-        (notes if finding.is_note else problems).append(problem)
-    return problems
-
-
-def _check_step_sql(loaded_pipes: Sequence[LoadedPipe], pipes: Mapping[str, Pipe]) -> list[PipeProblem]:
-    """Expressions of steps must be valid for Spark, whose types are those of the pipes that they read."""
+    """SQL expressions must be valid for Spark; those of a step have the types of the pipes that it reads."""
+    sql_pipes = [loaded_pipe for loaded_pipe in loaded_pipes if _has_sql(loaded_pipe.pipe)]
     steps = [loaded_pipe for loaded_pipe in loaded_pipes if isinstance(loaded_pipe.pipe.source, StepSource)]
-    if not steps:
+    if not sql_pipes and not steps:
         return []
-    from hifi.spark.step_check import check_steps
+    from hifi.spark.catalyst import Catalyst
+    from hifi.spark.check import check_pipe
+    from hifi.spark.spark_session import local_spark
+    from hifi.spark.step_check import step_problems
 
-    by_name = {loaded_pipe.pipe.pipe: loaded_pipe for loaded_pipe in steps}
-    with _captured_stderr():
-        findings = check_steps([loaded_pipe.pipe for loaded_pipe in steps], pipes)
-    return [by_name[finding.pipe].problem(finding.path, finding.message) for finding in findings]
+    problems: list[PipeProblem] = []
+    invalid_names: set[str] = set()
+    with _captured_stderr(), local_spark() as spark:
+        catalyst = Catalyst(spark)
+        for loaded_pipe in sql_pipes:
+            for finding in check_pipe(catalyst, loaded_pipe.pipe, trigger):
+                problem = loaded_pipe.problem(finding.path, finding.message)
+                if finding.is_note:
+                    notes.append(problem)
+                else:
+                    problems.append(problem)
+                    invalid_names.add(loaded_pipe.pipe.pipe)
+        for loaded_pipe in steps:
+            step = loaded_pipe.pipe.source
+            if not isinstance(step, StepSource) or invalid_names.intersection(step.read_pipes):
+                continue  # the types of its fields are not known
+            read_pipes = [pipes[name] for name in step.read_pipes]
+            for path, message in step_problems(catalyst, step, *read_pipes):
+                problems.append(loaded_pipe.problem(path, message))
+    return problems
 
 
 def _has_sql(pipe: Pipe) -> bool:
@@ -269,15 +274,26 @@ def _captured_stderr() -> Iterator[None]:
             os.close(stderr_copy)
 
 
-def _marker_file(loaded_pipe: LoadedPipe, trigger: Trigger, passed_folder: Path) -> Path:
-    text = f"{trigger} {loaded_pipe.pipe.model_dump_json()}"
+def _marker_file(
+    loaded_pipe: LoadedPipe, pipes: Mapping[str, Pipe], trigger: Trigger, passed_folder: Path
+) -> Path:
+    source = loaded_pipe.pipe.source
+    read_names = source.read_pipes if isinstance(source, StepSource) else ()
+    declarations = [
+        pipe.model_dump_json() for pipe in (loaded_pipe.pipe, *(pipes[name] for name in read_names))
+    ]
+    text = " ".join([trigger, *declarations])
     return passed_folder / hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _has_passed(loaded_pipe: LoadedPipe, trigger: Trigger, passed_folder: Path | None) -> bool:
-    return passed_folder is not None and _marker_file(loaded_pipe, trigger, passed_folder).exists()
+def _has_passed(
+    loaded_pipe: LoadedPipe, pipes: Mapping[str, Pipe], trigger: Trigger, passed_folder: Path | None
+) -> bool:
+    return passed_folder is not None and _marker_file(loaded_pipe, pipes, trigger, passed_folder).exists()
 
 
-def _record_passed(loaded_pipe: LoadedPipe, trigger: Trigger, passed_folder: Path) -> None:
+def _record_passed(
+    loaded_pipe: LoadedPipe, pipes: Mapping[str, Pipe], trigger: Trigger, passed_folder: Path
+) -> None:
     passed_folder.mkdir(parents=True, exist_ok=True)
-    _marker_file(loaded_pipe, trigger, passed_folder).touch()
+    _marker_file(loaded_pipe, pipes, trigger, passed_folder).touch()

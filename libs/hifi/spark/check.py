@@ -1,6 +1,6 @@
 """Checks the SQL expressions of pipes with a local Spark, for `hifi check`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
@@ -11,34 +11,17 @@ from hifi.pipe.model import Pipe, SqlType, Trigger
 from hifi.spark import generator
 from hifi.spark.catalyst import Catalyst, SqlProblem, one_line
 from hifi.spark.restrictions import refused_nodes, violations
-from hifi.spark.spark_session import local_spark
 
 YamlPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SqlFinding:
-    """A problem of an expression, or a note on it: the pipe, the path in its YAML, and a message."""
+    """A problem of an expression, or a note on it: the path in the YAML of its pipe, and a message."""
 
-    pipe: str
     path: YamlPath
     message: str
     is_note: bool = False
-
-
-def check_sql(pipes: Iterable[Pipe], trigger: Trigger = "auto") -> list[SqlFinding]:
-    """Parse and analyse every expression against its pipe's typed fields. Starts a small local Spark (some seconds).
-
-    Args:
-        pipes: valid by their model.
-        trigger: of the mesh on which they are to run; `real-time` allows no UDF.
-
-    Returns:
-        All problems and notes, in the order of the pipes and their keys.
-    """
-    with local_spark() as spark:
-        catalyst = Catalyst(spark)
-        return [finding for pipe in pipes for finding in check_pipe(catalyst, pipe, trigger)]
 
 
 def check_pipe(catalyst: Catalyst, pipe: Pipe, trigger: Trigger) -> Iterator[SqlFinding]:
@@ -52,9 +35,9 @@ def check_pipe(catalyst: Catalyst, pipe: Pipe, trigger: Trigger) -> Iterator[Sql
         except (SqlProblem, ValueError) as problem:
             problems.append((("enrich",), str(problem)))
     for path, message in [*_lookups(pipe), *_udf(pipe, trigger), *problems]:
-        yield SqlFinding(pipe.pipe, path, message)
+        yield SqlFinding(path, message)
     for path, message in notes:
-        yield SqlFinding(pipe.pipe, path, message, is_note=True)
+        yield SqlFinding(path, message, is_note=True)
 
 
 def _lookups(pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:

@@ -1,40 +1,17 @@
 """Checks the SQL expressions of steps with a local Spark, for `hifi check`."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
 from pyspark.sql.types import DataType, StructType
 
 from hifi.pipe.model import Enrich, Pipe, SqlType
 from hifi.pipe.sources.step import StepInput, StepSource
 from hifi.spark.catalyst import Catalyst, SqlProblem
-from hifi.spark.check import SqlFinding, YamlPath, analyse, analyse_value, require_condition
+from hifi.spark.check import YamlPath, analyse, analyse_value, require_condition
 from hifi.spark.generator import derived_sql, field_types
-from hifi.spark.spark_session import local_spark
 from hifi.spark.step_sql import refuse_argument, step_sql
 
 _READABLE = frozenset(SqlType)
-
-
-def check_steps(steps: Iterable[Pipe], pipes: Mapping[str, Pipe]) -> list[SqlFinding]:
-    """Parse and analyse the expressions of steps. Starts a small local Spark (some seconds).
-
-    Args:
-        steps: pipes with a step, valid but for its SQL.
-        pipes: those that they read, by name, valid.
-
-    Returns:
-        All problems, in the order of the pipes and their keys.
-    """
-    with local_spark() as spark:
-        catalyst = Catalyst(spark)
-        return [
-            SqlFinding(pipe.pipe, path, message)
-            for pipe in steps
-            if isinstance(pipe.source, StepSource)
-            for path, message in step_problems(
-                catalyst, pipe.source, *(pipes[name] for name in pipe.source.read_pipes)
-            )
-        ]
 
 
 def step_problems(catalyst: Catalyst, step: StepSource, *read_pipes: Pipe) -> Iterator[tuple[YamlPath, str]]:

@@ -36,7 +36,7 @@ def test_pipes_that_passed_are_not_checked_by_spark_again(
 ) -> None:
     checked: list[list[str]] = []
 
-    def check_sql(loaded_pipes: Sequence[Any], trigger: str, _: object) -> list[Any]:
+    def check_sql(loaded_pipes: Sequence[Any], pipes: object, trigger: str, notes: object) -> list[Any]:
         checked.append([trigger, *(loaded_pipe.pipe.pipe for loaded_pipe in loaded_pipes)])
         return []
 

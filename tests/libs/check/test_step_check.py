@@ -138,17 +138,21 @@ def test_expressions_of_steps_are_judged_with_the_types_of_the_other_pipe() -> N
 def test_a_folder_with_a_step_is_checked_with_its_lines(tmp_path: Path) -> None:
     (tmp_path / "flights.yaml").write_text(json.dumps(FLIGHTS, indent=1))
     (tmp_path / "delays.yaml").write_text(json.dumps(step(**VALID), indent=1))
-    pipes, problems = check_folder(tmp_path, "micro-batch")
-    assert problems == []
-    assert {pipe.pipe for pipe in pipes} == {"flights", "delays"}
     (tmp_path / "weather.yaml").write_text(json.dumps(WEATHER, indent=1))
     join_file = tmp_path / "joined.yaml"
     join_file.write_text(json.dumps(join_of({"join_fields": {"n": "delay"}}), indent=1))
-    _, problems = check_folder(tmp_path, "micro-batch")
-    assert [problem.where for problem in problems] == ["source.join.fields.n"]
+    trains = FLIGHTS | {"pipe": "trains", "source": {"keys": [{"sha256": "2" * 64}]}}
+    (tmp_path / "trains.yaml").write_text(
+        json.dumps(trains | {"enrich": {"derive": {"late": "no > 1"}}}, indent=1)
+    )
+    (tmp_path / "stops.yaml").write_text(json.dumps(step(**{"from": "trains"}) | {"pipe": "stops"}, indent=1))
+    pipes, problems = check_folder(tmp_path, "micro-batch")
+    assert [problem.where for problem in problems] == ["source.join.fields.n", "enrich.derive.late"]
     assert join_file.read_text().splitlines()[problems[0].line - 1].strip() == '"n": "delay"'
+    assert {pipe.pipe for pipe in pipes} == {"flights", "delays", "weather", "joined", "trains", "stops"}
     join_file.write_text(json.dumps(join_of({}) | {"pipe": "weather"}, indent=1))
-    (tmp_path / "weather.yaml").unlink()
+    for name in ("weather", "trains", "stops"):
+        (tmp_path / f"{name}.yaml").unlink()
     _, problems = check_folder(tmp_path, "micro-batch", sql=False)
     assert [(problem.where, problem.message) for problem in problems] == [
         ("source.join.with", "a step cannot read its own results")

@@ -16,7 +16,7 @@ from hifi.spark.spark_session import local_spark
 
 @pytest.fixture(scope="module")
 def catalyst() -> Iterator[Catalyst]:
-    """As `check_sql` has it."""
+    """As the check of a folder has it."""
     with local_spark() as spark:
         spark.sparkContext.setLogLevel("OFF")
         yield Catalyst(spark)

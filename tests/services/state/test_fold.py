@@ -47,16 +47,17 @@ LOSSES = [
     pytest.param(True, id="without its file"),
 ]
 KILLS = [
-    ("within the results", SLIDING, True),
-    ("after the results", SLIDING, False),
-    ("before folds", SLIDING, True),
-    ("after folds", SESSION, False),
-    ("within the results", EACH, True),
     ("within the results", KEEPING_JOIN, True),
-    ("after folds", LIMITED_EACH, True),
+    ("after the results", SLIDING, False),
+    ("before folds", LIMITED_EACH, True),
+    ("after folds", SESSION, False),
     ("before the offset", SLIDING, False),
 ]
 MORE_KILLS = [
+    ("within the results", SLIDING, True),
+    ("before folds", SLIDING, True),
+    ("within the results", EACH, True),
+    ("after folds", LIMITED_EACH, True),
     ("within the results", SLIDING, False),
     ("within the results", SESSION, False),
     ("within the results", SESSION, True),
