@@ -1,12 +1,16 @@
-"""A node with the images of the mesh."""
+"""A node with the images of the mesh, and a release of the chart."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import pytest
-from tests.support.helm.chart import ROOT
+from tests.support.helm.chart import ROOT, find_helm
+from tests.support.helm.namespace import create_namespace, create_pipes
+from tests.support.helm.release import RELEASE, Release
 from tests.support.kubernetes.node import Node, node
 
 IMAGES: Final = (
@@ -47,3 +51,22 @@ def cluster(tag: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node
     with node(tmp_path_factory.mktemp("node")) as running:
         running.load_images(*(f"hifi-{image}:{tag}" for image in IMAGES))
         yield running
+
+
+@pytest.fixture(scope="module")
+def release(cluster: Node, tag: str) -> Release:
+    """The release, as docs/kubernetes.md installs it; its images are the node's."""
+    create_namespace(cluster)
+    installed_release = Release(cluster, find_helm(), tag)
+    installed_release.deploy()
+    return installed_release
+
+
+@pytest.fixture(scope="module")
+def flights(release: Release) -> Release:
+    """The release with the pipe of the demo, on a volume of the node."""
+    file = release.node.folder / "flights.json"
+    file.write_text(json.dumps(create_pipes(release.node, f"http://{RELEASE}-hifi-destination:9100")))
+    flights_release = replace(release, base=file)
+    flights_release.deploy()
+    return flights_release

@@ -1,24 +1,19 @@
 """The Helm chart with real pods on a real Kubernetes node: no event is lost, whatever happens to pods."""
 
-import json
 import subprocess
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.support.helm.chart import CHART, find_helm
+from tests.support.helm.chart import CHART
 from tests.support.helm.flights import Flights
-from tests.support.helm.namespace import create_namespace, create_pipes
-from tests.support.helm.release import RELEASE, WITHIN_S, Release
-from tests.support.kubernetes.node import Node, until
+from tests.support.helm.release import RELEASE, WITHIN_S, Release, set_values
+from tests.support.kubernetes.node import until
 
 from hifi_infra.kubernetes.fenced_changes import STEP
 
 pytestmark = [pytest.mark.more, pytest.mark.timeout(5400)]
 
-DESTINATION: Final = f"http://{RELEASE}-hifi-destination:9100"
 RATE: Final = 150
 """Of the demo, events a second."""
 CHANGED: Final = ("ingest", "normalize", "egest", "retrier")
@@ -55,38 +50,6 @@ DEPLOYING: Final = (
     "services.deploy.env.HIFI_DEPLOY_EVENTS=100",
     "services.deploy.env.HIFI_DEPLOY_READY_S=120",
 )
-
-
-def set_values(*values: str) -> tuple[str, ...]:
-    """Arguments of Helm for values."""
-    return tuple(word for value in values for word in ("--set", value))
-
-
-@pytest.fixture(scope="module")
-def release(cluster: Node, tag: str) -> Release:
-    """The release, as docs/kubernetes.md installs it; its images are the node's."""
-    create_namespace(cluster)
-    installed_release = Release(cluster, find_helm(), tag)
-    installed_release.deploy()
-    return installed_release
-
-
-@pytest.fixture(scope="module")
-def flights(release: Release) -> Release:
-    """The release with the pipe of the demo, on a volume of the node."""
-    file = release.node.folder / "flights.json"
-    file.write_text(json.dumps(create_pipes(release.node, DESTINATION)))
-    flights_release = replace(release, base=file)
-    flights_release.deploy()
-    return flights_release
-
-
-def stay(release: Release, component: str, count: int) -> None:
-    """Watch that the number of instances does not change, for much longer than an idle one is kept."""
-    end = time.monotonic() + 4 * DOWN_AFTER_S
-    while time.monotonic() < end:
-        assert release.ready(component) == count
-        time.sleep(1)
 
 
 def test_a_release_becomes_ready_and_helm_test_sees_an_event_arrive(release: Release) -> None:
@@ -182,7 +145,7 @@ def test_instances_follow_the_load_and_stay_while_the_metric_is_missing(
     until(lambda: not flights.has_metric("egest"), "the CPU of egest is unknown")
     assert sending.result()["accepted"] == 30_000
     flights.wait_delivered(sent_flights, tmp_path)
-    stay(flights, "egest", 2)
+    flights.stay("egest", 2, 4 * DOWN_AFTER_S)
     assert not flights.has_metric("egest")
     flights.node.ask(*METRICS_SERVER, "--replicas=1")
     until(lambda: flights.ready("egest") == 1, "egest has shrunk, once its CPU is known again")
@@ -196,7 +159,7 @@ def test_scale_changes_deployments_and_stops_while_the_metric_is_missing(flights
     flights.node.ask(*METRICS_SERVER, "--replicas=0")
     flights.deploy(*set_values(*CONTROL, "services.egest.min=1"))
     until(lambda: "the CPU of instances is unknown" in flights.logs("scale"), "scale waits")
-    stay(flights, "egest", 2)
+    flights.stay("egest", 2, 4 * DOWN_AFTER_S)
     flights.node.ask(*METRICS_SERVER, "--replicas=1")
     until(lambda: len(flights.pods("egest")) == 1, "scale has removed an instance")
     deployment = flights.get("deployment", f"{RELEASE}-hifi-egest")

@@ -76,6 +76,21 @@ class Flights:
         due = {(path, name) for name, deliveries in self.expected.items() for path in deliveries}
         return Arrivals(sorted(due - comparison.arrived.keys()), comparison.duplicates, comparison.examples)
 
+    def lags(self, request_log: Path, began_ns: int, rate: float) -> list[tuple[int, float]]:
+        """When each delivered event was due, nanoseconds since 1970 UTC, and how much later it arrived, seconds.
+
+        Args:
+            request_log: of the destination.
+            began_ns: when the sender began, nanoseconds since 1970 UTC.
+            rate: events a second.
+        """
+        due_ns = {name: began_ns + round(number / rate * 1e9) for number, name in enumerate(self.expected)}
+        return [
+            (due_ns[arrival.id], (arrival.answered_ns - due_ns[arrival.id]) / 1e9)
+            for arrival in RequestLogReader(request_log).read()
+            if arrival.id in due_ns
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:

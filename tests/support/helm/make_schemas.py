@@ -14,8 +14,9 @@ from ruamel.yaml import YAML
 
 SCHEMAS: Final = Path(__file__).parents[2] / "infra/helm/schemas"
 KUBERNETES: Final = "k8s.io/kubernetes@v1.37.2"
+KEDA: Final = "github.com/kedacore/keda/v2@v2.21.0"
 CRDS: Final = {
-    "github.com/kedacore/keda/v2@v2.21.0": "config/crd/bases/keda.sh_scaledobjects.yaml",
+    KEDA: "config/crd/bases/keda.sh_scaledobjects.yaml",
     "sigs.k8s.io/gateway-api@v1.4.0": "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml",
 }
 KINDS: Final = {

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,11 @@ RELEASE: Final = "try"
 WITHIN_S: Final = 900
 _ACCEPTED: Final = re.compile(r"^hifi_ingest_accepted_events_total\b.* (\S+)$", re.MULTILINE)
 _SENDER: Final = ROOT / "tests/support/programs/patient_sender.py"
+
+
+def set_values(*values: str) -> tuple[str, ...]:
+    """Arguments of Helm for values."""
+    return tuple(word for value in values for word in ("--set", value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +87,25 @@ class Release:
         """Number of ready pods of a deployment."""
         return int(self.get("deployment", f"{self.name}-hifi-{component}")["status"].get("readyReplicas", 0))
 
-    def has_metric(self, component: str) -> bool:
-        """Whether the autoscaler of a deployment knows its CPU."""
-        autoscaler = self.get("horizontalpodautoscaler", f"{self.name}-hifi-{component}")
-        conditions = autoscaler.get("status", {}).get("conditions", [])
-        return any(
-            condition["type"] == "ScalingActive" and condition["status"] == "True" for condition in conditions
-        )
+    def stay(self, component: str, count: int, seconds: float) -> None:
+        """Watch that the number of instances does not change for some time."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            assert self.ready(component) == count
+            time.sleep(1)
+
+    def has_metric(self, component: str, prefix: str = "") -> bool:
+        """Whether the autoscaler of a deployment, whose name may have a prefix, knows its metric."""
+        return self.has_condition(f"hpa/{prefix}{self.name}-hifi-{component}", "ScalingActive")
+
+    def has_condition(self, resource: str, name: str) -> bool:
+        """Whether a condition of a resource, by kind and name, is true."""
+        conditions = self.get(resource).get("status", {}).get("conditions", [])
+        return any(condition["type"] == name and condition["status"] == "True" for condition in conditions)
+
+    def patch(self, resource: str, *operations: Mapping[str, Any]) -> None:
+        """Change a resource, by kind and name, with operations of a JSON Patch."""
+        self.ask("patch", resource, "--type=json", "--patch", json.dumps(operations))
 
     def wait_ready(self, component: str) -> None:
         """Wait until all pods of a deployment are ready."""

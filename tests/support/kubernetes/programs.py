@@ -45,21 +45,35 @@ def folder() -> Path:
 
 def program(name: str) -> Path:
     """A program of `PACKAGES`; builds it, or skips the test where Go is missing."""
+    _, minor, _ = VERSION.split(".")
+    prefix = "-X k8s.io/component-base/version"
+    flags = f"{prefix}.gitVersion={VERSION} {prefix}.gitMajor=1 {prefix}.gitMinor={minor}"
     built = folder() / name
     if not built.exists():
-        if shutil.which("go") is None:
-            pytest.skip(f"{name} of Kubernetes {VERSION} is not built, and Go is missing")
-        built.parent.mkdir(parents=True, exist_ok=True)
-        part_file = built.with_suffix(f".{os.getpid()}")
-        _, minor, _ = VERSION.split(".")
-        prefix = "-X k8s.io/component-base/version"
-        flags = f"-s -w {prefix}.gitVersion={VERSION} {prefix}.gitMajor=1 {prefix}.gitMinor={minor}"
-        build = ["nice", "-n", "15", "go", "build", "-mod=readonly", "-p=1", "-trimpath", "-buildvcs=false"]
-        subprocess.run(
-            [*build, "-ldflags", flags, "-o", part_file, PACKAGES[name]],
-            cwd=SOURCE,
-            env={**os.environ, "CGO_ENABLED": "0"},
-            check=True,
-        )
-        part_file.rename(built)
+        build(SOURCE, PACKAGES[name], built, flags)
     return built
+
+
+def build(module: Path, package: str, built: Path, flags: str = "") -> None:
+    """Build a static program at a low priority, or skip the test where Go is missing.
+
+    Args:
+        module: folder with go.mod.
+        package: the program's.
+        built: the file, which is there whole or not at all.
+        flags: of the linker.
+    """
+    if shutil.which("go") is None:
+        pytest.skip(f"{built.name} is not built, and Go is missing")
+    built.parent.mkdir(parents=True, exist_ok=True)
+    part_file = built.with_suffix(f".{os.getpid()}")
+    subprocess.run(
+        [
+            *("nice", "-n", "15", "go", "build", "-mod=readonly", "-p=1", "-trimpath", "-buildvcs=false"),
+            *("-ldflags", f"-s -w {flags}", "-o", part_file, package),
+        ],
+        cwd=module,
+        env={**os.environ, "CGO_ENABLED": "0"},
+        check=True,
+    )
+    part_file.rename(built)

@@ -2,7 +2,7 @@
 
 Run as a file: `python patient_sender.py URL RATE EVENTS`, with the write key in the variable KEY. `EVENTS` holds one
 JSON object with an `id` a line; `RATE` is events a second. Prints JSON with the number of events that were `accepted`
-and of requests that were sent `again`, and why.
+and of requests that were sent `again`, and why, and when it `began_ns`, nanoseconds since 1970 UTC.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ async def main(url: str, rate: float, file: Path) -> None:
 
         for _ in range(WORKERS):
             group.create_task(work())
-        began_s = time.monotonic()
+        began_s, began_ns = time.monotonic(), time.time_ns()
         number = 0
         while batch := list(islice(events, BATCH)):
             await asyncio.sleep(max(0, began_s + number / rate - time.monotonic()))
@@ -88,7 +88,7 @@ async def main(url: str, rate: float, file: Path) -> None:
             number += len(batch)
         for _ in range(WORKERS):
             await batches.put(None)
-    print(json.dumps({"accepted": sender.accepted, "again": sender.again}))
+    print(json.dumps({"accepted": sender.accepted, "again": sender.again, "began_ns": began_ns}))
 
 
 if __name__ == "__main__":

@@ -258,7 +258,9 @@ class PostgresWriter(DestinationWriter):
         try:
             await connection.rollback()
         except Error:
+            # The connection is lost. So are those that idled when the server ended: each would fail a write of its own.
             await connection.close()
+            await self.close()
             return
         self._idle.append(connection)
 

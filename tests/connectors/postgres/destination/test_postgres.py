@@ -503,6 +503,24 @@ def test_a_url_that_is_none_is_refused_and_not_quoted(
     assert "my secret" not in str(caught.value)
 
 
+async def test_connections_that_idle_when_the_server_ends_them_fail_one_write_only(
+    postgres: PostgresTable,
+) -> None:
+    sessions = "FROM pg_stat_activity WHERE application_name = 'hifi flights/d'"
+    postgres_writer = writer(postgres)
+    try:
+        await asyncio.gather(*(postgres_writer.write([outbound(f"k{number}", number)]) for number in range(3)))
+        assert postgres.execute(f"SELECT count(*) {sessions}") == [(3,)]
+        postgres.execute(f"SELECT pg_terminate_backend(pid) {sessions}")
+        await until(lambda: postgres.execute(f"SELECT count(*) {sessions}") == [(0,)])
+        with pytest.raises(Retryable):
+            await postgres_writer.write([outbound("k3", 3)])
+        await postgres_writer.write([outbound("k3", 3)])
+    finally:
+        await postgres_writer.close()
+    assert await postgres.rows() == {f"k{number}": number for number in range(4)}
+
+
 async def test_a_new_password_is_used_without_a_restart(
     postgres: PostgresTable,
     postgres_server: PostgresServer,

@@ -1,0 +1,88 @@
+"""KEDA on a real Kubernetes node scales egest of the chart by its lag, and no event is lost."""
+
+import statistics
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.support.helm.flights import Flights
+from tests.support.helm.keda import DEPLOYMENTS, NAMESPACE, install_keda
+from tests.support.helm.release import RELEASE, Release, set_values
+from tests.support.kubernetes.node import Node, until
+
+pytestmark = [pytest.mark.more, pytest.mark.timeout(5400)]
+
+RATE: Final = 100
+EVENTS: Final = 30_000
+BEFORE_S: Final = 60
+"""Time with one instance, and after the second one is ready, events a second and seconds."""
+DOWN_AFTER_S: Final = 15
+PREFIX: Final = "keda-hpa-"
+"""Of the names of KEDA's autoscalers."""
+SCALED: Final = (
+    "autoscaling.enabled=true",
+    "autoscaling.keda.enabled=true",
+    "autoscaling.cpu=2",
+    f"autoscaling.downAfterSeconds={DOWN_AFTER_S}",
+    *(f"services.{service}.min=1" for service in ("ingest", "normalize", "egest", "retrier")),
+    *(f"services.{service}.max=1" for service in ("ingest", "normalize", "retrier")),
+    "services.egest.max=2",
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster: Node) -> Node:
+    """The node with KEDA."""
+    install_keda(cluster)
+    return cluster
+
+
+def wait_until_active(flights: Release) -> None:
+    """Wait until KEDA's autoscaler of egest knows CPU and lag."""
+    until(lambda: flights.has_metric("egest", PREFIX), "CPU and lag of egest are known")
+
+
+def test_egest_follows_its_lag_and_stays_while_it_is_unknown(flights: Release, tmp_path: Path) -> None:
+    flights.deploy(*set_values(*SCALED, "autoscaling.keda.lag=1000000"))
+    until(lambda: flights.get("scaledobjects")["items"], "the chart has made ScaledObjects")
+    wait_until_active(flights)
+    sent_flights = Flights.write(tmp_path / "events.ndjson", EVENTS)
+    sending = flights.send(sent_flights, RATE)
+    until(lambda: sum(flights.counts().values()) > BEFORE_S * RATE, "events arrive with one instance")
+    assert flights.ready("egest") == 1
+    changed_ns = time.time_ns()
+    flights.deploy(*set_values(*SCALED, "autoscaling.keda.lag=1"))
+    until(lambda: flights.ready("egest") == 2, "egest has grown")
+    grown_ns = time.time_ns()
+    for deployment in DEPLOYMENTS:
+        flights.node.ask("-n", NAMESPACE, "scale", "deployment", deployment, "--replicas=0")
+    until(lambda: not flights.has_metric("egest", PREFIX), "the lag of egest is unknown")
+    result = sending.result()
+    assert result["accepted"] == EVENTS
+    flights.wait_delivered(sent_flights, tmp_path)
+    flights.stay("egest", 2, 4 * DOWN_AFTER_S)
+    for deployment in DEPLOYMENTS:
+        flights.node.ask("-n", NAMESPACE, "scale", "deployment", deployment, "--replicas=1")
+    flights.deploy(*set_values(*SCALED, "autoscaling.keda.lag=1000000"))
+    until(lambda: flights.ready("egest") == 1, "egest has shrunk, once its lag is known again")
+    lags = sent_flights.lags(tmp_path / "requests.log", result["began_ns"], RATE)
+    for name, first_ns, end_ns in (
+        ("before", result["began_ns"] + 20 * 10**9, changed_ns),
+        ("while egest grows", changed_ns, grown_ns + 10 * 10**9),
+        ("after", grown_ns + 10 * 10**9, 2**63),
+    ):
+        lags_s = [lag_s for due_ns, lag_s in lags if first_ns <= due_ns < end_ns]
+        print(f"{name}: {len(lags_s)} deliveries, p95 {statistics.quantiles(lags_s, n=20)[-1] * 1e3:.0f} ms")
+
+
+def test_a_lag_that_kafka_does_not_tell_holds_the_instances(flights: Release) -> None:
+    flights.deploy(*set_values(*SCALED, "autoscaling.keda.lag=1000000", "services.egest.min=2"))
+    until(lambda: flights.ready("egest") == 2, "egest has two instances, as the bounds say")
+    wait_until_active(flights)
+    name = f"scaledobject/{RELEASE}-hifi-egest"
+    servers = {"op": "replace", "path": "/spec/triggers/1/metadata/bootstrapServers", "value": "127.0.0.1:1"}
+    bound = {"op": "replace", "path": "/spec/minReplicaCount", "value": 1}
+    flights.patch(name, servers, bound)
+    until(lambda: flights.has_condition(name, "Fallback"), "KEDA holds the number of instances")
+    flights.stay("egest", 2, 4 * DOWN_AFTER_S)
