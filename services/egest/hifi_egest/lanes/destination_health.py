@@ -199,8 +199,8 @@ class DestinationHealth:
         self, request: OutboundRequest, status: int, attempt: Attempt, now_s: float
     ) -> FailureDecision:
         if request.permit is Permit.PROBE:
-            self._report_to_breaker(request.permit, ok=False, now_s=now_s)
-            return FailureDecision(self._destination_at_fault([(request, attempt)]))
+            opened = self._report_to_breaker(request.permit, ok=False, now_s=now_s)
+            return FailureDecision(self._destination_at_fault([(request, attempt)]), opened)
         events_at_fault, destination_at_fault = self._streak.refused((request, attempt), status, now_s)
         conclusions = _events_at_fault(events_at_fault)
         if destination_at_fault:
@@ -234,13 +234,13 @@ class DestinationHealth:
         self.breaker.result(permit, ok=ok, now_s=now_s)
         if earlier_state is self.breaker.state:
             return False
-        if self.breaker.state is BreakerState.OPEN and earlier_state is BreakerState.CLOSED:
-            self._show_breaker_open("failures in a row")
-            return True
         if self.breaker.state is BreakerState.CLOSED:
             self._gauge.set(0)
             logger.info("breaker-closed", **self._log_fields)
-        return False
+            return False
+        if earlier_state is BreakerState.CLOSED:
+            self._show_breaker_open("failures in a row")
+        return True
 
     def _show_breaker_open(self, reason: str) -> None:
         self.ever_open = True

@@ -160,7 +160,10 @@ class Lane:
     def may_wait(self, *, delays_others: bool, saturated: bool) -> bool:
         """Whether a delivery that does not fit waits, rather than going to the retrier; see `AdmissionControl`."""
         now_s = monotonic_s()
-        if self._deferral(now_s) is not None:
+        if (
+            self._failures.health.breaker.state is not BreakerState.CLOSED
+            or self._deferral(now_s) is not None
+        ):
             return False
         return self._admission.may_wait(
             self._room.events, now_s, delays_others=delays_others, saturated=saturated
@@ -281,6 +284,8 @@ class Lane:
             except Exception:
                 logger.exception("attempt-failed", **self._log_fields)
                 self._failures.dead_letter_undecided(request)
+            if request.permit is Permit.PROBE:
+                self.dispatch()  # what has waited for its result
             request = self._next_request()
         # Here rather than when the task is done: an offer in between would find no free slot and start no request.
         self._running -= 1

@@ -45,16 +45,14 @@ class CircuitBreaker:
         self.state = BreakerState.CLOSED
 
     def refuses(self, now_s: float) -> bool:
-        """Whether a delivery should not be queued, because it would not be sent soon."""
-        if self.state is BreakerState.CLOSED:
-            return False
-        return self.state is BreakerState.HALF_OPEN or now_s < self._probe_at_s
+        """Whether a delivery should not be queued, because no request and no probe will be sent soon."""
+        return self.state is BreakerState.OPEN and now_s < self._probe_at_s
 
     def permit(self, now_s: float) -> Permit:
         """Ask for permission before each request. A PROBE must be followed by `result` or `forgo`."""
         if self.state is BreakerState.CLOSED:
             return Permit.NORMAL
-        if self.refuses(now_s):
+        if self.state is BreakerState.HALF_OPEN or self.refuses(now_s):
             return Permit.NO
         self.state = BreakerState.HALF_OPEN
         return Permit.PROBE

@@ -509,7 +509,9 @@ async def test_connections_that_idle_when_the_server_ends_them_fail_one_write_on
     sessions = "FROM pg_stat_activity WHERE application_name = 'hifi flights/d'"
     postgres_writer = writer(postgres)
     try:
-        await asyncio.gather(*(postgres_writer.write([outbound(f"k{number}", number)]) for number in range(3)))
+        await asyncio.gather(
+            *(postgres_writer.write([outbound(f"k{number}", number)]) for number in range(3))
+        )
         assert postgres.execute(f"SELECT count(*) {sessions}") == [(3,)]
         postgres.execute(f"SELECT pg_terminate_backend(pid) {sessions}")
         await until(lambda: postgres.execute(f"SELECT count(*) {sessions}") == [(0,)])

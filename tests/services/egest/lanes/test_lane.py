@@ -17,12 +17,14 @@ from hifi.record.fields import packed
 from hifi.record.headers import ACCEPTED, IN, MINUTE, PIPE, RAW, REVISION, REVISION_OFFSET, SEQ, TO
 from hifi.record.identity import seq_text
 from hifi.runtime import metrics
+from hifi.runtime.clock import monotonic_s
 from hifi.runtime.health import Health
 from hifi_egest.delivery.delivery import Delivery, EventRecord, SourcePartition
 from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.lanes.lane import Lane
 from hifi_egest.lanes.resources import LaneResources
+from hifi_egest.policy.breaker import BreakerState
 from hifi_egest.policy.outcome import DELIVERED, Outcome, RetryLater
 from hifi_egest.settings import EgestSettings
 from hifi_http.destination.credentials import Credentials
@@ -238,3 +240,39 @@ async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status:
         assert http_lane._failures.health.ever_open
         statuses.append(200)
         assert await offer(8) == breaker_text("closed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [200, 403, 500])
+async def test_what_comes_while_a_probe_is_under_way_waits_for_its_result(
+    recorder: FakeRecorder, status: int
+) -> None:
+    gate = asyncio.Event()
+
+    async def answers(request: ReceivedRequest) -> bytes:
+        if request.ids == ["0"]:
+            return answer(500)
+        if request.ids == ["1"]:
+            await gate.wait()
+            return answer(status)
+        return answer(200)
+
+    breaker = {"failures": 1, "probe": "100ms"}
+    async with destination(answers) as receiver:
+        http_lane = lane(receiver.url, recorder, breaker=breaker, retry={"local_attempts": 1})
+        health = http_lane._failures.health
+        assert http_lane.offer(event_record(0), b"d")
+        await until(lambda: recorder.outcomes, 5)
+        await until(lambda: health.deferral(monotonic_s()) is None, 5)
+        for offset in range(1, 7):
+            assert http_lane.offer(event_record(offset), b"d")
+        assert not http_lane.may_wait(delays_others=False, saturated=False)
+        await until(lambda: len(receiver.requests) == 2, 5)
+        assert health.breaker.state is BreakerState.HALF_OPEN
+        assert len(recorder.outcomes) == 1
+        gate.set()
+        await until(lambda: len(recorder.outcomes) == 7, 5)
+        assert len(receiver.requests) == (7 if status == 200 else 2)
+    reasons = [outcome.reason for outcome in recorder.outcomes if isinstance(outcome, RetryLater)]
+    waited = [] if status == 200 else [f"status-{status}", *5 * ["breaker-open"]]
+    assert reasons == ["status-500", *waited]
