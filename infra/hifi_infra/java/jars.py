@@ -107,9 +107,18 @@ def debezium_jars() -> list[Path]:
     return _installed("debezium")
 
 
-def _installed(program: str) -> list[Path]:
-    if missing := [jar for jar in locked_jars(program) if not is_installed(jar)]:
+def install(jars: Sequence[Jar]) -> None:
+    """Download the jars that the jar folder lacks.
+
+    Raises:
+        Misconfigured: as `kafka_jars`.
+    """
+    if missing := [jar for jar in jars if not is_installed(jar)]:
         _download(missing, jar_folder())
+
+
+def _installed(program: str) -> list[Path]:
+    install(locked_jars(program))
     return installed_jars(program)
 
 
