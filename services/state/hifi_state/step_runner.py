@@ -486,7 +486,11 @@ class StepTurn:
         await self._group.commit(next_progress.offsets)
         runner.count(summary.counts)
         runner.show(next_progress, self._open_file.windows())
-        return next_progress.has_due or next_progress.is_taken_over or end != known_end
+        is_due = next_progress.has_due and (
+            next_progress.takeover is not None
+            or await asyncio.to_thread(self._open_file.has_due, next_progress.horizon_ms)
+        )
+        return is_due or next_progress.is_taken_over or end != known_end
 
     def _readable(self, end: Mapping[int, int]) -> Mapping[int, int]:
         """Up to where to read: with a large file only the partitions that hold its windows open, until it is smaller.

@@ -89,3 +89,11 @@ def test_an_event_that_bridges_two_sessions_makes_one_of_them_with_the_parts_of_
     file.close()
     windows = WindowFile(tmp_path / "a.db", PARTS[:2], has_sessions=False)
     assert (windows.progress, windows.windows()) == (None, 0)
+
+
+def test_a_file_says_whether_results_are_due(tmp_path: Path) -> None:
+    file = WindowFile(tmp_path / "a.db", PARTS[:1], has_sessions=False)
+    file.apply([row(10, '["A"]', 1)], progress(1))
+    assert [file.has_due(horizon_ms) for horizon_ms in (9, 10, 11)] == [False, True, True]
+    file.apply([], progress(2, emitted_ms=10))
+    assert not file.has_due(11)

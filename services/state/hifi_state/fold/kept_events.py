@@ -31,6 +31,10 @@ class KeptEvents(WindowFile):
         database.execute("create index if not exists by_key on windows (key, of_with, start_ms)")
         return database
 
+    def has_due(self, horizon_ms: int | None) -> bool:  # noqa: ARG002 - what is kept is no sign of results
+        """See `WindowFile`."""
+        return True
+
     def limit(self) -> KeyLimit | None:
         """See `WindowFile`. The file keeps an event as long as one of its stretch may come."""
         most_events = self._step.most_events

@@ -70,21 +70,28 @@ _DETAILS: Final = {
     KEY_LIMIT: "the step {step} counts at most {most:,} events of a key ({key}) in {length_s:,} s, of each pipe and"
     " partition, and had them before this one: raise `limit` in the source of the step",
 }
-_PARSED: Final = {
-    "hifi.head": "split(cast(headers[0].value as string), ';')",
-    "hifi.kind": f"coalesce(`hifi.head`[{KIND_AT}], '')",
-    "identity": identity_texts(),
-    "hop": hop_texts(),
-    "hifi.fingerprint": fingerprint(),
-    "hifi.stamp": f"cast(nullif({hop_field(STAMP)}, '') as bigint)",
-    "hifi.raw": f"coalesce(cast(nullif({hop_field(RAW)}, '') as bigint), -1)",
-    "hifi.accepted": f"cast({identity_field(ACCEPTED)} as bigint) div 1000",
-    "hifi.time_text": f"upper({header_text(TIME)})",
-    "hifi.replay": f"nullif({header_text(REPLAY)}, '0')",
-    # A replay that re-entered after normalize has its old offset in `raw`.
-    "hifi.ranked": "`hifi.raw` >= 0 and (`hifi.replay` is null or "
-    f"coalesce({header_text(SERVICE)}, '') = 'normalize')",
-}
+_PARSED: Final = (
+    {
+        "hifi.head": "split(cast(headers[0].value as string), ';')",
+        "identity": identity_texts(),
+        "hop": hop_texts(),
+        "hifi.time_text": f"upper({header_text(TIME)})",
+        "hifi.replay": f"nullif({header_text(REPLAY)}, '0')",
+    },
+    {
+        "hifi.kind": f"coalesce(`hifi.head`[{KIND_AT}], '')",
+        "hifi.fingerprint": fingerprint(),
+        "hifi.stamp": f"cast(nullif({hop_field(STAMP)}, '') as bigint)",
+        "hifi.raw": f"coalesce(cast(nullif({hop_field(RAW)}, '') as bigint), -1)",
+        "hifi.accepted": f"cast({identity_field(ACCEPTED)} as bigint) div 1000",
+    },
+    {
+        # A replay that re-entered after normalize has its old offset in `raw`.
+        "hifi.ranked": "`hifi.raw` >= 0 and (`hifi.replay` is null or "
+        f"coalesce({header_text(SERVICE)}, '') = 'normalize')",
+    },
+)
+"""SQL of columns; those of a step read those of the steps before. Each step costs an analysis of the plan."""
 _UNSTAMPED: Final = f"`hifi.stamp` is null and (`hifi.kind` = '{_HEARTBEAT}' or `hifi.ranked`)"
 """SQL of whether a record says that its partition has no watermark; a replay says nothing."""
 _DIGITS: Final = "[0-9]{2}"
@@ -268,8 +275,8 @@ class RangeFolder:
             "partition", "offset", "key", "value", "headers"
         )
         frame = frame.withColumn("hifi.of_with", sql.expr(is_of_pipe[1] if is_of_pipe[1:] else "false"))
-        for name, expression in _PARSED.items():
-            frame = frame.withColumn(name, sql.expr(expression))
+        for columns in _PARSED:
+            frame = frame.withColumns({name: sql.expr(text) for name, text in columns.items()})
         # A heartbeat has a kind, which `identity_texts` refuses, and only its stamp counts.
         frame = frame.filter(f"`hifi.kind` = '{_HEARTBEAT}' or (identity is not null and hop is not null)")
         heartbeat_stamp = f"split(cast(headers[1].value as string), ';')[{STAMP_AT}]"

@@ -114,6 +114,11 @@ class WindowFile:
         )
         yield from map(self._row, rows)
 
+    def has_due(self, horizon_ms: int | None) -> bool:
+        """Whether `due` may have rows."""
+        found_row = self._database.execute("select 1 from windows where end_ms <= ? limit 1", (horizon_ms,))
+        return found_row.fetchone() is not None
+
     def earliest_open_ms(self, horizon_ms: int | None) -> int | None:
         """The earliest start of the windows that end after a time; None: there are none.
 
@@ -137,7 +142,11 @@ class WindowFile:
             "select ending, ending_xor from windows where end_ms > ?",
             (-_LARGEST if horizon_ms is None else horizon_ms,),
         )
-        return total(row.ending for row in rows).plus(total(map(Tally._make, tallies)))
+        events = xor = 0
+        for count, value in tallies:  # not `total`, which takes twice the time for millions of windows
+            events += count
+            xor ^= value
+        return total(row.ending for row in rows).plus(Tally(events, xor))
 
     def limit(self) -> KeyLimit | None:
         """What bounds the events of the next ranges, until their rows are applied; None: a row has any number."""
