@@ -70,6 +70,7 @@ class StepEvents:
 
     Attributes:
         count: of events written.
+        stopping: ends `run` early.
         closed_us: end of a window to the time before the first event was written that closes it.
     """
 
@@ -93,12 +94,13 @@ class StepEvents:
         self._raws: dict[int, int] = defaultdict(int)
         self._delays: dict[Window, list[int]] = defaultdict(list)
         self.count = 0
+        self.stopping = False
         self.closed_us: dict[int, int] = {}
 
     async def run(self, rate: float, seconds: float) -> None:
         """Write events at a rate, up to 0.9 s out of order."""
         began_s, written_count = time.monotonic(), 0
-        while (now_s := time.monotonic()) < began_s + seconds:
+        while not self.stopping and (now_s := time.monotonic()) < began_s + seconds:
             due_count = int((now_s - began_s) * rate)
             now_us = time.time_ns() // 1000
             await self._write(

@@ -84,11 +84,11 @@ async def _recoveries(folder: Path, rate: float, rounds: int, kafka: str | None 
             print(leader, times_s, flush=True)
             await asyncio.sleep(_BEFORE_S)
             await mesh.wait_ready(_READY_S)
-        load.cancel()
-        await asyncio.gather(load, return_exceptions=True)
+        events.stopping = True
+        await load
         await events.close()
         expected = events.expected()
-        copies = await results.until_complete(expected, _NEXT_RESULT_S)
+        copies = await results.until_complete(expected, _READY_S)
         await results.stop()
         await producer.stop()
         return {"times_s": times_s, "results": len(expected), "copies": copies}
