@@ -22,15 +22,15 @@ def state_process(folder: Path, kafka: str) -> Process:
     return Process(spec.name, command("state"), env=variables, log=folder / "state.log")
 
 
-async def until_logged(process: Process, text: str, limit_s: float, times: int = 1) -> None:
-    """Wait until the log of a process has a text so often.
+async def until_logged(process: Process, text: str, limit_s: float) -> None:
+    """Wait until the log of a process has a text.
 
     Raises:
         RuntimeError: the process has ended.
         TimeoutError: it takes too long.
     """
     async with asyncio.timeout(limit_s):
-        while not process.log.exists() or process.log.read_text().count(text) < times:
+        while not process.log.exists() or text not in process.log.read_text():
             if not process.running:
                 raise RuntimeError(f"{process.name} has ended:\n{process.tail()}")
             await asyncio.sleep(_POLL_S)
