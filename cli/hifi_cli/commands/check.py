@@ -8,15 +8,19 @@ import typer
 
 from hifi.check.pipe_check import check_folder
 from hifi.control.capacity import MeshRating, overload
-from hifi.pipe.loader import PipeProblem
+from hifi.pipe.loader import PipeProblem, load
 from hifi.pipe.model import Pipe, Trigger
 from hifi.pipe.normalize.left_out import notes_on_changes
 from hifi.pipe.view import View
+from hifi.runtime.errors import Misconfigured
 from hifi_cli.display.console import console, errors, print_json, print_text
 from hifi_cli.error_reporting import FAILED, report_errors
 from hifi_cli.options import AsJson
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of pipes, one YAML file for each pipe.")]
+PipeFile = Annotated[
+    Path, typer.Argument(metavar="PIPE.yaml", exists=True, dir_okay=False, help="File with the pipe.")
+]
 Quick = Annotated[
     bool,
     typer.Option("--quick", help="Skip the check of SQL expressions, which starts Spark (about 8 s)."),
@@ -117,3 +121,22 @@ def load_checked_pipes(
         print_problems(problems)
         raise typer.Exit(FAILED)
     return pipes
+
+
+def load_pipe(file: Path) -> Pipe:
+    """Return the pipe of a file; if there are problems in it, print them and exit with status 1.
+
+    Raises:
+        Misconfigured: it is not the file of a pipe.
+    """
+    loaded_pipes, problems = load(file.parent)
+    problems_of_file = [problem for problem in problems if problem.file.name == file.name]
+    if problems_of_file:
+        print_problems(problems_of_file)
+        raise typer.Exit(FAILED)
+    pipe = next(
+        (loaded_pipe.pipe for loaded_pipe in loaded_pipes if loaded_pipe.file.name == file.name), None
+    )
+    if pipe is None:
+        raise Misconfigured(f"{file} is not the file of a pipe: its name ends with .yaml or .yml")
+    return pipe

@@ -1,8 +1,11 @@
-"""hifi step: what a step made of events."""
+"""hifi step: what a step made of events, and what another declaration of it makes of them."""
 
+import asyncio
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -14,16 +17,23 @@ from hifi.kafka.admin import partition_counts
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import read_registry
+from hifi.pipe.sources.step import StepSource
 from hifi.pipe.sources.timestamps import rfc3339
+from hifi.pipe.step_refusals import step_refusals
 from hifi.runtime.errors import HifiError, Misconfigured
+from hifi_cli.commands.check import PipeFile, load_pipe
 from hifi_cli.display.console import console, errors, print_json
-from hifi_cli.display.tables import print_table, table
+from hifi_cli.display.progress import record_progress
+from hifi_cli.display.tables import print_table, short, table
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.target import Target, kafka_target
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_cli.time_argument import parse_time_ms
 
 if TYPE_CHECKING:
+    from hifi_state.comparison import Comparison
     from hifi_state.explanation import EnrichedRecord, ExplainedEvent
     from hifi_state.fold.progress import Progress
 
@@ -33,6 +43,10 @@ _EARLIER: Final = 10_000
 """Records before an event that are read to tell whether it is a copy."""
 _MOST: Final = 100_000
 """Records that are explained at once."""
+_MOST_COMPARED: Final = 500_000
+_RANGE: Final = 20_000
+"""Records that are compared at once, of which Spark has all in memory."""
+_RANGE_BYTES: Final = 16 * 1024 * 1024
 _OFFSETS: Final = re.compile(r"([0-9]{1,18})(?:\.\.([0-9]{1,18}))?")
 _TITLES: Final = {
     "folded": "in its windows",
@@ -41,12 +55,19 @@ _TITLES: Final = {
     "unread": "not read yet",
     "missing": "[bold red]missing[/]",
 }
-app = typer.Typer(help="Explain what a step made of events.")
+_REASONS: Final = {
+    "kind": "the other declaration has another kind of results",
+    "key": "the key of the other has other fields",
+    "windows": "no window of the other has this start and length",
+    "apart": "the events are too far apart for the other",
+    "events": "by the other its events do not count, or in another result",
+}
+app = typer.Typer(help="Explain what a step made of events, and compare a changed one.")
 
 
 @app.callback()
 def step() -> None:
-    """Explain what a step made of events."""
+    """Explain what a step made of events, and compare a changed one."""
 
 
 @app.command()
@@ -122,6 +143,216 @@ async def explain(
         _print(rows)
     if any(row["verdict"] == "missing" for row in rows):
         raise typer.Exit(MISSING)
+
+
+@app.command()
+@report_errors
+async def compare(
+    file: PipeFile,
+    since: Annotated[
+        str,
+        typer.Option("--since", metavar="WHEN", help="Enriched since 2h (ago) or an RFC 3339 time."),
+    ] = "1h",
+    records: Annotated[
+        int, typer.Option("--records", metavar="COUNT", min=1, help="Most records that are read.")
+    ] = _MOST_COMPARED,
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Compare a changed step, before it is applied, with the declaration in force.
+
+    Computes both from the same events of `enriched`, and changes nothing. Says which
+    keys of the step differ, what becomes of the events by each, and how many results
+    are equal, differ or stand in only one, and why: those with equal key, start and
+    end of the window, or with the same events. Only results with all their events
+    within the time count. Doubles may differ in the last digits. Starts Spark
+    (about 8 s).
+
+    Exit status: 0, whatever differs.
+
+    Examples:
+      hifi step compare pipes/carrier-delays.yaml
+      hifi step compare pipes/carrier-delays.yaml --since 20m --json
+    """
+    pipe, target = load_pipe(file), kafka_target(data, kafka, stream)
+    read_pipes = await _read_pipes(target, file, pipe)
+    progress = await _progress(target, pipe.pipe)
+    names = tuple(read_pipe.pipe for read_pipe in read_pipes)
+    if progress.pipes != names:
+        raise Misconfigured(
+            f"{pipe.pipe} reads {' and '.join(progress.pipes)}, and by {file} {' and '.join(names)}: no event is common"
+        )
+    ranges = await _ranges(target, parse_time_ms(since, time.time()))
+    count = sum(map(len, ranges.values()))
+    if count > records:
+        raise Misconfigured(
+            f"{count:,} records are more than {records:,}: shorten --since, or allow more with --records"
+        )
+    nothing = Misconfigured(
+        f"no event of {' or '.join(names)} was enriched since {since}: give an earlier --since"
+    )
+    if not count:
+        raise nothing
+    subject = f"stream/{target.topics.stream}"
+    async with target.principals.audited("read event data", {subject: None}) as after:
+        comparison = await _compared(target, pipe, read_pipes, progress, ranges)
+        after[subject] = {"compare": pipe.pipe, "since": since}
+    if not comparison.events:
+        raise nothing
+    if as_json:
+        print_json(_comparison_json(pipe.pipe, comparison))
+    else:
+        _print_comparison(comparison)
+
+
+async def _read_pipes(target: Target, file: Path, pipe: Pipe) -> list[Pipe]:
+    """The published pipes that the step of a file reads."""
+    if not isinstance(pipe.source, StepSource):
+        raise Misconfigured(
+            f"{file}: the pipe {pipe.pipe} is no step; its source is of the kind {pipe.source.kind}"
+        )
+    snapshot = await read_registry(target.kafka, target.topics)
+    pipes = {name: revision.pipe for name, revision in snapshot.pipes.items()}
+    for path, reason in step_refusals(pipe, pipes):
+        raise Misconfigured(f"{file}: {'.'.join(map(str, path))}: {reason}")
+    in_force = pipes.get(pipe.pipe)
+    if in_force is None or not isinstance(in_force.source, StepSource):
+        raise Misconfigured(f"no step {pipe.pipe} is in force with which to compare {file}")
+    return [pipes[name] for name in pipe.source.read_pipes]
+
+
+async def _ranges(target: Target, since_ms: int | None) -> dict[TopicPartition, range]:
+    """The offsets of `enriched` from a time on."""
+    topic = target.topics.enriched
+    try:
+        count = (await partition_counts(target.kafka, [topic]))[topic]
+        async with topic_consumer(target.kafka, "hifi-step") as consumer:
+            tps = [TopicPartition(topic, number) for number in range(count or 0)]
+            return await offset_ranges(consumer, tps, since_ms)
+    except (KafkaError, OSError) as error:
+        raise Misconfigured(f"Kafka at {target.kafka} does not answer: {error!r}") from None
+
+
+async def _in_parts(
+    target: Target, ranges: Mapping[TopicPartition, range]
+) -> AsyncIterator[list["EnrichedRecord"]]:
+    """All records of the ranges, in parts that fit in memory."""
+    part: list[EnrichedRecord] = []
+    size_bytes = 0
+    try:
+        async with topic_consumer(target.kafka, "hifi-step") as consumer:
+            async for batch in read_ranges(consumer, ranges):
+                part += map(_record, batch)
+                size_bytes += sum(len(record.value or b"") for record in batch)
+                if len(part) >= _RANGE or size_bytes >= _RANGE_BYTES:
+                    yield part
+                    part, size_bytes = [], 0
+    except (KafkaError, OSError) as error:
+        raise Misconfigured(f"Kafka at {target.kafka} does not answer: {error!r}") from None
+    if part:
+        yield part
+
+
+async def _compared(
+    target: Target,
+    pipe: Pipe,
+    read_pipes: Sequence[Pipe],
+    progress: "Progress",
+    ranges: Mapping[TopicPartition, range],
+) -> "Comparison":
+    from hifi.spark.catalyst import Catalyst
+    from hifi.spark.spark_session import local_spark
+    from hifi_state.comparison import StepComparison
+    from hifi_state.step_runner import checked_declaration
+
+    assert isinstance(pipe.source, StepSource)
+    start = {tp.partition: offsets.start for tp, offsets in ranges.items()}
+    with local_spark() as spark, TemporaryDirectory() as folder, record_progress("comparing") as bars:
+        catalyst = Catalyst(spark)
+        declaration = checked_declaration(catalyst, pipe.source, read_pipes)
+        comparison = StepComparison(catalyst, pipe.pipe, progress, declaration, start, Path(folder))
+        bar = bars.add_task("", total=sum(map(len, ranges.values())))
+        try:
+            async for part in _in_parts(target, ranges):
+                await asyncio.to_thread(comparison.add, part)
+                bars.advance(bar, len(part))
+            return await asyncio.to_thread(comparison.compared)
+        finally:
+            comparison.close()
+
+
+def _comparison_json(name: str, comparison: "Comparison") -> dict[str, Any]:
+    return {
+        "step": name,
+        "changes": [change._asdict() for change in comparison.changes],
+        "events": [
+            {"kept": kept, "declared": declared, "events": number}
+            for (kept, declared), number in comparison.events.most_common()
+        ],
+        "from": _time(comparison.from_ms),
+        "until": _time(comparison.until_ms),
+        "equal": comparison.equal,
+        "differing": comparison.differing,
+        "fields": comparison.fields,
+        "only_kept": comparison.only_kept,
+        "only_declared": comparison.only_declared,
+        "examples": [example._asdict() for example in comparison.examples],
+    }
+
+
+def _print_comparison(comparison: "Comparison") -> None:
+    if comparison.changes:
+        changes = table("changed", "in force", "in the file")
+        for change in comparison.changes:
+            changes.add_row(escape(change.path), _shown(change.kept), _shown(change.declared))
+        print_table(changes, console)
+    else:
+        console.print("nothing in the step is changed")
+    events = table(">\nevents", "\nin force", "\nin the file")
+    for (kept, declared), number in comparison.events.most_common():
+        events.add_row(f"{number:,}", _title(kept), _title(declared))
+    print_table(events, console)
+    if comparison.until_ms is None or comparison.from_ms >= comparison.until_ms:
+        console.print("\nno result has all its events in this time: give an earlier --since", highlight=False)
+        return
+    results = table(">\nresults", "")
+    results.add_row(f"{comparison.equal:,}", "equal")
+    results.add_row(f"{comparison.differing:,}", "differ")
+    for name, number in comparison.fields.most_common():
+        results.add_row(f"{number:,}", f"  in {escape(name)}")
+    for side, reasons in (("in force", comparison.only_kept), ("in the file", comparison.only_declared)):
+        for reason, number in reasons.most_common():
+            results.add_row(f"{number:,}", f"only {side}: {_REASONS[reason]}")
+    print_table(results, console)
+    begin = f"after {_time(comparison.from_ms)} and " if comparison.from_ms else ""
+    console.print(f"that end {begin}up to {_time(comparison.until_ms)}", highlight=False)
+    if comparison.examples:
+        examples = table("\nexample", "\nin force", "\nin the file")
+        for example in comparison.examples:
+            examples.add_row(_fields(example.place), _fields(example.kept), _fields(example.declared))
+        print_table(examples, console)
+
+
+def _title(verdict: str) -> str:
+    return _TITLES.get(verdict, f"dead letter {escape(verdict)}")
+
+
+def _shown(value: Any) -> str:
+    return "-" if value is None else escape(short(f"{value:g}" if isinstance(value, float) else str(value)))
+
+
+def _fields(values: Mapping[str, Any] | None) -> str:
+    """Values of a result by name; a dash: there is no result."""
+    if values is None:
+        return "-"
+    return "\n".join(f"{escape(name)}: {_shown(value)}" for name, value in values.items())
+
+
+def _time(time_ms: int | None) -> str | None:
+    return rfc3339(time_ms).decode() if time_ms else None
 
 
 async def _progress(target: Target, name: str) -> "Progress":
@@ -236,7 +467,7 @@ def _print(rows: Sequence[dict[str, Any]]) -> None:
     listing = table(">partition", ">offset", "event", "time", "what became of it", "windows")
     for row in rows:
         windows = ", ".join(f"{start} to {end}" for start, end in row["windows"])
-        verdict = _TITLES.get(row["verdict"], f"dead letter {escape(row['verdict'])}")
+        verdict = _title(row["verdict"])
         listing.add_row(
             str(row["partition"]), str(row["offset"]), escape(row["event"]), row["time"], verdict, windows
         )

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from pyspark.sql import DataFrame, SparkSession
+
 from hifi.record.headers import REPLAY, SERVICE, Headers
 from hifi.record.hop import hop
 from hifi.record.identity import Identity, identity
@@ -113,7 +115,7 @@ class StepExplainer:
             raws: partition to the highest offset in `raw` before.
             limit: has counted what is before; None: the step has none.
         """
-        frame = self._spark.createDataFrame([tuple(record) for record in records], _SCHEMA)
+        frame = record_frame(self._spark, records)
         folded = self._folder.fold(frame, FoldRules(raws, None, None, self._progress.judged))
         if limit is not None:
             folded.rows(None, limit)
@@ -141,6 +143,11 @@ class StepExplainer:
             (start_ms, start_ms + size_ms)
             for start_ms in range(last_ms - size_ms + every_ms, last_ms + 1, every_ms)
         ]
+
+
+def record_frame(spark: SparkSession, records: Iterable[EnrichedRecord]) -> DataFrame:
+    """Records as `RangeFolder` reads them."""
+    return spark.createDataFrame([tuple(record) for record in records], _SCHEMA)
 
 
 def events_of(

@@ -180,14 +180,7 @@ class StepRunner:
             await fold_log.stop()
 
     def _compiled(self) -> RangeFolder:
-        problems = [
-            f"{'.'.join(map(str, path))}: {message}"
-            for path, message in step_problems(self._catalyst, self._step, *self._read_pipes)
-        ]
-        if problems:
-            raise Misconfigured("; ".join(problems))
-        types = [enriched_types(self._catalyst, read_pipe.enrich) for read_pipe in self._read_pipes]
-        declaration = StepDeclaration(self._step, types)
+        declaration = checked_declaration(self._catalyst, self._step, self._read_pipes)
         return RangeFolder(self._catalyst, self.pipe, declaration, self._revision)
 
     async def _first_progress(self, fold_log: FoldLog, group: GroupOffsets, folder: RangeFolder) -> Progress:
@@ -575,6 +568,26 @@ class StepTurn:
             await self._runner.write_results(chunk, results.source, self._run)
         self._runner.count(self._open_file.outcomes)
         return due.plus(self._open_file.without_row)
+
+
+def checked_declaration(catalyst: Catalyst, step: StepSource, read_pipes: Sequence[Pipe]) -> StepDeclaration:
+    """The declaration of a step, whose SQL Spark has checked.
+
+    Args:
+        catalyst: of a session.
+        step: as it is declared.
+        read_pipes: those of `StepSource.inputs`, in order.
+
+    Raises:
+        Misconfigured: there are problems.
+    """
+    problems = [
+        f"{'.'.join(map(str, path))}: {message}"
+        for path, message in step_problems(catalyst, step, *read_pipes)
+    ]
+    if problems:
+        raise Misconfigured("; ".join(problems))
+    return StepDeclaration(step, [enriched_types(catalyst, read_pipe.enrich) for read_pipe in read_pipes])
 
 
 def file_of(folder: RangeFolder, path: Path) -> WindowFile:

@@ -114,6 +114,7 @@ ELSEWHERE = {
     "colour drain": "tests/infra/colours/test_audit.py",
     "colour sleep": "tests/infra/colours/test_audit.py",
     "colour wake": "tests/infra/colours/test_audit.py",
+    "step compare": "tests/services/state/test_compare_command.py",
     "step explain": "tests/services/state/test_planted_loss.py",
 }
 """Commands that change something or read event data, and the test of their entries."""

@@ -116,7 +116,7 @@ def expected(stamped_log: StampedLog, cuts: Sequence[Mapping[int, int]], step: S
         step.length_ms,
         window.every_ms if window else 0,
         step.lateness_ms,
-        gap_ms=GAP_MS if step.gap_ms else None,
+        gap_ms=step.gap_ms,
         trailing_ms=step.length_ms if step.each else None,
         first_ms=step.length_ms if step.first else None,
         within_ms=step.length_ms if step.join else None,

@@ -74,8 +74,8 @@ async def test_an_event_that_state_loses_is_named_by_observe_and_explained(
         stream.topics.stream,
         "--json",
     ]
-    by_id = await explained(*arguments, "--id", identity, "--since", "2000-01-01T00:00:00Z")
-    by_offset = await explained(
+    by_id = await command_json(*arguments, "--id", identity, "--since", "2000-01-01T00:00:00Z")
+    by_offset = await command_json(
         *arguments, "--partition", str(PARTITION), "--offset", f"{offset}..{offset + 20}"
     )
     assert by_id == by_offset[:1]
@@ -86,7 +86,8 @@ async def test_an_event_that_state_loses_is_named_by_observe_and_explained(
     assert audited == ["read event data"] * 2, "step explain is in the audit"
 
 
-async def explained(*arguments: str) -> list[dict[str, Any]]:
+async def command_json(*arguments: str) -> Any:
+    """What a command prints with `--json`."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -97,5 +98,4 @@ async def explained(*arguments: str) -> list[dict[str, Any]]:
     )
     output, complaint = await process.communicate()
     assert process.returncode == 0, complaint.decode()
-    rows: list[dict[str, Any]] = json.loads(output)
-    return rows
+    return json.loads(output)

@@ -171,6 +171,18 @@ class FoldedRange:
         )
         yield from map(tuple, rows.toLocalIterator())
 
+    def first_stamps(self) -> dict[int, int]:
+        """`lane` to the stamp of the first record that has one."""
+        rows = (
+            self._events.filter("`hifi.stamp` is not null")
+            .groupBy("partition", "`hifi.of_with`")
+            .agg(sql.expr("min_by(`hifi.stamp`, offset)"))
+            .collect()
+        )
+        return {
+            lane(partition, of_with=of_with): stamp_ms for partition, of_with, stamp_ms in map(tuple, rows)
+        }
+
     @property
     def _decided(self) -> DataFrame:
         """The events with their verdicts, once `rows` has refused some."""

@@ -32,14 +32,27 @@ def next_takeover(text: str, declared: StepSource, kept: StepSource, horizon_ms:
     """
     kept_from_ms = kept.needed_from_ms(horizon_ms)
     from_ms = horizon_ms if kept_from_ms is None else kept_from_ms
-    if declared.most_events is not None:  # its events are counted from the begin of a stretch
-        from_ms = _rounded_up(from_ms, declared.length_ms)
     every_ms = (kept.window.every_ms if kept.window else 0) or _SECOND_MS
-    # A session may be longer: it has at least the events since the takeover, and those so long before.
-    reach_ms = declared.length_ms if declared.reach_ms is None else declared.reach_ms
-    at_ms = _rounded_up(max(horizon_ms, from_ms + reach_ms), every_ms)
+    at_ms = _rounded_up(max(horizon_ms, complete_from_ms(declared, from_ms)), every_ms)
     needed_from_ms = declared.needed_from_ms(at_ms)
-    return Takeover(text, at_ms, at_ms - reach_ms if needed_from_ms is None else needed_from_ms)
+    return Takeover(text, at_ms, at_ms - _reach_ms(declared) if needed_from_ms is None else needed_from_ms)
+
+
+def complete_from_ms(step: StepSource, from_ms: int) -> int:
+    """The results after this time are complete, milliseconds since 1970 UTC.
+
+    Args:
+        step: whose results they are.
+        from_ms: all events from here on are known, milliseconds since 1970 UTC.
+    """
+    if step.most_events is not None:  # its events are counted from the begin of a stretch
+        from_ms = _rounded_up(from_ms, step.length_ms)
+    return from_ms + _reach_ms(step)
+
+
+def _reach_ms(step: StepSource) -> int:
+    """As `StepSource.reach_ms`. A session may be longer: it has at least the events so long before."""
+    return step.length_ms if step.reach_ms is None else step.reach_ms
 
 
 def _rounded_up(time_ms: int, unit_ms: int) -> int:
