@@ -3,7 +3,8 @@
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -119,7 +120,7 @@ async def explain(
     subject = f"stream/{target.topics.stream}"
     sought_ids: set[str] = set()
     async with target.principals.audited("read event data", {subject: None}) as after:
-        try:
+        with _answering(target):
             if identifier is not None:
                 since_ms = parse_time_ms(since, time.time())
                 places, sought_ids = await _places(target, progress.pipes, identifier, since_ms)
@@ -129,8 +130,6 @@ async def explain(
                 first = int(bounds[1])
                 places = {partition: range(first, int(bounds[2] or first) + 1)}
             earlier, records = await _records(target, places)
-        except (KafkaError, OSError) as error:
-            raise Misconfigured(f"Kafka at {target.kafka} does not answer: {error!r}") from None
         after[subject] = {"explain": name, "offsets": {str(number): str(places[number]) for number in places}}
     events = _explained(name, progress, earlier, records)
     missing_ids = _missing(target, name)
@@ -185,7 +184,10 @@ async def compare(
         raise Misconfigured(
             f"{pipe.pipe} reads {' and '.join(progress.pipes)}, and by {file} {' and '.join(names)}: no event is common"
         )
-    ranges = await _ranges(target, parse_time_ms(since, time.time()))
+    since_ms = parse_time_ms(since, time.time())
+    with _answering(target):
+        async with topic_consumer(target.kafka, "hifi-step") as consumer:
+            ranges = await _ranges(target, consumer, since_ms)
     count = sum(map(len, ranges.values()))
     if count > records:
         raise Misconfigured(
@@ -224,25 +226,13 @@ async def _read_pipes(target: Target, file: Path, pipe: Pipe) -> list[Pipe]:
     return [pipes[name] for name in pipe.source.read_pipes]
 
 
-async def _ranges(target: Target, since_ms: int | None) -> dict[TopicPartition, range]:
-    """The offsets of `enriched` from a time on."""
-    topic = target.topics.enriched
-    try:
-        count = (await partition_counts(target.kafka, [topic]))[topic]
-        async with topic_consumer(target.kafka, "hifi-step") as consumer:
-            tps = [TopicPartition(topic, number) for number in range(count or 0)]
-            return await offset_ranges(consumer, tps, since_ms)
-    except (KafkaError, OSError) as error:
-        raise Misconfigured(f"Kafka at {target.kafka} does not answer: {error!r}") from None
-
-
 async def _in_parts(
     target: Target, ranges: Mapping[TopicPartition, range]
-) -> AsyncIterator[list["EnrichedRecord"]]:
+) -> AsyncGenerator[list["EnrichedRecord"], None]:
     """All records of the ranges, in parts that fit in memory."""
     part: list[EnrichedRecord] = []
     size_bytes = 0
-    try:
+    with _answering(target):
         async with topic_consumer(target.kafka, "hifi-step") as consumer:
             async for batch in read_ranges(consumer, ranges):
                 part += map(_record, batch)
@@ -250,8 +240,6 @@ async def _in_parts(
                 if len(part) >= _RANGE or size_bytes >= _RANGE_BYTES:
                     yield part
                     part, size_bytes = [], 0
-    except (KafkaError, OSError) as error:
-        raise Misconfigured(f"Kafka at {target.kafka} does not answer: {error!r}") from None
     if part:
         yield part
 
@@ -276,9 +264,10 @@ async def _compared(
         comparison = StepComparison(catalyst, pipe.pipe, progress, declaration, start, Path(folder))
         bar = bars.add_task("", total=sum(map(len, ranges.values())))
         try:
-            async for part in _in_parts(target, ranges):
-                await asyncio.to_thread(comparison.add, part)
-                bars.advance(bar, len(part))
+            async with aclosing(_in_parts(target, ranges)) as parts:
+                async for part in parts:
+                    await asyncio.to_thread(comparison.add, part)
+                    bars.advance(bar, len(part))
             return await asyncio.to_thread(comparison.compared)
         finally:
             comparison.close()
@@ -341,18 +330,31 @@ def _title(verdict: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    return "-" if value is None else escape(short(f"{value:g}" if isinstance(value, float) else str(value)))
+    return (
+        "-" if value is None else escape(short(f"{value:.15g}" if isinstance(value, float) else str(value)))
+    )
 
 
 def _fields(values: Mapping[str, Any] | None) -> str:
     """Values of a result by name; a dash: there is no result."""
     if values is None:
         return "-"
-    return "\n".join(f"{escape(name)}: {_shown(value)}" for name, value in values.items())
+    return "\n".join(
+        f"{escape(name)}: {'null' if value is None else _shown(value)}" for name, value in values.items()
+    )
 
 
 def _time(time_ms: int | None) -> str | None:
     return rfc3339(time_ms).decode() if time_ms else None
+
+
+@contextmanager
+def _answering(target: Target) -> Iterator[None]:
+    """Tell that Kafka does not answer."""
+    try:
+        yield
+    except (KafkaError, OSError) as error:
+        raise Misconfigured(f"Kafka at {target.kafka} does not answer: {error!r}") from None
 
 
 async def _progress(target: Target, name: str) -> "Progress":
@@ -365,10 +367,8 @@ async def _progress(target: Target, name: str) -> "Progress":
             found[:] = [Progress.decode(value)] if value else []
 
     follower = TopicFollower(target.kafka, "hifi-step", {target.topics.folds: take})
-    try:
+    with _answering(target):
         await follower.read_once()
-    except (KafkaError, OSError) as error:
-        raise Misconfigured(f"Kafka at {target.kafka} does not answer: {error!r}") from None
     if not found:
         raise Misconfigured(f"{name} is no step, or the service state has not begun it")
     return found[0]
@@ -384,14 +384,21 @@ async def _places(
     offsets: dict[int, list[int]] = {}
     identities: set[str] = set()
     async with topic_consumer(target.kafka, "hifi-step") as consumer:
-        count = (await partition_counts(target.kafka, [target.topics.enriched]))[target.topics.enriched]
-        tps = [TopicPartition(target.topics.enriched, number) for number in range(count or 0)]
-        async for batch in read_ranges(consumer, await offset_ranges(consumer, tps, since_ms)):
+        async for batch in read_ranges(consumer, await _ranges(target, consumer, since_ms)):
             for record, event in events_of(pipes, map(_record, batch)):
                 if text == event.seq or text == dict(reversed(record.headers)).get("ce_id"):
                     offsets.setdefault(record.partition, []).append(record.offset)
                     identities.add(event.seq.decode())
     return {number: range(min(found), max(found) + 1) for number, found in offsets.items()}, identities
+
+
+async def _ranges(target: Target, consumer: Any, since_ms: int | None) -> dict[TopicPartition, range]:
+    """The offsets of `enriched` from a time on."""
+    topic = target.topics.enriched
+    count = (await partition_counts(target.kafka, [topic]))[topic]
+    return await offset_ranges(
+        consumer, [TopicPartition(topic, number) for number in range(count or 0)], since_ms
+    )
 
 
 async def _records(

@@ -93,7 +93,7 @@ class Comparison:
     only_declared: Counter[str] = field(default_factory=Counter)
     examples: list[ResultDifference] = field(default_factory=list)
 
-    def show(self, number: int, difference: ResultDifference) -> None:
+    def add_example(self, number: int, difference: ResultDifference) -> None:
         """Keep a difference as an example, if it is one of the first of its kind."""
         if number <= _MOST_EXAMPLES:
             self.examples.append(difference)
@@ -127,14 +127,14 @@ class StepComparison:
         self._spark = catalyst.spark
         kept = StepDeclaration.of_text(progress.step)
         self._changes = _changes(kept, declaration)
-        self._kept = _DeclaredSide(catalyst, pipe, kept, progress, folder / "kept")
-        self._declared = _DeclaredSide(catalyst, pipe, declaration, progress, folder / "declared")
-        self._sides = self._kept, self._declared
-        of_with = range(len(progress.pipes))
+        self._sides = (
+            _DeclaredSide(catalyst, pipe, kept, progress, folder / "kept"),
+            _DeclaredSide(catalyst, pipe, declaration, progress, folder / "declared"),
+        )
         self._unmarked = {
-            lane(partition, of_with=bool(number))
+            lane(partition, of_with=of_with)
             for partition, offset in start.items()
-            for number in of_with
+            for of_with in (False, True)[: len(progress.pipes)]
             if offset
         }
         """Lanes with earlier records, whose latest time is not known yet."""
@@ -191,17 +191,21 @@ class StepComparison:
             until_ms: of it.
         """
         kept_side, declared_side = self._sides
-        database.execute("create table kept (id text primary key, reason text, result blob)")
+        database.execute("begin")
+        database.execute("create table kept (id blob primary key, reason text, result blob)")
         for row in kept_side.comparable(declared_side.step, comparison.from_ms, until_ms):
-            stored = kept_side.id_of(row), kept_side.absence(row, declared_side.step), kept_side.result(row)
-            database.execute("insert into kept values (?, ?, ?)", (*stored[:2], orjson.dumps(stored[2])))
+            reason, result = kept_side.absence(row, declared_side.step), orjson.dumps(kept_side.result(row))
+            database.execute("insert into kept values (?, ?, ?)", (kept_side.id_of(row), reason, result))
         common_names = kept_side.fields & declared_side.fields
         for row in declared_side.comparable(kept_side.step, comparison.from_ms, until_ms):
-            result_id, (place, fields) = declared_side.id_of(row), declared_side.result(row)
+            result_id = declared_side.id_of(row)
+            place, fields = declared_side.result(row)
             found = database.execute("select result from kept where id = ?", (result_id,)).fetchone()
             if found is None:
                 comparison.only_declared[declared_side.absence(row, kept_side.step)] += 1
-                comparison.show(comparison.only_declared.total(), ResultDifference(place, None, fields))
+                comparison.add_example(
+                    comparison.only_declared.total(), ResultDifference(place, None, fields)
+                )
                 continue
             database.execute("delete from kept where id = ?", (result_id,))
             _, kept_fields = orjson.loads(found[0])
@@ -211,11 +215,11 @@ class StepComparison:
                 continue
             comparison.fields.update(names)
             comparison.differing += 1
-            comparison.show(comparison.differing, ResultDifference(place, kept_fields, fields))
-        for reason, stored_result in database.execute("select reason, result from kept order by rowid"):
-            place, fields = orjson.loads(stored_result)
+            comparison.add_example(comparison.differing, ResultDifference(place, kept_fields, fields))
+        for reason, result in database.execute("select reason, result from kept order by rowid"):
+            place, fields = orjson.loads(result)
             comparison.only_kept[reason] += 1
-            comparison.show(comparison.only_kept.total(), ResultDifference(place, fields, None))
+            comparison.add_example(comparison.only_kept.total(), ResultDifference(place, fields, None))
 
     def close(self) -> None:
         """Close the files."""
@@ -282,8 +286,8 @@ class _DeclaredSide:
         if window is not None and other_window is not None:
             if self.step.key != other.key:
                 return OTHER_KEY
-            is_cut_so = not window.every_ms or row.start_ms % other_window.every_ms == 0
-            if window.size_ms != other_window.size_ms or not is_cut_so:
+            is_begin = not window.every_ms or row.start_ms % other_window.every_ms == 0
+            if window.size_ms != other_window.size_ms or not is_begin:
                 return OTHER_WINDOWS
         is_pair = row.partner is not None
         return APART if is_pair and row.end_ms - 1 - row.start_ms > other.length_ms else OTHER_EVENTS

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from tests.services.state.test_account import record_of
 from tests.services.state.test_fold import expected
-from tests.support.state.stamped_log import StampedLog, disordered
-from tests.support.state.step_bench import FIELDS, FLIGHTS, JOIN_SOURCE, KEEPING_SOURCE, OTHER, step_pipe
+from tests.support.state.stamped_log import OTHER, StampedLog, disordered
+from tests.support.state.step_bench import FIELDS, FLIGHTS, JOIN_SOURCE, KEEPING_SOURCE, step_pipe
 
 from hifi.pipe.sources.step import StepSource
 from hifi.spark.catalyst import Catalyst
@@ -156,7 +156,7 @@ def check(
 ) -> Comparison:
     """Compare as the oracle does, from a share of each partition on."""
     chance = random.Random(seed)
-    stamped_log = disordered(seed, 3, 150, joined=pair[0].step.join is not None)
+    stamped_log = disordered(seed, 3, 120, joined=pair[0].step.join is not None)
     start = {partition: round(end * share * chance.random()) for partition, end in stamped_log.ends().items()}
     found = compared(spark, stamped_log, pair, start, part)
     (kept, kept_reasons), (changed, changed_reasons) = (
@@ -190,7 +190,7 @@ _CASES = {
 }
 
 
-@settings(SETTINGS, max_examples=4)
+@settings(SETTINGS, max_examples=3)
 @given(**_CASES)
 def test_two_declarations_compare_as_the_oracle_does_over_any_part_of_the_log(
     spark: SparkSession, seed: int, pair: tuple[Declared, Declared], share: float, part: int
@@ -199,7 +199,7 @@ def test_two_declarations_compare_as_the_oracle_does_over_any_part_of_the_log(
 
 
 @pytest.mark.more
-@settings(SETTINGS, max_examples=60)
+@settings(SETTINGS, max_examples=25)
 @given(**_CASES)
 def test_many_declarations_compare_as_the_oracle_does(
     spark: SparkSession, seed: int, pair: tuple[Declared, Declared], share: float, part: int
