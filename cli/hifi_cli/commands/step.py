@@ -163,12 +163,12 @@ async def compare(
 ) -> None:
     """Compare a changed step, before it is applied, with the declaration in force.
 
-    Computes both from the same events of `enriched`, and changes nothing. Says which
-    keys of the step differ, what becomes of the events by each, and how many results
-    are equal, differ or stand in only one, and why: those with equal key, start and
-    end of the window, or with the same events. Only results with all their events
-    within the time count. Doubles may differ in the last digits. Starts Spark
-    (about 8 s).
+    Computes both from the same events of `enriched`, and changes nothing. Says
+    which keys of the step differ, what becomes of the events by each, and how
+    many results are equal, differ or stand in only one, and why. Results are
+    common with equal key, start and end of the window, or of the same events.
+    Only those count that have all their events within the time. Doubles may
+    differ in the last digits. Starts Spark (about 8 s).
 
     Exit status: 0, whatever differs.
 
