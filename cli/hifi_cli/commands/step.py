@@ -44,7 +44,7 @@ _EARLIER: Final = 10_000
 """Records before an event that are read to tell whether it is a copy."""
 _MOST: Final = 100_000
 """Records that are explained at once."""
-_MOST_COMPARED: Final = 500_000
+_MOST_COMPARED: Final = 200_000
 _RANGE: Final = 20_000
 """Records that are compared at once, of which Spark has all in memory."""
 _RANGE_BYTES: Final = 16 * 1024 * 1024
