@@ -34,7 +34,7 @@ from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_cli.time_argument import parse_time_ms
 
 if TYPE_CHECKING:
-    from hifi_state.comparison import Comparison
+    from hifi_state.comparison import StepDifferences
     from hifi_state.explanation import EnrichedRecord, ExplainedEvent
     from hifi_state.fold.progress import Progress
 
@@ -250,7 +250,7 @@ async def _compared(
     read_pipes: Sequence[Pipe],
     progress: "Progress",
     ranges: Mapping[TopicPartition, range],
-) -> "Comparison":
+) -> "StepDifferences":
     from hifi.spark.catalyst import Catalyst
     from hifi.spark.spark_session import local_spark
     from hifi_state.comparison import StepComparison
@@ -273,7 +273,7 @@ async def _compared(
             comparison.close()
 
 
-def _comparison_json(name: str, comparison: "Comparison") -> dict[str, Any]:
+def _comparison_json(name: str, comparison: "StepDifferences") -> dict[str, Any]:
     return {
         "step": name,
         "changes": [change._asdict() for change in comparison.changes],
@@ -292,7 +292,7 @@ def _comparison_json(name: str, comparison: "Comparison") -> dict[str, Any]:
     }
 
 
-def _print_comparison(comparison: "Comparison") -> None:
+def _print_comparison(comparison: "StepDifferences") -> None:
     if comparison.changes:
         changes = table("changed", "in force", "in the file")
         for change in comparison.changes:

@@ -66,7 +66,7 @@ class ResultDifference(NamedTuple):
 
 
 @dataclass
-class Comparison:
+class StepDifferences:
     """What two declarations make of the same events.
 
     Attributes:
@@ -169,20 +169,22 @@ class StepComparison:
                 f"the results need more than {_MOST_FILE_BYTES >> 20} MiB: compare a shorter time"
             )
 
-    def compared(self) -> Comparison:
+    def compared(self) -> StepDifferences:
         """The comparison of all records."""
         first_ms = max(self._first_marks.values(), default=-1) + 1
         from_ms = max(complete_from_ms(side.step, first_ms) for side in self._sides) if first_ms else 0
         horizons_ms = [side.progress.horizon_ms for side in self._sides]
         known_horizons_ms = [horizon_ms for horizon_ms in horizons_ms if horizon_ms is not None]
         until_ms = min(known_horizons_ms) if known_horizons_ms == horizons_ms else None
-        comparison = Comparison(self._changes, self._events, from_ms, until_ms)
+        comparison = StepDifferences(self._changes, self._events, from_ms, until_ms)
         if until_ms is not None:
             with closing(sqlite3.connect("", isolation_level=None)) as database:
                 self._compare_results(database, comparison, until_ms)
         return comparison
 
-    def _compare_results(self, database: sqlite3.Connection, comparison: Comparison, until_ms: int) -> None:
+    def _compare_results(
+        self, database: sqlite3.Connection, comparison: StepDifferences, until_ms: int
+    ) -> None:
         """Fill the comparison.
 
         Args:

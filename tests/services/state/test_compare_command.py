@@ -22,7 +22,7 @@ from hifi.pipe.sources.timestamps import rfc3339
 from hifi.record.record import Record
 from hifi_cli.app import command_line
 from hifi_cli.commands.step import _print_comparison
-from hifi_state.comparison import Change, Comparison, ResultDifference
+from hifi_state.comparison import Change, ResultDifference, StepDifferences
 from hifi_state.fold.progress import Progress
 
 SIZE_MS = 20_000
@@ -96,7 +96,7 @@ async def test_the_results_that_are_compared_are_those_of_the_service(kafka: str
 
 def test_the_tables_say_what_differs_and_where(capsys: pytest.CaptureFixture[str]) -> None:
     place = {"window_end": "2026-05-28T20:27:00.000Z", "carrier": "UA"}
-    comparison = Comparison(
+    comparison = StepDifferences(
         [Change("fields.late", "count_if(delay >= 15)", "count_if(delay >= 30)")],
         Counter({("folded", "folded"): 12_000, ("late", "folded"): 3}),
         1_780_000_000_000,

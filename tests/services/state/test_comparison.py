@@ -21,7 +21,7 @@ from tests.support.state.step_bench import FIELDS, FLIGHTS, JOIN_SOURCE, KEEPING
 from hifi.pipe.sources.step import StepSource
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.spark_session import GENERATED, scratch_folder, start_spark, stop_spark
-from hifi_state.comparison import Comparison, StepComparison
+from hifi_state.comparison import StepComparison, StepDifferences
 from hifi_state.fold.progress import Progress
 from hifi_state.step_runner import checked_declaration
 
@@ -90,7 +90,7 @@ def compared(
     pair: tuple[Declared, Declared],
     start: Mapping[int, int],
     part: int,
-) -> Comparison:
+) -> StepDifferences:
     """The comparison of the records from some offsets on, which come in parts, those of the partitions in turn."""
     catalyst = Catalyst(spark)
     kept, changed = (
@@ -114,9 +114,9 @@ def compared(
 
 
 def oracle_results(
-    stamped_log: StampedLog, each: Declared, other: Declared, found: Comparison
-) -> tuple[dict[Any, dict[str, Any]], Counter[str]]:
-    """What tells a result from others to its fields; and the refused events by reason."""
+    stamped_log: StampedLog, each: Declared, other: Declared, found: StepDifferences
+) -> tuple[dict[Any, dict[str, Any]], Counter[str], int]:
+    """What tells a result from others to its fields; the refused events by reason; and until when results are known."""
     step, until_ms = each.step, found.until_ms or 0
     if each.with_cancelled:
         whole_log = stamped_log
@@ -148,20 +148,21 @@ def oracle_results(
     reasons: Counter[str] = Counter()
     for (_, reason), number in oracle.refused.items():
         reasons[reason] += number
-    return results, reasons
+    return results, reasons, oracle.horizon_ms
 
 
 def check(
     spark: SparkSession, seed: int, pair: tuple[Declared, Declared], share: float, part: int
-) -> Comparison:
+) -> StepDifferences:
     """Compare as the oracle does, from a share of each partition on."""
     chance = random.Random(seed)
     stamped_log = disordered(seed, 3, 300, joined=pair[0].step.join is not None)
     start = {partition: round(end * share * chance.random()) for partition, end in stamped_log.ends().items()}
     found = compared(spark, stamped_log, pair, start, part)
-    (kept, kept_reasons), (changed, changed_reasons) = (
+    (kept, kept_reasons, kept_until_ms), (changed, changed_reasons, changed_until_ms) = (
         oracle_results(stamped_log, each, other, found) for each, other in (pair, pair[::-1])
     )
+    assert found.until_ms == min(kept_until_ms, changed_until_ms)
     common = kept.keys() & changed.keys()
     fields = Counter(
         name for place in common for name, value in kept[place].items() if value != changed[place][name]
