@@ -21,6 +21,7 @@ ALONE_S: Final = 60
 SETTLED_S: Final = 20
 """Time after the first event, and after growth, that counts as neither before nor after, seconds."""
 DOWN_AFTER_S: Final = 15
+EGEST: Final = f"scaledobject/{RELEASE}-hifi-egest"
 PREFIX: Final = "keda-hpa-"
 """Of the names of KEDA's autoscalers."""
 SCALED: Final = (
@@ -43,12 +44,12 @@ def cluster(cluster: Node) -> Node:
 
 def wait_until_active(flights: Release) -> None:
     """Wait until KEDA's autoscaler of egest knows CPU and lag."""
+    until(lambda: flights.has_condition(EGEST, "Ready"), "KEDA has made the autoscaler of egest")
     until(lambda: flights.has_metric("egest", PREFIX), "CPU and lag of egest are known")
 
 
 def test_egest_follows_its_lag_and_stays_while_it_is_unknown(flights: Release, tmp_path: Path) -> None:
     flights.deploy(*set_values(*SCALED, "autoscaling.keda.lag=1000000"))
-    until(lambda: flights.get("scaledobjects")["items"], "the chart has made ScaledObjects")
     wait_until_active(flights)
     sent_flights = Flights.write(tmp_path / "events.ndjson", EVENTS)
     sending = flights.send(sent_flights, RATE)
@@ -86,9 +87,8 @@ def test_a_lag_that_kafka_does_not_tell_holds_the_instances(flights: Release) ->
     flights.deploy(*set_values(*SCALED, "autoscaling.keda.lag=1000000", "services.egest.min=2"))
     until(lambda: flights.ready("egest") == 2, "egest has two instances, as the bounds say")
     wait_until_active(flights)
-    name = f"scaledobject/{RELEASE}-hifi-egest"
     servers = {"op": "replace", "path": "/spec/triggers/1/metadata/bootstrapServers", "value": "127.0.0.1:1"}
     bound = {"op": "replace", "path": "/spec/minReplicaCount", "value": 1}
-    flights.patch(name, servers, bound)
-    until(lambda: flights.has_condition(name, "Fallback"), "KEDA holds the number of instances")
+    flights.patch(EGEST, servers, bound)
+    until(lambda: flights.has_condition(EGEST, "Fallback"), "KEDA holds the number of instances")
     flights.stay("egest", 2, 4 * DOWN_AFTER_S)
