@@ -6,6 +6,10 @@ with the committed offset, so that a record which is read again gets the same st
 What is decided apart from the records holds from an offset on: that a pipe is stamped, that it is not any more, and
 the rise of the watermark of a pipe that has no events. The offset is one that no record was stamped at; the decision is
 kept with the next commit, and until that is known, the pipe's events wait. A reader that starts again finds it there.
+
+In a stream of two colours the watermark follows the clock, too: it is at least the accepted time of the event itself,
+and rises to the time at which there are no events. So each colour knows, also without events, that no old one will
+count.
 """
 
 import bisect
@@ -65,13 +69,15 @@ class PartitionWatermarks:
         unsure: pipes of decisions that may not be kept yet; their events must wait.
     """
 
-    def __init__(self, metadata: str, now_s: float) -> None:
+    def __init__(self, metadata: str, now_s: float, *, by_clock: bool = False) -> None:
         """Continue where the previous owner committed.
 
         Args:
             metadata: of the last commit.
             now_s: monotonic time, seconds.
+            by_clock: whether watermarks follow the clock, too.
         """
+        self._by_clock = by_clock
         self.marks: dict[str, int | None] = {}
         self.next_offset: int | None = None
         self.pipes_offset = -1
@@ -146,15 +152,21 @@ class PartitionWatermarks:
             now_s: monotonic time, seconds.
 
         Returns:
-            Milliseconds since 1970 UTC; None: it is the first event.
+            Milliseconds since 1970 UTC; None: it is the first event, and the clock does not count.
         """
-        mark, time_ms = self.marks[pipe], time_us // 1000
+        mark, accepted_ms = self.marks[pipe], accepted_us // 1000
+        stamp_ms, raised_ms = mark, time_us // 1000
+        if raised_ms > accepted_ms + FUTURE_MS:
+            raised_ms = -1
+        if self._by_clock:
+            stamp_ms = max(mark or 0, accepted_ms)
+            raised_ms = max(raised_ms, stamp_ms)
         self.next_offset = offset + 1
         self._last_offsets[pipe], self._seen_s[pipe] = offset, now_s
-        if (-1 if mark is None else mark) < time_ms <= accepted_us // 1000 + FUTURE_MS:
-            self.marks[pipe] = time_ms
-            self._changes.append(_NEW(WatermarkChange, (offset + 1, pipe, time_ms, False)))
-        return mark
+        if (-1 if mark is None else mark) < raised_ms:
+            self.marks[pipe] = raised_ms
+            self._changes.append(_NEW(WatermarkChange, (offset + 1, pipe, raised_ms, False)))
+        return stamp_ms
 
     # Commits
 
@@ -211,13 +223,14 @@ class PartitionWatermarks:
         if decided:
             self.pipes_offset, self.unsure = pipes_offset, frozenset(decided)
 
-    def decide_beats(self, committed: int, end: LogEnd, now_s: float) -> list[Beat]:
+    def decide_beats(self, committed: int, end: LogEnd, now_s: float, clock_ms: int = 0) -> list[Beat]:
         """The heartbeats of the pipes without events in the last second, whose watermarks rise by that time.
 
         Args:
             committed: offset below which all outputs are acknowledged.
             end: the end of the partition; nothing is decided unless all records before it were stamped.
             now_s: monotonic time, seconds.
+            clock_ms: the same moment, milliseconds since 1970 UTC.
         """
         if self.unsure or end.offset != self.next_offset:
             return []
@@ -230,11 +243,11 @@ class PartitionWatermarks:
             is_open = pipe in undecided or self._last_offsets.get(pipe, -1) >= committed
             if is_open or answered_s - seen_s < IDLE_S:
                 continue
-            if mark is None:
-                beats.append(Beat(pipe, None))
-            else:
-                raised_mark = mark + int((answered_s - seen_s) * 1000)
-                beats.append(Beat(pipe, raised_mark))
+            raised_mark = None if mark is None else mark + int((answered_s - seen_s) * 1000)
+            if self._by_clock:
+                raised_mark = max(mark or 0, clock_ms - int(end.age_s * 1000))
+            beats.append(Beat(pipe, raised_mark))
+            if raised_mark is not None:
                 raised.add(pipe)
             self._seen_s[pipe] = answered_s
         for pipe, stamp_ms in beats:

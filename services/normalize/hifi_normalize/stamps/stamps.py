@@ -41,6 +41,11 @@ class Stamps:
         self._registry = registry
         self._health = health
 
+    @property
+    def of_colours(self) -> bool:
+        """Whether the stream is one of two colours."""
+        return self._registry.coloured
+
     def begin(self, assigned: AssignedPartition) -> None:
         """Continue with the watermarks of the last commit of a partition."""
         stamps = assigned.commit_listener = _PartitionStamps(self, assigned)
@@ -92,7 +97,7 @@ class _PartitionStamps:
     def __init__(self, stamps: Stamps, assigned: AssignedPartition) -> None:
         self._stamps = stamps
         self._assigned = assigned
-        self.watermarks = PartitionWatermarks(assigned.metadata, monotonic_s())
+        self.watermarks = PartitionWatermarks(assigned.metadata, monotonic_s(), by_clock=stamps.of_colours)
         self.sure = asyncio.Event()
         """Cleared while decisions may not be kept."""
         self.sure.set()
@@ -112,7 +117,7 @@ class _PartitionStamps:
         if assigned.active and not watermarks.unsure:
             watermarks.decide_pipes(stamps.pipes, stamps.pipes_offset, end, now_s)
             if end is not None:
-                self._beats = watermarks.decide_beats(committed, end, now_s)
+                self._beats = watermarks.decide_beats(committed, end, now_s, now_us() // 1000)
         if not watermarks.unsure:
             return None
         self.sure.clear()

@@ -61,7 +61,7 @@ class Bench:
 
     @staticmethod
     def _registry() -> Any:
-        return SimpleNamespace(content_offset=1, in_use=lambda: [step("p")])
+        return SimpleNamespace(content_offset=1, in_use=lambda: [step("p")], coloured=False)
 
     def assign(self, metadata: str = "", committed: int | None = None) -> AssignedPartition:
         assigned = AssignedPartition(TP, committed, metadata)

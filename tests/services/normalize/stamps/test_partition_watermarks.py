@@ -77,6 +77,14 @@ def test_an_idle_pipe_beats_with_its_idle_time_and_later_events_are_stamped_from
     assert stamps(PartitionWatermarks(metadata, 0.0), 1, -590_000) == [-597_500]
 
 
+def test_of_two_colours_no_stamp_is_before_the_acceptance_and_an_idle_pipe_follows_the_clock() -> None:
+    metadata = started("", "a", "b").metadata_at(0)
+    watermarks = PartitionWatermarks(metadata, 0.0, by_clock=True)
+    assert stamps(watermarks, 0, -600_000, 3_000, -7, 6_000) == [0, 0, 3_000, 3_000]
+    beats = watermarks.decide_beats(4, LogEnd(4, 0.5), 60.0, ACCEPTED_MS + 60_000)
+    assert beats == [Beat("a", ACCEPTED_MS + 59_500), Beat("b", ACCEPTED_MS + 59_500)]
+
+
 def test_a_decision_beyond_the_committed_offset_holds_from_its_own_offset_on_after_a_restart() -> None:
     watermarks = started("", "a", "b")
     stamps(watermarks, 0, -100)
@@ -147,9 +155,10 @@ class Partition:
     pipes: frozenset[str] = frozenset(PIPES[:2])
     pipes_offset: int = 0
     published: bool = False
+    by_clock: bool = False
 
     def restart(self) -> None:
-        self.watermarks = PartitionWatermarks(self.metadata, self.now_s)
+        self.watermarks = PartitionWatermarks(self.metadata, self.now_s, by_clock=self.by_clock)
         self.floor = self.position = self.committed
 
     def read(self, count: int, *, fails: bool = False) -> None:
@@ -189,7 +198,7 @@ class Partition:
         if not watermarks.unsure:
             end = LogEnd(len(self.log), 0.0)
             watermarks.decide_pipes(self.pipes, self.pipes_offset, end, self.now_s)
-            beats = watermarks.decide_beats(offset, end, self.now_s)
+            beats = watermarks.decide_beats(offset, end, self.now_s, ACCEPTED_MS + int(self.now_s * 1000))
         metadata = watermarks.metadata_at(offset)
         if outcome != "failed":
             self.committed, self.metadata = offset, metadata
@@ -226,13 +235,15 @@ def live(partition: Partition, chance: random.Random) -> None:
             partition.published = True
 
 
-@pytest.mark.parametrize("first_seed", [0, 500, 1000, 16000])
+@pytest.mark.parametrize(
+    ("first_seed", "by_clock"), [(0, False), (500, False), (1000, False), (16000, False), (0, True)]
+)
 def test_whatever_fails_each_record_has_one_stamp_and_no_later_one_is_below_a_heartbeat(
-    first_seed: int,
+    first_seed: int, by_clock: bool
 ) -> None:
     kinds: Counter[str] = Counter()
     for seed in range(first_seed, first_seed + 500):
-        partition, chance = Partition(), random.Random(seed)
+        partition, chance = Partition(by_clock=by_clock), random.Random(seed)
         partition.restart()
         for _ in range(60):
             live(partition, chance)
@@ -250,4 +261,5 @@ def test_whatever_fails_each_record_has_one_stamp_and_no_later_one_is_below_a_he
                     assert stamp is not None, seed
                     assert stamp >= stamp_ms, seed
                     kinds["stamp after a beat"] += 1
-    assert min(kinds[kind] for kind in ("beat", "empty beat", "stamp after a beat")) > 50, kinds
+    assert min(kinds[kind] for kind in ("beat", "stamp after a beat")) > 50, kinds
+    assert (kinds["empty beat"] > 50) is not by_clock, kinds
