@@ -1,4 +1,4 @@
-"""Refuses what cannot have a second log of the stream: destinations that would lose its events, and steps.
+"""Refuses what cannot have a second log of the stream: destinations that would lose its events, and some steps.
 
 Each colour of a stream has a log of its own, and so has a stream that is made anew: the offsets of all of them begin at
 0. A destination that knows an event by its partition and offset alone takes the events of the second log for copies.
@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 
 from hifi.delivery.installed_kinds import installed_kind, read_settings
 from hifi.pipe.model import ConnectorDestination, Destination, Pipe
-from hifi.pipe.step_inputs import STEP
+from hifi.pipe.sources.step import StepSource
+from hifi.pipe.step_refusals import refuse_two_colours
 from hifi.runtime.errors import Misconfigured
 
 
@@ -37,17 +38,24 @@ def refused_destinations(pipes: Iterable[Pipe]) -> Iterator[str]:
                 yield f"{pipe.pipe}/{destination.name}: {reason}"
 
 
+def _refused_steps(pipes: Iterable[Pipe]) -> Iterator[str]:
+    """A line for each step that cannot have two logs: `PIPE: why`."""
+    for pipe in pipes:
+        if isinstance(pipe.source, StepSource) and (reason := refuse_two_colours(pipe.source)):
+            yield f"{pipe.pipe}: {reason}"
+
+
 def require_fit_for_colours(pipes: Iterable[Pipe]) -> None:
-    """Refuse pipes for a stream with two colours: steps, and destinations that would lose the events of one of them.
+    """Refuse pipes for a stream with two colours: steps and destinations that cannot do with the events of one of them.
 
     Raises:
         Misconfigured: the message lists all such steps or destinations.
     """
     pipes = list(pipes)
-    if steps := [pipe.pipe for pipe in pipes if pipe.source.kind == STEP]:
+    if steps := list(_refused_steps(pipes)):
         raise Misconfigured(
-            "the stream has two colours, and a step would count the events of each apart. Pipes with a step need a "
-            f"stream without colours: {', '.join(steps)}"
+            "the stream has two colours, and a step has the events of one. Pipes with these steps need a stream "
+            "without colours:\n  " + "\n  ".join(steps)
         )
     if lines := list(refused_destinations(pipes)):
         raise Misconfigured(

@@ -481,6 +481,11 @@ class ControlTopics(PrincipalTopics):
         return f"{self.control}.colours"
 
     @property
+    def step_times(self) -> str:
+        """Of which times each colour has events of a step, so that the other one knows which results are partial."""
+        return f"{self.control}.step-times"
+
+    @property
     def certificates(self) -> str:
         """When the certificates of the fronts expire; only with TLS."""
         return f"{self.control}.certificates"
@@ -522,6 +527,13 @@ class ControlTopics(PrincipalTopics):
             Topic(self.deployments, "service", partitions=1, compacted=True),
             *super().all(),
             Topic(self.colours, "always the same", partitions=1, compacted=True),
+            Topic(
+                self.step_times,
+                "pipe of the step and colour",
+                partitions=1,
+                compacted=True,
+                segment_ms=SOURCE_POSITIONS_SEGMENT_MS,
+            ),
             _certificates_topic(self.certificates),
             Topic(self.schemas, "kind, subject, version", partitions=1, compacted=True),
         ]

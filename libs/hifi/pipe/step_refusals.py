@@ -1,4 +1,4 @@
-"""Finds what steps may not read. Pure."""
+"""Finds what steps may not read, and those that cannot be in a stream of two colours. Pure."""
 
 from collections.abc import Iterator, Mapping
 
@@ -34,3 +34,19 @@ def step_refusals(pipe: Pipe, pipes: Mapping[str, Pipe]) -> Iterator[tuple[YamlP
                 if declared_kind is not None and declared_kind.value != kind.value:
                     reason = f"the pipe {read_name!r} declares {name} as {declared_kind.value}; use one type"
                     yield ("source", "key", name), reason
+
+
+def refuse_two_colours(step: StepSource) -> str | None:
+    """Why a step cannot be in a stream of two colours; None: it can, and its results are marked where they are partial.
+
+    Args:
+        step: declared.
+    """
+    if step.first is not None:
+        return (
+            "`first` would pass an event on whose key the other colour has passed, with no mark in its data; let the"
+            " destination drop what it has, or count with `each`"
+        )
+    if step.join is not None:
+        return "`join` would miss pairs of events that are not in one colour, and what is missing cannot be marked"
+    return None

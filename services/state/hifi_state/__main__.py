@@ -19,6 +19,7 @@ from hifi.spark.bulk_session import start_bulk_session
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.spark_session import scratch_folder, stop_spark
 from hifi_state.settings import StateSettings
+from hifi_state.step_times_log import StepTimesLog
 from hifi_state.steps import Steps
 
 SERVICE: Final = "state"
@@ -38,8 +39,9 @@ async def state(service: Service, settings: StateSettings) -> None:
             in_step=True,
             health=health,
         )
+        times_log = StepTimesLog(settings)
         health.block("spark", "Spark is starting")
-        async with running(service, registry, topic_check, producer):
+        async with running(service, registry, topic_check, producer, background_work=[times_log.follow]):
             spark = await asyncio.to_thread(
                 start_bulk_session,
                 settings,
@@ -56,7 +58,7 @@ async def state(service: Service, settings: StateSettings) -> None:
                 folder = settings.state_data or scratch / "windows"
                 folder.mkdir(parents=True, exist_ok=True)
                 catalyst = await asyncio.to_thread(Catalyst, spark)
-                steps = Steps(service, settings, catalyst, registry, writer, folder)
+                steps = Steps(service, settings, catalyst, registry, writer, folder, times_log)
                 async with running(service, AckReports(reporter, producer, health)):
                     health.state = "running"
                     await steps.run()

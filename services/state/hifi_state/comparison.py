@@ -241,7 +241,15 @@ class _DeclaredSide:
         self.file: Final = file_of(self._folder, path)
         self._judged = progress.judged
         self.progress = replace(
-            progress, raws={}, horizon_ms=None, emitted_ms=None, bases=(), judged=(), takeover=None
+            progress,
+            raws={},
+            horizon_ms=None,
+            emitted_ms=None,
+            bases=(),
+            judged=(),
+            takeover=None,
+            own=None,  # what the other colour has is the same for both
+            elsewhere=(),
         )
 
     def fold(self, records: DataFrame, end: Mapping[int, int]) -> FoldedRange:

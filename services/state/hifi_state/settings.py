@@ -4,12 +4,17 @@ from pathlib import Path
 
 from pydantic import Field
 
-from hifi.kafka.settings import EventTimeSettings, ServiceSettings
+from hifi.kafka.settings import (
+    ColourControlSettings,
+    ControlSettings,
+    EventTimeSettings,
+    ServiceSettings,
+)
 
 _MIB = 1024 * 1024
 
 
-class StateSettings(ServiceSettings, EventTimeSettings):
+class StateSettings(ServiceSettings, ControlSettings, ColourControlSettings, EventTimeSettings):
     """Settings of state."""
 
     state_interval_s: float = Field(5, ge=0.1, le=3600, description="Time between batches of a step.")

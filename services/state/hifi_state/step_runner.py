@@ -20,6 +20,7 @@ from hifi.delivery.raw_writer import RawWriter
 from hifi.delivery.reader_run import new_run
 from hifi.kafka.group_offsets import GroupOffsets
 from hifi.kafka.leader_election import LeaderElection
+from hifi.kafka.topic_identity import topic_identity
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.sources.event import SourceEvent
@@ -35,6 +36,7 @@ from hifi.spark.catalyst import Catalyst
 from hifi.spark.spark_session import raise_if_exited
 from hifi.spark.step_check import enriched_types, step_problems
 from hifi_state.enriched_ranges import EnrichedRanges, next_range
+from hifi_state.fold.colour_times import OtherColour
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.event_file import EventFile
 from hifi_state.fold.join_file import JoinFile
@@ -45,6 +47,7 @@ from hifi_state.fold.window_file import WindowFile
 from hifi_state.fold.window_row import WindowRow
 from hifi_state.fold_log import FoldLog
 from hifi_state.settings import StateSettings
+from hifi_state.step_times_log import StepTimesLog
 
 _BACKOFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _WARNING: Final = "step"
@@ -84,6 +87,7 @@ class StepRunner:
         writer: RawWriter,
         declared: DeclaredStep,
         folder: Path,
+        times_log: StepTimesLog,
     ) -> None:
         """Nothing runs before `run`.
 
@@ -95,6 +99,7 @@ class StepRunner:
             writer: of results.
             declared: the step.
             folder: for its file.
+            times_log: has what the other colour counts, if the stream has two.
         """
         pipe = declared.pipe
         assert isinstance(pipe.source, StepSource)
@@ -108,6 +113,8 @@ class StepRunner:
         self._read_pipes = declared.read_pipes
         self._revision = declared.revision
         self._path = folder / f"{pipe.pipe}.db"
+        self._times_log = times_log
+        self._log = ""
         topics = settings.topics
         self._election = LeaderElection(
             settings, topics.group(f"state-step.{pipe.pipe}"), topics.state_leader
@@ -154,6 +161,8 @@ class StepRunner:
 
     async def _lead(self) -> None:
         """Take over and fold until the turn is over."""
+        if self._registry.coloured:
+            self._log = (await topic_identity(self._settings.kafka, self._settings.topics.raw)).topic
         folder = await asyncio.to_thread(self._compiled)
         fold_log = FoldLog(self._settings, self.pipe)
         topics, partitions = self._settings.topics, self._registry.partition_count()
@@ -181,7 +190,7 @@ class StepRunner:
 
     def _compiled(self) -> RangeFolder:
         declaration = checked_declaration(self._catalyst, self._step, self._read_pipes)
-        return RangeFolder(self._catalyst, self.pipe, declaration, self._revision)
+        return RangeFolder(self._catalyst, self.pipe, declaration, self._revision, self._log)
 
     async def _first_progress(self, fold_log: FoldLog, group: GroupOffsets, folder: RangeFolder) -> Progress:
         """Take over; a step that has no progress yet begins with what is enriched from now on.
@@ -197,6 +206,7 @@ class StepRunner:
             progress = Progress(
                 folder.declaration.text, self._step.from_, 0, end, account=account, joined=joined
             )
+            progress = self.begun(progress)
             await fold_log.keep(progress)
             return progress
         offsets = {partition: kept_progress.offsets.get(partition, 0) for partition in end}
@@ -212,7 +222,8 @@ class StepRunner:
                 metrics.SKIPPED.labels(topic).inc(lost_count)
                 logger.error("step-records-lost", pipe=self.pipe, partition=partition, records=lost_count)
                 offsets[partition] = first_offset
-        return replace(kept_progress, offsets=offsets)
+        progress = replace(kept_progress, offsets=offsets)
+        return self.begun(progress, leaves_out=progress != kept_progress)
 
     def _warn(self, reason: str | None) -> None:
         self._lifetime.health.warn(f"{_WARNING} {self.pipe}", reason)
@@ -233,7 +244,30 @@ class StepRunner:
 
     def folder_of(self, declaration: StepDeclaration) -> RangeFolder:
         """A folder for the declaration of a kept progress."""
-        return RangeFolder(self._catalyst, self.pipe, declaration, f"{self._revision},kept")
+        return RangeFolder(self._catalyst, self.pipe, declaration, f"{self._revision},kept", self._log)
+
+    def begun(self, progress: Progress, *, leaves_out: bool = True) -> Progress:
+        """The progress with what this colour of the stream states.
+
+        Args:
+            progress: to go on from.
+            leaves_out: whether it leaves out a part of the log up to now.
+        """
+        if not self._registry.coloured:
+            return progress
+        own = self._times_log.own(self.pipe, progress.own)
+        if leaves_out or progress.own is None:
+            own = own.begun(now_us() // 1000)
+        return replace(progress, own=own)
+
+    def other_colour(self, lateness_ms: int) -> OtherColour | None:
+        """What is known of the other colour of the stream; None: it has none."""
+        return self._times_log.other(self.pipe, lateness_ms) if self._registry.coloured else None
+
+    def state_times(self, progress: Progress) -> None:
+        """Tell the other colour what this one counts, once the progress is kept."""
+        if progress.own is not None:
+            self._times_log.state(self.pipe, progress.own)
 
     def open_file(self, folder: RangeFolder) -> WindowFile:
         """The file of the step, for the parts of a declaration."""
@@ -347,15 +381,14 @@ class StepTurn:
             await self._open(self._declared)
             return
         kept_declaration = StepDeclaration.of_text(progress.step)
-        if progress.pipes != declaration.step.read_pipes or progress.horizon_ms is None:
+        closed_ms = progress.closed_ms
+        if progress.pipes != declaration.step.read_pipes or closed_ms is None:
             at_ms = progress.horizon_ms or 0
             takeover = Takeover(declaration.text, at_ms, at_ms)
         elif progress.takeover is not None and progress.takeover.step == declaration.text:
             takeover = progress.takeover
         else:
-            takeover = next_takeover(
-                declaration.text, declaration.step, kept_declaration.step, progress.horizon_ms
-            )
+            takeover = next_takeover(declaration.text, declaration.step, kept_declaration.step, closed_ms)
             logger.info("step-changes", pipe=self._runner.pipe, at_ms=takeover.at_ms)
         self._progress = replace(progress, takeover=takeover)
         if progress.has_due or not self._progress.is_taken_over:
@@ -373,8 +406,10 @@ class StepTurn:
 
     async def _take_over(self) -> None:
         """Go on with the declaration in force; its windows that are open are computed from the log."""
-        declaration = self._declared.declaration
-        self._progress = self._progress.of_step(declaration.text, declaration.step.read_pipes)
+        declaration, before = self._declared.declaration, self._progress
+        self._progress = before.of_step(declaration.text, declaration.step.read_pipes)
+        if self._progress.pipes != before.pipes:
+            self._progress = self._runner.begun(self._progress)
         await self._open(self._declared)
         progress = self._progress
         held = self._open_file.ending([], progress.horizon_ms)
@@ -470,11 +505,13 @@ class StepTurn:
         if open_ms is not None and progress.takeover is not None:
             open_ms = min(open_ms, progress.takeover.from_ms)
         lateness_ms = self._folder.declaration.step.lateness_ms
-        next_progress = progress.after(summary, end, open_ms, lateness_ms)
+        other = runner.other_colour(lateness_ms)
+        next_progress = progress.after(summary, end, open_ms, lateness_ms, other)
         next_progress = await self._accounted(next_progress, summary, due, rows)
         runner.require_leadership()
         await self._fold_log.keep(next_progress)
         self._progress = next_progress
+        runner.state_times(next_progress)
         await asyncio.to_thread(self._open_file.apply, rows, next_progress)
         await self._group.commit(next_progress.offsets)
         runner.count(summary.counts)
@@ -532,7 +569,7 @@ class StepTurn:
     async def _fold(self, end: Mapping[int, int]) -> tuple[RangeSummary, list[WindowRow]]:
         """Fold the next range, and write the dead letters of the events that do not count."""
         runner, progress, fetched_us = self._runner, self._progress, now_us()
-        rules = FoldRules(progress.raws, progress.horizon_ms, progress.emitted_ms)
+        rules = FoldRules(progress.raws, progress.closed_ms, progress.emitted_ms)
         records = await asyncio.to_thread(runner.ranges.read, progress.offsets, end)
         folded = await asyncio.to_thread(self._folder.fold, records, rules)
         try:
@@ -562,7 +599,7 @@ class StepTurn:
                 yield row
 
         results = self._folder.results
-        events: Iterator[SourceEvent] = results.of(due_rows())
+        events: Iterator[SourceEvent] = results.of(due_rows(), self._progress.elsewhere)
         while chunk := await asyncio.to_thread(list, islice(events, MOST_EVENTS)):
             self._runner.require_leadership()
             await self._runner.write_results(chunk, results.source, self._run)

@@ -3,21 +3,20 @@
 import asyncio
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Final
 
 from hifi.delivery.raw_writer import RawWriter
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.sources.step import StepSource
-from hifi.pipe.step_refusals import step_refusals
+from hifi.pipe.step_refusals import refuse_two_colours, step_refusals
 from hifi.runtime import log
 from hifi.runtime.lifetime import Lifetime
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.spark_session import SparkExited
 from hifi_state.settings import StateSettings
 from hifi_state.step_runner import DeclaredStep, StepRunner
+from hifi_state.step_times_log import StepTimesLog
 
-_COLOURS: Final = "a stream of two colours has no steps yet: each colour would count its own events"
 logger = log.get(__name__)
 
 
@@ -41,6 +40,7 @@ class Steps:
         registry: PipeRegistry,
         writer: RawWriter,
         folder: Path,
+        times_log: StepTimesLog,
     ) -> None:
         """Nothing runs before `run`.
 
@@ -51,6 +51,7 @@ class Steps:
             registry: of the pipes, started.
             writer: of results.
             folder: for the files of the steps.
+            times_log: has what the other colour counts, if the stream has two.
         """
         self._lifetime = lifetime
         self._settings = settings
@@ -58,6 +59,7 @@ class Steps:
         self._registry = registry
         self._writer = writer
         self._folder = folder
+        self._times_log = times_log
         self._running: dict[str, _RunningStep] = {}
         self._refused: AbstractSet[str] = frozenset()
         self._changed = asyncio.Event()
@@ -99,6 +101,7 @@ class Steps:
                 self._writer,
                 step.declared,
                 self._folder,
+                self._times_log,
             )
             step.task = tasks.create_task(runner.run())
             logger.info("step-begun", pipe=name)
@@ -129,8 +132,8 @@ class Steps:
     def _refusal(self, pipe: Pipe, pipes: dict[str, Pipe]) -> str | None:
         """Why a step does not run; None: it does."""
         assert isinstance(pipe.source, StepSource)
-        if self._registry.coloured:
-            return _COLOURS
+        if self._registry.coloured and (reason := refuse_two_colours(pipe.source)):
+            return reason
         for name in (pipe.pipe, *pipe.source.read_pipes):
             if (reason := self._registry.held(name)) is not None:
                 return f"the pipe {name} is held: {reason}"

@@ -82,13 +82,25 @@ def test_a_kind_that_is_not_installed_is_refused() -> None:
         require_fit_for_colours([pipe(destination_of("tape"))])
 
 
-def test_a_step_is_refused() -> None:
-    source = {"kind": "step", "from": "orders", "key": {"sku": "string"}, "window": {"tumbling": "1m"}}
-    step = Pipe.model_validate(
-        {"pipe": "counts", "source": {**source, "fields": {"n": "count(*)"}}, "destinations": [HTTP]}
+def step(name: str, **kind: Any) -> Pipe:
+    source = {"kind": "step", "from": "orders", "key": {"sku": "string"}, **kind}
+    return Pipe.model_validate({"pipe": name, "source": source, "destinations": [HTTP]})
+
+
+def test_steps_whose_results_cannot_be_marked_are_refused() -> None:
+    count = {"fields": {"n": "count(*)"}}
+    require_fit_for_colours(
+        [
+            pipe(HTTP),
+            step("counts", window={"tumbling": "1m"}, **count),
+            step("each", each={"trailing": "1m"}, **count),
+        ]
     )
-    with pytest.raises(Misconfigured, match=r"two colours.*would count the events of each apart.*: counts"):
-        require_fit_for_colours([pipe(HTTP), step])
+    join = {"join": {"with": "stock", "within": "1m", "fields": {"left": "left"}}}
+    with pytest.raises(
+        Misconfigured, match=r"(?s)two colours.*once: `first` would pass.*pairs: `join` would miss"
+    ):
+        require_fit_for_colours([pipe(HTTP), step("once", first="1h"), step("pairs", **join)])
 
 
 def test_the_message_says_what_to_do(kinds: dict[str, DestinationKind[Any]]) -> None:

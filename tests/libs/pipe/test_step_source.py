@@ -90,6 +90,7 @@ def test_the_times_of_each_and_first_are_read_in_milliseconds() -> None:
         ({"fields": {}}, "`fields` must have at least one"),
         ({"fields": {"carrier": "count(*)"}}, "names must differ"),
         ({"fields": {"window_end": "count(*)"}}, "each result has"),
+        ({"fields": {"partial": "count(*)"}}, "each result has"),
         ({"key": {"price": "double"}}, "Input should be"),
         ({"key": {}}, "at least 1 item"),
         ({"window": {"tumbling": "25h"}}, "`window` and `lateness` together must be at most 25 h"),

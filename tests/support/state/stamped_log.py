@@ -54,13 +54,15 @@ class Entry:
 class StampedLog:
     """Partitions of `enriched`, written as normalize and enrich do."""
 
-    def __init__(self, partitions: int, pipes: Sequence[str] = (PIPE,)) -> None:
+    def __init__(self, partitions: int, pipes: Sequence[str] = (PIPE,), *, by_clock: bool = False) -> None:
         """Begin.
 
         Args:
             partitions: number.
             pipes: that are stamped.
+            by_clock: whether the stream is one of two colours, whose watermarks follow the clock.
         """
+        self._by_clock = by_clock
         self.partitions: list[list[Entry]] = [[] for _ in range(partitions)]
         self._marks: dict[str, list[int | None]] = {pipe: [None] * partitions for pipe in pipes}
         self._raws = [0] * partitions
@@ -74,11 +76,20 @@ class StampedLog:
         self._raws[partition] += 1
         marks = self._marks.get(pipe)
         mark_ms = None if marks is None else marks[partition]
+        if self._by_clock:
+            mark_ms = max(mark_ms or 0, accepted_ms)
         entry = Entry(self._count, mark_ms, time_ms, accepted_ms, self._raws[partition], data, pipe)
         self.partitions[partition].append(entry)
         if marks is not None and time_ms <= accepted_ms + 5000:
             marks[partition] = time_ms if mark_ms is None else max(mark_ms, time_ms)
         return entry
+
+    def clock(self, now_ms: int) -> None:
+        """Append a heartbeat to each partition, where the watermarks follow the clock."""
+        for pipe, marks in self._marks.items():
+            for partition, entries in enumerate(self.partitions):
+                marks[partition] = mark_ms = max(marks[partition] or 0, now_ms)
+                entries.append(Entry(None, mark_ms, accepted_ms=now_ms, pipe=pipe))
 
     def again(self, partition: int, entry: Entry) -> None:
         """Append a copy, as enrich does after a crash."""

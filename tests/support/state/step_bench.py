@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 from pyspark.sql import DataFrame, SparkSession
-from tests.support.state.stamped_log import OTHER, PIPE, StampedLog
+from tests.support.state.stamped_log import OTHER, PIPE, START_MS, StampedLog
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.sources.event import SourceEvent
@@ -20,6 +20,7 @@ from hifi.record.source_position import SourcePosition
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.step_check import enriched_types
 from hifi_normalize.idempotency.source_positions import SourcePositions
+from hifi_state.fold.colour_times import ColourTimes, OtherColour, other_colour
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.progress import Progress
 from hifi_state.fold.range_folder import RangeFolder
@@ -127,6 +128,9 @@ class StepBench:
         self._positions = SourcePositions()
         self._raw_offset = 0
         self.counts: Counter[str] = Counter()
+        self.other: StepBench | None = None
+        """The other colour of the stream; None: it has none."""
+        self.stated: ColourTimes | None = None
 
     def declare(self, pipe: Pipe) -> None:
         """The step has another declaration from its next turn on."""
@@ -177,6 +181,17 @@ class StepBench:
 
     def show(self, progress: Progress, windows: int) -> None:
         pass
+
+    def begun(self, progress: Progress, *, leaves_out: bool = True) -> Progress:  # noqa: ARG002 - as of a step
+        return progress
+
+    def other_colour(self, lateness_ms: int) -> OtherColour | None:
+        if self.other is None:
+            return None
+        return other_colour(self.other.stated, None, lateness_ms, START_MS)
+
+    def state_times(self, progress: Progress) -> None:
+        self.stated = progress.own
 
     def warn_full(self, size_bytes: int | None, holding: Collection[int]) -> None:
         self.full_for = set() if size_bytes is None else set(holding)

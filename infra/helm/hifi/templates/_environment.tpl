@@ -43,7 +43,7 @@
 {{- end -}}
 {{- $variables = merge $variables (dict "HIFI_SCALE_BOUNDS" (join "," $bounds) "HIFI_SCALE_DOWN_AFTER_S" $values.autoscaling.downAfterSeconds) -}}
 {{- end -}}
-{{- if and $values.colour.record (has $name (list "collect" "observe")) }}{{ $_ := set $variables "HIFI_COLOURS" $values.colour.record }}{{ end -}}
+{{- if and $values.colour.record (has $name (list "collect" "observe" "state")) }}{{ $_ := set $variables "HIFI_COLOURS" $values.colour.record }}{{ end -}}
 {{- if and (eq $name "collect") $values.connect.credentialsSecret }}{{ $_ := set $variables "HIFI_CONNECT_CREDENTIALS_FILE" "/run/kafka/connect_credentials" }}{{ end -}}
 {{- if eq $name "state" }}{{ $_ := set $variables "HIFI_STATE_DATA" "/tmp/state" }}{{ end -}}
 {{- if eq $name "view" }}{{ $variables = merge $variables (dict "HIFI_VIEW_DECLARATIONS" "/pipes" "HIFI_VIEW_DATA" "/tmp/views") }}{{ end -}}

@@ -14,7 +14,7 @@ egest: {scales: true, deploys: true, lags: [enriched, retry-out], outside: true,
 retrier: {scales: true, deploys: true, lags: [], starts: 300}
 view: {serves: {name: views, port: 9400}, starts: 600}
 lake: {outside: true, processes: true, shm: 512, starts: 600}
-state: {processes: true, shm: 512, starts: 600}
+state: {control: true, processes: true, shm: 512, starts: 600}
 observe: {serves: {name: console, port: 9200}, deploys: true, outside: true, control: true, console: true, starts: 300}
 rollout: {control: true, one: true, starts: 300}
 scale: {control: true, one: true, executor: true, starts: 300}

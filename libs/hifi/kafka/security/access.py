@@ -187,6 +187,11 @@ def _control_access(
             writes=[*observe.writes, control.health],
         ),
         "collect": replace(accesses["collect"], reads=[*accesses["collect"].reads, control.colours]),
+        "state": replace(
+            accesses["state"],
+            reads=[*accesses["state"].reads, control.colours, control.step_times],
+            writes=[*accesses["state"].writes, control.step_times],
+        ),
         "scale": Access(
             # Backlogs are read from the newest records of the one and the positions of records in the other.
             reads=[control.health, control.actions, topics.normalized, topics.enriched],

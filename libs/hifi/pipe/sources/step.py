@@ -26,7 +26,9 @@ DEFAULT_JOIN_LIMIT: Final = 1_000
 _MOST_FIELDS: Final = 50
 _LONGEST_S: Final = 25 * 3600
 """Of window and lateness together, a day and an hour: a lost state is computed anew from that much of `enriched`."""
-_RESERVED: Final = ("window_start", "window_end")
+PARTIAL: Final = "partial"
+"""Field of a result that may lack events, which the other colour of the stream has."""
+_RESERVED: Final = ("window_start", "window_end", PARTIAL)
 _RESERVED_OF_EACH: Final = (*_RESERVED, "event")
 _RESERVED_OF_JOIN: Final = ("event", "with")
 _WHOLE: Final = 1000

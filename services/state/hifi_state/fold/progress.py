@@ -5,7 +5,7 @@ record decides what counts: the file of the windows is as of a progress, and is 
 is behind.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
@@ -13,6 +13,15 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from hifi.record.step_account import FOLDED, NO_EVENTS, StepAccount, Tally
+from hifi_state.fold.colour_times import (
+    EARLIEST_MS,
+    FUTURE_MS,
+    ColourTimes,
+    Interval,
+    OtherColour,
+    decoded,
+    encoded,
+)
 from hifi_state.fold.takeover import Takeover
 
 SECOND_MS: Final = 1000
@@ -73,7 +82,8 @@ class RangeSummary:
         events: lanes whose last record without a stamp is an event.
         empty: lanes whose last record without a stamp is a heartbeat.
         judged: partition to the first and the last offset of the events that were judged by the horizon.
-        latest_ms: latest time of the events that were folded; None: there were none.
+        earliest_ms: earliest time of the events that were folded; None: there were none.
+        latest_ms: latest time of them.
         counts: verdict to number of events; `folded` and `copy` among them.
         read: partition to verdict to the events that got it.
     """
@@ -83,9 +93,17 @@ class RangeSummary:
     events: set[int] = field(default_factory=set)
     empty: set[int] = field(default_factory=set)
     judged: dict[int, tuple[int, int]] = field(default_factory=dict)
+    earliest_ms: int | None = None
     latest_ms: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
     read: dict[int, dict[str, Tally]] = field(default_factory=dict)
+
+    @property
+    def times(self) -> Interval | None:
+        """Those of the events that were folded; None: there were none."""
+        if self.earliest_ms is None or self.latest_ms is None:
+            return None
+        return Interval(self.earliest_ms, self.latest_ms)
 
     def refuse(self, verdict: str, partition: int, event: Tally) -> None:
         """Give another verdict to an event of a partition that counted so far."""
@@ -116,6 +134,8 @@ class Progress:
         account: of what became of all events that were read.
         joined: the pipe `with` of a join; None: the step is none.
         takeover: where another declaration goes on; None: there is no other.
+        own: in a stream of two colours, the times of the events of this one; None: the stream has none.
+        elsewhere: times of which the log of the other colour may have events, as of the horizon.
     """
 
     step: str
@@ -133,6 +153,8 @@ class Progress:
     account: StepAccount = field(default_factory=StepAccount)
     joined: str | None = None
     takeover: Takeover | None = None
+    own: ColourTimes | None = None
+    elsewhere: tuple[Interval, ...] = ()
 
     @property
     def pipes(self) -> tuple[str, ...]:
@@ -140,7 +162,12 @@ class Progress:
         return (self.pipe,) if self.joined is None else (self.pipe, self.joined)
 
     def after(
-        self, summary: RangeSummary, end: Mapping[int, int], open_ms: int | None, lateness_ms: int
+        self,
+        summary: RangeSummary,
+        end: Mapping[int, int],
+        open_ms: int | None,
+        lateness_ms: int,
+        other: OtherColour | None = None,
     ) -> "Progress":
         """The progress once a range is folded and the results of all windows up to the horizon are written.
 
@@ -149,6 +176,7 @@ class Progress:
             end: partition to the offset after it.
             open_ms: the windows without results have no earlier events, milliseconds since 1970 UTC; None: not known.
             lateness_ms: of the step, milliseconds.
+            other: what is known of the other colour; None: the stream has none.
         """
         marks = {**self.marks}
         for number, mark_ms in summary.marks.items():
@@ -170,19 +198,39 @@ class Progress:
             [
                 *self.judged,
                 *(
-                    Judged(partition, first, last, self.horizon_ms)
+                    Judged(partition, first, last, self.closed_ms)
                     for partition, (first, last) in sorted(summary.judged.items())
                 ),
             ]
         )
         judged = [entry for entry in judged if entry.last >= oldest_offsets.get(entry.partition, 0)]
         lowest_ms = _horizon_ms(self._lanes, marks, empty, lateness_ms)
+        own, elsewhere = self.own, self.elsewhere
+        if own is not None and other is not None:
+            own = own.having(summary.times).settled(self._settled_ms(lowest_ms, empty), lateness_ms)
+            elsewhere = Interval(EARLIEST_MS, own.since_ms), *other.times
+            if lowest_ms is not None:
+                lowest_ms = min(lowest_ms, other.horizon_ms // SECOND_MS * SECOND_MS)
         return replace(
             progress,
             horizon_ms=self._up_to_takeover(_risen_ms(self.horizon_ms, lowest_ms, judged), lowest_ms),
             bases=tuple(bases),
             judged=tuple(judged),
+            own=own,
+            elsewhere=elsewhere,
         )
+
+    def _settled_ms(self, lowest_ms: int | None, empty: Collection[int]) -> int | None:
+        """What this colour can state: no event before this time counts from now on; None: any may.
+
+        Args:
+            lowest_ms: the lowest watermark less lateness.
+            empty: lanes that have none.
+        """
+        if lowest_ms is None or empty:
+            return None
+        # Another declaration may count some that are late by this one.
+        return lowest_ms if self.takeover is None else min(lowest_ms, self.takeover.at_ms)
 
     def _up_to_takeover(self, risen_ms: int | None, lowest_ms: int | None) -> int | None:
         """The next horizon, which is exactly at the takeover once the watermark is."""
@@ -217,6 +265,11 @@ class Progress:
         )
 
     @property
+    def closed_ms(self) -> int | None:
+        """No earlier event counts, whatever its stamp; None: any may. It is the horizon, or what this colour stated."""
+        return self.horizon_ms if self.own is None else later(self.horizon_ms, self.own.until_ms)
+
+    @property
     def has_due(self) -> bool:
         """Whether windows are closed that may have no results yet."""
         return self.horizon_ms != self.emitted_ms
@@ -233,7 +286,11 @@ class Progress:
         """The progress with which another declaration of the step goes on, once all closed windows have results."""
         pipe, *joined = pipes
         if tuple(pipes) == self.pipes:
-            return replace(self, step=step, takeover=None)
+            own = self.own
+            if own is not None and self.takeover is not None and self.marks:  # some may have been late before
+                latest_ms = max(self.marks.values()) + FUTURE_MS
+                own = own.having(Interval(min(self.takeover.from_ms, latest_ms), latest_ms))
+            return replace(self, step=step, takeover=None, own=own)
         return Progress(
             step,
             pipe,
@@ -244,6 +301,8 @@ class Progress:
             folded=self.folded,
             account=StepAccount(self.offsets),
             joined=joined[0] if joined else None,
+            own=self.own,
+            elsewhere=self.elsewhere,
         )
 
     @staticmethod
@@ -286,6 +345,8 @@ class Progress:
                 "folded": self.folded,
                 "account": self.account.encode(),
                 "takeover": None if self.takeover is None else list(self.takeover),
+                "own": None if self.own is None else self.own.encode(),
+                "elsewhere": encoded(self.elsewhere),
             }
         )
 
@@ -297,7 +358,7 @@ class Progress:
             ValueError, KeyError, TypeError: it is something else.
         """
         body = orjson.loads(value)
-        takeover = body.get("takeover")
+        takeover, own = body.get("takeover"), body.get("own")
         if body["format"] != _FORMAT:
             raise ValueError(f"the format {body['format']} of a progress is not known to this release")
         return cls(
@@ -319,6 +380,8 @@ class Progress:
             StepAccount.decode(body["account"]),
             body.get("joined"),
             None if takeover is None else Takeover(*takeover),
+            None if own is None else ColourTimes.decode(own),
+            decoded(body.get("elsewhere", ())),
         )
 
 

@@ -111,7 +111,7 @@ class FoldRules:
 
     Attributes:
         raws: partition to the highest offset in `raw` before the range.
-        horizon_ms: windows up to here were closed before the range; None: none was.
+        horizon_ms: no earlier event of the range counts, see `Progress.closed_ms`; None: any may.
         emitted_ms: windows up to here have their results; None: none has.
         judged: how the events of a range that was folded before were judged by the horizon; None: it was not.
     """
@@ -229,7 +229,9 @@ class _RowEvaluation(NamedTuple):
 class RangeFolder:
     """Folds ranges for one declaration of a step."""
 
-    def __init__(self, catalyst: Catalyst, pipe: str, declaration: StepDeclaration, revision: str) -> None:
+    def __init__(
+        self, catalyst: Catalyst, pipe: str, declaration: StepDeclaration, revision: str, log: str = ""
+    ) -> None:
         """Compile the expressions.
 
         Args:
@@ -237,6 +239,7 @@ class RangeFolder:
             pipe: of the step.
             declaration: of the step.
             revision: of it, see `Catalyst.bounded`.
+            log: see `ResultEvents`.
 
         Raises:
             SqlProblem: Spark rejects an expression.
@@ -251,7 +254,7 @@ class RangeFolder:
         assert isinstance(patch, StructType)
         patch_types = {field.name: field.dataType.simpleString() for field in patch.fields}
         self._kinds = [patch_types.get(f"argument{index}", "bigint") for index in range(len(step.aggregates))]
-        self.results = ResultEvents(pipe, step, self._kinds)
+        self.results = ResultEvents(pipe, step, self._kinds, log)
 
     def _evaluation(self, number: int, revision: str) -> _RowEvaluation:
         """Compile what is evaluated for the events of one of `StepSource.inputs`."""
@@ -347,7 +350,8 @@ class RangeFolder:
                 sql.expr("count(1) as count"),
                 sql.expr("max(`hifi.stamp`) as stamp"),
                 sql.expr("max(if(`hifi.ranked`, `hifi.raw`, null)) as raw"),
-                sql.expr("max(`hifi.time`) as time"),
+                sql.expr("min(`hifi.time`) as earliest"),
+                sql.expr("max(`hifi.time`) as latest"),
                 sql.expr(f"max(if({_UNSTAMPED}, offset, null)) as unstamped"),
                 sql.expr("min(if(`hifi.judged`, offset, null)) as first"),
                 sql.expr("max(if(`hifi.judged`, offset, null)) as last"),
@@ -355,9 +359,20 @@ class RangeFolder:
             )
             .collect()
         )
-        for partition, of_with, verdict, count, stamp, raw, time, unstamped, first, last, xor in map(
-            tuple, rows
-        ):
+        for (
+            partition,
+            of_with,
+            verdict,
+            count,
+            stamp,
+            raw,
+            earliest,
+            latest,
+            unstamped,
+            first,
+            last,
+            xor,
+        ) in map(tuple, rows):
             number = lane(partition, of_with=of_with)
             if stamp is not None:
                 summary.marks[number] = max(stamp, summary.marks.get(number, stamp))
@@ -372,7 +387,8 @@ class RangeFolder:
                 offsets = (*summary.judged.get(partition, ()), first, last)
                 summary.judged[partition] = min(offsets), max(offsets)
             if verdict == FOLDED:
-                summary.latest_ms = time if summary.latest_ms is None else max(time, summary.latest_ms)
+                summary.earliest_ms = min(earliest, summary.earliest_ms or earliest)
+                summary.latest_ms = max(latest, summary.latest_ms or latest)
             summary.counts[verdict] = summary.counts.get(verdict, 0) + count
             verdicts = summary.read.setdefault(partition, {})
             verdicts[verdict] = verdicts.get(verdict, NO_EVENTS).plus(Tally(count, xor))

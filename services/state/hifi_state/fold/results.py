@@ -10,11 +10,12 @@ import orjson
 
 from hifi.pipe.sources.event import SourceEvent
 from hifi.pipe.sources.event_id import bounded_id
-from hifi.pipe.sources.step import Aggregate, AggregateFunction, StepKey, StepSource
+from hifi.pipe.sources.step import PARTIAL, Aggregate, AggregateFunction, StepKey, StepSource
 from hifi.pipe.sources.timestamps import rfc3339
 from hifi.record.cloudevents.timestamps import format_us
 from hifi.record.headers import CONTENT_TYPE, TIME, Headers
 from hifi.spark.step_sql import FieldPart, parts
+from hifi_state.fold.colour_times import Interval, may_have
 from hifi_state.fold.progress import SECOND_MS
 from hifi_state.fold.window_row import PartValue, WindowRow
 
@@ -31,15 +32,18 @@ _DAYS: Final = range(-719_162, 2_932_897)
 class ResultEvents:
     """Makes the events of one declaration of a step."""
 
-    def __init__(self, pipe: str, step: StepSource, kinds: Sequence[str]) -> None:
+    def __init__(self, pipe: str, step: StepSource, kinds: Sequence[str], log: str = "") -> None:
         """Make what all events have.
 
         Args:
             pipe: of the step.
             step: its declaration.
             kinds: SQL types of the arguments of its fields, in order; any for `*`.
+            log: identity of the stream's log, where another has results of the same windows; empty: none has.
         """
         self._pipe = pipe
+        self._scope = f"{log}/{pipe}" if log else pipe
+        """What the ids of results begin with."""
         self._step = step
         self._beyond_ms = 0 if step.window is not None and step.gap_ms is None else 1
         """From the end of a window to that of its row."""
@@ -66,17 +70,21 @@ class ResultEvents:
         """Name of the source partition, see `SourcePosition.source`."""
         return f"step/{self._pipe}".encode()
 
-    def of(self, rows: Iterable[WindowRow]) -> Iterator[SourceEvent]:
-        """The events of rows, which are in the order of window and key.
+    def of(self, rows: Iterable[WindowRow], elsewhere: Sequence[Interval] = ()) -> Iterator[SourceEvent]:
+        """The events of rows.
 
         The position of an event is made of the second in which its window ends and its rank there, so it is the same
         whenever the windows are computed, and normalize drops what it has seen. A horizon closes whole seconds.
+
+        Args:
+            rows: in the order of window and key.
+            elsewhere: times of which the log of the other colour may have events; the results of these are partial.
         """
         for second, window_rows in groupby(rows, lambda row: -(-row.end_ms // SECOND_MS)):
             for rank, row in enumerate(window_rows):
-                yield self._event((second << _RANK_BITS) + rank, row)
+                yield self._event((second << _RANK_BITS) + rank, row, elsewhere)
 
-    def _event(self, position: int, row: WindowRow) -> SourceEvent:
+    def _event(self, position: int, row: WindowRow, elsewhere: Sequence[Interval]) -> SourceEvent:
         key_values = orjson.loads(row.key)
         key_texts = [
             value if isinstance(value, str) else orjson.dumps(value).decode() for value in key_values
@@ -87,15 +95,19 @@ class ResultEvents:
         if self._step.join is not None:
             data, headers = self._joined(row, key_values, end_ms)
         else:
-            data, headers = self._passing(row) if passes else self._result(row, key_values, end_ms)
+            data, headers = self._passing(row) if passes else self._result(row, key_values, end_ms, elsewhere)
         return SourceEvent(position, bounded_id("/".join(key_texts).encode()), data, headers, end_ms * 1000)
 
-    def _result(self, row: WindowRow, key_values: Sequence[Any], end_ms: int) -> tuple[bytes, Headers]:
+    def _result(
+        self, row: WindowRow, key_values: Sequence[Any], end_ms: int, elsewhere: Sequence[Interval]
+    ) -> tuple[bytes, Headers]:
         """Data and headers of the result of a window, or of an event."""
         end_time = rfc3339(end_ms)
+        is_partial = may_have(elsewhere, row.start_ms - (self._step.gap_ms or 0), row.end_ms)
         body: dict[str, Any] = {
             "window_start": rfc3339(row.start_ms).decode(),
             "window_end": end_time.decode(),
+            **({PARTIAL: True} if is_partial else {}),
             **({} if row.event is None else {"event": row.event.id}),
             **dict(zip(self._step.key, key_values, strict=True)),
             **self._values(row.parts),
@@ -103,7 +115,7 @@ class ResultEvents:
         return orjson.dumps(body), self._result_headers(row, end_time)
 
     def _result_headers(self, row: WindowRow, end_time: bytes) -> Headers:
-        identifier = b"%b/%b/%b" % (self._pipe.encode(), end_time, row.key.encode())
+        identifier = b"%b/%b/%b" % (self._scope.encode(), end_time, row.key.encode())
         for event in (row.event, row.partner):
             if event is not None:
                 identifier += b"/%d/%d" % (event.partition, event.raw)
