@@ -39,6 +39,7 @@ def streams_command(program: str, classes: Path, *arguments: object) -> list[str
     jars = [jar_folder() / jar.file_name for jar in _JARS]
     class_path = os.pathsep.join(map(str, [classes, *jars, *kafka_jars()]))
     java = find_java().executable
-    compiler = [java.with_name("javac"), "-cp", class_path, "-d", classes, _SOURCES / f"{program}.java"]
+    source = str(_SOURCES / f"{program}.java")
+    compiler = [str(java.with_name("javac")), "-cp", class_path, "-d", str(classes), source]
     subprocess.run(compiler, check=True)
     return [str(java), "-Xmx512m", "-cp", class_path, program, *map(str, arguments)]
