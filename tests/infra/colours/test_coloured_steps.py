@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -72,11 +73,19 @@ class Flights:
                     "number": number,
                     "at": format_us(at_us).decode(),
                 }
-                async with session.post(self._url, json=data) as answer:
-                    assert answer.status == 202, await answer.text()
+                await self._send_until_accepted(session, data)
                 at_ms = at_us // 1000
                 self.sent[number] = at_ms - at_ms % WINDOW_MS, carrier
                 await asyncio.sleep(0.1)
+
+    async def _send_until_accepted(self, session: aiohttp.ClientSession, data: Mapping[str, Any]) -> None:
+        """Send an event again, as the same one, while ingest is overloaded."""
+        while True:
+            async with session.post(self._url, json=data) as answer:
+                if answer.status == HTTPStatus.ACCEPTED:
+                    return
+                assert answer.status == HTTPStatus.SERVICE_UNAVAILABLE, await answer.text()
+            await asyncio.sleep(0.1)
 
     async def through(self, windows: int) -> int:
         """Wait until the middle of a later window; returns the start of that window."""
