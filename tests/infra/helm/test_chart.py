@@ -442,6 +442,7 @@ def test_the_limits_on_pipes_are_those_of_compose(rendered: Rendered, compose: A
         (EgressKind.HTTP, "try-hifi-destination", 9100, True),
         (EgressKind.CONNECT, "try-hifi-connect", 8083, True),
         (EgressKind.KAFKA, "try-hifi-kafka", 9092, True),
+        (EgressKind.KAFKA, "try-hifi-kafka.shop.svc", 9092, True),
         (EgressKind.HTTP, "try-hifi-connect", 8083, False),
         (EgressKind.HTTP, "try-hifi-manage", 9300, False),
         (EgressKind.DATABASE, "try-hifi-observe", 9200, False),

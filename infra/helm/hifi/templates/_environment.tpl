@@ -9,7 +9,7 @@
 {{- $name := include "hifi.fullname" . -}}
 {{- if .Values.destination.enabled }}{{ $allow = append $allow (printf "http=%s-destination:9100" $name) }}{{ end -}}
 {{- if .Values.services.connect.enabled }}{{ $allow = append $allow (printf "connect=%s-connect:8083" $name) }}{{ end -}}
-{{- if .Values.kafka.bundled.enabled }}{{ $allow = append $allow (printf "kafka=%s-kafka:9092" $name) }}{{ end -}}
+{{- if .Values.kafka.bundled.enabled }}{{ $allow = concat $allow (list (printf "kafka=%s-kafka:9092" $name) (printf "kafka=%s" (include "hifi.bootstrap" .))) }}{{ end -}}
 {{- concat $allow .Values.egress.allow | join "," -}}
 {{- end }}
 

@@ -1,7 +1,12 @@
+{{/* Host of the bundled broker, also for KEDA in a namespace of its own. */}}
+{{- define "hifi.broker" -}}
+{{ include "hifi.fullname" . }}-kafka.{{ .Release.Namespace }}.svc
+{{- end }}
+
 {{- define "hifi.bootstrap" -}}
 {{- $kafka := .Values.kafka -}}
 {{- if $kafka.bundled.enabled -}}
-{{ include "hifi.fullname" . }}-kafka:9092
+{{ include "hifi.broker" . }}:9092
 {{- else if $kafka.strimzi.cluster -}}
 {{ $kafka.strimzi.cluster }}-kafka-bootstrap.{{ $kafka.strimzi.namespace | default .Release.Namespace }}.svc:{{ $kafka.strimzi.port }}
 {{- else -}}
