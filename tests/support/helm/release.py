@@ -91,7 +91,7 @@ class Release:
         """Watch that the number of instances does not change for some time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            assert self.ready(component) == count
+            assert len(self.pods(component)) == count
             time.sleep(1)
 
     def has_metric(self, component: str, prefix: str = "") -> bool:
@@ -102,10 +102,6 @@ class Release:
         """Whether a condition of a resource, by kind and name, is true."""
         conditions = self.get(resource).get("status", {}).get("conditions", [])
         return any(condition["type"] == name and condition["status"] == "True" for condition in conditions)
-
-    def patch(self, resource: str, *operations: Mapping[str, Any]) -> None:
-        """Change a resource, by kind and name, with operations of a JSON Patch."""
-        self.ask("patch", resource, "--type=json", "--patch", json.dumps(operations))
 
     def wait_ready(self, component: str) -> None:
         """Wait until all pods of a deployment are ready."""
