@@ -532,6 +532,20 @@ def test_the_rules_of_scaling_are_those_of_the_autoscaler(
         assert scaled["spec"]["fallback"]["behavior"] == "currentReplicas"
 
 
+def test_keda_reaches_the_bundled_broker_from_its_own_namespace(helm: list[str]) -> None:
+    options = ("--set", "kafka.bundled.enabled=true", "--set", "autoscaling.keda.enabled=true")
+    chart = render(helm, *options, "--set", "autoscaling.keda.namespace=scalers", apis=["keda.sh/v1alpha1"])
+    lags = [
+        trigger["metadata"]
+        for scaled in chart.of("ScaledObject").values()
+        for trigger in scaled["spec"]["triggers"]
+        if trigger["type"] == "kafka"
+    ]
+    assert {lag["bootstrapServers"] for lag in lags} == {"try-hifi-kafka.shop.svc:9092"}
+    peers = [peer for rule in chart.of("NetworkPolicy")["kafka"]["spec"]["ingress"] for peer in rule["from"]]
+    assert {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "scalers"}}} in peers
+
+
 def test_only_services_that_connect_for_pipes_or_people_reach_outside(full_chart: Rendered) -> None:
     outside_services = {
         name
