@@ -104,7 +104,8 @@ def test_this_release_adds_a_header_field_a_key_topics_and_settings_and_takes_no
     assert now["receipt"] == [*before["receipt"], "hifi_release"]
     assert set(now["report"]) - set(before["report"]) == {"release"}
     assert set(before["report"]) <= set(now["report"])
-    added_topics = {"s.certificates", "s.watermarks", "s.folds", "s.state-leader", "c.certificates"}
+    added_topics = {"s.certificates", "s.watermarks", "s.folds", "s.state-leader"}
+    added_topics |= {"c.certificates", "c.step-times"}
     assert set(before["topics"]) < set(now["topics"])
     assert set(now["topics"]) - set(before["topics"]) == added_topics
     settings = set(release_text(FIRST_CANDIDATE, "cli/hifi_cli/upgrade/settings.txt").split())
@@ -155,7 +156,7 @@ def test_the_check_lists_the_topics_that_this_release_adds_and_nothing_else(
     code, rows = checked(kafka, stream)
     assert code == 3
     names = ("certificates", "watermarks", "folds", "state-leader")
-    added_topics = {*(f"{stream}.{name}" for name in names), control.certificates}
+    added_topics = {*(f"{stream}.{name}" for name in names), control.certificates, control.step_times}
     assert {(row["kind"], row["name"], row["now"], row["made_by"]) for row in rows} == {
         ("topic", name, "", "setup") for name in added_topics
     }
