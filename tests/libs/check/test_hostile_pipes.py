@@ -709,6 +709,7 @@ def catalyst() -> Iterator[Catalyst]:
         yield Catalyst(spark)
 
 
+@pytest.mark.timeout(900)  # it takes 25 s alone, and ten times that beside five other groups
 def test_hostile_sql_is_refused_or_inert(catalyst: Catalyst) -> None:
     passed_texts = {}
     for field_path in sorted(SQL):
