@@ -76,16 +76,18 @@ def check_folder(
     if views is not None:
         views += [loaded_view.view for loaded_view in loaded_folder.views]
     if sql and not problems:
+        markers = _marker_files(loaded_pipes, all_pipes, trigger, passed_folder)
         unchecked_pipes = [
             loaded_pipe
-            for loaded_pipe in loaded_pipes
-            if not _has_passed(loaded_pipe, all_pipes, trigger, passed_folder)
+            for loaded_pipe, marker in zip(loaded_pipes, markers, strict=True)
+            if marker is None or not marker.exists()
         ]
         sql_problems = _check_sql(unchecked_pipes, all_pipes, trigger, [] if notes is None else notes)
         problems += sql_problems
-        if not sql_problems and passed_folder is not None:
-            for loaded_pipe in unchecked_pipes:
-                _record_passed(loaded_pipe, all_pipes, trigger, passed_folder)
+        if not sql_problems:
+            for marker in filter(None, markers):
+                marker.parent.mkdir(parents=True, exist_ok=True)
+                marker.touch()
     pipes = [loaded_pipe.pipe for loaded_pipe in loaded_pipes]
     return (
         [completed(pipe) for pipe in pipes] if not problems else pipes,
@@ -274,26 +276,20 @@ def _captured_stderr() -> Iterator[None]:
             os.close(stderr_copy)
 
 
-def _marker_file(
-    loaded_pipe: LoadedPipe, pipes: Mapping[str, Pipe], trigger: Trigger, passed_folder: Path
-) -> Path:
-    source = loaded_pipe.pipe.source
-    read_names = source.read_pipes if isinstance(source, StepSource) else ()
-    declarations = [
-        pipe.model_dump_json() for pipe in (loaded_pipe.pipe, *(pipes[name] for name in read_names))
-    ]
-    text = " ".join([trigger, *declarations])
-    return passed_folder / hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _has_passed(
-    loaded_pipe: LoadedPipe, pipes: Mapping[str, Pipe], trigger: Trigger, passed_folder: Path | None
-) -> bool:
-    return passed_folder is not None and _marker_file(loaded_pipe, pipes, trigger, passed_folder).exists()
-
-
-def _record_passed(
-    loaded_pipe: LoadedPipe, pipes: Mapping[str, Pipe], trigger: Trigger, passed_folder: Path
-) -> None:
-    passed_folder.mkdir(parents=True, exist_ok=True)
-    _marker_file(loaded_pipe, pipes, trigger, passed_folder).touch()
+def _marker_files(
+    loaded_pipes: Sequence[LoadedPipe],
+    pipes: Mapping[str, Pipe],
+    trigger: Trigger,
+    passed_folder: Path | None,
+) -> list[Path | None]:
+    """The file of each pipe that is there once it has passed, as it and what it reads are declared; None: no folder."""
+    if passed_folder is None:
+        return [None] * len(loaded_pipes)
+    markers: list[Path | None] = []
+    for loaded_pipe in loaded_pipes:
+        source = loaded_pipe.pipe.source
+        read_names = source.read_pipes if isinstance(source, StepSource) else ()
+        declared_pipes = [loaded_pipe.pipe, *(pipes[name] for name in read_names)]
+        text = " ".join([trigger, *(pipe.model_dump_json() for pipe in declared_pipes)])
+        markers.append(passed_folder / hashlib.sha256(text.encode()).hexdigest()[:32])
+    return markers

@@ -48,6 +48,12 @@ def wait_until_active(flights: Release) -> None:
     until(lambda: flights.has_metric("egest", PREFIX), "CPU and lag of egest are known")
 
 
+def scale_keda(flights: Release, replicas: int) -> None:
+    """Give KEDA's operator and metrics server so many instances each."""
+    for deployment in DEPLOYMENTS:
+        flights.node.ask("-n", NAMESPACE, "scale", "deployment", deployment, f"--replicas={replicas}")
+
+
 def test_egest_follows_its_lag_and_stays_while_it_is_unknown(flights: Release, tmp_path: Path) -> None:
     flights.deploy(*set_values(*SCALED, "autoscaling.keda.lag=1000000"))
     wait_until_active(flights)
@@ -59,15 +65,13 @@ def test_egest_follows_its_lag_and_stays_while_it_is_unknown(flights: Release, t
     flights.deploy(*set_values(*SCALED, "autoscaling.keda.lag=1"))
     until(lambda: flights.ready("egest") == 2, "egest has grown")
     grown_ns = time.time_ns()
-    for deployment in DEPLOYMENTS:
-        flights.node.ask("-n", NAMESPACE, "scale", "deployment", deployment, "--replicas=0")
+    scale_keda(flights, 0)
     until(lambda: not flights.has_metric("egest", PREFIX), "the lag of egest is unknown")
     result = sending.result()
     assert result["accepted"] == EVENTS
     flights.wait_delivered(sent_flights, tmp_path)
     flights.stay("egest", 2, 4 * DOWN_AFTER_S)
-    for deployment in DEPLOYMENTS:
-        flights.node.ask("-n", NAMESPACE, "scale", "deployment", deployment, "--replicas=1")
+    scale_keda(flights, 1)
     flights.deploy(*set_values(*SCALED, "autoscaling.keda.lag=1000000"))
     until(lambda: flights.ready("egest") == 1, "egest has shrunk, once its lag is known again")
     settled_ns = SETTLED_S * 10**9
