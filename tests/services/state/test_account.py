@@ -16,7 +16,6 @@ from hifi.record.identity import seq_text
 from hifi.record.spark_sql import fingerprint as fingerprint_sql
 from hifi.record.step_account import FOLDED, StepAccount, StepStatement, Tally, fingerprint, total
 from hifi.spark.catalyst import Catalyst
-from hifi.spark.spark_session import GENERATED, scratch_folder, start_spark, stop_spark
 from hifi_observe.steps.partition_account import EnrichedEvents, PartitionAccount, StepFindingJson
 from hifi_state.explanation import UNREAD, EnrichedRecord, StepExplainer
 from hifi_state.fold.progress import Progress
@@ -29,14 +28,6 @@ EACH = {"each": {"trailing": "10s"}}
 LIMITED_EACH = {**EACH, "limit": 2}
 FIRST = {"first": "10s"}
 JOIN = KEEPING_SOURCE
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with scratch_folder() as scratch:
-        session = start_spark("local[1]", "test-account", scratch, GENERATED)
-        yield session
-        stop_spark(session)
 
 
 def account_of(bench: StepBench) -> StepAccount:

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,6 @@ from tests.support.state.step_bench import FIELDS, FLIGHTS, JOIN_SOURCE, KEEPING
 
 from hifi.pipe.sources.step import StepSource
 from hifi.spark.catalyst import Catalyst
-from hifi.spark.spark_session import GENERATED, scratch_folder, start_spark, stop_spark
 from hifi_state.comparison import StepComparison, StepDifferences
 from hifi_state.fold.progress import Progress
 from hifi_state.step_runner import checked_declaration
@@ -74,14 +73,6 @@ SETTINGS = settings(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with scratch_folder() as scratch:
-        session = start_spark("local[1]", "test-comparison", scratch, GENERATED)
-        yield session
-        stop_spark(session)
 
 
 def compared(

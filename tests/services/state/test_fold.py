@@ -1,7 +1,7 @@
 """Steps on real Spark, with a log in memory: results and refused events are those of an oracle, whatever dies."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +23,6 @@ from tests.support.state.step_bench import (
 from tests.support.state.window_oracle import Outcome, outcome
 
 from hifi.pipe.sources.step import StepSource
-from hifi.spark.spark_session import GENERATED, scratch_folder, start_spark, stop_spark
 from hifi_state import step_runner
 from hifi_state.fold.progress import Progress
 
@@ -84,14 +83,6 @@ MORE_KILLS = [
 def more(*values: Any) -> Any:
     """A row of parameters for the second tier."""
     return pytest.param(*values, marks=pytest.mark.more)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with scratch_folder() as scratch:
-        session = start_spark("local[1]", "test-state", scratch, GENERATED)
-        yield session
-        stop_spark(session)
 
 
 def cuts_of(stamped_log: StampedLog, seed: int, batches: int) -> list[dict[int, int]]:

@@ -1,6 +1,5 @@
 """The dead letters that the service state writes are those that observe compares, on real Spark."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -13,20 +12,11 @@ from tests.support.state.step_bench import Killed, StepBench, step_pipe
 from hifi.record.fields import fields
 from hifi.record.headers import SOURCE, Headers
 from hifi.record.step_account import StepStatement
-from hifi.spark.spark_session import GENERATED, scratch_folder, start_spark, stop_spark
 from hifi_observe.steps.partition_account import PartitionAccount, StepFindingJson
 from hifi_observe.steps.step_letters import StepLetters
 
 PARTITIONS = 2
 STEP = "carrier-delays"
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with scratch_folder() as scratch:
-        session = start_spark("local[1]", "test-letters", scratch, GENERATED)
-        yield session
-        stop_spark(session)
 
 
 class LetterBench(StepBench):

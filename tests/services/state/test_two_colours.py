@@ -1,7 +1,7 @@
 """A step in two colours on real Spark: results are those of each log, and marked where the other colour has events."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from tests.support.state.step_bench import Killed, StepBench, shown, step_pipe
 from tests.support.state.window_oracle import outcome
 
 from hifi.delivery.colours import NAMES, other
-from hifi.spark.spark_session import GENERATED, scratch_folder, start_spark, stop_spark
 from hifi_state.fold.colour_times import ColourTimes
 from hifi_state.fold.progress import Progress
 
@@ -21,14 +20,6 @@ LASTS_S, PARTITIONS, LATENESS_MS = 110, 2, 5_000
 GREEN_S = range(47, 73)
 """Seconds in which green accepts the events."""
 SIZE_MS = 10_000
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with scratch_folder() as scratch:
-        session = start_spark("local[1]", "test-colours", scratch, GENERATED)
-        yield session
-        stop_spark(session)
 
 
 @dataclass
