@@ -35,10 +35,14 @@ def test_a_run_of_more_tests_is_a_row_of_the_table() -> None:
     assert more_row(result, "abc+") == (
         "| 2026-01-02 03:04 | abc+ | 1 error, 1 failed, 9 passed, 2 skipped of the stage services | 61 |\n"
     )
-    assert run_more.result_of(["1 passed in 2 s", ""], "tests/a.py, tests/b", interrupted=True) == (
+    assert run_more.result_of(["1 passed in 2 s", ""], "tests/a.py, tests/b", run_more.INTERRUPTED) == (
         "interrupted: 1 group without a result, 1 passed of tests/a.py, tests/b"
     )
     assert run_more.result_of(["INTERNALERROR"], "x") == "1 group without a result of x"
+    assert run_more.result_of(["7 passed in 2 s"], "x", 0) == "7 passed of x"
+    assert run_more.result_of([summary], "x", 0) == (
+        "1 failed, 7 passed, 2 skipped (what failed passed alone) of x"
+    )
 
 
 def test_the_summary_of_a_group_may_stand_before_what_a_library_prints_at_the_end(
@@ -70,12 +74,14 @@ def test_each_of_more_tests_belongs_to_exactly_one_group() -> None:
 
 def test_a_stage_that_passed_at_a_commit_is_not_run_there_again() -> None:
     passed, failed = "7 passed of the stage services", "1 failed, 7 passed of the stage services"
+    passed_again = f"1 failed, 7 passed{run_more.PASSED_AGAIN} of the stage services"
     early = "interrupted: 3 passed of the stage services"
     text = run_more.HEADER + more_row(passed) + more_row(early, "def")
     assert run_more.has_passed(text, "services", "abc")
     assert not run_more.has_passed(text, "services", "def")
     assert not run_more.has_passed(text, "others", "abc")
     assert not run_more.has_passed(text + more_row(failed), "services", "abc")
+    assert run_more.has_passed(text + more_row(failed) + more_row(passed_again), "services", "abc")
     assert not run_more.has_passed(text, "service", "abc")
 
 
