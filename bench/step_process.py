@@ -11,14 +11,13 @@ from hifi_infra.process.process import Process
 
 STREAM: Final = "bench"
 TAKEN_OVER: Final = "step-taken-over"
-SETTINGS: Final = {"HIFI_STATE_INTERVAL_S": "1"}
 _POLL_S: Final = 0.1
 
 
 def state_process(folder: Path, kafka: str) -> Process:
-    """An instance of state as `hifi up` runs it, with batches each second."""
+    """An instance of state as `hifi up` runs it."""
     spec = InstanceSpec("state", 1, free_port())
-    variables = environment(Plan(folder, stream=STREAM, env=SETTINGS), spec, kafka, find_java().home)
+    variables = environment(Plan(folder, stream=STREAM), spec, kafka, find_java().home)
     return Process(spec.name, command("state"), env=variables, log=folder / "state.log")
 
 

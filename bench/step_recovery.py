@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 from step_events import FLIGHTS, PARTITIONS, StepEvents, step_pipe
-from step_process import SETTINGS, STREAM, TAKEN_OVER, state_process, until_logged
+from step_process import STREAM, TAKEN_OVER, state_process, until_logged
 from step_results import StepResults
 
 from hifi.kafka.producer import Producer
@@ -24,6 +24,8 @@ from hifi_infra.ports import free_port
 from hifi_infra.process.process import Process
 
 _TOPICS: Final = Topics(STREAM)
+_SETTINGS: Final = {"HIFI_STATE_INTERVAL_S": "1"}
+_READY: Final = "step-ready"
 _KEYS: Final = 1000
 _READY_S: Final = 180.0
 _NEXT_RESULT_S: Final = 60.0
@@ -58,7 +60,7 @@ async def _recoveries(folder: Path, rate: float, rounds: int, kafka: str | None 
             partitions=PARTITIONS,
             port=free_port(),
             scale=scale,
-            env=SETTINGS,
+            env=_SETTINGS,
         )
     )
     mesh.prepare()
@@ -72,8 +74,9 @@ async def _recoveries(folder: Path, rate: float, rounds: int, kafka: str | None 
         results = StepResults(mesh.bootstrap, _TOPICS.raw)
         await results.start()
         load = asyncio.create_task(events.run(rate, _LONGEST_S))
-        times_s = []
+        times_s: list[float] = []
         for _ in range(rounds):
+            await _until_ready(mesh, 2 + len(times_s))
             await asyncio.sleep(_BEFORE_S)
             await results.first_after(events.closed_us, time.time_ns() // 1000, _NEXT_RESULT_S)
             leader = await _until_leader(mesh)
@@ -96,19 +99,29 @@ async def _recoveries(folder: Path, rate: float, rounds: int, kafka: str | None 
         await mesh.kill()
 
 
+async def _until_ready(mesh: Mesh, count: int) -> None:
+    """Wait until instances were ready for the step so many times, those that were started again as well."""
+    async with asyncio.timeout(_READY_S):
+        while len(_logged(mesh, _READY)) < count:
+            await asyncio.sleep(_POLL_S)
+
+
 async def _until_leader(mesh: Mesh) -> str:
     """Name of the instance that has taken the step over last; waits until one has."""
     async with asyncio.timeout(_READY_S):
-        while True:
-            times = {
-                orjson.loads(line)["timestamp"]: instance.name
-                for instance in mesh.all()
-                for line in instance.log.read_text().splitlines()
-                if TAKEN_OVER in line
-            }
-            if times:
-                return times[max(times)]
+        while not (times := _logged(mesh, TAKEN_OVER)):
             await asyncio.sleep(_POLL_S)
+    return times[max(times)]
+
+
+def _logged(mesh: Mesh, text: str) -> dict[str, str]:
+    """The times of the lines with a text, each with its instance."""
+    return {
+        orjson.loads(line)["timestamp"]: instance.name
+        for instance in mesh.all()
+        for line in instance.log.read_text().splitlines()
+        if text in line
+    }
 
 
 async def day(folder: Path, kafka: str, keys: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ written again with the same positions, which normalize drops, and the file is ro
 """
 
 import asyncio
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -40,6 +41,7 @@ from hifi_state.fold.colour_times import OtherColour
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.event_file import EventFile
 from hifi_state.fold.join_file import JoinFile
+from hifi_state.fold.pauses import Pauses
 from hifi_state.fold.progress import Progress, RangeSummary
 from hifi_state.fold.range_folder import FoldRules, RangeFolder
 from hifi_state.fold.takeover import Takeover, next_takeover
@@ -58,6 +60,8 @@ _FULL: Final = (
 )
 _MOST_ROWS: Final = 100_000
 """Rows of a file that is computed anew which are held in memory."""
+_REHEARSED: Final = 200
+"""Records of each partition that are folded without effect before this instance may lead."""
 logger = log.get(__name__)
 
 
@@ -115,6 +119,7 @@ class StepRunner:
         self._path = folder / f"{pipe.pipe}.db"
         self._times_log = times_log
         self._log = ""
+        self._ready: RangeFolder | None = None
         topics = settings.topics
         self._election = LeaderElection(
             settings, topics.group(f"state-step.{pipe.pipe}"), topics.state_leader
@@ -122,21 +127,25 @@ class StepRunner:
         self._ranges = EnrichedRanges(settings, catalyst.spark)
 
     async def run(self) -> None:
-        """Fold while this instance is elected, until the lifetime ends."""
+        """Fold while this instance is elected, until the lifetime ends. It is ready before it is elected."""
         self._election.start()
         failures = 0
         try:
-            while await self._lifetime.unless_stopped(self._election.leading.wait()):
-                if self._lifetime.stopping.is_set():
-                    break
-                self._election.query_stopped.clear()
+            while not self._lifetime.stopping.is_set():
                 try:
-                    await self._lead()
+                    folder = await self._ready_folder()
+                    if not await self._lifetime.unless_stopped(self._election.leading.wait()):
+                        break
+                    self._election.query_stopped.clear()
+                    try:
+                        await self._lead(folder)
+                    finally:
+                        self._election.query_stopped.set()
                     failures = 0
                 except Fenced as error:
                     self._warn(None)
                     logger.warning("step-turn-ended", pipe=self.pipe, error=str(error))
-                    await self._pause(_BACKOFF_S[0])
+                    await self._lifetime.sleep(_BACKOFF_S[0])
                 except (HifiError, KafkaError, OSError, TimeoutError) as error:
                     self._warn(str(error))
                     logger.warning("step-failed", pipe=self.pipe, error=str(error)[:2000])
@@ -146,10 +155,8 @@ class StepRunner:
                     self._warn(f"the batch failed and is repeated: {str(error).partition(chr(10))[0][:300]}")
                     logger.exception("step-failed", pipe=self.pipe)
                     failures += 1
-                finally:
-                    self._election.query_stopped.set()
                 if failures:
-                    await self._pause(backoff_s(failures - 1, _BACKOFF_S))
+                    await self._lifetime.sleep(backoff_s(failures - 1, _BACKOFF_S))
         finally:
             await self._election.stop()
             self._warn(None)
@@ -159,30 +166,56 @@ class StepRunner:
     def _leading(self) -> bool:
         return self._election.leading.is_set() and not self._lifetime.stopping.is_set()
 
-    async def _lead(self) -> None:
-        """Take over and fold until the turn is over."""
-        if self._registry.coloured:
-            self._log = (await topic_identity(self._settings.kafka, self._settings.topics.raw)).topic
-        folder = await asyncio.to_thread(self._compiled)
-        fold_log = FoldLog(self._settings, self.pipe)
-        topics, partitions = self._settings.topics, self._registry.partition_count()
-        group = GroupOffsets(
+    async def _ready_folder(self) -> RangeFolder:
+        """The folder of the declaration, once Spark has compiled it and has folded a range with it.
+
+        The first range of a session takes seconds, in which Spark loads and compiles what each range needs. So
+        the newest records are folded before this instance is elected, and what comes out is forgotten.
+        """
+        if self._ready is None:
+            if self._registry.coloured:
+                self._log = (await topic_identity(self._settings.kafka, self._settings.topics.raw)).topic
+            folder = await asyncio.to_thread(self._compiled)
+            async with self._group() as group:
+                first, end = await group.first(), await group.end()
+            start = {
+                partition: max(first[partition], offset - _REHEARSED) for partition, offset in end.items()
+            }
+            await asyncio.to_thread(self._rehearse, folder, start, end)
+            self._warn(None)
+            logger.info("step-ready", pipe=self.pipe)
+            self._ready = folder
+        return self._ready
+
+    def _rehearse(self, folder: RangeFolder, start: Mapping[int, int], end: Mapping[int, int]) -> None:
+        folded = folder.fold(self._ranges.read(start, end), FoldRules({}, None, None))
+        try:
+            folded.rows(None, None)
+        finally:
+            folded.release()
+
+    def _group(self) -> GroupOffsets:
+        return GroupOffsets(
             self._settings.kafka,
             self._settings.instance,
-            topics.group(f"state.{self.pipe}"),
-            topics.enriched,
-            partitions,
+            self._settings.topics.group(f"state.{self.pipe}"),
+            self._settings.topics.enriched,
+            self._registry.partition_count(),
         )
+
+    async def _lead(self, folder: RangeFolder) -> None:
+        """Take over and fold until the turn is over."""
+        fold_log = FoldLog(self._settings, self.pipe)
         turn: StepTurn | None = None
         try:
-            async with group:
+            async with self._group() as group:
                 progress = await self._first_progress(fold_log, group, folder)
                 turn = await StepTurn.begin(self, folder, fold_log, group, progress)
                 logger.info("step-taken-over", pipe=self.pipe, number=progress.number)
                 self._warn(None)
                 while self._leading:
                     if not await turn.round():
-                        await self._pause(self._settings.state_interval_s)
+                        await self._pause(turn.pause_s())
         finally:
             if turn is not None:
                 turn.close()
@@ -303,6 +336,11 @@ class StepRunner:
         await acknowledged
 
     @property
+    def interval_s(self) -> float:
+        """Longest time between rounds, seconds."""
+        return self._settings.state_interval_s
+
+    @property
     def most_file_bytes(self) -> int:
         """Size of the file above which a turn reads only the partitions that hold its windows open."""
         return self._settings.state_max_file_bytes
@@ -344,6 +382,10 @@ class StepTurn:
         self._progress = progress
         self._file: WindowFile | None = None
         self._run = new_run()
+        window = declared.declaration.step.window
+        every_ms = None if window is None or window.session is not None else window.every_ms
+        self._pauses = Pauses(runner.interval_s, every_ms)
+        self._read_s = time.monotonic()
 
     @classmethod
     async def begin(
@@ -494,6 +536,7 @@ class StepTurn:
             await self._take_over()
         runner, progress = self._runner, self._progress
         due = await self._write_due()
+        self._read_s = time.monotonic()
         known_end = self._readable(await self._group.end())
         end = next_range(progress.offsets, known_end, runner.ranges.most_records)
         summary, rows = RangeSummary(), list[WindowRow]()
@@ -521,6 +564,16 @@ class StepTurn:
             or await asyncio.to_thread(self._open_file.has_due, next_progress.horizon_ms)
         )
         return is_due or next_progress.is_taken_over or end != known_end
+
+    def pause_s(self) -> float:
+        """How long to wait before the next round, seconds."""
+        every_ms, closing_in_ms = self._pauses.every_ms, None
+        if every_ms is not None:
+            lateness_ms = self._folder.declaration.step.lateness_ms
+            closing_in_ms = self._progress.next_end_in_ms(every_ms, lateness_ms)
+        if closing_in_ms is None:
+            return self._pauses.next_s(None)
+        return self._pauses.next_s(closing_in_ms / 1000 - (time.monotonic() - self._read_s))
 
     def _readable(self, end: Mapping[int, int]) -> Mapping[int, int]:
         """Up to where to read: with a large file only the partitions that hold its windows open, until it is smaller.

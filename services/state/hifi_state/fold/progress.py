@@ -204,7 +204,10 @@ class Progress:
             ]
         )
         judged = [entry for entry in judged if entry.last >= oldest_offsets.get(entry.partition, 0)]
-        lowest_ms = _horizon_ms(self._lanes, marks, empty, lateness_ms)
+        lowest_mark_ms = _lowest_mark_ms(self._lanes, marks, empty)
+        lowest_ms = (
+            None if lowest_mark_ms is None else (lowest_mark_ms - lateness_ms) // SECOND_MS * SECOND_MS
+        )
         own, elsewhere = self.own, self.elsewhere
         if own is not None and other is not None:
             own = own.having(summary.times).settled(self._settled_ms(lowest_ms, empty), lateness_ms)
@@ -263,6 +266,16 @@ class Progress:
             for number in known_lanes
             if self.marks.get(number, lowest_ms) == lowest_ms
         )
+
+    def next_end_in_ms(self, every_ms: int, lateness_ms: int) -> int | None:
+        """How much the lowest watermark has to rise until the next window can close, milliseconds; None: not known.
+
+        Args:
+            every_ms: from the end of a window to that of the next one, milliseconds.
+            lateness_ms: of the step, milliseconds.
+        """
+        lowest_mark_ms = _lowest_mark_ms(self._lanes, self.marks, self.empty)
+        return None if lowest_mark_ms is None else every_ms - (lowest_mark_ms - lateness_ms) % every_ms
 
     @property
     def closed_ms(self) -> int | None:
@@ -391,15 +404,11 @@ def later(first_ms: int | None, second_ms: int | None) -> int | None:
     return max(times_ms, default=None)
 
 
-def _horizon_ms(
-    lanes: Iterable[int], marks: Mapping[int, int], empty: Iterable[int], lateness_ms: int
-) -> int | None:
+def _lowest_mark_ms(lanes: Iterable[int], marks: Mapping[int, int], empty: Iterable[int]) -> int | None:
     """The minimum over all lanes; None: one of them has said nothing yet, or all are empty."""
     lane_marks = [marks.get(number) for number in set(lanes) - set(empty)]
     known_marks = [mark_ms for mark_ms in lane_marks if mark_ms is not None]
-    if not known_marks or len(known_marks) < len(lane_marks):
-        return None
-    return (min(known_marks) - lateness_ms) // SECOND_MS * SECOND_MS
+    return min(known_marks) if known_marks and len(known_marks) == len(lane_marks) else None
 
 
 def _risen_ms(horizon_ms: int | None, lowest_ms: int | None, judged: Sequence[Judged]) -> int | None:

@@ -1,0 +1,41 @@
+"""When the next round of a step begins."""
+
+from itertools import pairwise
+
+from hifi_state.fold.pauses import Pauses
+from hifi_state.fold.progress import Progress
+
+INTERVAL_S, EVERY_MS, LATENESS_MS = 5.0, 10_000, 2_000
+
+
+def test_a_round_begins_when_a_window_is_expected_to_close_but_within_the_interval() -> None:
+    pauses = Pauses(INTERVAL_S, EVERY_MS)
+    assert pauses.next_s(None) == INTERVAL_S
+    assert pauses.next_s(9.0) == INTERVAL_S
+    assert 1.0 < pauses.next_s(1.0) < 1.5
+
+
+def test_pauses_grow_up_to_the_interval_while_an_expected_window_does_not_close() -> None:
+    pauses = Pauses(INTERVAL_S, EVERY_MS)
+    overdue_s = [pauses.next_s(-number) for number in range(10)]
+    assert overdue_s[0] < 0.5
+    assert all(earlier <= later for earlier, later in pairwise(overdue_s))
+    assert overdue_s[-1] == INTERVAL_S
+    pauses.next_s(3.0)
+    assert pauses.next_s(-1.0) == overdue_s[0]
+
+
+def test_windows_that_end_more_often_than_rounds_begin_bring_no_round_forward() -> None:
+    assert Pauses(INTERVAL_S, EVERY_MS).every_ms == EVERY_MS
+    assert Pauses(INTERVAL_S, 1000).every_ms is None
+    assert Pauses(INTERVAL_S, None).every_ms is None
+
+
+def test_the_next_window_closes_when_the_lowest_watermark_has_passed_its_end_by_the_lateness() -> None:
+    progress = Progress("d", "flights", 0, {0: 0, 1: 0}, marks={0: 31_500, 1: 30_100})
+    assert progress.next_end_in_ms(EVERY_MS, LATENESS_MS) == 1_900
+    at_end = Progress("d", "flights", 0, {0: 0}, marks={0: 32_000})
+    assert at_end.next_end_in_ms(EVERY_MS, LATENESS_MS) == EVERY_MS
+    assert (
+        Progress("d", "flights", 0, {0: 0, 1: 0}, marks={0: 1}).next_end_in_ms(EVERY_MS, LATENESS_MS) is None
+    )
