@@ -17,12 +17,7 @@ _MIB = 1024 * 1024
 class StateSettings(ServiceSettings, ControlSettings, ColourControlSettings, EventTimeSettings):
     """Settings of state."""
 
-    state_interval_s: float = Field(
-        5,
-        ge=0.1,
-        le=3600,
-        description="Longest time between batches of a step; one begins earlier when a window is expected to close.",
-    )
+    state_interval_s: float = Field(5, ge=0.1, le=3600, description="Longest time between batches of a step.")
     state_max_offsets_per_batch: int = Field(
         50_000, ge=1, description="Most records of `enriched` per batch, over all partitions."
     )
