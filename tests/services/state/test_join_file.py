@@ -134,7 +134,7 @@ def test_each_pair_and_each_event_without_a_partner_is_due_once_in_one_order(
             resulted = resulted.plus(total(found.ending for found in found_rows)).plus(file.without_row)
             emitted_ms = horizon_ms
             file.apply([], progress(2 * number + 1, emitted_ms))
-            assert resulted.plus(file.ending([], emitted_ms)).plus(
+            assert resulted.plus(file.ending(emitted_ms)).plus(
                 total(new.ending for new in remaining)
             ) == total(new.ending for new in rows)
         file.apply([], progress(99, LATEST_MS + 4 * WITHIN_MS))

@@ -106,6 +106,7 @@ class StepBench:
         self.folder = folder
         assert isinstance(pipe.source, StepSource)
         self.step = pipe.source
+        self.interval_s = 1.0
         self.most_records = 10**9
         self.most_file_bytes = 10**9
         self.full_for: set[int] = set()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from hifi.record.step_account import NO_EVENTS, Tally, total
+from hifi.record.step_account import NO_EVENTS, Tally
 from hifi.runtime import log
 from hifi.spark.step_sql import FieldPart, Merge, PartForm
 from hifi_state.fold.key_limit import KeyLimit
@@ -131,11 +131,10 @@ class WindowFile:
         ).fetchone()
         return None if row is None else int(row[0])
 
-    def ending(self, rows: Iterable[WindowRow], horizon_ms: int | None) -> Tally:
-        """The events that have their last window among those that end after a time, and among further rows.
+    def ending(self, horizon_ms: int | None) -> Tally:
+        """The events that have their last window among those that end after a time. It reads all of them.
 
         Args:
-            rows: of a range that is not applied yet.
             horizon_ms: milliseconds since 1970 UTC; None: all windows do.
         """
         tallies = self._database.execute(
@@ -146,7 +145,7 @@ class WindowFile:
         for count, value in tallies:  # not `total`, which takes twice the time for millions of windows
             events += count
             xor ^= value
-        return total(row.ending for row in rows).plus(Tally(events, xor))
+        return Tally(events, xor)
 
     def limit(self) -> KeyLimit | None:
         """What bounds the events of the next ranges, until their rows are applied; None: a row has any number."""
