@@ -17,6 +17,7 @@ from hifi.record.spark_sql import fingerprint as fingerprint_sql
 from hifi.record.step_account import FOLDED, StepAccount, StepStatement, Tally, fingerprint, total
 from hifi.spark.catalyst import Catalyst
 from hifi_observe.steps.partition_account import EnrichedEvents, PartitionAccount, StepFindingJson
+from hifi_state import step_runner
 from hifi_state.explanation import UNREAD, EnrichedRecord, StepExplainer
 from hifi_state.fold.progress import Progress
 from hifi_state.fold.range_folder import RangeFolder
@@ -92,8 +93,14 @@ class Observed:
     ],
 )
 async def test_each_event_is_accounted_for_whatever_dies(
-    spark: SparkSession, tmp_path: Path, point: str, window: dict[str, Any], is_lost: bool
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+    window: dict[str, Any],
+    is_lost: bool,
 ) -> None:
+    monkeypatch.setattr(step_runner, "_MEASURED_SHARE", 10**9)  # only the first round of a turn measures
     stamped_log = disordered(11, 3, 200, joined=window == JOIN)
     bench = StepBench(spark, stamped_log, step_pipe(window), tmp_path)
     observed = Observed(bench)
@@ -114,6 +121,8 @@ async def test_each_event_is_accounted_for_whatever_dies(
         tally_of(entries, pipes) for entries in stamped_log.partitions
     ]
     assert account.missing == Tally()
+    with closing(bench.open_file(bench.range_folder)) as file:
+        assert account.held == file.ending(Progress.decode(bench.kept).emitted_ms)
     verdicts = {verdict for verdicts in account.read.values() for verdict in verdicts}
     assert verdicts >= {FOLDED, "copy", "left-out", "late", "no-key", "replayed"}
     assert account.resulted.events > 20
