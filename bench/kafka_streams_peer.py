@@ -2,8 +2,11 @@
 
 import os
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hifi.spark.jars import Jar, jar_folder
 from hifi_infra.java.jars import install, kafka_jars
@@ -43,3 +46,13 @@ def streams_command(program: str, classes: Path, *arguments: object) -> list[str
     compiler = [str(java.with_name("javac")), "-cp", class_path, "-d", str(classes), source]
     subprocess.run(compiler, check=True)
     return [str(java), "-Xmx512m", "-cp", class_path, program, *map(str, arguments)]
+
+
+async def create_topics(kafka: str, names: Iterable[str], partitions: int) -> None:
+    """Create the topics of a program, with one replica."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(name, partitions, 1) for name in names])
+    finally:
+        await admin.close()

@@ -12,14 +12,12 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 import uvloop
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from kafka_streams_peer import streams_command
+from kafka_streams_peer import create_topics, streams_command
 from machine_info import describe
 from step_events import FLIGHTS, PARTITIONS, StepEvents, step_pipe
 from step_process import STREAM, TAKEN_OVER, state_process, until_logged
@@ -68,19 +66,12 @@ class Engine:
         }
 
 
-async def _create_topics(kafka: str, names: Sequence[str]) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
-    await admin.start()
-    await admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names])
-    await admin.close()
-
-
 async def compare(arguments: argparse.Namespace, folder: Path, cluster: KafkaCluster) -> dict[str, Any]:
     """Turns of both engines, and the medians of their ratios."""
     kafka, topics = cluster.bootstrap, Topics(STREAM)
     await prepare(kafka, topics, PARTITIONS)
     await put_in_force(kafka, topics, [FLIGHTS, step_pipe(WINDOW_S, LATENESS_S)])
-    await _create_topics(kafka, ["peer-flights", "peer-delays"])
+    await create_topics(kafka, ["peer-flights", "peer-delays"], PARTITIONS)
     peer = Process(
         "streams",
         streams_command(
