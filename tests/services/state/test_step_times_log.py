@@ -9,11 +9,34 @@ from tests.support.colours.coloured_meshes import until
 
 from hifi.delivery.colours import NAMES, ColourState
 from hifi.kafka.admin import create_topics
+from hifi.kafka.producer import Producer
 from hifi.kafka.topics import ControlTopics
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi_state.fold.colour_times import ColourTimes, Interval, may_have
 from hifi_state.settings import StateSettings
 from hifi_state.step_times_log import StepTimesLog
+
+
+async def write_unreadable(kafka: str, topic: str) -> None:
+    """Records that no release of today writes: a follower skips them, whatever stands before and after."""
+    values = [
+        b"\xff",
+        b"[]",
+        b"{}",
+        b"7",
+        b'{"since_ms": "x"}',
+        b'{"format": 99, "since_ms": 1}',
+        b"[" * 10_000,
+        None,
+    ]
+    producer = Producer(kafka, "test")
+    await producer.start()
+    try:
+        for key in (b"counts/green", b"\xff", b""):
+            await producer.send_and_wait(topic, 0, [Record(key, value, []) for value in values])
+    finally:
+        await producer.stop()
 
 
 async def test_a_colour_knows_what_the_other_one_states_and_that_it_sleeps(
@@ -23,6 +46,7 @@ async def test_a_colour_knows_what_the_other_one_states_and_that_it_sleeps(
     control = ControlTopics(f"{colours.stream}-control")
     await create_topics(kafka, control, partitions=1, replication=1, create=True)
     await colours.write()
+    await write_unreadable(kafka, control.step_times)
     logs = {
         name: StepTimesLog(
             StateSettings(
