@@ -576,9 +576,7 @@ class StepTurn:
         if every_ms is not None:
             lateness_ms = self._folder.declaration.step.lateness_ms
             closing_in_ms = self._progress.next_end_in_ms(every_ms, lateness_ms)
-        if closing_in_ms is None:
-            return self._pauses.next_s(None)
-        return self._pauses.next_s(closing_in_ms / 1000 - (time.monotonic() - self._read_s))
+        return self._pauses.next_s(closing_in_ms, self._read_s, time.monotonic())
 
     def _readable(self, end: Mapping[int, int]) -> Mapping[int, int]:
         """Up to where to read: with a large file only the partitions that hold its windows open, until it is smaller.

@@ -10,19 +10,26 @@ INTERVAL_S, EVERY_MS, LATENESS_MS = 5.0, 10_000, 2_000
 
 def test_a_round_begins_when_a_window_is_expected_to_close_but_within_the_interval() -> None:
     pauses = Pauses(INTERVAL_S, EVERY_MS)
-    assert pauses.next_s(None) == INTERVAL_S
-    assert pauses.next_s(9.0) == INTERVAL_S
-    assert 1.0 < pauses.next_s(1.0) < 1.5
+    assert pauses.next_s(None, 0, 0.5) == INTERVAL_S
+    assert pauses.next_s(9_000, 0, 0.5) == INTERVAL_S
+    assert 0.5 < pauses.next_s(1_000, 0, 0.5) < 1.0
 
 
-def test_pauses_grow_up_to_the_interval_while_an_expected_window_does_not_close() -> None:
+def test_pauses_grow_up_to_the_interval_while_a_watermark_stands_still() -> None:
     pauses = Pauses(INTERVAL_S, EVERY_MS)
-    overdue_s = [pauses.next_s(-number) for number in range(10)]
+    assert 2.0 < pauses.next_s(3_000, 0, 0.5) < 3.0
+    overdue_s = [pauses.next_s(3_000, now_s - 0.5, now_s) for now_s in range(4, 14)]
     assert overdue_s[0] < 0.5
     assert all(earlier <= later for earlier, later in pairwise(overdue_s))
     assert overdue_s[-1] == INTERVAL_S
-    pauses.next_s(3.0)
-    assert pauses.next_s(-1.0) == overdue_s[0]
+
+
+def test_a_watermark_that_rises_less_than_expected_ends_in_the_interval_too() -> None:
+    pauses = Pauses(INTERVAL_S, EVERY_MS)
+    pauses_s = [pauses.next_s(500 - number, number, number + 0.7) for number in range(10)]
+    assert pauses_s[-1] == INTERVAL_S
+    assert pauses.next_s(4_000, 20, 20.5) < INTERVAL_S
+    assert pauses.next_s(50, 24.2, 24.9) < 0.5, "a round that was a little early"
 
 
 def test_windows_that_end_more_often_than_rounds_begin_bring_no_round_forward() -> None:

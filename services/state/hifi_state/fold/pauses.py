@@ -27,17 +27,26 @@ class Pauses:
         self.every_ms: Final = None if every_ms is None or every_ms < interval_s * 1000 else every_ms
         """None also where windows end more often than rounds begin: then no round is early."""
         self._overdue = 0
+        self._closing_in_ms: int | None = None
+        self._expected_s = 0.0
 
-    def next_s(self, closing_in_s: float | None) -> float:
+    def next_s(self, closing_in_ms: int | None, read_s: float, now_s: float) -> float:
         """The next pause, seconds.
 
         Args:
-            closing_in_s: until a window is expected to close, seconds; negative: since then; None: not known.
+            closing_in_ms: how much the lowest watermark has to rise until a window closes, milliseconds; None: unknown.
+            read_s: when it was read.
+            now_s: now, by the same clock.
         """
-        if closing_in_s is None or closing_in_s > 0:
+        if closing_in_ms is None:
+            return self._interval_s
+        if closing_in_ms != self._closing_in_ms:  # one that stands still is expected when it was before
+            self._closing_in_ms = closing_in_ms
+            self._expected_s = read_s + closing_in_ms / 1000 + _MARGIN_S
+        pause_s = self._expected_s - now_s
+        if pause_s > 0:
             self._overdue = 0
-            expected_s = self._interval_s if closing_in_s is None else closing_in_s + _MARGIN_S
         else:
-            expected_s = backoff_s(self._overdue, _AGAIN_S)
+            pause_s = backoff_s(self._overdue, _AGAIN_S)
             self._overdue += 1
-        return min(self._interval_s, expected_s)
+        return min(self._interval_s, pause_s)
