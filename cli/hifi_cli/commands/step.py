@@ -253,8 +253,8 @@ async def _compared(
 ) -> "StepDifferences":
     from hifi.spark.catalyst import Catalyst
     from hifi.spark.spark_session import local_spark
+    from hifi_state.checked_step import checked_declaration
     from hifi_state.comparison import StepComparison
-    from hifi_state.step_runner import checked_declaration
 
     assert isinstance(pipe.source, StepSource)
     start = {tp.partition: offsets.start for tp, offsets in ranges.items()}
@@ -358,20 +358,23 @@ def _answering(target: Target) -> Iterator[None]:
 
 
 async def _progress(target: Target, name: str) -> "Progress":
-    from hifi_state.fold.progress import Progress
+    from hifi_state.fold_log import kept_progress
 
-    found: list[Progress] = []
+    newest_value: bytes | None = None
 
     def take(key: bytes | None, value: bytes | None, _: int) -> None:
+        nonlocal newest_value
         if key == name.encode():
-            found[:] = [Progress.decode(value)] if value else []
+            newest_value = value
 
-    follower = TopicFollower(target.kafka, "hifi-step", {target.topics.folds: take})
+    topic = target.topics.folds
+    follower = TopicFollower(target.kafka, "hifi-step", {topic: take})
     with _answering(target):
         await follower.read_once()
-    if not found:
+    progress = kept_progress(newest_value, name, topic)
+    if progress is None:
         raise Misconfigured(f"{name} is no step, or the service state has not begun it")
-    return found[0]
+    return progress
 
 
 async def _places(
@@ -389,7 +392,8 @@ async def _places(
                 if text == event.seq or text == dict(reversed(record.headers)).get("ce_id"):
                     offsets.setdefault(record.partition, []).append(record.offset)
                     identities.add(event.seq.decode())
-    return {number: range(min(found), max(found) + 1) for number, found in offsets.items()}, identities
+    places = {partition: range(min(numbers), max(numbers) + 1) for partition, numbers in offsets.items()}
+    return places, identities
 
 
 async def _ranges(target: Target, consumer: Any, since_ms: int | None) -> dict[TopicPartition, range]:
@@ -445,11 +449,11 @@ def _missing(target: Target, name: str) -> set[str]:
     if target.observe is None:
         return set()
     try:
-        found = target.observe.get(f"/api/v1/pipes/{name}")["step"]
+        observed_step = target.observe.get(f"/api/v1/pipes/{name}")["step"]
     except HifiError as error:
         errors.print(f"observe does not say which events are missing: {error}", highlight=False, markup=False)
         return set()
-    findings = found["findings"] if found else []
+    findings = observed_step["findings"] if observed_step else []
     return {
         suspect["event"]
         for finding in findings

@@ -19,9 +19,9 @@ from hifi_state.explanation import EnrichedRecord, record_frame
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.progress import Progress, lane
 from hifi_state.fold.range_folder import FoldedRange, FoldRules, RangeFolder
+from hifi_state.fold.step_file import step_file
 from hifi_state.fold.takeover import complete_from_ms
 from hifi_state.fold.window_row import WindowRow
-from hifi_state.step_runner import file_of
 
 OTHER_KIND: Final = "kind"
 OTHER_KEY: Final = "key"
@@ -238,7 +238,7 @@ class _DeclaredSide:
         self.step: Final = declaration.step
         self.fields: Final = {name for step_input in self.step.inputs for name in step_input.fields}
         self._folder = RangeFolder(catalyst, pipe, declaration, path.name)
-        self.file: Final = file_of(self._folder, path)
+        self.file: Final = step_file(self._folder, path)
         self._judged = progress.judged
         self.progress = replace(
             progress,
@@ -254,10 +254,14 @@ class _DeclaredSide:
 
     def fold(self, records: DataFrame, end: Mapping[int, int]) -> FoldedRange:
         """Fold the next range; `end`: partition to the offset after it."""
-        folded = self._folder.fold(records, FoldRules(self.progress.raws, None, None, self._judged))
-        rows = folded.rows(None, self.file.limit())
-        self.progress = self.progress.after(folded.summary, end, None, self.step.lateness_ms)
-        self.file.apply(rows, replace(self.progress, horizon_ms=None, emitted_ms=None))
+        folded = self._folder.fold(records, FoldRules(self.progress.raws, None, self._judged))
+        try:
+            rows = folded.rows(None, self.file.limit())
+            self.progress = self.progress.after(folded.summary, end, None, self.step.lateness_ms)
+            self.file.apply(rows, replace(self.progress, horizon_ms=None, emitted_ms=None))
+        except BaseException:
+            folded.release()
+            raise
         return folded
 
     def comparable(self, other: StepSource, from_ms: int, until_ms: int) -> Iterator[WindowRow]:

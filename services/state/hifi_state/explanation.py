@@ -116,9 +116,13 @@ class StepExplainer:
             limit: has counted what is before; None: the step has none.
         """
         frame = record_frame(self._spark, records)
-        folded = self._folder.fold(frame, FoldRules(raws, None, None, self._progress.judged))
-        if limit is not None:
-            folded.rows(None, limit)
+        folded = self._folder.fold(frame, FoldRules(raws, None, self._progress.judged))
+        try:
+            if limit is not None:
+                folded.rows(None, limit)
+        except BaseException:
+            folded.release()
+            raise
         return folded
 
     def _raws(self, records: Iterable[EnrichedRecord]) -> Mapping[int, int]:

@@ -4,12 +4,16 @@ from hifi.kafka.fenced_writer import FencedWriter, Overtaken
 from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.record.record import Record
-from hifi.runtime.errors import Fenced, Retryable
+from hifi.runtime.errors import Fenced, Misconfigured, Retryable
 from hifi_state.fold.progress import Progress
 
 
 class FoldLog:
-    """The record of one step."""
+    """The record of one step.
+
+    Attributes:
+        progress: as it was at the takeover; None: the step had none yet.
+    """
 
     def __init__(self, settings: ServiceSettings, pipe: str) -> None:
         """Nothing is known before `take_over`.
@@ -20,28 +24,29 @@ class FoldLog:
         """
         self._settings = settings
         self._topic = settings.topics.folds
-        self._key = pipe.encode()
-        self._progress: Progress | None = None
+        self._pipe = pipe
+        self._value: bytes | None = None
+        self.progress: Progress | None = None
         self._writer = FencedWriter(
             settings.kafka, settings.topics.step_writer(pipe), client_id=settings.instance
         )
 
-    async def take_over(self) -> Progress | None:
+    async def take_over(self) -> None:
         """End the right of earlier instances to write, then read; retries until Kafka answers.
 
-        Returns:
-            The progress; None: the step has none yet.
+        Raises:
+            Misconfigured: it cannot be read. The step must not begin anew: its open windows would be lost.
         """
         await self._writer.start()
         follower = TopicFollower(
             self._settings.kafka, self._settings.instance, {self._topic: self._take_record}
         )
-        self._progress = None
+        self._value = None
         try:
             await follower.start()
         finally:
             await follower.stop()
-        return self._progress
+        self.progress = kept_progress(self._value, self._pipe, self._topic)
 
     async def keep(self, progress: Progress) -> None:
         """Write the progress.
@@ -50,7 +55,7 @@ class FoldLog:
             Fenced: another instance has taken over, or it is not known whether it was written. Take over again.
         """
         try:
-            await self._writer.write(self._topic, [Record(self._key, progress.encode(), [])])
+            await self._writer.write(self._topic, [Record(self._pipe.encode(), progress.encode(), [])])
         except (Overtaken, Retryable) as error:
             raise Fenced(f"the progress of the step was not written: {error}") from error
 
@@ -59,5 +64,27 @@ class FoldLog:
         await self._writer.stop()
 
     def _take_record(self, key: bytes | None, value: bytes | None, _: int) -> None:
-        if key == self._key:
-            self._progress = Progress.decode(value) if value else None
+        if key == self._pipe.encode():
+            self._value = value
+
+
+def kept_progress(value: bytes | None, pipe: str, topic: str) -> Progress | None:
+    """The progress that a record has; None: there is none.
+
+    Args:
+        value: of the newest record of the step.
+        pipe: of the step.
+        topic: where it is, for the error.
+
+    Raises:
+        Misconfigured: another release wrote it, or it is damaged.
+    """
+    if not value:
+        return None
+    try:
+        return Progress.decode(value)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Misconfigured(
+            f"the progress of the step {pipe} on {topic} cannot be read ({error!r}): run the release that wrote it, or"
+            " delete the record of the pipe there to begin anew"
+        ) from None

@@ -42,6 +42,8 @@ class StepTimesLog:
         """Key of the record to what it states."""
         self._read_ms = 0
         """When everything was read last."""
+        self.is_read: Final = asyncio.Event()
+        """Set once everything was read."""
         self._producer: Producer | None = None
 
     async def follow(self) -> None:
@@ -61,6 +63,7 @@ class StepTimesLog:
                     read_ms = now_us() // 1000
                     await follower.catch_up()
                     self._read_ms = read_ms
+                    self.is_read.set()
                 except (KafkaError, OSError) as error:
                     logger.warning("colours-unreadable", error=repr(error))
                     await asyncio.sleep(_RETRY_S)

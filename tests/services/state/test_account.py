@@ -17,7 +17,7 @@ from hifi.record.spark_sql import fingerprint as fingerprint_sql
 from hifi.record.step_account import FOLDED, StepAccount, StepStatement, Tally, fingerprint, total
 from hifi.spark.catalyst import Catalyst
 from hifi_observe.steps.partition_account import EnrichedEvents, PartitionAccount, StepFindingJson
-from hifi_state import step_runner
+from hifi_state import step_turn
 from hifi_state.explanation import UNREAD, EnrichedRecord, StepExplainer
 from hifi_state.fold.progress import Progress
 from hifi_state.fold.range_folder import RangeFolder
@@ -100,7 +100,7 @@ async def test_each_event_is_accounted_for_whatever_dies(
     window: dict[str, Any],
     is_lost: bool,
 ) -> None:
-    monkeypatch.setattr(step_runner, "_MEASURED_SHARE", 10**9)  # only the first round of a turn measures
+    monkeypatch.setattr(step_turn, "_MEASURED_APART", 10**9)  # only the first round of a turn measures
     stamped_log = disordered(11, 3, 200, joined=window == JOIN)
     bench = StepBench(spark, stamped_log, step_pipe(window), tmp_path)
     observed = Observed(bench)

@@ -20,9 +20,9 @@ from tests.support.state.step_bench import FIELDS, FLIGHTS, JOIN_SOURCE, KEEPING
 
 from hifi.pipe.sources.step import StepSource
 from hifi.spark.catalyst import Catalyst
+from hifi_state.checked_step import checked_declaration
 from hifi_state.comparison import StepComparison, StepDifferences
 from hifi_state.fold.progress import Progress
-from hifi_state.step_runner import checked_declaration
 
 WINDOWS: list[dict[str, Any]] = [
     {"tumbling": "10s"},

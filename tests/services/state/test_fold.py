@@ -23,7 +23,7 @@ from tests.support.state.step_bench import (
 from tests.support.state.window_oracle import Outcome, outcome
 
 from hifi.pipe.sources.step import StepSource
-from hifi_state import step_runner
+from hifi_state import step_turn
 from hifi_state.fold.progress import Progress
 
 TUMBLING = {"tumbling": "10s"}
@@ -486,7 +486,7 @@ async def test_an_event_beyond_the_limit_of_its_key_never_counts_and_says_how_to
 async def test_a_file_that_is_computed_anew_in_parts_is_as_the_lost_one_also_after_a_kill_within(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(step_runner, "_MOST_ROWS", 10)
+    monkeypatch.setattr(step_turn, "_MOST_ROWS", 10)
     stamped_log = disordered(11, 2, 200, joined="join" in window)
     cuts = cuts_of(stamped_log, 11, 3)
     bench = StepBench(spark, stamped_log, step_pipe(window, lateness="20s"), tmp_path)

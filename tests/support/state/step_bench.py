@@ -24,8 +24,9 @@ from hifi_state.fold.colour_times import ColourTimes, OtherColour, other_colour
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.progress import Progress
 from hifi_state.fold.range_folder import RangeFolder
+from hifi_state.fold.step_file import step_file
 from hifi_state.fold.window_file import WindowFile
-from hifi_state.step_runner import StepTurn, file_of
+from hifi_state.step_turn import StepTurn
 
 SCHEMA = (
     "partition int, offset bigint, key binary, value binary, headers array<struct<key string, value binary>>"
@@ -169,7 +170,7 @@ class StepBench:
         return RangeFolder(self._catalyst, self.pipe, declaration, "1,1")
 
     def open_file(self, folder: RangeFolder) -> WindowFile:
-        return file_of(folder, self.folder / f"{self.pipe}.db")
+        return step_file(folder, self.folder / f"{self.pipe}.db")
 
     async def first(self) -> Mapping[int, int]:
         return dict.fromkeys(self.available, 0)

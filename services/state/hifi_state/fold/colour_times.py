@@ -96,12 +96,13 @@ class ColourTimes:
         """Read `encode`.
 
         Raises:
-            KeyError, TypeError: it is something else.
+            KeyError, TypeError, ValueError: it is something else.
         """
+        until_ms = body["until_ms"]
         return cls(
-            body["since_ms"],
-            body["lateness_ms"],
-            body["until_ms"],
+            int(body["since_ms"]),
+            int(body["lateness_ms"]),
+            None if until_ms is None else int(until_ms),
             decoded(body["counted"]),
         )
 
@@ -176,4 +177,4 @@ def encoded(times: Sequence[Interval]) -> list[list[int]]:
 
 def decoded(values: Iterable[Sequence[int]]) -> tuple[Interval, ...]:
     """Read `encoded`."""
-    return tuple(Interval(first_ms, last_ms) for first_ms, last_ms in values)
+    return tuple(Interval(int(first_ms), int(last_ms)) for first_ms, last_ms in values)

@@ -112,13 +112,11 @@ class FoldRules:
     Attributes:
         raws: partition to the highest offset in `raw` before the range.
         horizon_ms: no earlier event of the range counts, see `Progress.closed_ms`; None: any may.
-        emitted_ms: windows up to here have their results; None: none has.
         judged: how the events of a range that was folded before were judged by the horizon; None: it was not.
     """
 
     raws: Mapping[int, int]
     horizon_ms: int | None
-    emitted_ms: int | None
     judged: Sequence[Judged] | None = None
 
 
@@ -387,8 +385,9 @@ class RangeFolder:
                 offsets = (*summary.judged.get(partition, ()), first, last)
                 summary.judged[partition] = min(offsets), max(offsets)
             if verdict == FOLDED:
-                summary.earliest_ms = min(earliest, summary.earliest_ms or earliest)
-                summary.latest_ms = max(latest, summary.latest_ms or latest)
+                earlier_ms, later_ms = summary.earliest_ms, summary.latest_ms
+                summary.earliest_ms = earliest if earlier_ms is None else min(earliest, earlier_ms)
+                summary.latest_ms = latest if later_ms is None else max(latest, later_ms)
             summary.counts[verdict] = summary.counts.get(verdict, 0) + count
             verdicts = summary.read.setdefault(partition, {})
             verdicts[verdict] = verdicts.get(verdict, NO_EVENTS).plus(Tally(count, xor))

@@ -52,6 +52,8 @@ class WindowFile:
         self.outcomes: Mapping[str, int] = {}
         try:
             self._database = self._open()
+        except sqlite3.OperationalError:  # the disk is full or fails, or the file is in use: it may be good
+            raise
         except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
             logger.warning("state-file-unusable", path=str(path), error=str(error))
             self._delete()
