@@ -82,13 +82,13 @@ def make_load_test(
     log_to(folder / "mesh.log")
     if case.kind in ("single", "batch"):
         return ChainLoadTest(workspace, Chain(workspace, case.kind, case.batch))
-    console = free_port(but={workspace.ingest_port, workspace.destination_port})
+    observe_port = free_port(but={workspace.ingest_port, workspace.destination_port})
     settings = {"scale": {"observe": 1}} | dict(case.plan)
     mesh = Mesh(
         Plan(
             folder,
             port=workspace.ingest_port,
-            console_port=console,
+            console_port=observe_port,
             trigger=cast("Trigger", case.kind),
             env={**workspace.secrets, **case.env, **(secrets or {})},
             **settings,

@@ -109,19 +109,19 @@ async def _until_ready(mesh: Mesh, count: int) -> None:
 async def _until_leader(mesh: Mesh) -> str:
     """Name of the instance that has taken the step over last; waits until one has."""
     async with asyncio.timeout(_READY_S):
-        while not (times := _logged(mesh, TAKEN_OVER)):
+        while not (lines := _logged(mesh, TAKEN_OVER)):
             await asyncio.sleep(_POLL_S)
-    return times[max(times)]
+    return max(lines)[1]
 
 
-def _logged(mesh: Mesh, text: str) -> dict[str, str]:
-    """The times of the lines with a text, each with its instance."""
-    return {
-        orjson.loads(line)["timestamp"]: instance.name
+def _logged(mesh: Mesh, text: str) -> list[tuple[str, str]]:
+    """Time and instance of each whole line with a text."""
+    return [
+        (orjson.loads(line)["timestamp"], instance.name)
         for instance in mesh.all()
-        for line in instance.log.read_text().splitlines()
-        if text in line
-    }
+        for line in instance.log.read_text().splitlines(keepends=True)
+        if text in line and line.endswith("\n")
+    ]
 
 
 async def day(folder: Path, kafka: str, keys: int) -> dict[str, Any]:
@@ -151,8 +151,9 @@ async def day(folder: Path, kafka: str, keys: int) -> dict[str, Any]:
             await process.start()
             recovered = until_logged(process, TAKEN_OVER, _LONGEST_S)
             figures[name] = await _measured(process, data, recovered, began_s)
-            line = next(line for line in process.log.read_text().splitlines() if "step-recovered" in line)
-            figures[name] |= {field: orjson.loads(line)[field] for field in ("records", "windows")}
+            for line in process.log.read_text().splitlines():  # none where the file is as of the progress
+                if "step-recovered" in line:
+                    figures[name] |= {field: orjson.loads(line)[field] for field in ("records", "windows")}
             print(orjson.dumps(figures).decode(), flush=True)
         return figures
     finally:
@@ -191,8 +192,10 @@ async def _until_folded(kafka: str, count: int) -> None:
     follower = TopicFollower(kafka, "bench", {_TOPICS.folds: take})
     await follower.start()
     try:
-        while folded_count < count:
-            await asyncio.sleep(_POLL_S)
+        async with asyncio.timeout(_LONGEST_S):
+            while folded_count < count:
+                await asyncio.sleep(_POLL_S)
+                await follower.catch_up()
     finally:
         await follower.stop()
 

@@ -80,10 +80,10 @@ async def restore(
     present_state = await read_state(bootstrap, topics, control)
     present_counts = present_state.declared_counts()
     if present_counts and not force:
-        counts = ", ".join(f"{count} of {topic}" for topic, count in present_counts.items())
+        counts_text = ", ".join(f"{count} of {topic}" for topic, count in present_counts.items())
         raise Misconfigured(
-            f"the stream {topics.stream} is not empty, its records: {counts}. Restore into a new stream, or let the "
-            "backup replace pipes, releases and principals of the same names with --force"
+            f"the stream {topics.stream} is not empty, its records: {counts_text}. Restore into a new stream, or let"
+            " the backup replace pipes, releases and principals of the same names with --force"
         )
     if state.partitions != present_state.partitions:
         state = state.without_source_positions()

@@ -81,18 +81,22 @@ def _at_least(current: str, declared: str) -> bool:
 
 def services_of(topic: str, access: Mapping[str, Access]) -> list[str]:
     """The services that read or write a topic; those who may use every topic only if nobody else does."""
-    names = {
+    patterns_by_service = {
         service: [*service_access.reads, *service_access.writes, *service_access.describes]
         for service, service_access in access.items()
         if service not in _FOR_PEOPLE
     }
-    by_name = [service for service, patterns in names.items() if any(_is(topic, name) for name in patterns)]
+    matching_services = [
+        service
+        for service, patterns in patterns_by_service.items()
+        if any(_is(topic, name) for name in patterns)
+    ]
     direct_users = [
         service
-        for service in by_name
-        if any(_is(topic, name) and not _is_whole_stream(name) for name in names[service])
+        for service in matching_services
+        if any(_is(topic, name) and not _is_whole_stream(name) for name in patterns_by_service[service])
     ]
-    return direct_users or by_name
+    return direct_users or matching_services
 
 
 def _is(topic: str, name: str) -> bool:

@@ -277,10 +277,10 @@ def _failed(failure: str) -> str:
 
 
 def _null(name: str, left_out: LeftOutSql | None) -> tuple[str, str]:
-    is_null = f"`{name}` is null"
+    null_condition = f"`{name}` is null"
     if left_out is not None:
-        is_null = f"({is_null} and not {left_out.excused(name)})"
-    return is_null, literal(f"required-null: the required field {name} is null")
+        null_condition = f"({null_condition} and not {left_out.excused(name)})"
+    return null_condition, literal(f"required-null: the required field {name} is null")
 
 
 def _after_udf(enrich: Enrich, query: RowQuery) -> RowQuery:

@@ -149,9 +149,9 @@ class ChangeDemo:
     async def _start_mesh(self) -> None:
         workspace, mesh = self.load_test.workspace, self.load_test.mesh
         self.tell("starting the mesh and Kafka Connect")
-        password = workspace.data / "source-password"
-        password.write_text(PASSWORD)
-        password.chmod(0o600)
+        password_file = workspace.data / "source-password"
+        password_file.write_text(PASSWORD)
+        password_file.chmod(0o600)
         await mesh.start()
         port = free_port()
         worker = self.worker = ConnectWorker(workspace.data / "connect", mesh.bootstrap, port)
@@ -160,7 +160,7 @@ class ChangeDemo:
         pipe = change_pipe(
             worker.url,
             mesh.bootstrap,
-            (self.source.port, password),
+            (self.source.port, password_file),
             workspace.destination_port,
             workspace.data / "lake",
         )

@@ -93,8 +93,8 @@ def _parse_type(name: str) -> tuple[str, int | None, int | None, bool]:
     if match is None:
         return name, None, None, False
     base = match[1].strip()
-    zone = (match[4] or "").strip()
-    full_name = f"{base} {zone}" if zone else _ALIASES.get(base, base)
+    zone_suffix = (match[4] or "").strip()
+    full_name = f"{base} {zone_suffix}" if zone_suffix else _ALIASES.get(base, base)
     size, scale = (int(text) if text else None for text in (match[2], match[3]))
     if full_name == "character" and size is None:
         size = 1

@@ -155,8 +155,8 @@ def connect_group(topics: Topics) -> str:
 
 def _principals_access(topics: PrincipalTopics, accesses: Mapping[str, Access]) -> Mapping[str, Access]:
     observe, publisher, operator = accesses["observe"], accesses[PUBLISHER], accesses[OPERATOR]
-    changed = [topics.principals, topics.audit]
-    created = [*changed, topics.last_used]
+    changed_topics = [topics.principals, topics.audit]
+    created_topics = [*changed_topics, topics.last_used]
     return {
         "observe": replace(
             observe,
@@ -165,9 +165,9 @@ def _principals_access(topics: PrincipalTopics, accesses: Mapping[str, Access]) 
         ),
         PUBLISHER: replace(
             publisher,
-            reads=[*publisher.reads, *created],
-            writes=[*publisher.writes, *changed],
-            creates=[*publisher.creates, *created],
+            reads=[*publisher.reads, *created_topics],
+            writes=[*publisher.writes, *changed_topics],
+            creates=[*publisher.creates, *created_topics],
         ),
         OPERATOR: replace(
             operator, reads=[*operator.reads, topics.audit], writes=[*operator.writes, topics.audit]

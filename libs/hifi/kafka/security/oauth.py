@@ -46,8 +46,8 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
         """
         self._url = url
         self._from_pipe, self._pipe = from_pipe, pipe
-        pair = f"{urllib.parse.quote_plus(client_id)}:{urllib.parse.quote_plus(client_secret)}"
-        self._authorization = "Basic " + base64.b64encode(pair.encode()).decode()
+        credentials = f"{urllib.parse.quote_plus(client_id)}:{urllib.parse.quote_plus(client_secret)}"
+        self._authorization = "Basic " + base64.b64encode(credentials.encode()).decode()
         self._scope = scope
         self._token = ""
         self._renew_at_s = 0.0

@@ -43,12 +43,14 @@ def _normal(node: Any, namespace: str) -> Any:
 
 def _normal_named(node: dict[str, Any], namespace: str) -> dict[str, Any]:
     name = _full(node["name"], node.get("namespace", namespace))
-    inner = name.rpartition(".")[0]
+    inner_namespace = name.rpartition(".")[0]
     content = {key: value for key, value in node.items() if key != "namespace"} | {"name": name}
     if "aliases" in node:
-        content["aliases"] = [_full(alias, inner) for alias in node["aliases"]]
+        content["aliases"] = [_full(alias, inner_namespace) for alias in node["aliases"]]
     if "fields" in node:
-        content["fields"] = [{**field, "type": _normal(field["type"], inner)} for field in node["fields"]]
+        content["fields"] = [
+            {**field, "type": _normal(field["type"], inner_namespace)} for field in node["fields"]
+        ]
     return content
 
 

@@ -343,8 +343,8 @@ def _difference_text(kind: str, difference: int) -> str:
         return "as many events as were read, but others"
     if difference < 0:
         return f"{events_text} counted twice"
-    place = {"read": "not accounted for", "windows": "in no window", "letters": "without dead letter"}[kind]
-    return f"{events_text} {place}"
+    problem = {"read": "not accounted for", "windows": "in no window", "letters": "without dead letter"}[kind]
+    return f"{events_text} {problem}"
 
 
 def _lowest(times_ms: Sequence[int | None]) -> int | None:
