@@ -7,6 +7,8 @@ from hifi.pipe.model import Pipe
 
 STEP: Final = "step"
 """The kind of a source whose events are the results of a step over another pipe."""
+FUTURE_MS: Final = 5_000
+"""An event's time may be so much after its acceptance. A later one raises no watermark, and steps do not count it."""
 MAX_KEPT_BYTES: Final = 4096
 """What Kafka keeps with the commit of a partition (`offset.metadata.max.bytes`)."""
 _FRAME_BYTES: Final = 40

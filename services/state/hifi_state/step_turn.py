@@ -9,10 +9,12 @@ written again with the same positions, which normalize drops, and the file is ro
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
+
+from pyspark.sql import DataFrame
 
 from hifi.delivery.reader_run import new_run
 from hifi.kafka.group_offsets import GroupOffsets
@@ -22,6 +24,7 @@ from hifi.record.step_account import NO_EVENTS, Tally, total
 from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi_state.enriched_ranges import next_range
+from hifi_state.fold.colour_times import OtherColour
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.pauses import Pauses
 from hifi_state.fold.progress import Progress, RangeSummary
@@ -31,9 +34,6 @@ from hifi_state.fold.window_file import WindowFile
 from hifi_state.fold.window_row import WindowRow
 from hifi_state.fold_log import FoldLog
 
-if TYPE_CHECKING:
-    from hifi_state.step_runner import StepRunner
-
 _NOTHING_OPEN_MS: Final = 2**63 - 1
 _MOST_ROWS: Final = 100_000
 """Rows of a file that is computed anew which are held in memory."""
@@ -42,12 +42,76 @@ _MEASURED_APART: Final = 20
 logger = log.get(__name__)
 
 
+class Ranges(Protocol):
+    """Reads `enriched`, see `EnrichedRanges`."""
+
+    @property
+    def most_records(self) -> int:
+        """Most records of a range."""
+
+    def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> DataFrame:
+        """The records of a range."""
+
+    def write_dead_letters(self, letters: DataFrame) -> None:
+        """Write records to `dead-letter`."""
+
+
+class TurnRunner(Protocol):
+    """What a turn uses of its `StepRunner`, which describes it."""
+
+    @property
+    def pipe(self) -> str:
+        """Of the step."""
+
+    @property
+    def ranges(self) -> Ranges:
+        """Reads `enriched`."""
+
+    @property
+    def interval_s(self) -> float:
+        """Longest time between rounds, seconds."""
+
+    @property
+    def most_file_bytes(self) -> int:
+        """Largest file with which all partitions are read."""
+
+    def folder_of(self, declaration: StepDeclaration) -> RangeFolder:
+        """A folder for the declaration of a kept progress."""
+
+    def open_file(self, folder: RangeFolder) -> WindowFile:
+        """The file of the step."""
+
+    def begun(self, progress: Progress, *, leaves_out: bool = True) -> Progress:
+        """The progress with what this colour states."""
+
+    def other_colour(self, lateness_ms: int) -> OtherColour | None:
+        """What is known of the other colour."""
+
+    def state_times(self, progress: Progress) -> None:
+        """Tell the other colour."""
+
+    def require_leadership(self) -> None:
+        """Raise `Fenced` where another instance is elected."""
+
+    async def write_results(self, events: Sequence[SourceEvent], source: bytes, run: bytes) -> None:
+        """Write events to `raw`."""
+
+    def warn_full(self, size_bytes: int | None, holding: Collection[int]) -> None:
+        """Say that the file is too large; None: it is not."""
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        """Count events by verdict."""
+
+    def show(self, progress: Progress, windows: int) -> None:
+        """Show how far the step is."""
+
+
 class StepTurn:
     """The rounds of one instance while it is elected."""
 
     def __init__(
         self,
-        runner: "StepRunner",
+        runner: TurnRunner,
         declared: RangeFolder,
         fold_log: FoldLog,
         group: GroupOffsets,
@@ -74,7 +138,7 @@ class StepTurn:
     @classmethod
     async def begin(
         cls,
-        runner: "StepRunner",
+        runner: TurnRunner,
         declared: RangeFolder,
         fold_log: FoldLog,
         group: GroupOffsets,

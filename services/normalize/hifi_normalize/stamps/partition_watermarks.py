@@ -20,10 +20,8 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from hifi.kafka.adaptive_fetcher import LogEnd
-from hifi.pipe.step_inputs import MAX_KEPT_BYTES, kept_bytes
+from hifi.pipe.step_inputs import FUTURE_MS, MAX_KEPT_BYTES, kept_bytes
 
-FUTURE_MS: Final = 5_000
-"""An event whose time is further beyond its accepted time does not raise the watermark."""
 IDLE_S: Final = 1.0
 """Time without events of a pipe after which heartbeats are written, and between two of them, seconds."""
 _NO_OFFSET: Final = 2**63

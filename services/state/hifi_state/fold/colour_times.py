@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+from hifi.pipe.step_inputs import FUTURE_MS
+
 EARLIEST_MS: Final = -(2**62)
 LATEST_MS: Final = 2**62
 WAIT_MS: Final = 60_000
 """How long results wait for the other colour."""
-FUTURE_MS: Final = 5_000
-"""The time of an event that counts is at most so much after its acceptance."""
 _CLOCKS_MS: Final = 5_000
 """How far the clocks of both colours may differ."""
 _ENDING_MS: Final = 300_000

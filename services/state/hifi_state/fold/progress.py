@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from hifi.pipe.step_inputs import FUTURE_MS
 from hifi.record.step_account import FOLDED, NO_EVENTS, StepAccount, Tally
 from hifi_state.fold.colour_times import (
     EARLIEST_MS,
-    FUTURE_MS,
     ColourTimes,
     Interval,
     OtherColour,
@@ -371,7 +371,7 @@ class Progress:
             ValueError, KeyError, TypeError: it is something else.
         """
         body = orjson.loads(value)
-        takeover, own = body.get("takeover"), body.get("own")
+        takeover, own = body["takeover"], body["own"]
         if body["format"] != _FORMAT:
             raise ValueError(f"the format {body['format']} of a progress is not known to this release")
         return cls(
@@ -391,10 +391,10 @@ class Progress:
             tuple(Judged(*entry) for entry in body["judged"]),
             body["folded"],
             StepAccount.decode(body["account"]),
-            body.get("joined"),
+            body["joined"],
             None if takeover is None else Takeover(*takeover),
             None if own is None else ColourTimes.decode(own),
-            decoded(body.get("elsewhere", ())),
+            decoded(body["elsewhere"]),
         )
 
 

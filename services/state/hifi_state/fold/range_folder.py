@@ -14,6 +14,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
 from hifi.pipe.sources.step import StepKey, StepWindow
+from hifi.pipe.step_inputs import FUTURE_MS
 from hifi.record.headers import (
     ACCEPTED,
     CE_PREFIX,
@@ -53,8 +54,6 @@ from hifi_state.fold.progress import Judged, RangeSummary, lane
 from hifi_state.fold.results import ResultEvents, key_text
 from hifi_state.fold.window_row import FoldedEvent, WindowRow
 
-FUTURE_MS: Final = 5000
-"""An event's time may be so much after its accepted time; it does not raise the watermark else."""
 LATE: Final = "late"
 FUTURE: Final = "future"
 NO_KEY: Final = "no-key"
@@ -64,7 +63,7 @@ _NOT_REFUSED: Final = (FOLDED, COPY, LEFT_OUT)
 _HEARTBEAT: Final = "heartbeat"
 _DETAILS: Final = {
     LATE: "its time is before the watermark less the lateness of the step {step}, whose windows are closed there",
-    FUTURE: "its time is more than 5 s after it was accepted, so the step {step} does not count it",
+    FUTURE: f"its time is more than {FUTURE_MS // 1000} s after it was accepted, so {{step}} does not count it",
     NO_KEY: "a field of the key of the step {step} is null",
     REPLAYED: "it was replayed to a service after normalize, so the step {step} cannot tell when it came",
     KEY_LIMIT: "the step {step} counts at most {most:,} events of a key ({key}) in {length_s:,} s, of each pipe and"
