@@ -117,13 +117,14 @@ async def compare(arguments: argparse.Namespace, folder: Path, cluster: KafkaClu
             compared[name] = {"results": len(expected), "copies": copies}
         ratios = {
             f"{figure}_ratio": round(
-                statistics.median(each["state"][figure] / each["streams"][figure] for each in rounds), 2
+                statistics.median(turns["state"][figure] / turns["streams"][figure] for turns in rounds), 2
             )
             for figure in ("cpu_us", "p50_ms", "p95_ms")
         }
         medians = {
             name: {
-                figure: statistics.median(each[name][figure] for each in rounds) for figure in rounds[0][name]
+                figure: statistics.median(turns[name][figure] for turns in rounds)
+                for figure in rounds[0][name]
             }
             for name in engines
         }

@@ -193,17 +193,17 @@ async def compare(
         raise Misconfigured(
             f"{count:,} records are more than {records:,}: shorten --since, or allow more with --records"
         )
-    nothing = Misconfigured(
+    no_event = Misconfigured(
         f"no event of {' or '.join(names)} was enriched since {since}: give an earlier --since"
     )
     if not count:
-        raise nothing
+        raise no_event
     subject = f"stream/{target.topics.stream}"
     async with target.principals.audited("read event data", {subject: None}) as after:
         comparison = await _compared(target, pipe, read_pipes, progress, ranges)
         after[subject] = {"compare": pipe.pipe, "since": since}
     if not comparison.events:
-        raise nothing
+        raise no_event
     if as_json:
         print_json(_comparison_json(pipe.pipe, comparison))
     else:

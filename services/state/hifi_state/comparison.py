@@ -125,10 +125,10 @@ class StepComparison:
             SqlProblem: this Spark rejects an expression.
         """
         self._spark = catalyst.spark
-        kept = StepDeclaration.of_text(progress.step)
-        self._changes = _changes(kept, declaration)
+        kept_declaration = StepDeclaration.of_text(progress.step)
+        self._changes = _changes(kept_declaration, declaration)
         self._sides = (
-            _DeclaredSide(catalyst, pipe, kept, progress, folder / "kept"),
+            _DeclaredSide(catalyst, pipe, kept_declaration, progress, folder / "kept"),
             _DeclaredSide(catalyst, pipe, declaration, progress, folder / "declared"),
         )
         self._unmarked = {
@@ -202,15 +202,15 @@ class StepComparison:
         for row in declared_side.comparable(kept_side.step, comparison.from_ms, until_ms):
             result_id = declared_side.id_of(row)
             place, fields = declared_side.result(row)
-            found = database.execute("select result from kept where id = ?", (result_id,)).fetchone()
-            if found is None:
+            kept_result = database.execute("select result from kept where id = ?", (result_id,)).fetchone()
+            if kept_result is None:
                 comparison.only_declared[declared_side.absence(row, kept_side.step)] += 1
                 comparison.add_example(
                     comparison.only_declared.total(), ResultDifference(place, None, fields)
                 )
                 continue
             database.execute("delete from kept where id = ?", (result_id,))
-            _, kept_fields = orjson.loads(found[0])
+            _, kept_fields = orjson.loads(kept_result[0])
             names = [name for name in common_names if not _are_equal(kept_fields[name], fields[name])]
             if not names:
                 comparison.equal += 1

@@ -121,9 +121,9 @@ class Steps:
                 refusals[pipe.pipe] = reason
             else:
                 read_revisions = [revisions[name] for name in pipe.source.read_pipes]
-                offsets = ",".join(str(each.offset) for each in (revision, *read_revisions))
+                revisions_text = ",".join(str(read.offset) for read in (revision, *read_revisions))
                 read_pipes = tuple(read_revision.pipe for read_revision in read_revisions)
-                declared_steps[pipe.pipe] = DeclaredStep(pipe, read_pipes, offsets)
+                declared_steps[pipe.pipe] = DeclaredStep(pipe, read_pipes, revisions_text)
         for name in self._refused | refusals.keys():
             self._lifetime.health.warn(f"declaration of the step {name}", refusals.get(name))
         self._refused = refusals.keys()

@@ -41,11 +41,11 @@ class EventFile(KeptEvents):
         self.without_row, self.outcomes = NO_EVENTS, {}
         if horizon_ms is None:
             return
-        found_rows = self._database.execute(
+        columns_of_rows = self._database.execute(
             "select * from windows where end_ms > ? and end_ms <= ? order by end_ms, key, partition, raw",
             (self._emitted_ms, horizon_ms),
         )
-        rows = map(self._row, found_rows)
+        rows = map(self._row, columns_of_rows)
         yield from self._first_rows(rows) if self._passes_first else self._trailing_rows(rows)
 
     def _trailing_rows(self, rows: Iterator[WindowRow]) -> Iterator[WindowRow]:

@@ -93,7 +93,9 @@ class JoinFile(KeptEvents):
 
     def _drop(self, emitted_ms: int) -> None:
         """Drop what no later result needs: events of `with` stay until those of `from` that they match have left."""
-        left = self._emitted_ms, emitted_ms
+        leaving_ms = self._emitted_ms, emitted_ms
         self._database.execute("delete from windows where end_ms <= ?", (emitted_ms - self._length_ms,))
-        self._database.execute("delete from windows where end_ms > ? and end_ms <= ? and not of_with", left)
-        self._database.execute("update windows set data = null where end_ms > ? and end_ms <= ?", left)
+        self._database.execute(
+            "delete from windows where end_ms > ? and end_ms <= ? and not of_with", leaving_ms
+        )
+        self._database.execute("update windows set data = null where end_ms > ? and end_ms <= ?", leaving_ms)

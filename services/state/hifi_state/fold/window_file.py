@@ -118,8 +118,8 @@ class WindowFile:
 
     def has_due(self, horizon_ms: int | None) -> bool:
         """Whether `due` may have rows."""
-        found_row = self._database.execute("select 1 from windows where end_ms <= ? limit 1", (horizon_ms,))
-        return found_row.fetchone() is not None
+        query = "select 1 from windows where end_ms <= ? limit 1"
+        return self._database.execute(query, (horizon_ms,)).fetchone() is not None
 
     def earliest_open_ms(self, horizon_ms: int | None) -> int | None:
         """The earliest start of the windows that end after a time; None: there are none.
@@ -214,15 +214,15 @@ class WindowFile:
     def _same_window(self, row: WindowRow) -> list[WindowRow]:
         """The rows that are of the same window; several sessions may become one, which touches no other."""
         if self._has_sessions:
-            found_rows = self._database.execute(
+            columns_of_rows = self._database.execute(
                 "select * from windows where key = ? and end_ms > ? and start_ms < ?",
                 (row.key, row.start_ms, row.end_ms),
             )
         else:
-            found_rows = self._database.execute(
+            columns_of_rows = self._database.execute(
                 "select * from windows where end_ms = ? and key = ?", (row.end_ms, row.key)
             )
-        return list(map(self._row, found_rows))
+        return list(map(self._row, columns_of_rows))
 
     def _row(self, columns: Sequence[Any]) -> WindowRow:
         (
