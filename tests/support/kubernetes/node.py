@@ -66,6 +66,7 @@ class Node:
             f"KUBECONFIG={NODE}/keys/admin.conf",
             f"CONTAINERD_ADDRESS={CONTAINERD}",
             "CONTAINERD_NAMESPACE=k8s.io",
+            f"PYTHONPATH={ROOT}",  # the working directory is not kept
         )
         return ["nsenter", "-t", str(self.process), "-n", "-m", "-p", "env", *environment, *words]
 
