@@ -10,7 +10,7 @@ from hifi.spark.kafka_connector import offsets_json, source_options, write_recor
 from hifi.spark.spark_session import INTERPRETED
 from hifi_state.settings import StateSettings
 
-_SMALL: Final = 5000
+_SMALL: Final = 20_000
 """Records of a range that is read in one task and without generated code, which would be new for each range."""
 
 
