@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 
+from hifi.kafka.clients import started_admin
 from hifi.spark.jars import Jar, jar_folder
 from hifi_infra.java.jars import install, kafka_jars
 from hifi_infra.java.jdk import find_java
@@ -50,9 +51,5 @@ def streams_command(program: str, classes: Path, *arguments: object) -> list[str
 
 async def create_topics(kafka: str, names: Iterable[str], partitions: int) -> None:
     """Create the topics of a program, with one replica."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
-    await admin.start()
-    try:
+    async with started_admin(kafka, "bench") as admin:
         await admin.create_topics([NewTopic(name, partitions, 1) for name in names])
-    finally:
-        await admin.close()

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,13 @@ def fold(ranges: list[RangeSummary]) -> list[Progress]:
         }
         progresses.append(following(progresses[-1], replace(summary, judged=judged), end))
     return progresses
+
+
+def test_a_record_from_before_joins_takeovers_and_colours_is_read() -> None:
+    body = orjson.loads(FIRST.encode())
+    for name in ("joined", "takeover", "own", "elsewhere"):
+        del body[name]
+    assert Progress.decode(orjson.dumps(body)) == FIRST
 
 
 @given(_RANGES)

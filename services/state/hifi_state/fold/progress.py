@@ -371,7 +371,7 @@ class Progress:
             ValueError, KeyError, TypeError: it is something else.
         """
         body = orjson.loads(value)
-        takeover, own = body["takeover"], body["own"]
+        takeover, own = body.get("takeover"), body.get("own")  # older records have none
         if body["format"] != _FORMAT:
             raise ValueError(f"the format {body['format']} of a progress is not known to this release")
         return cls(
@@ -391,10 +391,10 @@ class Progress:
             tuple(Judged(*entry) for entry in body["judged"]),
             body["folded"],
             StepAccount.decode(body["account"]),
-            body["joined"],
+            body.get("joined"),
             None if takeover is None else Takeover(*takeover),
             None if own is None else ColourTimes.decode(own),
-            decoded(body["elsewhere"]),
+            decoded(body.get("elsewhere", ())),
         )
 
 
