@@ -15,6 +15,7 @@ from hifi.spark.spark_session import GENERATED, start_spark, task_slots
 _CONF: Final = {
     **GENERATED,
     "spark.sql.subexpressionElimination.enabled": "true",  # the data of an event is parsed once, not for each column
+    "spark.sql.codegen.cache.maxEntries": "1000",  # a step of state has about 40 classes; the default is 100
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # a batch is kept for seconds
     # Plans and logs show the options of sources and sinks, which hold Kafka's credentials.
     "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore|password|secret",

@@ -12,7 +12,14 @@ from hifi.spark.typed_text import WHOLE_NUMBER
 
 _SOURCES: Final = tuple(
     Path(__file__).with_name(f"{name}.java")
-    for name in ("SqlBudget", "BoundedExpression", "ExactArithmetic", "JsonFields", "WholeNumber")
+    for name in (
+        "SqlBudget",
+        "BoundedExpression",
+        "ExactArithmetic",
+        "JsonFields",
+        "WholeNumber",
+        "PreparedPlan",
+    )
 )
 """In the order in which one needs the other."""
 

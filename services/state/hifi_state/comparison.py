@@ -254,9 +254,10 @@ class _DeclaredSide:
 
     def fold(self, records: DataFrame, end: Mapping[int, int]) -> FoldedRange:
         """Fold the next range; `end`: partition to the offset after it."""
-        folded = self._folder.fold(records, FoldRules(self.progress.raws, None, self._judged))
+        rules = FoldRules(max(end) + 1, self.progress.raws, None, judged=self._judged)
+        folded = self._folder.fold(records, rules)
         try:
-            rows = folded.rows(None, self.file.limit())
+            rows = folded.rows(self.file.limit())
             self.progress = self.progress.after(folded.summary, end, None, self.step.lateness_ms)
             self.file.apply(rows, replace(self.progress, horizon_ms=None, emitted_ms=None))
         except BaseException:

@@ -7,26 +7,27 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from hifi.spark.kafka_connector import offsets_json, source_options, write_records
-from hifi.spark.spark_session import INTERPRETED
 from hifi_state.settings import StateSettings
 
 _SMALL: Final = 20_000
-"""Records of a range that is read in one task and without generated code, which would be new for each range."""
+"""Records of a range that is read in one task."""
 
 
 class EnrichedRanges:
     """Reads the ranges of one step."""
 
-    def __init__(self, settings: StateSettings, spark: SparkSession) -> None:
+    def __init__(self, settings: StateSettings, spark: SparkSession, pipe: str) -> None:
         """Connect nothing yet.
 
         Args:
             settings: of the service.
             spark: session.
+            pipe: of the step.
         """
         self._settings = settings
         self._spark = spark
-        self._interpreting_spark = _interpreting(spark)
+        # Of its own, Spark makes up a group for each range, and keeps what its consumers have fetched for 5 minutes.
+        self._group = f"{settings.topics.spark_group_prefix}-state.{pipe}"
         self.most_records: Final = settings.state_max_offsets_per_batch
         """Most records of a range."""
 
@@ -35,25 +36,17 @@ class EnrichedRanges:
         topic = self._settings.topics.enriched
         options = source_options(self._settings, topic, start) | {
             "kafka.client.id": self._settings.instance,
+            "kafka.group.id": self._group,
             "endingOffsets": offsets_json(topic, end),
         }
+        records = self._spark.read.format("kafka").options(**options).load()
         is_small = sum(end[partition] - offset for partition, offset in start.items()) <= _SMALL
-        spark = self._interpreting_spark if is_small else self._spark
-        records = spark.read.format("kafka").options(**options).load()
         return records.coalesce(1) if is_small else records
 
     def write_dead_letters(self, letters: DataFrame) -> None:
         """Write records to `dead-letter`, and wait until Kafka has acknowledged them."""
         topic = self._settings.topics.dead_letter
         write_records(letters.withColumn("topic", sql.lit(topic)), self._settings)
-
-
-def _interpreting(spark: SparkSession) -> SparkSession:
-    """A copy of a session that generates no code."""
-    session_copy = spark._jsparkSession.cloneSession()  # noqa: SLF001
-    for name, value in INTERPRETED.items():
-        session_copy.conf().set(name, value)
-    return SparkSession(spark.sparkContext, session_copy)
 
 
 def next_range(start: Mapping[int, int], end: Mapping[int, int], most_records: int) -> dict[int, int]:

@@ -116,10 +116,11 @@ class StepExplainer:
             limit: has counted what is before; None: the step has none.
         """
         frame = record_frame(self._spark, records)
-        folded = self._folder.fold(frame, FoldRules(raws, None, self._progress.judged))
+        partitions = max((record.partition for record in records), default=0) + 1
+        folded = self._folder.fold(frame, FoldRules(partitions, raws, None, judged=self._progress.judged))
         try:
             if limit is not None:
-                folded.rows(None, limit)
+                folded.rows(limit)
         except BaseException:
             folded.release()
             raise

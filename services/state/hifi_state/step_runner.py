@@ -110,7 +110,7 @@ class StepRunner:
         self._election = LeaderElection(
             settings, topics.group(f"state-step.{pipe.pipe}"), topics.state_leader
         )
-        self._ranges = EnrichedRanges(settings, catalyst.spark)
+        self._ranges = EnrichedRanges(settings, catalyst.spark, pipe.pipe)
 
     async def run(self) -> None:
         """Fold while this instance is elected, until the lifetime ends."""
@@ -176,9 +176,9 @@ class StepRunner:
         return folder
 
     def _rehearse(self, folder: RangeFolder, start: Mapping[int, int], end: Mapping[int, int]) -> None:
-        folded = folder.fold(self._ranges.read(start, end), FoldRules({}, None))
+        folded = folder.fold(self._ranges.read(start, end), FoldRules(len(end), {}, None))
         try:
-            folded.rows(None, None)
+            folded.rows(None)
         finally:
             folded.release()
 

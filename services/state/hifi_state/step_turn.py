@@ -256,11 +256,11 @@ class StepTurn:
         while position != target:
             self._runner.require_leadership()
             end = next_range(position, target, self._runner.ranges.most_records)
-            rules = FoldRules(raws, None, progress.judged)
+            rules = FoldRules(len(target), raws, None, progress.emitted_ms, progress.judged)
             records = await asyncio.to_thread(self._runner.ranges.read, position, end)
             folded = await asyncio.to_thread(self._folder.fold, records, rules)
             try:
-                rows += await asyncio.to_thread(folded.rows, progress.emitted_ms, limit)
+                rows += await asyncio.to_thread(folded.rows, limit)
             finally:
                 await asyncio.to_thread(folded.release)
             raws = {**raws, **folded.summary.raws}
@@ -384,11 +384,11 @@ class StepTurn:
     async def _fold(self, end: Mapping[int, int]) -> tuple[RangeSummary, list[WindowRow]]:
         """Fold the next range, and write the dead letters of the events that do not count."""
         runner, progress, fetched_us = self._runner, self._progress, now_us()
-        rules = FoldRules(progress.raws, progress.closed_ms)
+        rules = FoldRules(len(end), progress.raws, progress.closed_ms, progress.emitted_ms)
         records = await asyncio.to_thread(runner.ranges.read, progress.offsets, end)
         folded = await asyncio.to_thread(self._folder.fold, records, rules)
         try:
-            rows = await asyncio.to_thread(folded.rows, progress.emitted_ms, self._open_file.limit())
+            rows = await asyncio.to_thread(folded.rows, self._open_file.limit())
             letters = folded.dead_letters(fetched_us)
             if letters is not None:
                 runner.require_leadership()

@@ -1,7 +1,7 @@
 """The account of a step, on real Spark: it is complete whatever dies, and a planted loss is found and named."""
 
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -180,12 +180,12 @@ def dropped_record(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
 
 def dropped_part(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
     """A defect: an event is judged to count, but is in no part of a window."""
-    window_rows = RangeFolder.window_rows
+    grouped = RangeFolder.grouped
 
-    def lossy(folder: RangeFolder, events: DataFrame, emitted_ms: int | None) -> Iterator[Any]:
-        return window_rows(folder, events.filter(f"not (partition = 1 and offset = {offset})"), emitted_ms)
+    def lossy(folder: RangeFolder, events: DataFrame) -> DataFrame:
+        return grouped(folder, events.filter(f"not (partition = 1 and offset = {offset})"))
 
-    monkeypatch.setattr(RangeFolder, "window_rows", lossy)
+    monkeypatch.setattr(RangeFolder, "grouped", lossy)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,9 @@ async def test_an_event_that_the_step_loses_is_found_and_explained(
     assert not observed.compare()
     with monkeypatch.context() as defective:
         defect(defective, offset)
+        bench.declare(step_pipe(window))  # plans are made once
         await bench.run(cuts[1:2])
+    bench.declare(step_pipe(window))
     findings = observed.compare()
     await bench.run(cuts[2:])
     assert not observed.compare(), "it is told once"

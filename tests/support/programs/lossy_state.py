@@ -4,24 +4,21 @@ Arguments: partition and offset in `enriched`.
 """
 
 import sys
-from collections.abc import Iterator
 
 from pyspark.sql import DataFrame
 
 from hifi_state.__main__ import main
 from hifi_state.fold.range_folder import RangeFolder
-from hifi_state.fold.window_row import WindowRow
 
 
 def lose(partition: int, offset: int) -> None:
     """Leave an event out of the windows, although it was judged to count."""
-    window_rows = RangeFolder.window_rows
+    grouped = RangeFolder.grouped
 
-    def lossy(folder: RangeFolder, events: DataFrame, emitted_ms: int | None) -> Iterator[WindowRow]:
-        kept_events = events.filter(f"not (partition = {partition} and offset = {offset})")
-        return window_rows(folder, kept_events, emitted_ms)
+    def lossy(folder: RangeFolder, events: DataFrame) -> DataFrame:
+        return grouped(folder, events.filter(f"not (partition = {partition} and offset = {offset})"))
 
-    setattr(RangeFolder, "window_rows", lossy)  # noqa: B010 - mypy refuses the assignment of a method
+    setattr(RangeFolder, "grouped", lossy)  # noqa: B010 - mypy refuses the assignment of a method
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Whether an event is late is decided by the record: by the stamp that normalize g
 windows that were closed when it was read first (`Judged`). So the same log gives the same windows however it is cut.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -47,6 +47,7 @@ from hifi.record.spark_sql import (
 from hifi.record.step_account import COPY, FOLDED, LEFT_OUT, NO_EVENTS, Tally
 from hifi.spark.catalyst import BOUNDED, Catalyst, JavaObject
 from hifi.spark.json_fields import json_fields
+from hifi.spark.prepared_frame import PreparedFrame
 from hifi.spark.step_sql import FieldPart, parts, step_sql
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.key_limit import KeyLimit, event_of
@@ -91,6 +92,18 @@ _PARSED: Final = (
     },
 )
 """SQL of columns; those of a step read those of the steps before. Each step costs an analysis of the plan."""
+_SOURCE: Final = (
+    "partition int, offset bigint, key binary, value binary, headers array<struct<key: string, value: binary>>"
+    ", `hifi.highest` bigint, `hifi.horizon` bigint, `hifi.emitted` bigint, `hifi.needed` bigint"
+)
+"""Columns of the source of a range: of its records, and of what decides on them.
+
+    hifi.highest: the highest offset in `raw` of the partition before the range
+    hifi.horizon: see `FoldRules.horizon_ms`
+    hifi.emitted: windows up to here have their results; null: none has
+    hifi.needed: events before have no effect on later results; null: not known
+"""
+_HAS_NO_RESULT: Final = "(`hifi.emitted` is null or `hifi.end` > `hifi.emitted`)"
 _UNSTAMPED: Final = f"`hifi.stamp` is null and (`hifi.kind` = '{_HEARTBEAT}' or `hifi.ranked`)"
 """SQL of whether a record says that its partition has no watermark; a replay says nothing."""
 _DIGITS: Final = "[0-9]{2}"
@@ -109,36 +122,41 @@ class FoldRules:
     """What decides on the events of a range.
 
     Attributes:
+        partitions: number of partitions of `enriched`.
         raws: partition to the highest offset in `raw` before the range.
         horizon_ms: no earlier event of the range counts, see `Progress.closed_ms`; None: any may.
+        emitted_ms: windows up to here have their results; None: none has.
         judged: how the events of a range that was folded before were judged by the horizon; None: it was not.
     """
 
+    partitions: int
     raws: Mapping[int, int]
     horizon_ms: int | None
+    emitted_ms: int | None = None
     judged: Sequence[Judged] | None = None
 
 
 class FoldedRange:
     """A range with its summary. Its records stay cached until it is released."""
 
-    def __init__(self, events: DataFrame, summary: RangeSummary, folder: "RangeFolder") -> None:
+    def __init__(self, source: DataFrame, events: DataFrame, folder: "RangeFolder", partitions: int) -> None:
+        self._source = source
+        self._partitions = partitions
         self._events = events
         self._folder = folder
         self._beyond: list[tuple[int, int]] = []
         """Partition and offset in `raw` of the events beyond the limit."""
-        self.summary = summary
+        self.summary = folder.summary(source)
 
-    def rows(self, emitted_ms: int | None, limit: KeyLimit | None) -> list[WindowRow]:
-        """The parts of each window and key, or of each event, which results after a time need; of sessions all.
+    def rows(self, limit: KeyLimit | None) -> list[WindowRow]:
+        """The parts of each window and key, or of each event, which later results need; of sessions all.
 
         Args:
-            emitted_ms: windows up to here have their results; None: none has.
             limit: refuses events, in the summary and in `dead_letters`, too; None: nothing is refused.
         """
         if not self.summary.counts.get(FOLDED):
             return []
-        rows = list(self._folder.window_rows(self._events, emitted_ms))
+        rows = list(self._folder.window_rows(self._source))
         if limit is None:
             return rows
         rows, beyond_rows = limit.split(rows)
@@ -157,7 +175,10 @@ class FoldedRange:
         refused_count = sum(
             count for verdict, count in self.summary.counts.items() if verdict not in _NOT_REFUSED
         )
-        return self._folder.dead_letters(self._decided, fetched_us) if refused_count else None
+        if not refused_count:
+            return None
+        fetched = _by_partition(fetched_us for _ in range(self._partitions))
+        return self._folder.dead_letters(self._decided, fetched)
 
     def verdicts(self) -> Iterator[tuple[int, int, str, int, str]]:
         """Partition, offset, identity, time (milliseconds since 1970 UTC) and verdict of each event."""
@@ -166,7 +187,7 @@ class FoldedRange:
             .select("partition", "offset", sql.expr(identity_field(SEQ)), "`hifi.time`", "`hifi.verdict`")
             .orderBy("partition", "offset")
         )
-        yield from map(tuple, rows.toLocalIterator())
+        yield from map(tuple, rows.collect())
 
     def first_stamps(self) -> dict[int, int]:
         """`lane` to the stamp of the first record that has one."""
@@ -252,6 +273,9 @@ class RangeFolder:
         patch_types = {field.name: field.dataType.simpleString() for field in patch.fields}
         self._kinds = [patch_types.get(f"argument{index}", "bigint") for index in range(len(step.aggregates))]
         self.results = ResultEvents(pipe, step, self._kinds, log)
+        self._events = PreparedFrame(self._judged(self._parsed(catalyst.empty_frame(_SOURCE))))
+        self._summaries = PreparedFrame(_verdict_groups(self._events.frame))
+        self._window_rows = PreparedFrame(self.grouped(self._events.frame))
 
     def _evaluation(self, number: int, revision: str) -> _RowEvaluation:
         """Compile what is evaluated for the events of one of `StepSource.inputs`."""
@@ -273,19 +297,33 @@ class RangeFolder:
             records: of `enriched`, with partition, offset, key, value and headers, in any order.
             rules: that decide.
         """
-        events = self._judged(self._parsed(records), rules).persist(StorageLevel.MEMORY_AND_DISK)
+        source = records.selectExpr("partition", "offset", "key", "value", "headers", *self._rules_sql(rules))
+        events = self._events.of(source).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            return FoldedRange(events, self._summary(events), self)
+            return FoldedRange(source, events, self, rules.partitions)
         except BaseException:
             events.unpersist()
             raise
 
+    def _rules_sql(self, rules: FoldRules) -> list[str]:
+        """The columns of `_SOURCE` that are the same for all records of a partition.
+
+        They are elements of arrays, since Spark would write other constants into its generated code, and compile it
+        anew for each range.
+        """
+        emitted_ms, partitions = rules.emitted_ms, range(rules.partitions)
+        needed_ms = None if emitted_ms is None else self._step.needed_from_ms(emitted_ms)
+        return [
+            f"{_by_partition(rules.raws.get(partition, -1) for partition in partitions)} as `hifi.highest`",
+            f"{_horizon_sql(rules)} as `hifi.horizon`",
+            f"{_by_partition(emitted_ms for _ in partitions)} as `hifi.emitted`",
+            f"{_by_partition(needed_ms for _ in partitions)} as `hifi.needed`",
+        ]
+
     def _parsed(self, records: DataFrame) -> DataFrame:
         first_header = "cast(headers[0].value as string)"
         is_of_pipe = [f"startswith({first_header}, {literal(f'{FORMAT};{pipe};')})" for pipe in self._pipes]
-        frame = records.filter(f"headers[0].key = 'hifi' and ({' or '.join(is_of_pipe)})").select(
-            "partition", "offset", "key", "value", "headers"
-        )
+        frame = records.filter(f"headers[0].key = 'hifi' and ({' or '.join(is_of_pipe)})")
         frame = frame.withColumn("hifi.of_with", sql.expr(is_of_pipe[1] if is_of_pipe[1:] else "false"))
         for columns in _PARSED:
             frame = frame.withColumns({name: sql.expr(text) for name, text in columns.items()})
@@ -299,31 +337,29 @@ class RangeFolder:
             ),
         ).withColumn("hifi.time", sql.expr(_TIME))
 
-    def _judged(self, frame: DataFrame, rules: FoldRules) -> DataFrame:
+    def _judged(self, frame: DataFrame) -> DataFrame:
         frame = frame.withColumn("hifi.text", sql.expr("cast(value as string)"))
         evaluated, *of_with = [evaluation.column(self._catalyst) for evaluation in self._evaluations]
         if of_with:
             evaluated = sql.when(sql.col("`hifi.of_with`"), of_with[0]).otherwise(evaluated)
         frame = frame.withColumn("hifi.row", sql.when(sql.col("`hifi.kind`") == "", evaluated))
-        horizon = _horizon_sql(rules)
         # The first copy counts, by its offset: the others may have been read later.
         copies = "if(`hifi.kind` = '' and `hifi.ranked`, `hifi.raw`, -1 - offset)"
         frame = frame.withColumn(
             "hifi.number", sql.expr(f"row_number() over (partition by partition, {copies} order by offset)")
         )
-        highest = _by_partition(rules.raws)
         missing_key = " or ".join(f"{key} is null" for key in self._key_columns)
         by_stamp = f"`hifi.stamp` - {self._step.lateness_ms}L"
         verdicts = [
             (f"`hifi.kind` = '{_HEARTBEAT}'", _HEARTBEAT),
-            (f"`hifi.ranked` and (`hifi.number` > 1 or `hifi.raw` <= {highest})", COPY),
+            ("`hifi.ranked` and (`hifi.number` > 1 or `hifi.raw` <= `hifi.highest`)", COPY),
         ]
         later_verdicts = [
             ("not `hifi.row`.patch.kept", LEFT_OUT),
             ("not `hifi.ranked`", REPLAYED),
             (missing_key, NO_KEY),
             (f"`hifi.time` > `hifi.accepted` + {FUTURE_MS}", FUTURE),
-            (f"`hifi.time` < greatest(0L, {by_stamp}, {horizon})", LATE),
+            (f"`hifi.time` < greatest(0L, {by_stamp}, `hifi.horizon`)", LATE),
         ]
         cases = [
             *(f"when {condition} then '{verdict}'" for condition, verdict in verdicts),
@@ -337,25 +373,12 @@ class RangeFolder:
         )
         return frame.withColumn("hifi.judged", sql.expr(is_judged))
 
-    def _summary(self, events: DataFrame) -> RangeSummary:
+    def summary(self, source: DataFrame) -> RangeSummary:
+        """The summary of a range, see `FoldedRange`."""
         summary = RangeSummary()
         last_unstamped: dict[int, tuple[int, bool]] = {}
         """`lane` to the offset of the last record without a stamp, and whether it is a heartbeat."""
-        rows = (
-            events.groupBy("partition", "`hifi.of_with`", "`hifi.verdict`")
-            .agg(
-                sql.expr("count(1) as count"),
-                sql.expr("max(`hifi.stamp`) as stamp"),
-                sql.expr("max(if(`hifi.ranked`, `hifi.raw`, null)) as raw"),
-                sql.expr("min(`hifi.time`) as earliest"),
-                sql.expr("max(`hifi.time`) as latest"),
-                sql.expr(f"max(if({_UNSTAMPED}, offset, null)) as unstamped"),
-                sql.expr("min(if(`hifi.judged`, offset, null)) as first"),
-                sql.expr("max(if(`hifi.judged`, offset, null)) as last"),
-                sql.expr("bit_xor(`hifi.fingerprint`) as xor"),
-            )
-            .collect()
-        )
+        rows = self._summaries.of(source).collect()
         for (
             partition,
             of_with,
@@ -394,16 +417,16 @@ class RangeFolder:
             (summary.empty if is_heartbeat else summary.events).add(number)
         return summary
 
-    def window_rows(self, events: DataFrame, emitted_ms: int | None) -> Iterator[WindowRow]:
-        """The parts of each window and key of the folded events, see `FoldedRange.rows`."""
+    def grouped(self, events: DataFrame) -> DataFrame:
+        """What `window_rows` reads, of judged events."""
         frame = events.filter(f"`hifi.verdict` = '{FOLDED}'")
         gap_ms, window = self._step.gap_ms, self._step.window
         if gap_ms is not None:
             frame = self._in_sessions(frame, gap_ms)
         elif window is not None:
-            frame = self._in_windows(frame, window, emitted_ms)
+            frame = self._in_windows(frame, window)
         else:
-            frame = self._as_events(frame, emitted_ms)
+            frame = self._as_events(frame)
         keys = [sql.expr(f"{key} as key{index}") for index, key in enumerate(self._key_columns)]
         columns = [
             sql.expr("min(`hifi.start`) as start_ms"),
@@ -418,9 +441,12 @@ class RangeFolder:
                 sql.expr(part.sql.replace("{}", column)).alias(f"part{index}_{number}")
                 for number, part in enumerate(parts(aggregate, self._kinds[index]))
             ]
-        grouped = frame.groupBy("`hifi.window`", *keys).agg(*columns)
+        return frame.groupBy("`hifi.window`", *keys).agg(*columns)
+
+    def window_rows(self, source: DataFrame) -> Iterator[WindowRow]:
+        """The parts of each window and key of the folded events of a range, see `FoldedRange.rows`."""
         kinds: list[StepKey] = list(self._step.key.values())
-        for row in grouped.toLocalIterator():
+        for row in self._window_rows.of(source).collect():
             window_values, *values = tuple(row)
             key_values, (start_ms, end_ms, inputs, count, xor, *part_values) = (
                 values[: len(kinds)],
@@ -433,18 +459,17 @@ class RangeFolder:
                 inputs,
                 [_plain(value) for value in part_values],
                 Tally(count, xor),
-                None if window is not None else _folded_event(*window_values),
+                None if self._step.window is not None else _folded_event(*window_values),
             )
 
-    def _in_windows(self, frame: DataFrame, window: StepWindow, emitted_ms: int | None) -> DataFrame:
+    def _in_windows(self, frame: DataFrame, window: StepWindow) -> DataFrame:
         """The events with `hifi.window`, `hifi.start` and `hifi.end`, once for each window without results."""
         last_start = f"(`hifi.time` - pmod(`hifi.time`, {window.every_ms}L))"
         first_start = f"{last_start} - {window.size_ms - window.every_ms}L"
         starts = f"sequence({first_start}, {last_start}, {window.every_ms}L)"
         frame = frame.withColumn("hifi.start", sql.expr(f"explode({starts})"))
         frame = frame.withColumn("hifi.end", sql.expr(f"`hifi.start` + {window.size_ms}L"))
-        if emitted_ms is not None:
-            frame = frame.filter(f"`hifi.end` > {emitted_ms}L")
+        frame = frame.filter(_HAS_NO_RESULT)
         # No event that counts is before the horizon, so its last window is among these.
         frame = frame.withColumn("hifi.is_last", sql.expr(f"`hifi.start` = {last_start}"))
         return frame.withColumn("hifi.window", sql.col("`hifi.end`"))
@@ -462,25 +487,23 @@ class RangeFolder:
         frame = frame.withColumn("hifi.is_last", sql.lit(True))
         return frame.withColumn("hifi.end", sql.expr(f"`hifi.time` + {gap_ms + 1}L"))
 
-    def _as_events(self, frame: DataFrame, emitted_ms: int | None) -> DataFrame:
+    def _as_events(self, frame: DataFrame) -> DataFrame:
         """The same with each event for itself; `hifi.window` has the values of its `FoldedEvent`."""
         frame = frame.withColumn("hifi.start", sql.col("`hifi.time`"))
         step = self._step
         beyond_ms = 1 if step.join is None else step.length_ms + 1
         frame = frame.withColumn("hifi.end", sql.expr(f"`hifi.time` + {beyond_ms}L"))
         frame = frame.withColumn("hifi.is_last", sql.lit(True))
-        if emitted_ms is not None:
-            frame = frame.filter(f"`hifi.start` >= {step.needed_from_ms(emitted_ms)}L")
+        frame = frame.filter("`hifi.needed` is null or `hifi.start` >= `hifi.needed`")
         members = ["partition", "`hifi.raw`", f"coalesce({header_text('ce_id')}, {identity_field(SEQ)})"]
-        has_no_result = "true" if emitted_ms is None else f"`hifi.end` > {emitted_ms}L"
         if step.join is not None:
-            values = f"if({has_no_result}, cast(`hifi.row`.patch.values as binary), null)"
+            values = f"if({_HAS_NO_RESULT}, cast(`hifi.row`.patch.values as binary), null)"
             members += ["cast(null as string)", values, "`hifi.of_with`"]
         if step.first is not None:
             is_attribute = f"startswith(h.key, {literal(CE_PREFIX)}) or h.key = {literal(CONTENT_TYPE)}"
             attributes = f"filter(headers, h -> {is_attribute})"
             texts = f"to_json(transform({attributes}, h -> array(h.key, cast(h.value as string))))"
-            members += [f"if({has_no_result}, {member}, null)" for member in (texts, "value")]
+            members += [f"if({_HAS_NO_RESULT}, {member}, null)" for member in (texts, "value")]
         return frame.withColumn("hifi.window", sql.expr(f"struct({', '.join(members)})"))
 
     @property
@@ -488,8 +511,8 @@ class RangeFolder:
         """SQL of the fields of the key."""
         return [f"`hifi.row`.patch.key{index}" for index in range(len(self._step.key))]
 
-    def dead_letters(self, events: DataFrame, fetched_us: int) -> DataFrame:
-        """The records of the events that do not count, see `FoldedRange.dead_letters`."""
+    def dead_letters(self, events: DataFrame, fetched: str) -> DataFrame:
+        """The records of the events that do not count, see `FoldedRange.dead_letters`; `fetched`: SQL of it."""
         step = self._step
         values = {
             "most": step.most_events or 0,
@@ -510,7 +533,7 @@ class RangeFolder:
         ]
         names = ", ".join(literal(name) for name in (SOURCE, REASON, DETAIL, SERVICE, STEP))
         kept = f"filter(slice(headers, 3, size(headers)), h -> h.key not in ({names}))"
-        leading = ["headers[0]", hop_header(f"{fetched_us}L", "if(`hifi.raw` >= 0, `hifi.raw`, null)")]
+        leading = ["headers[0]", hop_header(fetched, "if(`hifi.raw` >= 0, `hifi.raw`, null)")]
         not_refused = ", ".join(f"'{verdict}'" for verdict in (*_NOT_REFUSED, _HEARTBEAT))
         return events.filter(f"`hifi.verdict` not in ({not_refused})").select(
             "key",
@@ -522,17 +545,32 @@ class RangeFolder:
         )
 
 
+def _verdict_groups(events: DataFrame) -> DataFrame:
+    """What the summary of a range is made of."""
+    return events.groupBy("partition", "`hifi.of_with`", "`hifi.verdict`").agg(
+        sql.expr("count(1) as count"),
+        sql.expr("max(`hifi.stamp`) as stamp"),
+        sql.expr("max(if(`hifi.ranked`, `hifi.raw`, null)) as raw"),
+        sql.expr("min(`hifi.time`) as earliest"),
+        sql.expr("max(`hifi.time`) as latest"),
+        sql.expr(f"max(if({_UNSTAMPED}, offset, null)) as unstamped"),
+        sql.expr("min(if(`hifi.judged`, offset, null)) as first"),
+        sql.expr("max(if(`hifi.judged`, offset, null)) as last"),
+        sql.expr("bit_xor(`hifi.fingerprint`) as xor"),
+    )
+
+
 def _horizon_sql(rules: FoldRules) -> str:
     """SQL of the horizon that counts for a record (bigint); null: none does."""
     if rules.judged is None:
-        return "cast(null as bigint)" if rules.horizon_ms is None else f"{rules.horizon_ms}L"
+        return _by_partition(rules.horizon_ms for _ in range(rules.partitions))
     cases = [
         f"when partition = {entry.partition} and offset between {entry.first}L and {entry.last}L"
         f" then {entry.horizon_ms}L"
         for entry in rules.judged
         if entry.horizon_ms is not None
     ]
-    return f"case {' '.join(cases)} end" if cases else "cast(null as bigint)"
+    return f"case {' '.join(cases)} end" if cases else _bigint(None)
 
 
 def _folded_event(
@@ -547,11 +585,12 @@ def _folded_event(
     return FoldedEvent(partition, raw, event_id, headers, data, of_with=of_with)
 
 
-def _by_partition(numbers: Mapping[int, int]) -> str:
-    if not numbers:
-        return "-1L"
-    cases = " ".join(f"when {partition} then {number}L" for partition, number in sorted(numbers.items()))
-    return f"case partition {cases} else -1L end"
+def _bigint(number: int | None) -> str:
+    return "cast(null as bigint)" if number is None else f"{number}L"
+
+
+def _by_partition(numbers: Iterable[int | None]) -> str:
+    return f"array({', '.join(map(_bigint, numbers))})[partition]"
 
 
 def _plain(value: Any) -> Any:
