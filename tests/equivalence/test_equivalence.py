@@ -132,12 +132,18 @@ async def test_rows_of_a_snapshot_that_is_interrupted_before_the_first_one_come_
     async with asyncio.timeout(120):
         while cdc.worker.restarts == before:
             await asyncio.sleep(0.5)
-    await topic_reader.read(lambda: len(collected.events) >= 5, 120)
+    ids = [1, 2, 3, 4, 5]
+    await topic_reader.read(lambda: [row["id"] for row in rows_of(collected)][-5:] == ids, 120)
     await topic_reader.stop()
-    row_values = [orjson.loads(event.data or b"") for event in collected.events]
-    assert [(row["id"], row["change"]["op"]) for row in row_values] == [
-        (number, "snapshot") for number in range(1, 6)
-    ]
+    rows = rows_of(collected)
+    assert {row["change"]["op"] for row in rows} == {"snapshot"}
+    # Debezium may have begun a snapshot on its own, which the one that collect asks for ends.
+    assert [row["id"] for row in rows[:-5]] == ids[: len(rows) - 5]
+
+
+def rows_of(collected: Collected) -> list[dict[str, Any]]:
+    """The data of the events so far."""
+    return [orjson.loads(event.data or b"") for event in collected.events]
 
 
 DOMAINS = {

@@ -71,6 +71,10 @@ class ColouredReleases:
         weights = {backend["name"]: backend["weight"] for backend in rule["backendRefs"]}
         return [weights[f"{release}-hifi-ingest"] for release in RELEASES.values()]
 
+    def wait_weights(self, blue: int, green: int) -> None:
+        """Wait until the route has the weights: it follows the record of a change."""
+        until(lambda: self.weights() == [blue, green], f"the weights are {blue} and {green}")
+
     def set_up(self) -> bool:
         """Make users and topics, as docs/colours.md says; whether that was possible already."""
         setup = ("/opt/hifi/bin/python", "-I", "-m", "hifi_infra.containers.colours_setup")
@@ -138,16 +142,16 @@ def test_a_shift_and_back_move_all_requests_and_lose_nothing(
     sending = colours.blue.send(sent_flights, RATE, GATEWAY)
     colours.blue.wait_accepted(500)
     colours.change("shift", "green")
-    assert colours.weights() == [0, 10_000]
+    colours.wait_weights(0, 10_000)
     colours.green.wait_accepted(500)
     before = colours.blue.accepted()
     colours.green.wait_accepted(500)
     assert colours.blue.accepted() == before, "blue gets no request"
     colours.change("split")
-    assert colours.weights() == [5_000, 5_000]
+    colours.wait_weights(5_000, 5_000)
     colours.blue.wait_accepted(500)
     colours.change("shift", "blue")
-    assert colours.weights() == [10_000, 0]
+    colours.wait_weights(10_000, 0)
     result = sending.result()
     print(result)
     assert result["accepted"] == 15_000
@@ -173,7 +177,7 @@ def test_green_gets_all_requests_once_blue_has_no_instance(colours: ColouredRele
     colours.blue.wait_accepted(500)
     parts = ("scale", "deployment", *(f"{RELEASE}-hifi-{service}" for service in SERVICES))
     colours.blue.ask(*parts, "--replicas=0")
-    until(lambda: colours.weights() == [0, 10_000], "green has every request")
+    colours.wait_weights(0, 10_000)
     colours.green.wait_accepted(500)
     refused = colours.run_in_colours("/opt/hifi/bin/hifi", "colour", "shift", "blue")
     assert (refused.returncode, "blue is not ready" in refused.stdout) == (1, True), refused.stdout
