@@ -91,7 +91,7 @@ _PARSED: Final = (
         f"coalesce({header_text(SERVICE)}, '') = 'normalize')",
     },
 )
-"""SQL of columns; those of a step read those of the steps before. Each step costs an analysis of the plan."""
+"""SQL of columns; those of a step read those of the steps before."""
 _SOURCE: Final = (
     "partition int, offset bigint, key binary, value binary, headers array<struct<key: string, value: binary>>"
     ", `hifi.highest` bigint, `hifi.horizon` bigint, `hifi.emitted` bigint, `hifi.needed` bigint"
