@@ -50,7 +50,6 @@ _FURTHER: Final[Mapping[str, tuple[type[BaseSettings], ...]]] = {
     "observe": (OidcSettings,),
     "manage": (OidcSettings,),
 }
-_EXAMPLE: Final = "services.ingest."
 _LINE: Final = re.compile(r"(?P<indent> *)(?P<key>[A-Za-z]+):")
 _FIRST_CLAUSE: Final = re.compile(r"[;.](?: |$)")
 
@@ -90,7 +89,8 @@ class CommentedValues:
     """The values below one comment of values.yaml.
 
     Attributes:
-        values: path, such as `kafka.bundled.size`, to its choices and its default; NAME stands for a service.
+        values: path, such as `kafka.bundled.size`, to its choices and its default. NAME stands for a service; a value
+            of several services is with the first of them.
         meaning: the first clause of the comment.
     """
 
@@ -104,6 +104,7 @@ def commented_values(chart: Path = CHART) -> list[CommentedValues]:
     values = YAML(typ="safe").load(text)
     schema = orjson.loads((chart / "values.schema.json").read_bytes())
     path: list[str] = []
+    names: set[str] = set()
     comment = ""
     value_groups: list[CommentedValues] = []
     for line in text.splitlines():
@@ -116,18 +117,14 @@ def commented_values(chart: Path = CHART) -> list[CommentedValues]:
             if "properties" not in declared or path[-1] == "resources":
                 if comment:
                     value_groups.append(CommentedValues({}, _FIRST_CLAUSE.split(comment, maxsplit=1)[0]))
-                if not _is_repeated(path):
-                    name = ".".join(path).replace(_EXAMPLE, "services.NAME.")
+                name = ".".join(path if path[0] != "services" else ["services", "NAME", *path[2:]])
+                if name not in names and "resources" not in path[:-1]:
+                    names.add(name)
                     value_groups[-1].values[name] = _default(values, path, declared)
             comment = ""
         elif not content:
             comment = ""
     return value_groups
-
-
-def _is_repeated(path: list[str]) -> bool:
-    """Whether a value is one that services share, of another service than the example; or within resources."""
-    return (path[0] == "services" and not ".".join(path).startswith(_EXAMPLE)) or "resources" in path[:-1]
 
 
 def schema_at(schema: Mapping[str, Any], path: list[str]) -> Mapping[str, Any]:

@@ -5,38 +5,29 @@ import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
 
 import pytest
 from tests.support.helm.chart import ROOT, find_helm
 from tests.support.helm.namespace import create_namespace, create_pipes
-from tests.support.helm.release import RELEASE, Release
+from tests.support.helm.release import IMAGES, RELEASE, Release
 from tests.support.kubernetes.node import Node, node
-
-IMAGES: Final = (
-    "kafka",
-    "tools",
-    "destination",
-    "ingest",
-    "normalize",
-    "enrich",
-    "egest",
-    "retrier",
-    "observe",
-    "scale",
-    "deploy",
-)
 
 
 @pytest.fixture(scope="module")
-def tag() -> str:
+def images() -> tuple[str, ...]:
+    """Names of the images that the node needs."""
+    return IMAGES
+
+
+@pytest.fixture(scope="module")
+def tag(images: tuple[str, ...]) -> str:
     """Tag of the images; skips the tests where the engine has none."""
     tag_option = os.environ.get("HIFI_TEST_TAG", "test")
     engine = subprocess.run([ROOT / "infra/docker/engine.sh"], capture_output=True, text=True, check=False)
     if engine.returncode != 0:
         pytest.skip(f"no Docker engine: {engine.stderr.strip()}")
     os.environ["DOCKER_HOST"] = engine.stdout.strip()
-    for image in IMAGES:
+    for image in images:
         inspected = subprocess.run(
             ["docker", "image", "inspect", f"hifi-{image}:{tag_option}"], capture_output=True, check=False
         )
@@ -46,10 +37,10 @@ def tag() -> str:
 
 
 @pytest.fixture(scope="module")
-def cluster(tag: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+def cluster(tag: str, images: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """A node with the images."""
     with node(tmp_path_factory.mktemp("node")) as running:
-        running.load_images(*(f"hifi-{image}:{tag}" for image in IMAGES))
+        running.load_images(*(f"hifi-{image}:{tag}" for image in images))
         yield running
 
 

@@ -142,13 +142,17 @@ def test_the_schemas_refuse_unknown_keys_wrong_types_and_missing_keys(
 
 
 def test_each_pod_meets_the_restricted_profile(rendered: Rendered) -> None:
-    for name, pod in rendered.pods():
+    bindings = rendered.of("RoleBinding").values()
+    callers = {
+        subject["name"].removeprefix("try-hifi-") for binding in bindings for subject in binding["subjects"]
+    }
+    for name, pod in [*rendered.pods(), *rendered.executor_pods().items()]:
         spec = pod["spec"]
         context = spec["securityContext"]
         assert context["runAsNonRoot"] is True, name
         assert context["runAsUser"] == context["runAsGroup"] == 10001
         assert context["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert spec["automountServiceAccountToken"] is (name in {"executor", "colours"})
+        assert spec["automountServiceAccountToken"] is (name in callers)
         assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
         [container] = spec["containers"]
         security = container["securityContext"]
@@ -225,12 +229,12 @@ def test_each_resource_has_the_usual_labels_and_a_namespace(rendered: Rendered) 
     assert len(set(names)) == len(names)
 
 
-def test_no_secret_is_rendered_and_no_role_but_those_of_the_executor_and_colours(
+def test_no_secret_is_rendered_and_no_role_but_those_of_the_executor_colours_and_drivers(
     rendered: Rendered, request: pytest.FixtureRequest
 ) -> None:
     kinds = {resource["kind"] for resource in rendered.resources}
     assert not kinds & {"Secret", "ClusterRole", "ClusterRoleBinding"}
-    if request.node.callspec.params["rendered"] not in {"executor", "colours"}:
+    if request.node.callspec.params["rendered"] not in {"executor", "colours", "spark"}:
         assert not kinds & {"Role", "RoleBinding"}
 
 
@@ -247,6 +251,42 @@ def test_the_executor_may_change_what_it_scales_or_deploys_and_no_others(
     assert {name.removeprefix("try-hifi-") for name in change["resourceNames"]} == scaled | set(DEPLOYABLE)
     assert chart.variables("scale")["HIFI_SCALE_BOUNDS"] == "egest=2-4,normalize=2-4,retrier=1-4"
     assert chart.of("HorizontalPodAutoscaler") == {}
+
+
+def test_drivers_of_spark_make_pods_in_which_functions_reach_no_token_and_no_secret(
+    renderings: Mapping[str, Rendered],
+) -> None:
+    chart = renderings["spark"]
+    pods = chart.executor_pods()
+    assert set(pods) == {"enrich-spark", "lake-spark"} == set(chart.of("Role"))
+    for name, pod in pods.items():
+        service = name.removesuffix("-spark")
+        [rule] = chart.of("Role")[name]["rules"]
+        assert rule["resources"] == ["pods"]
+        [subject] = chart.of("RoleBinding")[name]["subjects"]
+        assert subject["name"] == f"try-hifi-{service}"
+        conf = json.loads(chart.variables(service)[f"HIFI_{service.upper()}_CONF"])
+        account = conf["spark.kubernetes.authenticate.executor.serviceAccountName"]
+        assert chart.of("ServiceAccount")[account.removeprefix("try-hifi-")]
+        assert not any("secret" in volume or "projected" in volume for volume in pod["spec"]["volumes"])
+        driver = dict(chart.pods())[service]["spec"]
+        [container] = driver["containers"]
+        [mount] = (mount for mount in container["volumeMounts"] if mount["name"] == "spark")
+        assert conf["spark.kubernetes.executor.podTemplateFile"] == f"{mount['mountPath']}/executor.yaml"
+        ports = {port["name"]: str(port["containerPort"]) for port in container["ports"]}
+        assert conf["spark.driver.port"] == ports["driver"]
+        assert conf["spark.blockManager.port"] == ports["blocks"]
+        assert conf["spark.kubernetes.container.image"] == container["image"]
+        first_variable = container["env"][0]
+        assert first_variable["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+        assert conf["spark.kubernetes.driver.pod.name"] == f"$({first_variable['name']})"
+        policies = chart.of("NetworkPolicy")
+        assert _peers(policies[service], "driver") == {name}
+        assert _peers(policies[name], 7079) == {service, name}
+    conf = json.loads(chart.variables("enrich")["HIFI_ENRICH_CONF"])
+    assert (conf["spark.executor.memoryOverhead"], conf["spark.executor.instances"]) == ("1g", "3")
+    [volume] = (volume for volume in pods["lake-spark"]["spec"]["volumes"] if volume["name"] == "volume-0")
+    assert volume["persistentVolumeClaim"]["claimName"] == "lake"
 
 
 def test_deploy_and_scale_reach_the_executor_and_the_health_pages_that_they_read(
@@ -273,7 +313,7 @@ def _component(peer: Resource) -> str:
     return str(labels.get("app.kubernetes.io/component", ""))
 
 
-def _peers(policy: Resource, port: str) -> set[str]:
+def _peers(policy: Resource, port: str | int) -> set[str]:
     """Components that may connect to a port."""
     return {
         _component(peer)

@@ -85,6 +85,11 @@ def helm() -> list[str]:
         (["services.egest.env.HIFI_PORT=1"], "the images set it"),
         (["services.egest.env.HIFI_EGEST_LANES=1"], "services.egest.env.HIFI_EGEST_LANES: no service has this setting"),
         (["services.egest.env.HIFI_INGEST_PIPE_RATE=1"], "egest does not have this setting, but ingest"),
+        (
+            ["services.enrich.executors.instances=2", "services.enrich.env.HIFI_ENRICH_MASTER=local"],
+            "services.enrich.env.HIFI_ENRICH_MASTER: services.enrich.executors.instances sets it",
+        ),
+        (["services.state.executors.instances=2"], "'executors' not allowed"),
         (["settings.REGION=eu"], "settings.REGION: settings begin with HIFI_"),
         (["services.egest.env.lower=1"], "services.egest.env.lower: variables are capital letters"),
         (["services.egest.volumes[0].claim=c"], "missing property 'path'"),

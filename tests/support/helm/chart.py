@@ -59,11 +59,19 @@ class Rendered:
             elif resource["kind"] == "Pod":
                 yield "test", resource
 
+    def executor_pods(self) -> dict[str, Resource]:
+        """Component to the pod of Spark's executors, to which Spark adds image and resources."""
+        return {
+            name: YAML(typ="safe").load(resource["data"]["executor.yaml"])
+            for name, resource in self.of("ConfigMap").items()
+            if "executor.yaml" in resource["data"]
+        }
+
     def variables(self, name: str) -> dict[str, str]:
         """The variables of a component that have a value."""
         [pod] = (pod for component, pod in self.pods() if component == name)
         [container] = pod["spec"]["containers"]
-        return {entry["name"]: entry.get("value", "") for entry in container.get("env", ())}
+        return {entry["name"]: entry["value"] for entry in container.get("env", ()) if "value" in entry}
 
 
 def render(helm: Sequence[str], *arguments: str, apis: Sequence[str] = ()) -> Rendered:

@@ -18,6 +18,20 @@ from tests.support.kubernetes.node import Node, until
 
 RELEASE: Final = "try"
 WITHIN_S: Final = 900
+IMAGES: Final = (
+    "kafka",
+    "tools",
+    "destination",
+    "ingest",
+    "normalize",
+    "enrich",
+    "egest",
+    "retrier",
+    "observe",
+    "scale",
+    "deploy",
+)
+"""Of a release of values/try.yaml, with the control plane."""
 _ACCEPTED: Final = re.compile(r"^hifi_ingest_accepted_events_total\b.* (\S+)$", re.MULTILINE)
 _SENDER: Final = ROOT / "tests/support/programs/patient_sender.py"
 

@@ -65,6 +65,10 @@
 {{- end -}}
 {{- end -}}
 {{- if $service.values }}{{ $variables = mergeOverwrite $variables $service.values.env }}{{ end -}}
+{{- if and $service.values (include "hifi.sparkExecutors" ($service.values | default dict)) -}}
+{{- $_ := set $variables (printf "HIFI_%s_MASTER" (upper $name)) "k8s://https://kubernetes.default.svc" -}}
+{{- $_ := set $variables (printf "HIFI_%s_CONF" (upper $name)) (include "hifi.sparkConf" (list $root $name $service.values)) -}}
+{{- end -}}
 {{- toYaml $variables -}}
 {{- end }}
 

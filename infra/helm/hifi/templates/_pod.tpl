@@ -60,9 +60,7 @@ topologySpreadConstraints:
 {{- if $values.secrets }}
 - {name: secrets, mountPath: {{ ternary "/run/secrets/database" "/run/secrets" (eq $name "connect") }}, readOnly: true}
 {{- end }}
-{{- range $number, $volume := $values.volumes }}
-- {name: volume-{{ $number }}, mountPath: {{ $volume.path | quote }}, readOnly: {{ $volume.readOnly | default false }}}
-{{- end }}
+{{- include "hifi.claimMounts" $values }}
 {{- end }}
 
 {{- define "hifi.volumes" -}}
@@ -72,13 +70,7 @@ topologySpreadConstraints:
 - name: tmp
   emptyDir: {sizeLimit: {{ $values.tmp | default "64Mi" }}}
 {{- if ne $name "connect" }}
-{{- if $root.Values.pipes.claim }}
-- name: pipes
-  persistentVolumeClaim: {claimName: {{ $root.Values.pipes.claim }}, readOnly: true}
-{{- else if include "hifi.hasPipes" $root }}
-- name: pipes
-  configMap: {name: {{ $root.Values.pipes.configMap | default (printf "%s-pipes" (include "hifi.fullname" $root)) }}}
-{{- end }}
+{{- include "hifi.pipesVolume" $root }}
 {{- end }}
 {{- with include "hifi.kafkaFiles" (list $root (last .)) | trim }}
 - name: kafka
@@ -96,7 +88,28 @@ topologySpreadConstraints:
       - secret: {name: {{ . }}}
       {{- end }}
 {{- end }}
-{{- range $number, $volume := $values.volumes }}
+{{- include "hifi.claimVolumes" $values }}
+{{- end }}
+
+{{- define "hifi.pipesVolume" -}}
+{{- if .Values.pipes.claim }}
+- name: pipes
+  persistentVolumeClaim: {claimName: {{ .Values.pipes.claim }}, readOnly: true}
+{{- else if include "hifi.hasPipes" . }}
+- name: pipes
+  configMap: {name: {{ .Values.pipes.configMap | default (printf "%s-pipes" (include "hifi.fullname" .)) }}}
+{{- end }}
+{{- end }}
+
+{{/* The volumes that an operator names. Takes the values of a service. */}}
+{{- define "hifi.claimMounts" -}}
+{{- range $number, $volume := .volumes }}
+- {name: volume-{{ $number }}, mountPath: {{ $volume.path | quote }}, readOnly: {{ $volume.readOnly | default false }}}
+{{- end }}
+{{- end }}
+
+{{- define "hifi.claimVolumes" -}}
+{{- range $number, $volume := .volumes }}
 - name: volume-{{ $number }}
   persistentVolumeClaim: {claimName: {{ $volume.claim }}, readOnly: {{ $volume.readOnly | default false }}}
 {{- end }}

@@ -44,6 +44,13 @@ hifi-stream-{{ printf "%s/%s" (include "hifi.bootstrap" .) .Values.stream.name |
 {{- fail (printf "services.%s.replicas is %d: run one instance" $name (int $service.values.replicas)) -}}
 {{- end -}}
 {{- end -}}
+{{- range $name := list "enrich" "lake" -}}
+{{- $values := index $values.services $name -}}
+{{- $master := printf "HIFI_%s_MASTER" (upper $name) -}}
+{{- if and (include "hifi.sparkExecutors" $values) (hasKey ($values.env | default dict) $master) -}}
+{{- fail (printf "services.%s.env.%s: services.%s.executors.instances sets it; leave one of the two out" $name $master $name) -}}
+{{- end -}}
+{{- end -}}
 {{- if and (hasKey $running "view") (not (include "hifi.hasPipes" $root)) -}}
 {{- fail "services.view.enabled needs pipes.files, pipes.configMap or pipes.claim, with the declarations of views" -}}
 {{- end -}}

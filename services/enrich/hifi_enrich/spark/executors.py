@@ -1,7 +1,8 @@
 """Executors of a Spark cluster: only the instance that runs the query holds any.
 
 A standalone cluster gives all free cores to the application that asks first. A standby that kept them would leave the
-instance that leads without any, and its query would wait for ever.
+instance that leads without any, and its query would wait for ever. On Kubernetes each application has the number of
+executors that its settings say; those of a standby would be idle.
 """
 
 from typing import Any, Final
@@ -25,16 +26,18 @@ class Executors:
     """
 
     def __init__(self, spark: SparkSession, master: str) -> None:
-        is_dynamic = spark.sparkContext.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
+        conf = spark.sparkContext.getConf()
+        is_dynamic = conf.get("spark.dynamicAllocation.enabled", "false") == "true"
         self._managed = task_slots(master) is None and not is_dynamic
+        self._most = int(conf.get("spark.executor.instances") or _ALL)
         self._spark = spark
         self.claimed = True
         """Whether the session has executors, or gets them when the cluster has free cores."""
 
     def claim(self) -> None:
-        """Ask for all executors that the cluster can give. Blocks until Spark's master has the request."""
+        """Ask for as many executors as the settings say, or else all. Blocks until the cluster has the request."""
         if not self.claimed:
-            self._request(_ALL)
+            self._request(self._most)
             self.claimed = True
             logger.info("executors-claimed")
 

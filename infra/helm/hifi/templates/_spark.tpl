@@ -1,0 +1,38 @@
+{{/* The number of pods in which Spark runs the tasks of a service; empty: it runs them in the service's own pod. */}}
+{{- define "hifi.sparkExecutors" -}}
+{{- with .executors -}}{{- if .instances }}{{ .instances }}{{ end -}}{{- end -}}
+{{- end }}
+
+{{/* Spark settings of a service whose tasks run in pods of their own, as JSON. Takes a list: root, name, values. */}}
+{{- define "hifi.sparkConf" -}}
+{{- $root := first . -}}
+{{- $name := index . 1 -}}
+{{- $values := last . -}}
+{{- $executors := $values.executors -}}
+{{- $account := "/var/run/secrets/kubernetes.io/serviceaccount" -}}
+{{- $conf := dict
+  "spark.kubernetes.namespace" $root.Release.Namespace
+  "spark.kubernetes.driver.pod.name" "$(POD_NAME)"
+  "spark.kubernetes.authenticate.oauthTokenFile" (printf "%s/token" $account)
+  "spark.kubernetes.authenticate.caCertFile" (printf "%s/ca.crt" $account)
+  "spark.kubernetes.authenticate.executor.serviceAccountName" (printf "%s-%s-spark" (include "hifi.fullname" $root) $name)
+  "spark.kubernetes.container.image" (include "hifi.image" (list $root $name))
+  "spark.kubernetes.container.image.pullPolicy" $root.Values.image.pullPolicy
+  "spark.kubernetes.executor.podTemplateFile" "/run/spark/executor.yaml"
+  "spark.kubernetes.executor.disableConfigMap" "true"
+  "spark.kubernetes.executor.request.cores" (toString $executors.cpu)
+  "spark.kubernetes.executor.limit.cores" (toString $executors.cpuLimit)
+  "spark.executor.instances" (toString $executors.instances)
+  "spark.executor.cores" (toString $executors.cores)
+  "spark.executor.memory" (printf "%vm" $executors.heapMb)
+  "spark.executor.memoryOverhead" (printf "%vm" $executors.overheadMb)
+  "spark.executor.extraJavaOptions" "-Xss8m"
+  "spark.pyspark.python" "/opt/hifi/bin/python"
+  "spark.driver.port" "7078"
+  "spark.blockManager.port" "7079"
+  "spark.authenticate" "true"
+  "spark.network.crypto.enabled" "true"
+-}}
+{{- $given := index $values.env (printf "HIFI_%s_CONF" (upper $name)) | default "{}" | fromJson -}}
+{{- mergeOverwrite $conf $given | toJson -}}
+{{- end }}
