@@ -162,13 +162,13 @@ def require_sources() -> None:
 
 
 def build_images() -> None:
-    """Build the images for the tests in containers, which have no time for it. Without an engine they are skipped."""
+    """Build all images for the tests in containers and pods, which have no time for it and are skipped without an engine."""
     engine = subprocess.run(
         ["infra/docker/engine.sh"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
     )
     if engine.returncode == 0:
         env = {**os.environ, "DOCKER_HOST": engine.stdout.strip(), "HIFI_TAG": TAG}
-        subprocess.run(["infra/docker/images.sh"], cwd=ROOT, env=env, check=True)
+        subprocess.run(["infra/docker/images.sh", "all"], cwd=ROOT, env=env, check=True)
 
 
 def more(*paths: str, without: Sequence[str] = ()) -> tuple[list[str], dict[str, str]]:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, KafkaTimeoutError
 
 from hifi.delivery.installed_kinds import completed
 from hifi.delivery.several_logs import require_fit_for_colours
@@ -49,8 +49,9 @@ async def prepare(
         The stream's partition count.
 
     Raises:
-        Misconfigured: Kafka does not answer, the stream has another count or records of a later format, or it is
-            coloured and has a pipe that would lose events.
+        Misconfigured: Kafka refuses, the stream has another count or records of a later format, or it is coloured and
+            has a pipe that would lose events.
+        Retryable: Kafka does not answer.
     """
     try:
         async with asyncio.timeout(ANSWER_S):
@@ -71,7 +72,10 @@ async def prepare(
             return count
     except (TimeoutError, KafkaError, OSError, Retryable) as error:
         reason = f": {error}" if str(error) else ""
-        raise Misconfigured(
+        refused = (
+            isinstance(error, KafkaError) and not error.retriable and not isinstance(error, KafkaTimeoutError)
+        )
+        raise (Misconfigured if refused else Retryable)(
             f"Kafka at {bootstrap} did not answer as expected within {ANSWER_S:.0f} s{reason}; "
             "check that it runs and that this is its address"
         ) from error

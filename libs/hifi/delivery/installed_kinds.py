@@ -63,7 +63,7 @@ def completed(pipe: Pipe) -> Pipe:
     """A pipe as it is published: settings of destinations have what follows from the rest of the pipe.
 
     Raises:
-        Misconfigured: as `read_settings`, or as the kind says.
+        Misconfigured: settings of a destination are not valid, or do not fit the rest of the pipe.
     """
     destinations = [_completed_destination(destination, pipe) for destination in pipe.destinations]
     return (
@@ -74,7 +74,12 @@ def completed(pipe: Pipe) -> Pipe:
 def _completed_destination(destination: Destination, pipe: Pipe) -> Destination:
     if not isinstance(destination, ConnectorDestination):
         return destination
-    kind, settings = read_settings(destination)
-    if kind.complete is None:
-        return destination
-    return destination.model_copy(update={"settings": dict(kind.complete(destination, pipe, settings))})
+    try:
+        kind, settings = read_settings(destination)
+        if kind.check is not None:
+            kind.check(destination, pipe, settings)
+        if kind.complete is None:
+            return destination
+        return destination.model_copy(update={"settings": dict(kind.complete(destination, pipe, settings))})
+    except Misconfigured as error:
+        raise Misconfigured(f"{pipe.pipe}/{destination.name}: {error}") from error

@@ -277,9 +277,9 @@ def test_drivers_of_spark_make_pods_in_which_functions_reach_no_token_and_no_sec
         assert conf["spark.driver.port"] == ports["driver"]
         assert conf["spark.blockManager.port"] == ports["blocks"]
         assert conf["spark.kubernetes.container.image"] == container["image"]
-        first_variable = container["env"][0]
-        assert first_variable["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
-        assert conf["spark.kubernetes.driver.pod.name"] == f"$({first_variable['name']})"
+        assert [entry["name"] for entry in container["env"][:2]] == ["POD_NAME", "POD_IP"]
+        assert conf["spark.kubernetes.driver.pod.name"] == "$(POD_NAME)"
+        assert conf["spark.driver.host"] == "$(POD_IP)"
         policies = chart.of("NetworkPolicy")
         assert _peers(policies[service], "driver") == {name}
         assert _peers(policies[name], 7079) == {service, name}

@@ -73,7 +73,8 @@ def mesh(release: Release) -> SparkMesh:
     values = create_pipes(node, f"http://{RELEASE}-hifi-destination:9100")
     pipes = node.folder / "pipes"
     flights = YAML(typ="safe").load((pipes / "flights.yaml").read_text())
-    settings = {"warehouse": WAREHOUSE, "table": TABLE, "attributes": {"event": "id"}}
+    columns = {"carrier": "string", "origin": "string", "route": "string", "distance": "int"}
+    settings = {"warehouse": WAREHOUSE, "table": TABLE, "columns": columns, "attributes": {"event": "id"}}
     flights["destinations"].append({"name": "lake", "kind": "iceberg", "settings": settings})
     (pipes / "flights.yaml").write_text(json.dumps(flights))
     (pipes / "filed.yaml").write_text(json.dumps(FILED))

@@ -14,8 +14,9 @@ from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.pipe.registry import read_registry
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Misconfigured, Retryable
+from hifi_infra.kafka import stream_setup
 from hifi_infra.kafka.setup_job import SetupSettings, set_up
-from hifi_infra.kafka.stream_setup import put_in_force
+from hifi_infra.kafka.stream_setup import prepare, put_in_force
 from hifi_infra.ports import free_port
 
 PIPE = """
@@ -100,6 +101,17 @@ async def test_a_wrong_pipe_changes_nothing_at_all(kafka: str, stream: str, tmp_
     assert await read_registry(kafka, Topics(stream)) == before
 
 
+async def test_a_table_without_types_is_refused_before_anything_is_published(
+    kafka: str, stream: str, tmp_path: Path
+) -> None:
+    pipe = PIPE.format(name="lake", path="a").replace("url:", "kind: iceberg, settings:")
+    pipe = pipe.replace('"http://127.0.0.1:9/a"', "{warehouse: /lake, table: a.b}")
+    (tmp_path / "lake.yaml").write_text(pipe)
+    with pytest.raises(Misconfigured, match="lake/d: a table needs types"):
+        await set_up(settings(kafka, stream, partitions=2, pipes_folder=tmp_path))
+    assert (await read_registry(kafka, Topics(stream))).pipes == {}
+
+
 async def test_pipes_that_the_folder_lost_are_deleted_only_where_asked(
     kafka: str, stream: str, tmp_path: Path
 ) -> None:
@@ -128,7 +140,8 @@ async def test_a_colour_is_refused_with_a_pipe_that_would_lose_events_of_the_oth
     before = await read_registry(kafka, Topics(stream))
     assert before.coloured
     assert set(before.pipes) == {"one"}
-    rows = "{name: d, kind: iceberg, settings: {warehouse: /tmp/rows, table: a.b, mode: upsert, key: [a]}}"
+    rows = "{name: d, kind: iceberg, settings: {warehouse: /tmp/rows, table: a.b, mode: upsert, key: [a], "
+    rows += "columns: {a: int}}}"
     (tmp_path / "two.yaml").write_text(
         f"pipe: two\nsource: {{keys: [{{env: KEY_two}}]}}\ndestinations: [{rows}]\n"
     )
@@ -145,7 +158,7 @@ async def test_a_stream_with_such_a_pipe_does_not_become_a_colour(
     (tmp_path / "two.yaml").write_text(
         "pipe: two\nsource: {keys: [{env: KEY_two}]}\n"
         "destinations: [{name: d, kind: iceberg, settings: {warehouse: /tmp/rows, table: a.b, mode: upsert, "
-        "key: [a]}}]\n"
+        "key: [a], columns: {a: int}}}]\n"
     )
     await set_up(settings(kafka, stream, partitions=1, pipes_folder=tmp_path))
     before = await read_registry(kafka, Topics(stream))
@@ -160,6 +173,12 @@ async def test_an_absent_kafka_and_too_few_brokers_are_told_in_time(kafka: str, 
         await set_up(settings(f"127.0.0.1:{free_port()}", stream, wait_s=0.5))
     with pytest.raises(Retryable, match="1 of 99 brokers"):
         await set_up(settings(kafka, stream, brokers=99, wait_s=0.5))
+
+
+async def test_a_kafka_that_goes_away_is_asked_again(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_setup, "ANSWER_S", 1.0)
+    with pytest.raises(Retryable, match="did not answer as expected"):
+        await prepare(f"127.0.0.1:{free_port()}", Topics(stream), 2)
 
 
 async def test_the_first_administrator_has_the_given_token_and_stays_revoked(

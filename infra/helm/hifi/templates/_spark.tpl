@@ -13,6 +13,7 @@
 {{- $conf := dict
   "spark.kubernetes.namespace" $root.Release.Namespace
   "spark.kubernetes.driver.pod.name" "$(POD_NAME)"
+  "spark.driver.host" "$(POD_IP)"
   "spark.kubernetes.authenticate.oauthTokenFile" (printf "%s/token" $account)
   "spark.kubernetes.authenticate.caCertFile" (printf "%s/ca.crt" $account)
   "spark.kubernetes.authenticate.executor.serviceAccountName" (printf "%s-%s-spark" (include "hifi.fullname" $root) $name)
@@ -20,12 +21,15 @@
   "spark.kubernetes.container.image.pullPolicy" $root.Values.image.pullPolicy
   "spark.kubernetes.executor.podTemplateFile" "/run/spark/executor.yaml"
   "spark.kubernetes.executor.disableConfigMap" "true"
+  "spark.kubernetes.driver.ownPersistentVolumeClaim" "false"
+  "spark.kubernetes.driver.service.deleteOnTermination" "false"
   "spark.kubernetes.executor.request.cores" (toString $executors.cpu)
   "spark.kubernetes.executor.limit.cores" (toString $executors.cpuLimit)
   "spark.executor.instances" (toString $executors.instances)
   "spark.executor.cores" (toString $executors.cores)
   "spark.executor.memory" (printf "%vm" $executors.heapMb)
   "spark.executor.memoryOverhead" (printf "%vm" $executors.overheadMb)
+  "spark.executor.failuresValidityInterval" "10m"
   "spark.executor.extraJavaOptions" "-Xss8m"
   "spark.pyspark.python" "/opt/hifi/bin/python"
   "spark.driver.port" "7078"
