@@ -72,14 +72,16 @@ CHANGES: Final = {
 }
 """A pipe that reads the changes of a database."""
 DECLARE: Final = """
-import json, sys, urllib.request
+import json, sys, urllib.error, urllib.request
 url, host, token, pipe = sys.argv[1:]
 headers = {"Authorization": f"Bearer {token}", "Host": host}
 declared = urllib.request.Request(
     f"{url}/{json.loads(pipe)['pipe']}", pipe.encode(), {**headers, "If-None-Match": "*"}, method="PUT"
 )
-with urllib.request.urlopen(declared) as answer:
-    assert answer.status == 201, answer.status
+try:
+    urllib.request.urlopen(declared).close()
+except urllib.error.HTTPError as error:
+    sys.exit(f"{error}: {error.read().decode()}")
 with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
     print(answer.read().decode())
 """
@@ -240,7 +242,7 @@ def test_manage_declares_a_pipe_and_lists_those_of_setup(mesh: LakeMesh) -> None
     address = mesh.release.get("service", f"{RELEASE}-hifi-manage")["spec"]["clusterIP"]
     pipe = {
         "pipe": "declared",
-        "source": {"keys": [{"file": "/run/secrets/declared_key"}]},
+        "source": {"keys": [{"env": "PIPE_DECLARED_KEY"}]},
         "destinations": [{"name": "d", "url": f"http://{RELEASE}-hifi-destination:9100/declared"}],
     }
     url, host = f"http://{address}:9300/api/v1/pipes", f"{RELEASE}-hifi-manage.{NAMESPACE}.svc"

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -69,7 +70,7 @@ class NodeDatabase:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.terminate()
+        self._server.send_signal(signal.SIGQUIT)  # with SIGTERM it would wait for its clients
         self._server.wait()
         shutil.rmtree(self._folder)
 
