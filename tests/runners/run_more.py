@@ -162,7 +162,7 @@ def require_sources() -> None:
 
 
 def build_images() -> None:
-    """Build all images for the tests in containers and pods, which have no time for it and are skipped without an engine."""
+    """Build all images for the tests in containers and pods, which have no time for it; not without an engine."""
     engine = subprocess.run(
         ["infra/docker/engine.sh"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
     )
