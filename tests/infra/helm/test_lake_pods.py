@@ -173,9 +173,8 @@ def mesh(release: Release, database: NodeDatabase) -> LakeMesh:
         "resources": little,
     }
     values["services"]["enrich"] |= {"executors": executors}
-    requests = {"resources": {"requests": {"cpu": "50m"}}}
-    values["services"]["connect"] = {"enabled": True, "secrets": ["databases"], **requests}
-    values["services"] |= {"rollout": requests, "manage": requests}
+    values["services"]["connect"] = {"enabled": True, "secrets": ["databases"], "resources": little}
+    values["services"] |= {name: {"resources": little} for name in ("rollout", "manage")}
     values_file = node.folder / "lake.json"
     values_file.write_text(json.dumps(values))
     lake_release = replace(release, base=values_file)

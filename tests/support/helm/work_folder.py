@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.helm.namespace import NAMESPACE
+from tests.support.helm.namespace import create_volume
 from tests.support.kubernetes.node import Node
+from tests.support.kubernetes.places import NODE
 
 CLAIM: Final = "work"
-PATH: Final = "/run/node/work"
+PATH: Final = f"{NODE}/work"
 """Of the folder, in the node and in pods."""
 FILES: Final = f"{PATH}/files"
 WAREHOUSE: Final = f"{PATH}/lake"
@@ -41,31 +42,7 @@ class WorkFolder:
         for name in ("work", "work/files", "work/lake"):
             (node.folder / name).mkdir()
             (node.folder / name).chmod(0o777)
-        size, mode = {"storage": "1Gi"}, ["ReadWriteMany"]
-        volume = {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": CLAIM},
-            "spec": {
-                "capacity": size,
-                "accessModes": mode,
-                "storageClassName": "",
-                "hostPath": {"path": PATH},
-            },
-        }
-        claim = {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": CLAIM},
-            "spec": {
-                "accessModes": mode,
-                "storageClassName": "",
-                "volumeName": CLAIM,
-                "resources": {"requests": size},
-            },
-        }
-        for resource in (volume, claim):
-            node.ask("-n", NAMESPACE, "apply", "-f", "-", input_text=json.dumps(resource))
+        create_volume(node, CLAIM, "work", "1Gi", "ReadWriteMany")
         return cls(node)
 
     def write(self, name: str, text: str) -> None:

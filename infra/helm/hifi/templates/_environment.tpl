@@ -64,10 +64,12 @@
 {{- if has $variable $has }}{{ $_ := set $variables $variable $value }}{{ end -}}
 {{- end -}}
 {{- end -}}
-{{- if $service.values }}{{ $variables = mergeOverwrite $variables $service.values.env }}{{ end -}}
-{{- if and $service.values (include "hifi.sparkExecutors" ($service.values | default dict)) -}}
+{{- if $service.values -}}
+{{- $variables = mergeOverwrite $variables $service.values.env -}}
+{{- if include "hifi.sparkExecutors" $service.values -}}
 {{- $_ := set $variables (printf "HIFI_%s_MASTER" (upper $name)) "k8s://https://kubernetes.default.svc" -}}
 {{- $_ := set $variables (printf "HIFI_%s_CONF" (upper $name)) (include "hifi.sparkConf" (list $root $name $service.values)) -}}
+{{- end -}}
 {{- end -}}
 {{- toYaml $variables -}}
 {{- end }}
