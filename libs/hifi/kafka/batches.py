@@ -118,16 +118,20 @@ def abort(client: AIOKafkaProducer) -> None:
 async def begin_transaction(client: AIOKafkaProducer) -> None:
     """Begin one whose error is noted: a fatal one replaces the future of the error before, which asyncio would log."""
     await client.begin_transaction()
-    client._txn_manager._transaction_waiter.add_done_callback(_retrieve_error)
+    client._txn_manager._transaction_waiter.add_done_callback(retrieve_error)
 
 
-def _retrieve_error(future: "asyncio.Future[Any]") -> None:
+def retrieve_error(future: "asyncio.Future[Any]") -> None:
+    """Take note of the error of a future that nobody waits for any more: asyncio would log it."""
     if not future.cancelled():
         future.exception()
 
 
 def forget_errors(client: AIOKafkaProducer) -> None:
-    """Take note of the errors of a stopped client that failed: asyncio would log those that nobody asks for."""
+    """Take note of the errors of all that a client has not ended yet, also of those to come: asyncio would log them.
+
+    A batch is reachable until it has ended, so call this as soon as nobody may wait for one.
+    """
     accumulator = client._message_accumulator
     pending = [batch for batches in accumulator._batches.values() for batch in batches]
     pending += accumulator._pending_batches
@@ -136,5 +140,5 @@ def forget_errors(client: AIOKafkaProducer) -> None:
     if client._txn_manager is not None:
         waiters.append(client._txn_manager._transaction_waiter)
     for waiter in waiters:
-        if waiter is not None and waiter.done():
-            _retrieve_error(waiter)
+        if waiter is not None:
+            waiter.add_done_callback(retrieve_error)

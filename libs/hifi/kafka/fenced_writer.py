@@ -8,7 +8,7 @@ from typing import Any, Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from hifi.kafka.batches import forget_errors
+from hifi.kafka.batches import forget_errors, retrieve_error
 from hifi.kafka.clients import close, connect, transactional_producer
 from hifi.record.record import Record
 from hifi.runtime.errors import HifiError, Retryable
@@ -46,7 +46,7 @@ class Transaction:
         acknowledgement: asyncio.Future[Any] = await self._producer.send(
             topic, record.value, key=record.key, partition=partition
         )
-        acknowledgement.add_done_callback(_retrieve_error)
+        acknowledgement.add_done_callback(retrieve_error)
         self._acknowledgements.append(acknowledgement)
         return acknowledgement
 
@@ -140,12 +140,6 @@ class FencedWriter:
             await close(producer)
             raise
         self._producer = producer
-
-
-def _retrieve_error(acknowledgement: asyncio.Future[Any]) -> None:
-    """After one record has failed nobody asks for the errors of the others, which asyncio would log."""
-    if not acknowledgement.cancelled():
-        acknowledgement.exception()
 
 
 def _as_hifi_error(error: Exception, detail: str) -> HifiError:

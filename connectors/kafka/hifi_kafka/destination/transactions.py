@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from hifi.delivery.kind import OutboundEvent
 from hifi.delivery.written_offsets import WrittenOffsets
-from hifi.kafka.batches import begin_transaction, build_batches, forget_errors
+from hifi.kafka.batches import begin_transaction, build_batches, forget_errors, retrieve_error
 from hifi.kafka.clients import MAX_REQUEST_BYTES, close, may_arrive_late, transactional_producer
 from hifi.record.partitioner import partition_of
 from hifi.runtime.errors import Rejected, Retryable, Unacknowledged
@@ -151,14 +151,16 @@ class TransactionalPartition:
                 for batch in build_batches(producer, batch_records):
                     batch_future = await producer.send_batch(batch, self._topic, partition=number)
                     send_futures.append(batch_future)
+                    # It shields one of the batch, whose error nobody sees once this one is cancelled.
+                    forget_errors(producer)
             for chunk, bitmap in bitmaps.items():
                 position = self._position.key(chunk)
                 send_futures.append(
                     await producer.send(self._positions_topic, bitmap, key=position, partition=partition)
                 )
         except BaseException:
-            # Nothing waits for them any more: without this, their errors are logged.
-            for future in send_futures:
+            for future in send_futures:  # nothing waits for them any more
+                future.add_done_callback(retrieve_error)
                 future.cancel()
             raise
         await asyncio.gather(*send_futures)
