@@ -25,9 +25,10 @@ from hifi_infra.process.process import Process
 
 _TOPICS: Final = Topics(STREAM)
 _SETTINGS: Final = {"HIFI_STATE_INTERVAL_S": "1"}
-_READY: Final = "step-ready"
+_WARM: Final = "step-warm"
 _KEYS: Final = 1000
 _READY_S: Final = 180.0
+_WARM_S: Final = 900.0
 _NEXT_RESULT_S: Final = 60.0
 _BEFORE_S: Final = 5.0
 _LONGEST_S: Final = 3600.0
@@ -37,7 +38,7 @@ _SAMPLE_S: Final = 0.5
 
 
 async def recovery(folder: Path, rate: float, rounds: int) -> dict[str, Any]:
-    """Seconds from SIGKILL of the instance that runs a step to its next result, with another one standing by.
+    """Seconds from SIGKILL of the instance that runs a step to its next result, with a warm one standing by.
 
     A mesh on a Kafka that others may use leaves it to Kafka's session time-out (10 s) to notice the death; on its own
     Kafka it says so at once. Windows of a second, so that there are results all the time.
@@ -76,7 +77,7 @@ async def _recoveries(folder: Path, rate: float, rounds: int, kafka: str | None 
         load = asyncio.create_task(events.run(rate, _LONGEST_S))
         times_s: list[float] = []
         for _ in range(rounds):
-            await _until_ready(mesh, 2 + len(times_s))
+            await _until_warm(mesh, 1 + len(times_s))
             await asyncio.sleep(_BEFORE_S)
             await results.first_after(events.closed_us, time.time_ns() // 1000, _NEXT_RESULT_S)
             leader = await _until_leader(mesh)
@@ -99,10 +100,10 @@ async def _recoveries(folder: Path, rate: float, rounds: int, kafka: str | None 
         await mesh.kill()
 
 
-async def _until_ready(mesh: Mesh, count: int) -> None:
-    """Wait until instances were ready for the step so many times, those that were started again as well."""
-    async with asyncio.timeout(_READY_S):
-        while len(_logged(mesh, _READY)) < count:
+async def _until_warm(mesh: Mesh, count: int) -> None:
+    """Wait until so many instances have rehearsed the step, one that was started again each time."""
+    async with asyncio.timeout(_WARM_S):
+        while len(_logged(mesh, _WARM)) < count:
             await asyncio.sleep(_POLL_S)
 
 

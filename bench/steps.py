@@ -100,7 +100,7 @@ async def compare(arguments: argparse.Namespace, folder: Path, cluster: KafkaClu
         await until_logged(engines["state"].process, TAKEN_OVER, LIMIT_S)
         await until_logged(engines["streams"].process, "state RUNNING", LIMIT_S)
         for engine in engines.values():  # until their code is compiled
-            await engine.events.run(arguments.rate, arguments.seconds)
+            await engine.events.run(arguments.rate, arguments.warm_up)
         rounds: list[dict[str, dict[str, float]]] = []
         for _ in range(arguments.rounds):
             measured = {
@@ -161,6 +161,9 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=500, help="events a second")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=60, help="of a turn of `compare`")
+    parser.add_argument(
+        "--warm-up", type=float, default=60, help="seconds before the first turn of `compare`"
+    )
     parser.add_argument("--commit-ms", type=int, default=100, help="of Kafka Streams; 100 is its default")
     parser.add_argument("--keys", type=int, default=1_000_000, help="of `day`")
     arguments = parser.parse_args()

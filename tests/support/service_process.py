@@ -55,6 +55,12 @@ class ServiceProcess:
                 await asyncio.sleep(0.1)
         assert self._process.returncode == -signal.SIGKILL, self.log_end()
 
+    def kill(self) -> None:
+        """Kill the process."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
     def wake(self) -> None:
         """Let a frozen process go on."""
         assert self._process is not None

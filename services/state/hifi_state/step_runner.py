@@ -1,6 +1,7 @@
 """Runs one step while this instance is elected for it; it takes part in the election once it is ready."""
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from hifi.pipe.sources.step import StepSource
 from hifi.record.step_account import StepAccount
 from hifi.runtime import log, metrics
 from hifi.runtime.backoff import backoff_s
-from hifi.runtime.clock import now_us
+from hifi.runtime.clock import now_us, wait_at_most
 from hifi.runtime.errors import Fenced, HifiError, Misconfigured
 from hifi.runtime.lifetime import Lifetime
 from hifi.spark.catalyst import Catalyst
@@ -44,7 +45,13 @@ _FULL: Final = (
     " smaller: see that their events come, or raise HIFI_STATE_MAX_FILE_BYTES"
 )
 _REHEARSED: Final = 200
-"""Records of each partition that are folded without effect before this instance may lead."""
+"""Records of each partition that a rehearsal folds."""
+_REHEARSALS: Final = 30
+"""Of a standby: the first ranges of a process take three times the CPU time of later ones, which Java has compiled."""
+_REST: Final = 10
+"""A standby rests so many times as long as a rehearsal took."""
+_FIRST_REST_S: Final = 5.0
+"""In which a step without a leader elects one."""
 logger = log.get(__name__)
 
 
@@ -106,6 +113,7 @@ class StepRunner:
         """None: this instance is not ready to lead."""
         self._failures = 0
         """Since the last round that did not fail."""
+        self._rehearsals = 0
         topics = settings.topics
         self._election = LeaderElection(
             settings, topics.group(f"state-step.{pipe.pipe}"), topics.state_leader
@@ -120,6 +128,7 @@ class StepRunner:
                     if self._folder is None:
                         self._folder = await self._ready_folder()
                         self._election.start()
+                    await self._rehearse_until_elected(self._folder)
                     if not await self._lifetime.unless_stopped(self._election.leading.wait()):
                         break
                     self._election.query_stopped.clear()
@@ -167,20 +176,43 @@ class StepRunner:
         folder = await asyncio.to_thread(
             RangeFolder, self._catalyst, self.pipe, declaration, self._revision, self._log
         )
-        async with self._group() as group:
-            first, end = await group.first(), await group.end()
-        start = {partition: max(first[partition], offset - _REHEARSED) for partition, offset in end.items()}
-        await asyncio.to_thread(self._rehearse, folder, start, end)
+        await self._rehearse(folder)
         self._warn(None)
         logger.info("step-ready", pipe=self.pipe)
         return folder
 
-    def _rehearse(self, folder: RangeFolder, start: Mapping[int, int], end: Mapping[int, int]) -> None:
-        folded = folder.fold(self._ranges.read(start, end), FoldRules(len(end), {}, None))
-        try:
-            folded.rows(None)
-        finally:
-            folded.release()
+    async def _rehearse_until_elected(self, folder: RangeFolder) -> None:
+        """Rehearse now and then, so that this instance is fast when it takes over."""
+        leading, lifetime, rest_s = self._election.leading, self._lifetime, _FIRST_REST_S
+        while self._rehearsals < _REHEARSALS:
+            await lifetime.unless_stopped(wait_at_most(leading, rest_s))
+            if leading.is_set() or lifetime.stopping.is_set():
+                return
+            began_s = time.monotonic()
+            try:
+                await self._rehearse(folder)
+            except Exception:  # Kafka may be away, which must not delay a takeover
+                raise_if_exited(self._catalyst.spark)
+                logger.exception("rehearsal-failed", pipe=self.pipe)
+            rest_s = _REST * (time.monotonic() - began_s)
+            self._rehearsals += 1
+            if self._rehearsals == _REHEARSALS:
+                logger.info("step-warm", pipe=self.pipe)
+
+    async def _rehearse(self, folder: RangeFolder) -> None:
+        """Fold the newest records without effect."""
+        async with self._group() as group:
+            first, end = await group.first(), await group.end()
+        start = {partition: max(first[partition], offset - _REHEARSED) for partition, offset in end.items()}
+
+        def fold() -> None:
+            folded = folder.fold(self._ranges.read(start, end), FoldRules(len(end), {}, None))
+            try:
+                folded.rows(None)
+            finally:
+                folded.release()
+
+        await asyncio.to_thread(fold)
 
     def _group(self) -> GroupOffsets:
         return GroupOffsets(

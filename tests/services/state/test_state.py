@@ -41,7 +41,7 @@ WINDOW: dict[str, Any] = {"size": "20s", "every": "10s"}
 EACH: dict[str, Any] = {"each": {"trailing": "20s"}}
 LIMITED_EACH: dict[str, Any] = {**EACH, "limit": 2}
 JOIN: dict[str, Any] = KEEPING_SOURCE
-INTERRUPTED = Path(__file__).parents[2] / "support/programs/interrupted_state.py"
+PROGRAMS = Path(__file__).parents[2] / "support/programs"
 TAKEN_OVER = "step-taken-over"
 
 
@@ -63,10 +63,17 @@ class StateStream:
         self, interrupt_at: str | None = None, sent: signal.Signals = signal.SIGKILL, name: str = "one"
     ) -> ServiceProcess:
         """Start an instance; `interrupt_at`: where it sends itself a signal once, see `interrupted_state`."""
-        service = self._services.setdefault(name, ServiceProcess(self.folder / f"{name}.log"))
         arguments: list[object] = ["-m", "hifi_state"]
         if interrupt_at is not None:
-            arguments = [INTERRUPTED, interrupt_at, sent.name, self.marker]
+            arguments = [PROGRAMS / "interrupted_state.py", interrupt_at, sent.name, self.marker]
+        return self._start(name, arguments)
+
+    def start_eager(self, name: str) -> ServiceProcess:
+        """Start an instance that does not rest between the rehearsals of a standby."""
+        return self._start(name, [PROGRAMS / "eager_state.py"])
+
+    def _start(self, name: str, arguments: list[object]) -> ServiceProcess:
+        service = self._services.setdefault(name, ServiceProcess(self.folder / f"{name}.log"))
         service.start(
             arguments,
             self.kafka,
@@ -227,6 +234,35 @@ async def test_an_instance_that_wakes_after_another_has_taken_over_adds_no_resul
         assert len(await read_all(kafka, stream.topics.raw)) > len(oracle.results), "normalize drops copies"
         if point == "before folds":
             assert "the progress of the step was not written" in frozen.log.read_text()
+    finally:
+        stream.stop()
+
+
+@pytest.mark.more
+async def test_a_standby_folds_without_effect_until_it_is_warm_and_takes_over(
+    kafka: str, tmp_path: Path
+) -> None:
+    stream = StateStream(kafka, tmp_path)
+    await stream.create()
+    stamped_log = complete_log()
+    oracle = expected(stamped_log)
+    halves = [len(entries) // 2 for entries in stamped_log.partitions]
+    leader = stream.start()
+    try:
+        await leader.until_logged(TAKEN_OVER)
+        await stream.enrich(
+            [entries[:half] for entries, half in zip(stamped_log.partitions, halves, strict=True)]
+        )
+        standby = stream.start_eager("standby")
+        await standby.until_logged("step-warm")
+        assert TAKEN_OVER not in standby.log.read_text()
+        leader.kill()
+        await stream.enrich(
+            [entries[half:] for entries, half in zip(stamped_log.partitions, halves, strict=True)]
+        )
+        assert shown(await stream.until_results(len(oracle.results))) == oracle.results
+        assert TAKEN_OVER in standby.log.read_text()
+        assert "rehearsal-failed" not in standby.log.read_text()
     finally:
         stream.stop()
 
