@@ -17,8 +17,9 @@ from hifi.runtime.errors import Misconfigured
 from hifi.spark.catalyst import Catalyst
 from hifi_state.explanation import EnrichedRecord, record_frame
 from hifi_state.fold.declaration import StepDeclaration
+from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.progress import Progress, lane
-from hifi_state.fold.range_folder import FoldedRange, FoldRules, RangeFolder
+from hifi_state.fold.range_folder import FoldedRange, RangeFolder
 from hifi_state.fold.step_file import step_file
 from hifi_state.fold.takeover import complete_from_ms
 from hifi_state.fold.window_row import WindowRow
@@ -255,7 +256,7 @@ class _DeclaredSide:
     def fold(self, records: DataFrame, end: Mapping[int, int]) -> FoldedRange:
         """Fold the next range; `end`: partition to the offset after it."""
         rules = FoldRules(max(end) + 1, self.progress.raws, None, judged=self._judged)
-        folded = self._folder.fold(records, rules)
+        folded = self._folder.fold(records, rules, keeps_events=True)
         try:
             rows = folded.rows(self.file.limit())
             self.progress = self.progress.after(folded.summary, end, None, self.step.lateness_ms)

@@ -12,9 +12,10 @@ from hifi.record.step_account import FOLDED
 from hifi.runtime.errors import NotAnEvent
 from hifi.spark.catalyst import Catalyst
 from hifi_state.fold.declaration import StepDeclaration
+from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.key_limit import KeyLimit
 from hifi_state.fold.progress import Progress
-from hifi_state.fold.range_folder import FoldedRange, FoldRules, RangeFolder
+from hifi_state.fold.range_folder import FoldedRange, RangeFolder
 
 _SCHEMA: Final = (
     "partition int, offset bigint, key binary, value binary, headers array<struct<key string, value binary>>"
@@ -117,7 +118,8 @@ class StepExplainer:
         """
         frame = record_frame(self._spark, records)
         partitions = max((record.partition for record in records), default=0) + 1
-        folded = self._folder.fold(frame, FoldRules(partitions, raws, None, judged=self._progress.judged))
+        rules = FoldRules(partitions, raws, None, judged=self._progress.judged)
+        folded = self._folder.fold(frame, rules, keeps_events=True)
         try:
             if limit is not None:
                 folded.rows(limit)

@@ -29,8 +29,9 @@ from hifi_state.checked_step import checked_declaration
 from hifi_state.enriched_ranges import EnrichedRanges
 from hifi_state.fold.colour_times import OtherColour
 from hifi_state.fold.declaration import StepDeclaration
+from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.progress import Progress
-from hifi_state.fold.range_folder import FoldRules, RangeFolder
+from hifi_state.fold.range_folder import RangeFolder
 from hifi_state.fold.step_file import step_file
 from hifi_state.fold.window_file import WindowFile
 from hifi_state.fold_log import FoldLog
@@ -206,11 +207,7 @@ class StepRunner:
         start = {partition: max(first[partition], offset - _REHEARSED) for partition, offset in end.items()}
 
         def fold() -> None:
-            folded = folder.fold(self._ranges.read(start, end), FoldRules(len(end), {}, None))
-            try:
-                folded.rows(None)
-            finally:
-                folded.release()
+            folder.fold(self._ranges.read(start, end), FoldRules(len(end), {}, None))
 
         await asyncio.to_thread(fold)
 

@@ -26,9 +26,10 @@ from hifi.runtime.clock import now_us
 from hifi_state.enriched_ranges import next_range
 from hifi_state.fold.colour_times import OtherColour
 from hifi_state.fold.declaration import StepDeclaration
+from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.pauses import Pauses
 from hifi_state.fold.progress import Progress, RangeSummary
-from hifi_state.fold.range_folder import FoldRules, RangeFolder
+from hifi_state.fold.range_folder import RangeFolder
 from hifi_state.fold.takeover import Takeover, next_takeover
 from hifi_state.fold.window_file import WindowFile
 from hifi_state.fold.window_row import WindowRow
@@ -131,6 +132,8 @@ class StepTurn:
         self._held: Tally | None = None
         """The events in open windows, of the newest account; None: they were not measured."""
         self._measure_s = 0.0
+        self._keeps_events = False
+        """Whether the last range had dead letters, so that the next one may have some, too."""
         self._windows = 0
         self._outcomes: Mapping[str, int] = {}
         """Of the results that were written last."""
@@ -259,10 +262,7 @@ class StepTurn:
             rules = FoldRules(len(target), raws, None, progress.emitted_ms, progress.judged)
             records = await asyncio.to_thread(self._runner.ranges.read, position, end)
             folded = await asyncio.to_thread(self._folder.fold, records, rules)
-            try:
-                rows += await asyncio.to_thread(folded.rows, limit)
-            finally:
-                await asyncio.to_thread(folded.release)
+            rows += await asyncio.to_thread(folded.rows, limit)
             raws = {**raws, **folded.summary.raws}
             read_count += sum(end[partition] - position[partition] for partition in end)
             position = end
@@ -386,15 +386,22 @@ class StepTurn:
         runner, progress, fetched_us = self._runner, self._progress, now_us()
         rules = FoldRules(len(end), progress.raws, progress.closed_ms, progress.emitted_ms)
         records = await asyncio.to_thread(runner.ranges.read, progress.offsets, end)
-        folded = await asyncio.to_thread(self._folder.fold, records, rules)
+        limit = self._open_file.limit()
+        keeps_events = self._keeps_events or limit is not None
+        folded = await asyncio.to_thread(self._folder.fold, records, rules, keeps_events=keeps_events)
+        if folded.has_refused and not keeps_events:  # the dead letters need the same verdicts
+            keeps_events = True
+            folded = await asyncio.to_thread(self._folder.fold, records, rules, keeps_events=True)
         try:
-            rows = await asyncio.to_thread(folded.rows, self._open_file.limit())
+            rows = await asyncio.to_thread(folded.rows, limit)
+            self._keeps_events = folded.has_refused
             letters = folded.dead_letters(fetched_us)
             if letters is not None:
                 runner.require_leadership()
                 await asyncio.to_thread(runner.ranges.write_dead_letters, letters)
         finally:
-            await asyncio.to_thread(folded.release)
+            if keeps_events:
+                await asyncio.to_thread(folded.release)
         return folded.summary, rows
 
     async def _write_due(self) -> Tally:

@@ -19,8 +19,9 @@ from hifi.spark.catalyst import Catalyst
 from hifi_observe.steps.partition_account import EnrichedEvents, PartitionAccount, StepFindingJson
 from hifi_state import step_turn
 from hifi_state.explanation import UNREAD, EnrichedRecord, StepExplainer
+from hifi_state.fold import event_groups
+from hifi_state.fold.judged_events import JudgedEvents
 from hifi_state.fold.progress import Progress
-from hifi_state.fold.range_folder import RangeFolder
 
 TUMBLING = {"tumbling": "10s"}
 SLIDING = {"size": "30s", "every": "10s"}
@@ -170,22 +171,22 @@ async def test_a_change_of_the_step_begins_the_account_of_its_windows_anew(
 
 def dropped_record(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
     """A defect: one record is not parsed."""
-    parsed = RangeFolder._parsed
+    parsed = JudgedEvents._parsed
 
-    def lossy(folder: RangeFolder, records: DataFrame) -> DataFrame:
-        return parsed(folder, records.filter(f"not (partition = 1 and offset = {offset})"))
+    def lossy(judged: JudgedEvents, records: DataFrame) -> DataFrame:
+        return parsed(judged, records.filter(f"not (partition = 1 and offset = {offset})"))
 
-    monkeypatch.setattr(RangeFolder, "_parsed", lossy)
+    monkeypatch.setattr(JudgedEvents, "_parsed", lossy)
 
 
 def dropped_part(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
     """A defect: an event is judged to count, but is in no part of a window."""
-    grouped = RangeFolder.grouped
+    started = event_groups._started
 
-    def lossy(folder: RangeFolder, events: DataFrame) -> DataFrame:
-        return grouped(folder, events.filter(f"not (partition = 1 and offset = {offset})"))
+    def lossy(frame: DataFrame, starts: str) -> DataFrame:
+        return started(frame, f"if(partition = 1 and offset = {offset}, array(), {starts})")
 
-    monkeypatch.setattr(RangeFolder, "grouped", lossy)
+    monkeypatch.setattr(event_groups, "_started", lossy)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from hifi.spark.catalyst import Catalyst
 from hifi.spark.spark_session import scratch_folder, stop_spark
 from hifi_state.checked_step import checked_declaration
 from hifi_state.enriched_ranges import EnrichedRanges
-from hifi_state.fold.range_folder import FoldRules, RangeFolder
+from hifi_state.fold.judged_events import FoldRules
+from hifi_state.fold.range_folder import RangeFolder
 from hifi_state.settings import StateSettings
 
 PARTITIONS = 2
@@ -101,7 +102,7 @@ async def test_a_folded_range_leaves_its_code_and_its_consumers_and_nothing_else
         end = {partition: offset + RECORDS for partition, offset in start.items()}
         time_ms = START_MS + number
         rules = FoldRules(PARTITIONS, {0: start[0] - 1}, time_ms, time_ms)
-        folded = folder.fold(ranges.read(start, end), rules)
+        folded = folder.fold(ranges.read(start, end), rules, keeps_events=number % 2 == 0)
         assert folded.rows(None)
         letters = folded.dead_letters(number)
         assert letters is not None

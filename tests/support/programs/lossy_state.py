@@ -8,17 +8,17 @@ import sys
 from pyspark.sql import DataFrame
 
 from hifi_state.__main__ import main
-from hifi_state.fold.range_folder import RangeFolder
+from hifi_state.fold import event_groups
 
 
 def lose(partition: int, offset: int) -> None:
     """Leave an event out of the windows, although it was judged to count."""
-    grouped = RangeFolder.grouped
+    started = event_groups._started
 
-    def lossy(folder: RangeFolder, events: DataFrame) -> DataFrame:
-        return grouped(folder, events.filter(f"not (partition = {partition} and offset = {offset})"))
+    def lossy(frame: DataFrame, starts: str) -> DataFrame:
+        return started(frame, f"if(partition = {partition} and offset = {offset}, array(), {starts})")
 
-    setattr(RangeFolder, "grouped", lossy)  # noqa: B010 - mypy refuses the assignment of a method
+    event_groups._started = lossy
 
 
 if __name__ == "__main__":
