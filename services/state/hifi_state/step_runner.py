@@ -1,7 +1,6 @@
 """Runs one step while this instance is elected for it; it takes part in the election once it is ready."""
 
 import asyncio
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +34,7 @@ from hifi_state.fold.range_folder import RangeFolder
 from hifi_state.fold.step_file import step_file
 from hifi_state.fold.window_file import WindowFile
 from hifi_state.fold_log import FoldLog
+from hifi_state.rehearsals import Rehearsals
 from hifi_state.settings import StateSettings
 from hifi_state.step_times_log import StepTimesLog
 from hifi_state.step_turn import StepTurn
@@ -49,10 +49,6 @@ _REHEARSED: Final = 200
 """Records of each partition that a rehearsal folds."""
 _REHEARSALS: Final = 30
 """Of a standby: the first ranges of a process take three times the CPU time of later ones, which Java has compiled."""
-_REST: Final = 10
-"""A standby rests so many times as long as a rehearsal took."""
-_FIRST_REST_S: Final = 5.0
-"""In which a step without a leader elects one."""
 logger = log.get(__name__)
 
 
@@ -83,6 +79,7 @@ class StepRunner:
         declared: DeclaredStep,
         folder: Path,
         times_log: StepTimesLog,
+        rehearsals: Rehearsals,
     ) -> None:
         """Nothing runs before `run`.
 
@@ -95,6 +92,7 @@ class StepRunner:
             declared: the step.
             folder: for its file.
             times_log: has what the other colour counts, if the stream has two.
+            rehearsals: of all steps.
         """
         pipe = declared.pipe
         assert isinstance(pipe.source, StepSource)
@@ -109,12 +107,13 @@ class StepRunner:
         self._revision = declared.revision
         self._path = folder / f"{pipe.pipe}.db"
         self._times_log = times_log
+        self._rehearsals = rehearsals
         self._log = ""
         self._folder: RangeFolder | None = None
         """None: this instance is not ready to lead."""
         self._failures = 0
         """Since the last round that did not fail."""
-        self._rehearsals = 0
+        self._rehearsal_count = 0
         topics = settings.topics
         self._election = LeaderElection(
             settings, topics.group(f"state-step.{pipe.pipe}"), topics.state_leader
@@ -184,20 +183,19 @@ class StepRunner:
 
     async def _rehearse_until_elected(self, folder: RangeFolder) -> None:
         """Rehearse now and then, so that this instance is fast when it takes over."""
-        leading, lifetime, rest_s = self._election.leading, self._lifetime, _FIRST_REST_S
-        while self._rehearsals < _REHEARSALS:
-            await lifetime.unless_stopped(wait_at_most(leading, rest_s))
-            if leading.is_set() or lifetime.stopping.is_set():
-                return
-            began_s = time.monotonic()
+        leading, lifetime = self._election.leading, self._lifetime
+        while self._rehearsal_count < _REHEARSALS and not (leading.is_set() or lifetime.stopping.is_set()):
+            if wait_s := self._rehearsals.wait_s():
+                await lifetime.unless_stopped(wait_at_most(leading, wait_s))
+                continue
             try:
-                await self._rehearse(folder)
+                with self._rehearsals.running():
+                    await self._rehearse(folder)
             except Exception:  # Kafka may be away, which must not delay a takeover
                 raise_if_exited(self._catalyst.spark)
                 logger.exception("rehearsal-failed", pipe=self.pipe)
-            rest_s = _REST * (time.monotonic() - began_s)
-            self._rehearsals += 1
-            if self._rehearsals == _REHEARSALS:
+            self._rehearsal_count += 1
+            if self._rehearsal_count == _REHEARSALS:
                 logger.info("step-warm", pipe=self.pipe)
 
     async def _rehearse(self, folder: RangeFolder) -> None:

@@ -13,6 +13,7 @@ from hifi.runtime import log
 from hifi.runtime.lifetime import Lifetime
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.spark_session import SparkExited
+from hifi_state.rehearsals import Rehearsals
 from hifi_state.settings import StateSettings
 from hifi_state.step_runner import DeclaredStep, StepRunner
 from hifi_state.step_times_log import StepTimesLog
@@ -60,6 +61,7 @@ class Steps:
         self._writer = writer
         self._folder = folder
         self._times_log = times_log
+        self._rehearsals = Rehearsals()
         self._running: dict[str, _RunningStep] = {}
         self._refused: AbstractSet[str] = frozenset()
         self._changed = asyncio.Event()
@@ -102,6 +104,7 @@ class Steps:
                 step.declared,
                 self._folder,
                 self._times_log,
+                self._rehearsals,
             )
             step.task = tasks.create_task(runner.run())
             logger.info("step-begun", pipe=name)
