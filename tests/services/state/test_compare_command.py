@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.services.state.test_planted_loss import command_json
-from tests.services.state.test_state import TAKEN_OVER, WINDOW, StateStream, complete_log, expected
+from tests.services.state.test_state import TAKEN_OVER, WINDOW, StateStream, complete_log, expected, halves
 from tests.support.state.stamped_log import OTHER
 from tests.support.state.step_bench import FIELDS, FLIGHTS, step_pipe, time_ms
 from typer.testing import CliRunner
@@ -48,14 +48,10 @@ async def test_the_results_that_are_compared_are_those_of_the_service(kafka: str
     await create_topics(kafka, control, partitions=1, replication=1)
     stamped_log = complete_log()
     oracle = expected(stamped_log)
-    halves = [len(entries) // 2 for entries in stamped_log.partitions]
     service = stream.start()
     try:
         await service.until_logged(TAKEN_OVER)
-        parts = [
-            [entries[:half] for entries, half in zip(stamped_log.partitions, halves, strict=True)],
-            [entries[half:] for entries, half in zip(stamped_log.partitions, halves, strict=True)],
-        ]
+        parts = halves(stamped_log)
         await stream.enrich(parts[0])
         await stream.until_results(5)
         middle = rfc3339(round(time.time() * 1000)).decode()

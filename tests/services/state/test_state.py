@@ -141,6 +141,13 @@ def complete_log(*, joined: bool = False) -> StampedLog:
     return stamped_log
 
 
+def halves(stamped_log: StampedLog) -> list[list[list[Entry]]]:
+    """The first and the second half of each partition."""
+    first = [entries[: len(entries) // 2] for entries in stamped_log.partitions]
+    second = [entries[len(entries) // 2 :] for entries in stamped_log.partitions]
+    return [first, second]
+
+
 def expected(stamped_log: StampedLog, window: dict[str, Any] = WINDOW) -> Outcome:
     """Results and refused events."""
     return outcome(
@@ -182,19 +189,15 @@ async def test_a_killed_service_leaves_each_result_once(
     stream = StateStream(kafka, tmp_path)
     await stream.create(window)
     stamped_log = complete_log(joined=window == JOIN)
-    halves = [len(entries) // 2 for entries in stamped_log.partitions]
+    first_half, second_half = halves(stamped_log)
     service = stream.start(point)
     try:
         await service.until_logged(TAKEN_OVER)
-        await stream.enrich(
-            [entries[:half] for entries, half in zip(stamped_log.partitions, halves, strict=True)]
-        )
+        await stream.enrich(first_half)
         await service.killed()
         if is_lost:
             shutil.rmtree(stream.data())
-        await stream.enrich(
-            [entries[half:] for entries, half in zip(stamped_log.partitions, halves, strict=True)]
-        )
+        await stream.enrich(second_half)
         oracle = expected(stamped_log, window)
         stream.start()
         found = await stream.until_results(len(oracle.results))
@@ -246,20 +249,16 @@ async def test_a_standby_folds_without_effect_until_it_is_warm_and_takes_over(
     await stream.create()
     stamped_log = complete_log()
     oracle = expected(stamped_log)
-    halves = [len(entries) // 2 for entries in stamped_log.partitions]
+    first_half, second_half = halves(stamped_log)
     leader = stream.start()
     try:
         await leader.until_logged(TAKEN_OVER)
-        await stream.enrich(
-            [entries[:half] for entries, half in zip(stamped_log.partitions, halves, strict=True)]
-        )
+        await stream.enrich(first_half)
         standby = stream.start_eager("standby")
         await standby.until_logged("step-warm")
         assert TAKEN_OVER not in standby.log.read_text()
         leader.kill()
-        await stream.enrich(
-            [entries[half:] for entries, half in zip(stamped_log.partitions, halves, strict=True)]
-        )
+        await stream.enrich(second_half)
         assert shown(await stream.until_results(len(oracle.results))) == oracle.results
         assert TAKEN_OVER in standby.log.read_text()
         assert "rehearsal-failed" not in standby.log.read_text()
