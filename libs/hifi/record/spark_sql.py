@@ -88,7 +88,9 @@ def hop_field(name: str) -> str:
 
 def header_text(name: str) -> str:
     """SQL of the value (string) of the first of the `headers` that has this name; null: there is none."""
-    return f"cast(filter(headers, h -> h.key = {literal(name)})[0].value as string)"
+    # Spark generates no code for lambdas, nor for what surrounds them.
+    at = f"cast(array_position(headers.key, {literal(name)}) - 1 as int)"
+    return f"cast(get(headers.value, {at}) as string)"
 
 
 def _split(index: int, name: str, pattern: str | None, limit: int = -1) -> str:

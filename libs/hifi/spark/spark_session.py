@@ -148,7 +148,7 @@ def start_spark(
         os.environ["SPARK_CONF_DIR"] = str(folder)
     with _public_variables():
         spark = builder.getOrCreate()
-    load_functions(spark, local=task_slots(master) is not None)
+    load_functions(spark)
     return spark
 
 
@@ -179,6 +179,14 @@ def raise_if_exited(spark: SparkSession) -> None:
     """Raise SparkExited if Spark's JVM has exited."""
     if has_exited(spark):
         raise SparkExited("Spark's JVM has exited; the process must be restarted")
+
+
+def root_cause(error: Exception) -> str:
+    """The first line of what went wrong: that an exception of Java has is of the call, not of its cause."""
+    cause = getattr(error, "java_exception", None)
+    while cause is not None and cause.getCause() is not None:
+        cause = cause.getCause()
+    return str(error if cause is None else cause.getMessage()).partition("\n")[0]
 
 
 def stop_spark(spark: SparkSession, timeout_s: float = 10) -> None:

@@ -6,7 +6,9 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from hifi.spark.kafka_connector import offsets_json, source_options, write_records
+from hifi.spark.kafka_connector import client_settings, offsets_json, source_options, write_records
+from hifi_state.fold.judged_events import FoldRules
+from hifi_state.fold.range_folder import FoldedRange, RangeFolder
 from hifi_state.settings import StateSettings
 
 _SMALL: Final = 20_000
@@ -26,22 +28,45 @@ class EnrichedRanges:
         """
         self._settings = settings
         self._spark = spark
-        # Of its own, Spark makes up a group for each range, and keeps what its consumers have fetched for 5 minutes.
-        self._group = f"{settings.topics.spark_group_prefix}-state.{pipe}"
+        self._topic = settings.topics.enriched
+        self._client = {
+            "kafka.client.id": settings.instance,
+            # Else Spark makes up a group for each range, and keeps what its consumers have fetched for 5 minutes.
+            "kafka.group.id": f"{settings.topics.spark_group_prefix}-state.{pipe}",
+            "kafka.max.poll.records": "2000",
+            # The next records are asked for in advance, and what reads a range waits for the answer.
+            "kafka.fetch.max.wait.ms": "20",
+        }
         self.most_records: Final = settings.state_max_offsets_per_batch
         """Most records of a range."""
 
-    def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> DataFrame:
-        """The records from the start offsets on, before the end offsets; both have all partitions."""
-        topic = self._settings.topics.enriched
-        options = source_options(self._settings, topic, start) | {
-            "kafka.client.id": self._settings.instance,
-            "kafka.group.id": self._group,
-            "endingOffsets": offsets_json(topic, end),
-        }
-        records = self._spark.read.format("kafka").options(**options).load()
+    def fold(
+        self,
+        folder: RangeFolder,
+        start: Mapping[int, int],
+        end: Mapping[int, int],
+        rules: FoldRules,
+        *,
+        keeps_events: bool = False,
+    ) -> FoldedRange:
+        """Fold the records from the start offsets on, before the end offsets; both have all partitions.
+
+        Args:
+            folder: of the declaration.
+            start: partition to offset.
+            end: partition to offset.
+            rules: that decide.
+            keeps_events: whether the range is asked for its dead letters, see `RangeFolder.fold`.
+        """
+        options = source_options(self._settings, self._topic, start) | self._client
         is_small = sum(end[partition] - offset for partition, offset in start.items()) <= _SMALL
-        return records.coalesce(1) if is_small else records
+        if is_small and not keeps_events and not rules.judged:
+            return folder.fold_small(self._topic, client_settings(options), start, end, rules)
+        options["endingOffsets"] = offsets_json(self._topic, end)
+        records = self._spark.read.format("kafka").options(**options).load()
+        if is_small:
+            records = records.coalesce(1)
+        return folder.fold(records, rules, keeps_events=keeps_events)
 
     def write_dead_letters(self, letters: DataFrame) -> None:
         """Write records to `dead-letter`, and wait until Kafka has acknowledged them."""

@@ -23,7 +23,7 @@ from hifi.runtime.clock import now_us, wait_at_most
 from hifi.runtime.errors import Fenced, HifiError, Misconfigured
 from hifi.runtime.lifetime import Lifetime
 from hifi.spark.catalyst import Catalyst
-from hifi.spark.spark_session import raise_if_exited
+from hifi.spark.spark_session import raise_if_exited, root_cause
 from hifi_state.checked_step import checked_declaration
 from hifi_state.enriched_ranges import EnrichedRanges
 from hifi_state.fold.colour_times import OtherColour
@@ -146,7 +146,7 @@ class StepRunner:
                     logger.warning("step-failed", pipe=self.pipe, error=str(error)[:2000])
                 except Exception as error:  # Spark's errors
                     raise_if_exited(self._catalyst.spark)
-                    self._warn(f"the batch failed and is repeated: {str(error).partition(chr(10))[0][:300]}")
+                    self._warn(f"the batch failed and is repeated: {root_cause(error)[:300]}")
                     logger.exception("step-failed", pipe=self.pipe)
                 await self._lifetime.sleep(backoff_s(self._failures, _BACKOFF_S))
                 self._failures += 1
@@ -190,7 +190,7 @@ class StepRunner:
                 continue
             try:
                 with self._rehearsals.running():
-                    await self._rehearse(folder)
+                    await self._rehearse(folder, keeps_events=self._rehearsal_count % 2 == 1)
             except Exception:  # Kafka may be away, which must not delay a takeover
                 raise_if_exited(self._catalyst.spark)
                 logger.exception("rehearsal-failed", pipe=self.pipe)
@@ -198,16 +198,17 @@ class StepRunner:
             if self._rehearsal_count == _REHEARSALS:
                 logger.info("step-warm", pipe=self.pipe)
 
-    async def _rehearse(self, folder: RangeFolder) -> None:
-        """Fold the newest records without effect."""
+    async def _rehearse(self, folder: RangeFolder, *, keeps_events: bool = False) -> None:
+        """Fold the newest records without effect, in one of the two ways, see `EnrichedRanges`."""
         async with self._group() as group:
             first, end = await group.first(), await group.end()
         start = {partition: max(first[partition], offset - _REHEARSED) for partition, offset in end.items()}
 
-        def fold() -> None:
-            folder.fold(self._ranges.read(start, end), FoldRules(len(end), {}, None))
-
-        await asyncio.to_thread(fold)
+        rules = FoldRules(len(end), {}, None)
+        folded = await asyncio.to_thread(
+            self._ranges.fold, folder, start, end, rules, keeps_events=keeps_events
+        )
+        await asyncio.to_thread(folded.release)
 
     def _group(self) -> GroupOffsets:
         return GroupOffsets(

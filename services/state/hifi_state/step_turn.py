@@ -29,7 +29,7 @@ from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.pauses import Pauses
 from hifi_state.fold.progress import Progress, RangeSummary
-from hifi_state.fold.range_folder import RangeFolder
+from hifi_state.fold.range_folder import FoldedRange, RangeFolder
 from hifi_state.fold.takeover import Takeover, next_takeover
 from hifi_state.fold.window_file import WindowFile
 from hifi_state.fold.window_row import WindowRow
@@ -44,14 +44,22 @@ logger = log.get(__name__)
 
 
 class Ranges(Protocol):
-    """Reads `enriched`, see `EnrichedRanges`."""
+    """What a turn uses of `EnrichedRanges`, which describes it."""
 
     @property
     def most_records(self) -> int:
         """Most records of a range."""
 
-    def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> DataFrame:
-        """The records of a range."""
+    def fold(
+        self,
+        folder: RangeFolder,
+        start: Mapping[int, int],
+        end: Mapping[int, int],
+        rules: FoldRules,
+        *,
+        keeps_events: bool = False,
+    ) -> FoldedRange:
+        """Fold a range."""
 
     def write_dead_letters(self, letters: DataFrame) -> None:
         """Write records to `dead-letter`."""
@@ -129,6 +137,8 @@ class StepTurn:
         self._run = new_run()
         self._pauses = Pauses(runner.interval_s, None)
         self._read_s = time.monotonic()
+        self._has_only_results = False
+        """Whether the next round has results to write, and no range."""
         self._held: Tally | None = None
         """The events in open windows, of the newest account; None: they were not measured."""
         self._measure_s = 0.0
@@ -260,8 +270,7 @@ class StepTurn:
             self._runner.require_leadership()
             end = next_range(position, target, self._runner.ranges.most_records)
             rules = FoldRules(len(target), raws, None, progress.emitted_ms, progress.judged)
-            records = await asyncio.to_thread(self._runner.ranges.read, position, end)
-            folded = await asyncio.to_thread(self._folder.fold, records, rules)
+            folded = await asyncio.to_thread(self._runner.ranges.fold, self._folder, position, end, rules)
             rows += await asyncio.to_thread(folded.rows, limit)
             raws = {**raws, **folded.summary.raws}
             read_count += sum(end[partition] - position[partition] for partition in end)
@@ -283,14 +292,20 @@ class StepTurn:
         logger.info("step-recovered", records=read_count, windows=windows)
 
     async def round(self) -> bool:
-        """Write the results of closed windows, fold the next range, keep the progress; False: nothing was to do."""
+        """Write the results of closed windows, fold the next range, keep the progress; False: nothing was to do.
+
+        Where windows end together, results are not followed by a range: it would be small, and cost as much as another.
+        """
         takes_over = self._progress.is_taken_over
         if takes_over:
             await self._take_over()
         runner, progress = self._runner, self._progress
         due_events = await self._write_due()
-        self._read_s = time.monotonic()
-        readable_end = self._readable(await self._group.end())
+        if self._has_only_results:
+            readable_end: Mapping[int, int] = progress.offsets
+        else:
+            self._read_s = time.monotonic()
+            readable_end = self._readable(await self._group.end())
         end = next_range(progress.offsets, readable_end, runner.ranges.most_records)
         summary, rows = RangeSummary(), list[WindowRow]()
         if end != progress.offsets:
@@ -317,7 +332,9 @@ class StepTurn:
             next_progress.takeover is not None
             or await asyncio.to_thread(self._open_file.has_due, next_progress.horizon_ms)
         )
-        return is_due or next_progress.is_taken_over or end != readable_end
+        is_at_end = end == readable_end
+        self._has_only_results = is_due and is_at_end and self._pauses.every_ms is not None
+        return is_due or next_progress.is_taken_over or not is_at_end
 
     def pause_s(self) -> float:
         """How long to wait before the next round, seconds."""
@@ -385,13 +402,19 @@ class StepTurn:
         """Fold the next range, and write the dead letters of the events that do not count."""
         runner, progress, fetched_us = self._runner, self._progress, now_us()
         rules = FoldRules(len(end), progress.raws, progress.closed_ms, progress.emitted_ms)
-        records = await asyncio.to_thread(runner.ranges.read, progress.offsets, end)
+
+        async def fold(*, keeps_events: bool) -> FoldedRange:
+            offsets, ranges = progress.offsets, runner.ranges
+            return await asyncio.to_thread(
+                ranges.fold, self._folder, offsets, end, rules, keeps_events=keeps_events
+            )
+
         limit = self._open_file.limit()
         keeps_events = self._keeps_events or limit is not None
-        folded = await asyncio.to_thread(self._folder.fold, records, rules, keeps_events=keeps_events)
+        folded = await fold(keeps_events=keeps_events)
         if folded.has_refused and not keeps_events:  # the dead letters need the same verdicts
             keeps_events = True
-            folded = await asyncio.to_thread(self._folder.fold, records, rules, keeps_events=True)
+            folded = await fold(keeps_events=True)
         try:
             rows = await asyncio.to_thread(folded.rows, limit)
             self._keeps_events = folded.has_refused

@@ -2,23 +2,16 @@
 
 import asyncio
 import re
-import uuid
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
+from tests.support.state.kafka_log import written
 from tests.support.state.stamped_log import START_MS, disordered
 from tests.support.state.step_bench import FLIGHTS, step_pipe
 
-from hifi.kafka.admin import create_topics
-from hifi.kafka.producer import Producer
-from hifi.kafka.topics import Topics
 from hifi.pipe.sources.step import StepSource
-from hifi.spark.bulk_session import start_bulk_session
 from hifi.spark.catalyst import Catalyst
-from hifi.spark.spark_session import scratch_folder, stop_spark
 from hifi_state.checked_step import checked_declaration
 from hifi_state.enriched_ranges import EnrichedRanges
 from hifi_state.fold.judged_events import FoldRules
@@ -33,19 +26,6 @@ FORGOTTEN_WITHIN_S = 60.0
 CONSUMER = "org.apache.kafka.clients.consumer.KafkaConsumer"
 SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceRDD"
 _LINE = re.compile(r"^ *\d+: +(\d+) +\d+ +(\S+)", re.MULTILINE)
-
-
-@pytest.fixture
-def settings(kafka: str) -> StateSettings:
-    return StateSettings(kafka=kafka, stream=f"s{uuid.uuid4().hex[:8]}")
-
-
-@pytest.fixture
-def spark(settings: StateSettings) -> Iterator[SparkSession]:
-    with scratch_folder() as scratch:
-        session = start_bulk_session(settings, "state", scratch, "local[1]", "512m", {})
-        yield session
-        stop_spark(session)
 
 
 def live_objects(spark: SparkSession) -> Counter[str]:
@@ -75,25 +55,17 @@ def live_objects(spark: SparkSession) -> Counter[str]:
 
 
 async def test_a_folded_range_leaves_its_code_and_its_consumers_and_nothing_else_in_spark(
-    settings: StateSettings, spark: SparkSession
+    settings: StateSettings, bulk_spark: SparkSession
 ) -> None:
-    await create_topics(settings.kafka, Topics(settings.stream), partitions=PARTITIONS, replication=1)
     stamped_log = disordered(7, PARTITIONS, 2 * RANGES * RECORDS * PARTITIONS)
-    producer = Producer(settings.kafka, "test")
-    await producer.start()
-    try:
-        for partition, entries in enumerate(stamped_log.partitions):
-            records = [entry.record() for entry in entries]
-            await producer.send_and_wait(settings.topics.enriched, partition, records)
-    finally:
-        await producer.stop()
+    await written(stamped_log, settings)
     pipe = step_pipe({"tumbling": "10s"})
     assert isinstance(pipe.source, StepSource)
-    catalyst = Catalyst(spark)
+    catalyst = Catalyst(bulk_spark)
     declaration = checked_declaration(catalyst, pipe.source, (FLIGHTS,))
     folder = RangeFolder(catalyst, pipe.pipe, declaration, "1")
-    ranges = EnrichedRanges(settings, spark, pipe.pipe)
-    context: Any = spark.sparkContext
+    ranges = EnrichedRanges(settings, bulk_spark, pipe.pipe)
+    context: Any = bulk_spark.sparkContext
     metrics = context._jvm.org.apache.spark.metrics.source.CodegenMetrics
 
     def fold(number: int) -> int:
@@ -102,8 +74,11 @@ async def test_a_folded_range_leaves_its_code_and_its_consumers_and_nothing_else
         end = {partition: offset + RECORDS for partition, offset in start.items()}
         time_ms = START_MS + number
         rules = FoldRules(PARTITIONS, {0: start[0] - 1}, time_ms, time_ms)
-        folded = folder.fold(ranges.read(start, end), rules, keeps_events=number % 2 == 0)
+        small = ranges.fold(folder, start, end, rules)
+        folded = ranges.fold(folder, start, end, rules, keeps_events=True)
         assert folded.rows(None)
+        assert sorted(map(repr, small.rows(None))) == sorted(map(repr, folded.rows(None)))
+        assert small.summary == folded.summary
         letters = folded.dead_letters(number)
         assert letters is not None
         assert letters.collect()
@@ -113,6 +88,6 @@ async def test_a_folded_range_leaves_its_code_and_its_consumers_and_nothing_else
     classes = [await asyncio.to_thread(fold, number) for number in range(RANGES)]
     assert classes[1] == classes[-1], "the code of a range is that of the range before"
     async with asyncio.timeout(FORGOTTEN_WITHIN_S):
-        while (live := await asyncio.to_thread(live_objects, spark))[SOURCE] > 1:
+        while (live := await asyncio.to_thread(live_objects, bulk_spark))[SOURCE] > 1:
             await asyncio.sleep(0.2)  # Spark forgets in threads of its own, and all but the newest
     assert live[CONSUMER] == PARTITIONS

@@ -22,8 +22,9 @@ from hifi.spark.step_check import enriched_types
 from hifi_normalize.idempotency.source_positions import SourcePositions
 from hifi_state.fold.colour_times import ColourTimes, OtherColour, other_colour
 from hifi_state.fold.declaration import StepDeclaration
+from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.progress import Progress
-from hifi_state.fold.range_folder import RangeFolder
+from hifi_state.fold.range_folder import FoldedRange, RangeFolder
 from hifi_state.fold.step_file import step_file
 from hifi_state.fold.window_file import WindowFile
 from hifi_state.step_turn import StepTurn
@@ -221,7 +222,15 @@ class StepBench:
     async def end(self) -> Mapping[int, int]:
         return self.available
 
-    def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> DataFrame:
+    def fold(
+        self,
+        folder: RangeFolder,
+        start: Mapping[int, int],
+        end: Mapping[int, int],
+        rules: FoldRules,
+        *,
+        keeps_events: bool = False,
+    ) -> FoldedRange:
         if self._ranges_read >= self.survived:
             self._die("within a range")
         self._ranges_read += self.kill_at == "within a range"
@@ -231,7 +240,7 @@ class StepBench:
             for offset, record in enumerate(entry.record() for entry in entries)
             if start[partition] <= offset < end[partition]
         ]
-        return self.spark.createDataFrame(rows, SCHEMA)
+        return folder.fold(self.spark.createDataFrame(rows, SCHEMA), rules, keeps_events=keeps_events)
 
     def write_dead_letters(self, letters: DataFrame) -> None:
         for row in letters.collect():

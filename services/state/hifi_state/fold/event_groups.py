@@ -92,12 +92,16 @@ class EventGroups:
             ]
         return frame.groupBy(*groups).agg(*columns)
 
-    def read(self, groups: DataFrame) -> tuple[RangeSummary, list[WindowRow]]:
-        """The summary of a range, and the parts of each window and key of its events that count."""
+    def read(self, groups: Iterable[Sequence[Any]]) -> tuple[RangeSummary, list[WindowRow]]:
+        """The summary of a range, and the parts of each window and key of its events that count.
+
+        Args:
+            groups: rows of `of`.
+        """
         verdict_groups: list[Sequence[Any]] = []
         rows: list[WindowRow] = []
         summary_at = 1 + len(self._step.key)
-        for verdict, partition, of_with, *columns in map(tuple, groups.collect()):
+        for verdict, partition, of_with, *columns in groups:
             if verdict is None:
                 rows.append(self._window_row(columns))
             else:

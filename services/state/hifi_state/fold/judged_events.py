@@ -29,6 +29,7 @@ from hifi.record.spark_sql import (
 from hifi.record.step_account import COPY, FOLDED, LEFT_OUT
 from hifi.spark.catalyst import BOUNDED, Catalyst, JavaObject
 from hifi.spark.json_fields import json_fields
+from hifi.spark.range_query import RECORD_COLUMNS
 from hifi.spark.step_sql import step_sql
 from hifi_state.fold.dead_letters import FUTURE, HEARTBEAT, LATE, NO_KEY, REPLAYED
 from hifi_state.fold.declaration import StepDeclaration
@@ -56,10 +57,8 @@ _PARSED: Final = (
     },
 )
 """SQL of columns; those of a step read those of the steps before."""
-SOURCE_COLUMNS: Final = (
-    "partition int, offset bigint, key binary, value binary, headers array<struct<key: string, value: binary>>"
-    ", `hifi.highest` bigint, `hifi.horizon` bigint, `hifi.emitted` bigint, `hifi.needed` bigint"
-)
+_RULES: Final = ("hifi.highest", "hifi.horizon", "hifi.emitted", "hifi.needed")
+SOURCE_COLUMNS: Final = ", ".join((RECORD_COLUMNS, *(f"`{name}` bigint" for name in _RULES)))
 """Columns of the source of a range: of its records, and of what decides on them.
 
     hifi.highest: the highest offset in `raw` of the partition before the range
@@ -168,20 +167,30 @@ class JudgedEvents:
         """The events among records with the columns of `SOURCE_COLUMNS`, and heartbeats."""
         return self._judged(self._parsed(source))
 
+    def rule_numbers(self, rules: FoldRules) -> list[list[int | None]]:
+        """The columns of `SOURCE_COLUMNS` that are the same for all records of a partition: by partition, as it counts.
+
+        Without the horizon by which events were judged before, which does not depend on the partition alone.
+        """
+        emitted_ms, partitions = rules.emitted_ms, range(rules.partitions)
+        horizon_ms = rules.horizon_ms if rules.judged is None else None
+        needed_ms = None if emitted_ms is None else self._step.needed_from_ms(emitted_ms)
+        highest: list[int | None] = [rules.raws.get(partition, -1) for partition in partitions]
+        return [
+            highest,
+            *([number] * rules.partitions for number in (horizon_ms, emitted_ms, needed_ms)),
+        ]
+
     def _rules_sql(self, rules: FoldRules) -> list[str]:
-        """The columns of `SOURCE_COLUMNS` that are the same for all records of a partition.
+        """The same as SQL.
 
         They are elements of arrays, since Spark would write other constants into its generated code, and compile it
         anew for each range.
         """
-        emitted_ms, partitions = rules.emitted_ms, range(rules.partitions)
-        needed_ms = None if emitted_ms is None else self._step.needed_from_ms(emitted_ms)
-        return [
-            f"{by_partition(rules.raws.get(partition, -1) for partition in partitions)} as `hifi.highest`",
-            f"{_horizon_sql(rules)} as `hifi.horizon`",
-            f"{by_partition(emitted_ms for _ in partitions)} as `hifi.emitted`",
-            f"{by_partition(needed_ms for _ in partitions)} as `hifi.needed`",
-        ]
+        columns = dict(zip(_RULES, map(by_partition, self.rule_numbers(rules)), strict=True))
+        if rules.judged:
+            columns["hifi.horizon"] = _horizon_sql(rules.judged)
+        return [f"{column} as `{name}`" for name, column in columns.items()]
 
     def _parsed(self, records: DataFrame) -> DataFrame:
         first_header = "cast(headers[0].value as string)"
@@ -251,14 +260,12 @@ def by_partition(numbers: Iterable[int | None]) -> str:
     return f"array({', '.join(map(_bigint, numbers))})[partition]"
 
 
-def _horizon_sql(rules: FoldRules) -> str:
-    """SQL of the horizon that counts for a record (bigint); null: none does."""
-    if rules.judged is None:
-        return by_partition(rules.horizon_ms for _ in range(rules.partitions))
+def _horizon_sql(judged: Sequence[Judged]) -> str:
+    """SQL of the horizon by which a record was judged (bigint); null: none counted."""
     cases = [
         f"when partition = {entry.partition} and offset between {entry.first}L and {entry.last}L"
         f" then {entry.horizon_ms}L"
-        for entry in rules.judged
+        for entry in judged
         if entry.horizon_ms is not None
     ]
     return f"case {' '.join(cases)} end" if cases else _bigint(None)

@@ -6,7 +6,7 @@ from hifi.runtime.backoff import backoff_s
 
 _MARGIN_S: Final = 0.1
 """A round begins so long after a window is expected to close: one that comes too early costs as much as another."""
-_AGAIN_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_AGAIN_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Pauses while a window does not close that was expected to."""
 
 

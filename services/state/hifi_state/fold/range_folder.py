@@ -1,6 +1,6 @@
 """Folds a range of `enriched` with Spark: the parts of the windows of its events, and its dead letters."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pyspark import StorageLevel
@@ -12,6 +12,7 @@ from hifi.record.spark_sql import identity_field
 from hifi.record.step_account import FOLDED
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.prepared_frame import PreparedFrame
+from hifi.spark.range_query import RangeQuery
 from hifi.spark.step_sql import FieldPart
 from hifi_state.fold.dead_letters import HEARTBEAT, KEY_LIMIT, NOT_REFUSED, dead_letters
 from hifi_state.fold.declaration import StepDeclaration
@@ -26,13 +27,22 @@ from hifi_state.fold.window_row import WindowRow
 class FoldedRange:
     """A range with its summary. Events that are kept stay in Spark's memory until it is released."""
 
-    def __init__(self, source: DataFrame, events: DataFrame, folder: "RangeFolder", partitions: int) -> None:
-        self._partitions = partitions
-        self._events = events
+    def __init__(
+        self,
+        folder: "RangeFolder",
+        partitions: int,
+        summary: RangeSummary,
+        rows: list[WindowRow],
+        events: DataFrame | None,
+    ) -> None:
+        """See `RangeFolder`."""
         self._folder = folder
+        self._partitions = partitions
+        self.summary = summary
+        self._rows = rows
+        self._judged_events = events
         self._beyond: list[tuple[int, int]] = []
         """Partition and offset in `raw` of the events beyond the limit."""
-        self.summary, self._rows = folder.read(source)
 
     def rows(self, limit: KeyLimit | None) -> list[WindowRow]:
         """The parts of each window and key, or of each event, which later results need; of sessions all.
@@ -87,6 +97,11 @@ class FoldedRange:
         }
 
     @property
+    def _events(self) -> DataFrame:
+        assert self._judged_events is not None, "the range was folded by `fold`"
+        return self._judged_events
+
+    @property
     def _decided(self) -> DataFrame:
         """The events with their verdicts, once `rows` has refused some."""
         if not self._beyond:
@@ -101,7 +116,8 @@ class FoldedRange:
 
     def release(self) -> None:
         """Forget the events that are kept."""
-        self._events.unpersist()
+        if self._judged_events is not None:
+            self._judged_events.unpersist()
 
 
 class RangeFolder:
@@ -124,12 +140,14 @@ class RangeFolder:
         """
         self.pipe: Final = pipe
         self.declaration: Final = declaration
+        self._catalyst = catalyst
         self._judged = JudgedEvents(catalyst, pipe, declaration, revision)
         argument_types = self._judged.argument_types
         self.results = ResultEvents(pipe, declaration.step, argument_types, log)
         self._groups = EventGroups(declaration.step, argument_types)
         self._prepared_events = PreparedFrame(self._judged.of(catalyst.empty_frame(SOURCE_COLUMNS)))
         self._prepared_groups = PreparedFrame(self._groups.of(self._prepared_events.frame))
+        self._query: RangeQuery | None = None
 
     @property
     def parts(self) -> list[FieldPart]:
@@ -150,11 +168,37 @@ class RangeFolder:
         if keeps_events:
             events.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            return FoldedRange(source, events, self, rules.partitions)
+            groups = self._prepared_groups.of(source).collect()
+            return FoldedRange(self, rules.partitions, *self._groups.read(groups), events)
         except BaseException:
             events.unpersist()
             raise
 
-    def read(self, source: DataFrame) -> tuple[RangeSummary, list[WindowRow]]:
-        """See `EventGroups`."""
-        return self._groups.read(self._prepared_groups.of(source))
+    def fold_small(
+        self,
+        topic: str,
+        client: Mapping[str, str],
+        start: Mapping[int, int],
+        end: Mapping[int, int],
+        rules: FoldRules,
+    ) -> FoldedRange:
+        """Judge the events of a small range of `enriched`, in a third of the time; the events cannot be asked for.
+
+        Args:
+            topic: `enriched`.
+            client: settings of Kafka's client, with a group.
+            start: partition to the offset of its first record.
+            end: partition to the offset after its last record.
+            rules: that decide; no event was judged before.
+        """
+        if self._query is None:
+            self._query = RangeQuery(self._catalyst.spark, topic, client, SOURCE_COLUMNS, self._grouped)
+        numbers = zip(*self._judged.rule_numbers(rules), strict=True)
+        rows = self._query.rows(
+            (partition, start[partition], end[partition], *numbers_of)
+            for partition, numbers_of in enumerate(numbers)
+        )
+        return FoldedRange(self, rules.partitions, *self._groups.read(rows), None)
+
+    def _grouped(self, source: DataFrame) -> DataFrame:
+        return self._groups.of(self._judged.of(source))

@@ -1,0 +1,98 @@
+"""Ranges of `enriched` on Kafka: a small one is folded by a query that is planned once, with the same outcome."""
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+from tests.support.state.kafka_log import written
+from tests.support.state.stamped_log import START_MS, disordered
+from tests.support.state.step_bench import FLIGHTS, JOIN_SOURCE, KEEPING_SOURCE, OTHERS, step_pipe
+
+from hifi.pipe.sources.step import StepSource
+from hifi.spark.catalyst import Catalyst
+from hifi.spark.spark_session import root_cause
+from hifi_state.checked_step import checked_declaration
+from hifi_state.enriched_ranges import EnrichedRanges
+from hifi_state.fold.judged_events import FoldRules
+from hifi_state.fold.range_folder import FoldedRange, RangeFolder
+from hifi_state.settings import StateSettings
+
+PARTITIONS = 3
+RECORDS = 900
+CUTS = (0, 0.3, 0.35, 1)
+WINDOWS = {"tumbling": "10s"}
+KINDS: list[Mapping[str, object]] = [
+    WINDOWS,
+    {"size": "30s", "every": "10s"},
+    {"session": "2s"},
+    {"each": {"trailing": "10s"}},
+    {"first": "2s"},
+    JOIN_SOURCE,
+    KEEPING_SOURCE,
+]
+
+
+def ranges_of(
+    settings: StateSettings, spark: SparkSession, kind: Mapping[str, object]
+) -> tuple[EnrichedRanges, RangeFolder]:
+    pipe = step_pipe(kind)
+    assert isinstance(pipe.source, StepSource)
+    catalyst = Catalyst(spark)
+    read = (FLIGHTS, OTHERS) if pipe.source.join else (FLIGHTS,)
+    declaration = checked_declaration(catalyst, pipe.source, read)
+    return EnrichedRanges(settings, spark, pipe.pipe), RangeFolder(catalyst, pipe.pipe, declaration, "1")
+
+
+def shown(folded: FoldedRange) -> tuple[object, list[str]]:
+    return folded.summary, sorted(map(repr, folded.rows(None)))
+
+
+async def test_a_small_range_is_folded_as_any_other(
+    settings: StateSettings, bulk_spark: SparkSession
+) -> None:
+    stamped_log = disordered(3, PARTITIONS, RECORDS, empty=[1], joined=True)
+    await written(stamped_log, settings)
+
+    def compare(kind: Mapping[str, object]) -> int:
+        """Fold ranges both ways; the number of rows."""
+        ranges, folder = ranges_of(settings, bulk_spark, kind)
+        start = dict.fromkeys(stamped_log.ends(), 0)
+        raws: dict[int, int] = {}
+        horizon_ms = emitted_ms = None
+        count = 0
+        for cut in CUTS[1:]:
+            end = {partition: int(cut * last) for partition, last in stamped_log.ends().items()}
+            rules = FoldRules(PARTITIONS, raws, horizon_ms, emitted_ms)
+            small = ranges.fold(folder, start, end, rules)
+            kept = ranges.fold(folder, start, end, rules, keeps_events=True)
+            assert shown(small) == shown(kept), (kind, cut)
+            kept.release()
+            count += len(small.rows(None))
+            start, raws, emitted_ms = end, {**raws, **small.summary.raws}, horizon_ms
+            horizon_ms = START_MS + int(60_000 * cut) // 1000 * 1000
+        return count
+
+    assert all(await asyncio.to_thread(lambda: [compare(kind) for kind in KINDS]))
+
+
+async def test_a_range_whose_records_are_deleted_fails(
+    settings: StateSettings, bulk_spark: SparkSession
+) -> None:
+    stamped_log = disordered(4, 1, 50)
+    await written(stamped_log, settings)
+    ranges, folder = ranges_of(settings, bulk_spark, WINDOWS)
+    rules, end = FoldRules(1, {}, None), stamped_log.ends()
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka)
+    await admin.start()
+    try:
+        await admin.delete_records({TopicPartition(settings.topics.enriched, 0): RecordsToDelete(10)})
+    finally:
+        await admin.close()
+    with pytest.raises(Py4JJavaError) as raised:
+        await asyncio.to_thread(ranges.fold, folder, {0: 0}, end, rules)
+    assert "out of range" in root_cause(raised.value)
+    assert (await asyncio.to_thread(ranges.fold, folder, {0: 10}, end, rules)).rows(None)
