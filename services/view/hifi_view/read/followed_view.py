@@ -31,6 +31,8 @@ from hifi_view.store.row_file import Logs, RowFile, is_damage, remove
 _BATCH_RECORDS: Final = 1000
 _FETCH_WAIT_MS: Final = 50
 _POLL_MS: Final = 200
+_ROUND_S: Final = 0.1
+"""Shortest time between batches that are not full: a batch costs as much as some dozens of its records."""
 _EXPIRE_S: Final = 1.0
 _RESUME: Final = 0.95
 """Share of the largest size below which a full view goes on."""
@@ -99,6 +101,7 @@ class FollowedView:
         self._positions: dict[int, int] = {}
         self._change_event = asyncio.Event()
         self._last_expiry_s = 0.0
+        self._last_look_s = 0.0
         self._is_damaged = False
         self._has_changed_pipe = True
         registry.on_change(self._mark_pipe_change)
@@ -239,6 +242,7 @@ class FollowedView:
                 self._has_changed_pipe = False
                 if self.refusal() is not None:
                     return
+            began_s = monotonic_s()
             await self._expire()
             if await self._is_full():
                 await asyncio.sleep(_LOOK_S)
@@ -255,6 +259,8 @@ class FollowedView:
             }
             await self._apply(records_by_partition, end_offsets)
             self._check_completeness()
+            if sum(map(len, fetched_records.values())) < _BATCH_RECORDS:
+                await asyncio.sleep(max(0.0, began_s + _ROUND_S - monotonic_s()))
 
     async def _apply(
         self,
@@ -332,9 +338,12 @@ class FollowedView:
             metrics.VIEW_BEHIND.labels(self.view.view).set((now_us() - self.complete.time_us) / MICROSECONDS)
 
     async def _is_full(self) -> bool:
-        """Whether the view stands still because of its size."""
+        """Whether the view stands still because of its size, which is measured each second."""
         row_file = self._file
         assert row_file is not None
+        if self.state is not ViewState.FULL and monotonic_s() < self._last_look_s + _LOOK_S:
+            return False
+        self._last_look_s = monotonic_s()
         self.used_bytes = await self._in_thread(row_file.used_bytes)
         metrics.VIEW_BYTES.labels(self.view.view).set(self.used_bytes)
         max_bytes = self._settings.view_max_bytes

@@ -294,6 +294,9 @@ class RowFile:
             # A power cut may take the last transactions, rows and offsets together: they are read again.
             database.execute("PRAGMA synchronous = NORMAL")
             database.execute("PRAGMA journal_size_limit = 67108864")
+            # At 32 MB of journal: a page that changes often is copied to the file once for many transactions.
+            database.execute("PRAGMA wal_autocheckpoint = 8000")
+            database.execute("PRAGMA cache_size = -16000")  # KiB
         except BaseException:
             database.close()
             raise
