@@ -33,12 +33,6 @@ def source_options(settings: ServiceSettings, topic: str, start: PartitionOffset
     }
 
 
-def client_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """The settings of Kafka's client among the options of a source."""
-    return {name.removeprefix(_CLIENT): value for name, value in options.items() if name.startswith(_CLIENT)}
-
-
-_CLIENT: Final = "kafka."
 _NEVER_MS: Final = str(2**31 - 1)
 """An expired batch leaves a gap: later batches of its partition are sent, and egest takes it for a copy."""
 
@@ -60,7 +54,7 @@ def sink_options(settings: ServiceSettings) -> dict[str, str]:
 
 
 def _connection_options(settings: ServiceSettings) -> dict[str, str]:
-    return {f"{_CLIENT}{name}": value for name, value in java_client_options(settings.kafka).items()}
+    return {f"kafka.{name}": value for name, value in java_client_options(settings.kafka).items()}
 
 
 def offsets_json(topic: str, offsets: PartitionOffsets) -> str:

@@ -6,7 +6,8 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from hifi.spark.kafka_connector import client_settings, offsets_json, source_options, write_records
+from hifi.kafka.security import java_client_options
+from hifi.spark.kafka_connector import offsets_json, source_options, write_records
 from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.range_folder import FoldedRange, RangeFolder
 from hifi_state.settings import StateSettings
@@ -30,12 +31,13 @@ class EnrichedRanges:
         self._spark = spark
         self._topic = settings.topics.enriched
         self._client = {
-            "kafka.client.id": settings.instance,
+            **java_client_options(settings.kafka),
+            "client.id": settings.instance,
             # Else Spark makes up a group for each range, and keeps what its consumers have fetched for 5 minutes.
-            "kafka.group.id": f"{settings.topics.spark_group_prefix}-state.{pipe}",
-            "kafka.max.poll.records": "2000",
+            "group.id": f"{settings.topics.spark_group_prefix}-state.{pipe}",
+            "max.poll.records": "2000",
             # The next records are asked for in advance, and what reads a range waits for the answer.
-            "kafka.fetch.max.wait.ms": "20",
+            "fetch.max.wait.ms": "20",
         }
         self.most_records: Final = settings.state_max_offsets_per_batch
         """Most records of a range."""
@@ -58,11 +60,13 @@ class EnrichedRanges:
             rules: that decide.
             keeps_events: whether the range is asked for its dead letters, see `RangeFolder.fold`.
         """
-        options = source_options(self._settings, self._topic, start) | self._client
         is_small = sum(end[partition] - offset for partition, offset in start.items()) <= _SMALL
         if is_small and not keeps_events and not rules.judged:
-            return folder.fold_small(self._topic, client_settings(options), start, end, rules)
-        options["endingOffsets"] = offsets_json(self._topic, end)
+            return folder.fold_small(self._topic, self._client, start, end, rules)
+        options = source_options(self._settings, self._topic, start) | {
+            **{f"kafka.{name}": value for name, value in self._client.items()},
+            "endingOffsets": offsets_json(self._topic, end),
+        }
         records = self._spark.read.format("kafka").options(**options).load()
         if is_small:
             records = records.coalesce(1)
