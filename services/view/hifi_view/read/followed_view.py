@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from hifi.kafka.clients import adaptive_consumer, close
@@ -29,9 +29,9 @@ from hifi_view.store.plan import Account, PartitionRead
 from hifi_view.store.row_file import Logs, RowFile, is_damage, remove
 
 _BATCH_RECORDS: Final = 1000
-_FETCH_WAIT_MS: Final = 50
+_FETCH_WAIT_MS: Final = 100
 _POLL_MS: Final = 200
-_ROUND_S: Final = 0.1
+_ROUND_S: Final = 0.2
 """Shortest time between batches that are not full: a batch costs as much as some dozens of its records."""
 _EXPIRE_S: Final = 1.0
 _RESUME: Final = 0.95
@@ -177,7 +177,10 @@ class FollowedView:
         read_identity = await topic_identity(self._settings.kafka, topic)
         await self._open(Logs(raw_identity.topic, read_identity.topic))
         consumer = adaptive_consumer(
-            self._settings, fetch_max_wait_ms=_FETCH_WAIT_MS, max_partition_fetch_bytes=_FETCH_BYTES
+            self._settings,
+            fetch_max_wait_ms=_FETCH_WAIT_MS,
+            max_partition_fetch_bytes=_FETCH_BYTES,
+            bare_records=True,
         )
         try:
             await consumer.start()
@@ -264,9 +267,10 @@ class FollowedView:
 
     async def _apply(
         self,
-        fetched_records: dict[TopicPartition, Sequence[ConsumerRecord]],
+        fetched_records: dict[TopicPartition, Sequence[Any]],
         end_offsets: dict[TopicPartition, int],
     ) -> None:
+        """Apply the records that `BareRecords` gave."""
         row_file = self._file
         assert row_file is not None
         moved_records = {
@@ -298,22 +302,25 @@ class FollowedView:
         self._notify()
 
     def _write(
-        self, row_file: RowFile, batch: list[PartitionRead], fetched_records: list[Sequence[ConsumerRecord]]
+        self, row_file: RowFile, batch: list[PartitionRead], fetched_records: list[Sequence[Any]]
     ) -> list[Account]:
         """Apply records to the file, in the writer's thread."""
         for partition_read, records in zip(batch, fetched_records, strict=True):
-            partition_read.records += [(record.offset, self._parsed_record(record)) for record in records]
+            partition = partition_read.partition
+            partition_read.records += [
+                (record.offset, self._parsed_record(record, partition)) for record in records
+            ]
         batch_plan = row_file.apply(batch, self._expired_before_us())
         return [account for _, account in batch_plan.accounts]
 
-    def _parsed_record(self, record: ConsumerRecord) -> Read:
+    def _parsed_record(self, record: Any, partition: int) -> Read:
         try:
-            return self._reader.read(record.headers, record.value, record.partition, record.offset)
+            return self._reader.read(record.headers, record.value, partition, record.offset)
         except Exception as error:  # noqa: BLE001 - records after any invalid one must be read
             logger.error(  # noqa: TRY400 - the record is at fault
                 "record-unreadable",
                 view=self.view.view,
-                partition=record.partition,
+                partition=partition,
                 offset=record.offset,
                 error=type(error).__name__,
             )

