@@ -30,7 +30,7 @@ async def state(service: Service, settings: StateSettings) -> None:
     topics, health = settings.topics, service.health
     with scratch_folder(settings.state_temp) as scratch:
         registry = PipeRegistry(settings.kafka, topics, health)
-        written_topics = [topics.raw, topics.accepted]
+        written_topics = [topics.raw, topics.accepted, topics.dead_letter]
         topic_check = TopicCheck(settings.kafka, written_topics, registry.partition_count, health)
         producer = Producer(
             settings.kafka,
@@ -58,7 +58,7 @@ async def state(service: Service, settings: StateSettings) -> None:
                 folder = settings.state_data or scratch / "windows"
                 folder.mkdir(parents=True, exist_ok=True)
                 catalyst = await asyncio.to_thread(Catalyst, spark)
-                steps = Steps(service, settings, catalyst, registry, writer, folder, times_log)
+                steps = Steps(service, settings, catalyst, registry, writer, producer, folder, times_log)
                 async with running(service, AckReports(reporter, producer, health)):
                     health.state = "running"
                     await steps.run()

@@ -9,11 +9,8 @@ from pyspark.sql import functions as sql
 from hifi.kafka.security import java_client_options
 from hifi.spark.kafka_connector import offsets_json, source_options, write_records
 from hifi_state.fold.judged_events import FoldRules
-from hifi_state.fold.range_folder import FoldedRange, RangeFolder
+from hifi_state.fold.range_folder import SMALL_RANGE, FoldedRange, RangeFolder
 from hifi_state.settings import StateSettings
-
-_SMALL: Final = 20_000
-"""Records of a range that is read in one task."""
 
 
 class EnrichedRanges:
@@ -60,7 +57,7 @@ class EnrichedRanges:
             rules: that decide.
             keeps_events: whether the range is asked for its dead letters, see `RangeFolder.fold`.
         """
-        is_small = sum(end[partition] - offset for partition, offset in start.items()) <= _SMALL
+        is_small = sum(end[partition] - offset for partition, offset in start.items()) <= SMALL_RANGE
         if is_small and not keeps_events and not rules.judged:
             return folder.fold_small(self._topic, self._client, start, end, rules)
         options = source_options(self._settings, self._topic, start) | {

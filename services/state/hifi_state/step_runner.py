@@ -11,11 +11,13 @@ from aiokafka.errors import KafkaError
 from hifi.delivery.raw_writer import RawWriter
 from hifi.kafka.group_offsets import GroupOffsets
 from hifi.kafka.leader_election import LeaderElection
+from hifi.kafka.producer import Producer
 from hifi.kafka.topic_identity import topic_identity
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.sources.event import SourceEvent
 from hifi.pipe.sources.step import StepSource
+from hifi.record.record import Record
 from hifi.record.step_account import StepAccount
 from hifi.runtime import log, metrics
 from hifi.runtime.backoff import backoff_s
@@ -27,6 +29,7 @@ from hifi.spark.spark_session import raise_if_exited, root_cause
 from hifi_state.checked_step import checked_declaration
 from hifi_state.enriched_ranges import EnrichedRanges
 from hifi_state.fold.colour_times import OtherColour
+from hifi_state.fold.dead_letters import LetterRecord
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.progress import Progress
@@ -76,6 +79,7 @@ class StepRunner:
         catalyst: Catalyst,
         registry: PipeRegistry,
         writer: RawWriter,
+        producer: Producer,
         declared: DeclaredStep,
         folder: Path,
         times_log: StepTimesLog,
@@ -89,6 +93,7 @@ class StepRunner:
             catalyst: of the Spark session.
             registry: of the pipes.
             writer: of results.
+            producer: of dead letters.
             declared: the step.
             folder: for its file.
             times_log: has what the other colour counts, if the stream has two.
@@ -101,6 +106,7 @@ class StepRunner:
         self._catalyst = catalyst
         self._registry = registry
         self._writer = writer
+        self._producer = producer
         self.pipe: Final = pipe.pipe
         self._step: StepSource = pipe.source
         self._read_pipes = declared.read_pipes
@@ -350,6 +356,14 @@ class StepRunner:
             revision, events, [in_us] * len(events), source, run, in_us, at_once=True
         )
         await acknowledged
+
+    async def write_few_letters(self, letters: Sequence[LetterRecord]) -> None:
+        """Write them to `dead-letter`, and wait until Kafka has acknowledged them."""
+        records_by_partition: dict[int, list[Record]] = {}
+        for letter in letters:
+            records_by_partition.setdefault(letter.partition, []).append(letter.record)
+        for partition, records in records_by_partition.items():
+            await self._producer.send_and_wait(self._settings.topics.dead_letter, partition, records)
 
     @property
     def interval_s(self) -> float:

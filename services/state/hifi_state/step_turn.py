@@ -25,6 +25,7 @@ from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi_state.enriched_ranges import next_range
 from hifi_state.fold.colour_times import OtherColour
+from hifi_state.fold.dead_letters import LetterRecord
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.pauses import Pauses
@@ -105,6 +106,9 @@ class TurnRunner(Protocol):
     async def write_results(self, events: Sequence[SourceEvent], source: bytes, run: bytes) -> None:
         """Write events to `raw`."""
 
+    async def write_few_letters(self, letters: Sequence[LetterRecord]) -> None:
+        """Write them to `dead-letter`."""
+
     def warn_full(self, size_bytes: int | None, holding: Collection[int]) -> None:
         """Say that the file is too large; None: it is not."""
 
@@ -143,7 +147,7 @@ class StepTurn:
         """The events in open windows, of the newest account; None: they were not measured."""
         self._measure_s = 0.0
         self._keeps_events = False
-        """Whether the last range had dead letters, so that the next one may have some, too."""
+        """Whether the next range keeps its events, as the last one had to."""
         self._windows = 0
         self._outcomes: Mapping[str, int] = {}
         """Of the results that were written last."""
@@ -403,29 +407,39 @@ class StepTurn:
         runner, progress, fetched_us = self._runner, self._progress, now_us()
         rules = FoldRules(len(end), progress.raws, progress.closed_ms, progress.emitted_ms)
 
-        async def fold(*, keeps_events: bool) -> FoldedRange:
-            offsets, ranges = progress.offsets, runner.ranges
-            return await asyncio.to_thread(
-                ranges.fold, self._folder, offsets, end, rules, keeps_events=keeps_events
+        while True:
+            folded = await asyncio.to_thread(
+                runner.ranges.fold,
+                self._folder,
+                progress.offsets,
+                end,
+                rules,
+                keeps_events=self._keeps_events,
             )
-
-        limit = self._open_file.limit()
-        keeps_events = self._keeps_events or limit is not None
-        folded = await fold(keeps_events=keeps_events)
-        if folded.has_refused and not keeps_events:  # the dead letters need the same verdicts
-            keeps_events = True
-            folded = await fold(keeps_events=True)
-        try:
-            rows = await asyncio.to_thread(folded.rows, limit)
-            self._keeps_events = folded.has_refused
-            letters = folded.dead_letters(fetched_us)
-            if letters is not None:
-                runner.require_leadership()
-                await asyncio.to_thread(runner.ranges.write_dead_letters, letters)
-        finally:
-            if keeps_events:
+            try:
+                rows = await asyncio.to_thread(folded.rows, self._open_file.limit())
+                if await self._write_letters(folded, fetched_us):
+                    self._keeps_events = folded.letters_need_events
+                    return folded.summary, rows
+            finally:
                 await asyncio.to_thread(folded.release)
-        return folded.summary, rows
+            self._keeps_events = True
+
+    async def _write_letters(self, folded: FoldedRange, fetched_us: int) -> bool:
+        """Write the dead letters of a range; False: it has to be folded again, and to keep its events."""
+        if not folded.has_refused:
+            return True
+        runner = self._runner
+        if self._keeps_events:
+            runner.require_leadership()
+            await asyncio.to_thread(runner.ranges.write_dead_letters, folded.dead_letters(fetched_us))
+            return True
+        letters = await asyncio.to_thread(folded.few_letters, fetched_us)
+        if letters is None:
+            return False
+        runner.require_leadership()
+        await runner.write_few_letters(letters)
+        return True
 
     async def _write_due(self) -> Tally:
         """Write the results of the windows that the progress has closed, in the order of their positions.

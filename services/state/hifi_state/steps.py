@@ -5,6 +5,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from hifi.delivery.raw_writer import RawWriter
+from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.sources.step import StepSource
@@ -40,6 +41,7 @@ class Steps:
         catalyst: Catalyst,
         registry: PipeRegistry,
         writer: RawWriter,
+        producer: Producer,
         folder: Path,
         times_log: StepTimesLog,
     ) -> None:
@@ -51,6 +53,7 @@ class Steps:
             catalyst: of the Spark session.
             registry: of the pipes, started.
             writer: of results.
+            producer: of dead letters.
             folder: for the files of the steps.
             times_log: has what the other colour counts, if the stream has two.
         """
@@ -59,6 +62,7 @@ class Steps:
         self._catalyst = catalyst
         self._registry = registry
         self._writer = writer
+        self._producer = producer
         self._folder = folder
         self._times_log = times_log
         self._rehearsals = Rehearsals()
@@ -101,6 +105,7 @@ class Steps:
                 self._catalyst,
                 self._registry,
                 self._writer,
+                self._producer,
                 step.declared,
                 self._folder,
                 self._times_log,

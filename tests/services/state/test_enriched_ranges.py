@@ -17,12 +17,14 @@ from hifi.spark.catalyst import Catalyst
 from hifi.spark.spark_session import root_cause
 from hifi_state.checked_step import checked_declaration
 from hifi_state.enriched_ranges import EnrichedRanges
+from hifi_state.fold.dead_letters import LetterRecord
 from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.range_folder import FoldedRange, RangeFolder
 from hifi_state.settings import StateSettings
 
 PARTITIONS = 3
 RECORDS = 900
+FETCHED_US = 1_700_000_000_000_000
 CUTS = (0, 0.3, 0.35, 1)
 WINDOWS = {"tumbling": "10s"}
 KINDS: list[Mapping[str, object]] = [
@@ -58,23 +60,26 @@ async def test_a_small_range_is_folded_as_any_other(
     await written(stamped_log, settings)
 
     def compare(kind: Mapping[str, object]) -> int:
-        """Fold ranges both ways; the number of rows."""
+        """Fold ranges both ways; the number of rows or of dead letters, whichever is less."""
         ranges, folder = ranges_of(settings, bulk_spark, kind)
         start = dict.fromkeys(stamped_log.ends(), 0)
         raws: dict[int, int] = {}
         horizon_ms = emitted_ms = None
-        count = 0
+        count = letter_count = 0
         for cut in CUTS[1:]:
             end = {partition: int(cut * last) for partition, last in stamped_log.ends().items()}
             rules = FoldRules(PARTITIONS, raws, horizon_ms, emitted_ms)
             small = ranges.fold(folder, start, end, rules)
             kept = ranges.fold(folder, start, end, rules, keeps_events=True)
             assert shown(small) == shown(kept), (kind, cut)
+            kept_letters = sorted(map(LetterRecord.of_row, kept.dead_letters(FETCHED_US).collect()), key=repr)
+            assert kept_letters == sorted(small.few_letters(FETCHED_US) or [], key=repr), (kind, cut)
+            letter_count += len(kept_letters)
             kept.release()
             count += len(small.rows(None))
             start, raws, emitted_ms = end, {**raws, **small.summary.raws}, horizon_ms
             horizon_ms = START_MS + int(60_000 * cut) // 1000 * 1000
-        return count
+        return min(count, letter_count)
 
     assert all(await asyncio.to_thread(lambda: [compare(kind) for kind in KINDS]))
 

@@ -1,10 +1,11 @@
 """The dead letters that the service state writes are those that observe compares, on real Spark."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import orjson
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from tests.services.observe.steps.test_partition_account import events
 from tests.support.state.stamped_log import disordered
 from tests.support.state.step_bench import Killed, StepBench, step_pipe
@@ -14,6 +15,7 @@ from hifi.record.headers import SOURCE, Headers
 from hifi.record.step_account import StepStatement
 from hifi_observe.steps.partition_account import PartitionAccount, StepFindingJson
 from hifi_observe.steps.step_letters import StepLetters
+from hifi_state.fold.dead_letters import LetterRecord
 
 PARTITIONS = 2
 STEP = "carrier-delays"
@@ -27,11 +29,10 @@ class LetterBench(StepBench):
         super().__init__(spark, disordered(31, PARTITIONS, 200), limited_pipe, folder)
         self.written: dict[int, list[Headers]] = {partition: [] for partition in range(PARTITIONS)}
 
-    def write_dead_letters(self, letters: DataFrame) -> None:
-        super().write_dead_letters(letters)
-        for row in letters.collect():
-            headers = [(header.key, bytes(header.value)) for header in row.headers]
-            self.written[row.partition].append(headers)
+    def keep_letters(self, letters: Iterable[LetterRecord]) -> None:
+        for letter in letters:
+            super().keep_letters([letter])
+            self.written[letter.partition].append(letter.record.headers)
 
     def findings(self) -> list[StepFindingJson]:
         """What observe finds on all partitions."""

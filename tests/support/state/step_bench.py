@@ -1,7 +1,7 @@
 """A step on a log in memory, with real Spark: what Kafka keeps of it, and faults between any two of its writes."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from hifi.spark.catalyst import Catalyst
 from hifi.spark.step_check import enriched_types
 from hifi_normalize.idempotency.source_positions import SourcePositions
 from hifi_state.fold.colour_times import ColourTimes, OtherColour, other_colour
+from hifi_state.fold.dead_letters import LetterRecord
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.progress import Progress
@@ -240,11 +241,25 @@ class StepBench:
             for offset, record in enumerate(entry.record() for entry in entries)
             if start[partition] <= offset < end[partition]
         ]
-        return folder.fold(self.spark.createDataFrame(rows, SCHEMA), rules, keeps_events=keeps_events)
+        folded = folder.fold(self.spark.createDataFrame(rows, SCHEMA), rules, keeps_events=keeps_events)
+
+        def judge_again(fetched_us: int) -> list[LetterRecord]:
+            return list(map(LetterRecord.of_row, folded.dead_letters(fetched_us).collect()))
+
+        if not keeps_events:
+            folded._judge_again = judge_again
+        return folded
 
     def write_dead_letters(self, letters: DataFrame) -> None:
-        for row in letters.collect():
-            headers = [(header.key, bytes(header.value)) for header in row.headers]
+        self.keep_letters(map(LetterRecord.of_row, letters.collect()))
+
+    async def write_few_letters(self, letters: Sequence[LetterRecord]) -> None:
+        self.keep_letters(letters)
+
+    def keep_letters(self, letters: Iterable[LetterRecord]) -> None:
+        """Count dead letters that were written."""
+        for letter in letters:
+            headers = letter.record.headers
             number = int(identity(headers).seq.rpartition(b":")[2])
             self.letter_fields.append(fields(headers))
             reason = self.letter_fields[-1][REASON].decode()

@@ -1,6 +1,7 @@
 """The events of a range that a step does not count, as dead letters with their reasons."""
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
@@ -8,6 +9,7 @@ from pyspark.sql import functions as sql
 from hifi.pipe.sources.step import StepSource
 from hifi.pipe.step_inputs import FUTURE_MS
 from hifi.record.headers import DETAIL, REASON, SERVICE, SOURCE, STEP
+from hifi.record.record import Record
 from hifi.record.spark_sql import header, hop_header, literal, source_text
 from hifi.record.step_account import COPY, FOLDED, LEFT_OUT
 
@@ -28,8 +30,31 @@ _DETAILS: Final = {
 }
 
 
+class LetterRecord(NamedTuple):
+    """A record for the topic `dead-letter`.
+
+    Attributes:
+        record: to write.
+        partition: to write it to.
+        verdict: on the event.
+        fingerprint: of the event, see `Tally`.
+    """
+
+    record: Record
+    partition: int
+    verdict: str
+    fingerprint: int
+
+    @classmethod
+    def of_row(cls, row: Sequence[Any]) -> "LetterRecord":
+        """The letter of a row of `dead_letters`."""
+        key, value, headers, partition, verdict, fingerprint = row
+        record = Record(_bytes(key), _bytes(value), [(name, bytes(text)) for name, text in headers])
+        return cls(record, partition, verdict, fingerprint)
+
+
 def dead_letters(events: DataFrame, pipe: str, step: StepSource, fetched: str) -> DataFrame:
-    """The records for the topic `dead-letter`, of the events that do not count.
+    """The records for the topic `dead-letter`, of the events that do not count; columns as `LetterRecord` has them.
 
     Args:
         events: see `JudgedEvents.of`.
@@ -65,4 +90,10 @@ def dead_letters(events: DataFrame, pipe: str, step: StepSource, fetched: str) -
             "headers"
         ),
         "partition",
+        "`hifi.verdict`",
+        "`hifi.fingerprint`",
     )
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)

@@ -1,6 +1,7 @@
 """Folds a range of `enriched` with Spark: the parts of the windows of its events, and its dead letters."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from pyspark import StorageLevel
@@ -9,12 +10,12 @@ from pyspark.sql import functions as sql
 
 from hifi.record.headers import SEQ
 from hifi.record.spark_sql import identity_field
-from hifi.record.step_account import FOLDED
+from hifi.record.step_account import FOLDED, NO_EVENTS, Tally
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.prepared_frame import PreparedFrame
 from hifi.spark.range_query import RangeQuery
 from hifi.spark.step_sql import FieldPart
-from hifi_state.fold.dead_letters import HEARTBEAT, KEY_LIMIT, NOT_REFUSED, dead_letters
+from hifi_state.fold.dead_letters import HEARTBEAT, KEY_LIMIT, NOT_REFUSED, LetterRecord, dead_letters
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.event_groups import EventGroups
 from hifi_state.fold.judged_events import SOURCE_COLUMNS, FoldRules, JudgedEvents, by_partition
@@ -22,6 +23,12 @@ from hifi_state.fold.key_limit import KeyLimit, event_of
 from hifi_state.fold.progress import RangeSummary, lane
 from hifi_state.fold.results import ResultEvents
 from hifi_state.fold.window_row import WindowRow
+
+SMALL_RANGE: Final = 20_000
+"""Most records of a range that one task reads."""
+_FEW_LETTERS: Final = 200
+"""Most dead letters of a range that are held in memory."""
+_FETCHED: Final = "`hifi.fetched`"
 
 
 class FoldedRange:
@@ -33,7 +40,8 @@ class FoldedRange:
         partitions: int,
         summary: RangeSummary,
         rows: list[WindowRow],
-        events: DataFrame | None,
+        events: DataFrame | None = None,
+        judge_again: Callable[[int], list[LetterRecord]] | None = None,
     ) -> None:
         """See `RangeFolder`."""
         self._folder = folder
@@ -41,6 +49,7 @@ class FoldedRange:
         self.summary = summary
         self._rows = rows
         self._judged_events = events
+        self._judge_again = judge_again
         self._beyond: list[tuple[int, int]] = []
         """Partition and offset in `raw` of the events beyond the limit."""
 
@@ -62,16 +71,48 @@ class FoldedRange:
     @property
     def has_refused(self) -> bool:
         """Whether there are dead letters."""
-        return any(verdict not in NOT_REFUSED for verdict in self.summary.counts)
+        return self._refused_count > 0
 
-    def dead_letters(self, fetched_us: int) -> DataFrame | None:
-        """The records for the topic `dead-letter`; None: every event counts.
+    @property
+    def letters_need_events(self) -> bool:
+        """Whether only a range that keeps its events has its dead letters."""
+        is_small = sum(self.summary.counts.values()) <= SMALL_RANGE
+        return bool(self._beyond) or self._refused_count > (_FEW_LETTERS if is_small else 0)
+
+    @property
+    def _refused_count(self) -> int:
+        return sum(count for verdict, count in self.summary.counts.items() if verdict not in NOT_REFUSED)
+
+    def few_letters(self, fetched_us: int) -> list[LetterRecord] | None:
+        """The dead letters of a small range; None: only `dead_letters` has them, of a range that keeps its events.
+
+        The events are judged again, and have to get the same verdicts: one that was within its budget of time may
+        exceed it then.
 
         Args:
             fetched_us: when the range was read, microseconds since 1970 UTC.
         """
-        if not self.has_refused:
+        if self._judge_again is None or self.letters_need_events:
             return None
+        letters = self._judge_again(fetched_us)
+        refused_again: dict[tuple[int, str], Tally] = {}
+        for letter in letters:
+            group = letter.partition, letter.verdict
+            refused_again[group] = refused_again.get(group, NO_EVENTS).plus(Tally(1, letter.fingerprint))
+        refused = {
+            (partition, verdict): events
+            for partition, verdicts in self.summary.read.items()
+            for verdict, events in verdicts.items()
+            if verdict not in NOT_REFUSED
+        }
+        return letters if refused_again == refused else None
+
+    def dead_letters(self, fetched_us: int) -> DataFrame:
+        """All dead letters of a range that keeps its events, see `hifi_state.fold.dead_letters`.
+
+        Args:
+            fetched_us: when the range was read, microseconds since 1970 UTC.
+        """
         fetched = by_partition(fetched_us for _ in range(self._partitions))
         return dead_letters(self._decided, self._folder.pipe, self._folder.declaration.step, fetched)
 
@@ -148,6 +189,7 @@ class RangeFolder:
         self._prepared_events = PreparedFrame(self._judged.of(catalyst.empty_frame(SOURCE_COLUMNS)))
         self._prepared_groups = PreparedFrame(self._groups.of(self._prepared_events.frame))
         self._query: RangeQuery | None = None
+        self._letters_query: RangeQuery | None = None
 
     @property
     def parts(self) -> list[FieldPart]:
@@ -182,7 +224,7 @@ class RangeFolder:
         end: Mapping[int, int],
         rules: FoldRules,
     ) -> FoldedRange:
-        """Judge the events of a small range of `enriched`, in a third of the time; the events cannot be asked for.
+        """Judge the events of a small range of `enriched`, in a third of the time; it keeps no events.
 
         Args:
             topic: `enriched`.
@@ -194,11 +236,29 @@ class RangeFolder:
         if self._query is None:
             self._query = RangeQuery(self._catalyst.spark, topic, client, SOURCE_COLUMNS, self._grouped)
         numbers = zip(*self._judged.rule_numbers(rules), strict=True)
-        rows = self._query.rows(
+        ranges = [
             (partition, start[partition], end[partition], *numbers_of)
             for partition, numbers_of in enumerate(numbers)
-        )
-        return FoldedRange(self, rules.partitions, *self._groups.read(rows), None)
+        ]
+        groups = self._groups.read(self._query.rows(ranges))
+        judge_again = partial(self._small_letters, topic, client, ranges)
+        return FoldedRange(self, rules.partitions, *groups, judge_again=judge_again)
+
+    def _small_letters(
+        self,
+        topic: str,
+        client: Mapping[str, str],
+        ranges: Iterable[Sequence[int | None]],
+        fetched_us: int,
+    ) -> list[LetterRecord]:
+        if self._letters_query is None:
+            columns = f"{SOURCE_COLUMNS}, {_FETCHED} bigint"
+            self._letters_query = RangeQuery(self._catalyst.spark, topic, client, columns, self._refused)
+        rows = self._letters_query.rows((*numbers, fetched_us) for numbers in ranges)
+        return list(map(LetterRecord.of_row, rows))
 
     def _grouped(self, source: DataFrame) -> DataFrame:
         return self._groups.of(self._judged.of(source))
+
+    def _refused(self, source: DataFrame) -> DataFrame:
+        return dead_letters(self._judged.of(source), self.pipe, self.declaration.step, _FETCHED)
