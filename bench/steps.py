@@ -9,6 +9,7 @@ keys in one window of a day, and kills state with and without its file. Each pri
 
 import argparse
 import asyncio
+import os
 import statistics
 import tempfile
 import time
@@ -167,6 +168,7 @@ def main() -> None:
     parser.add_argument("--commit-ms", type=int, default=100, help="of Kafka Streams; 100 is its default")
     parser.add_argument("--keys", type=int, default=1_000_000, help="of `day`")
     arguments = parser.parse_args()
+    os.environ.setdefault("HIFI_EGRESS_ALLOW", "loopback")  # as commands of hifi do
     before = describe()
     with tempfile.TemporaryDirectory(prefix="hifi-bench-steps-", ignore_cleanup_errors=True) as folder:
         result = uvloop.run(_run(arguments, Path(folder)))
