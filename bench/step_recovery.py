@@ -171,7 +171,9 @@ async def _measured(
     while not task.done():
         rss_bytes = max(rss_bytes, process.rss_bytes())
         with contextlib.suppress(FileNotFoundError):
-            file_bytes = max(file_bytes, sum(file.stat().st_size for file in data.rglob("*") if file.is_file()))
+            file_bytes = max(
+                file_bytes, sum(file.stat().st_size for file in data.rglob("*") if file.is_file())
+            )
         await asyncio.wait([task], timeout=_SAMPLE_S)
     await task
     return {
