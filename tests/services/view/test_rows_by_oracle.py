@@ -149,6 +149,21 @@ def test_an_older_event_changes_no_row(tmp_path: Path, order: str) -> None:
     assert (total(file_of(tmp_path)).applied, total(file_of(tmp_path)).older) == (1, 2)
 
 
+@pytest.mark.parametrize("key", [["flight"], ["delay"], ["flight", "delay"]])
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 150])
+def test_older_events_of_many_keys_change_no_row(tmp_path: Path, key: list[str], count: int) -> None:
+    fields = {"flight": "text", "delay": "int"}
+    declared_view = view(order="time", key=key, fields=fields)
+    newer = [Sent(0, number, f"UA{number}", number, "flights", 0, 9) for number in range(count)]
+    older = [record._replace(raw=record.raw + count, time_s=3) for record in newer]
+    file = RowFile(file_of(tmp_path), declared_view, LOGS)
+    for batch in read_in_batches(EventReader(declared_view), [*newer, *older], [count]):
+        file.apply(batch, 0)
+    file.close()
+    assert rows_of(file_of(tmp_path)) == {f"UA{number}": number for number in range(count)}
+    assert (total(file_of(tmp_path)).applied, total(file_of(tmp_path)).older) == (count, count)
+
+
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(
