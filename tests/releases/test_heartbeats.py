@@ -154,7 +154,9 @@ OTHERS = {"enrich", "state"}
 """One passes heartbeats on, the other one reads them: their own tests show it."""
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.more) if name == "lake" else name for name in READERS]
+)
 def test_a_reader_ignores_heartbeats(name: str) -> None:
     READERS[name]()
 

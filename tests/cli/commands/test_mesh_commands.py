@@ -474,6 +474,7 @@ destinations:
 """
 
 
+@pytest.mark.more
 def test_a_replay_asks_the_condition_as_it_is_now_and_refuses_what_is_not_declared(
     running_mesh, hifi, tmp_path
 ):

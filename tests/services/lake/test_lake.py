@@ -262,6 +262,7 @@ async def test_small_files_become_few_and_old_snapshots_expire(kafka: str, tmp_p
     assert stream.unreferenced_files() == []
 
 
+@pytest.mark.more
 async def test_deliveries_of_a_held_pipe_are_dead_letters_that_go_by_enrich_and_other_tables_go_on(
     kafka: str, tmp_path: Path
 ) -> None:

@@ -81,10 +81,10 @@ class Observed:
 @pytest.mark.parametrize(
     ("point", "window", "is_lost"),
     [
-        ("within the results", SLIDING, True),
         ("within the results", FIRST, True),
         ("after folds", JOIN, True),
-        ("before folds", LIMITED_EACH, True),
+        pytest.param("within the results", SLIDING, True, marks=pytest.mark.more),
+        pytest.param("before folds", LIMITED_EACH, True, marks=pytest.mark.more),
         pytest.param("within the results", JOIN, False, marks=pytest.mark.more),
         pytest.param("before folds", SESSION, False, marks=pytest.mark.more),
         pytest.param("after folds", TUMBLING, True, marks=pytest.mark.more),
@@ -149,7 +149,7 @@ def test_spark_and_python_make_the_same_fingerprint_of_an_identity(spark: SparkS
     ("window", "source"),
     [
         (TUMBLING, {"where": "cancelled"}),
-        (TUMBLING, {"window": SLIDING}),
+        pytest.param(TUMBLING, {"window": SLIDING}, marks=pytest.mark.more),
         pytest.param(LIMITED_EACH, {"window": {**EACH, "limit": 5}}, marks=pytest.mark.more),
     ],
     ids=["where", "window", "limit"],
@@ -194,8 +194,8 @@ def dropped_part(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
     [
         (dropped_record, "read", TUMBLING),
         (dropped_part, "windows", SLIDING),
-        (dropped_part, "windows", FIRST),
-        (dropped_part, "windows", JOIN),
+        pytest.param(dropped_part, "windows", FIRST, marks=pytest.mark.more),
+        pytest.param(dropped_part, "windows", JOIN, marks=pytest.mark.more),
         pytest.param(dropped_record, "read", JOIN, marks=pytest.mark.more),
         pytest.param(dropped_part, "windows", SESSION, marks=pytest.mark.more),
     ],
@@ -255,7 +255,7 @@ def record_of(partition: int, offset: int, entry: Entry) -> EnrichedRecord:
     return EnrichedRecord(partition, offset, record.key, record.value, list(record.headers))
 
 
-@pytest.mark.parametrize("window", [SLIDING, LIMITED_EACH])
+@pytest.mark.parametrize("window", [SLIDING, pytest.param(LIMITED_EACH, marks=pytest.mark.more)])
 async def test_what_became_of_each_event_is_computed_anew_from_the_log(
     spark: SparkSession, tmp_path: Path, window: dict[str, Any]
 ) -> None:

@@ -27,13 +27,12 @@ RECORDS = 900
 FETCHED_US = 1_700_000_000_000_000
 CUTS = (0, 0.3, 0.35, 1)
 WINDOWS = {"tumbling": "10s"}
-KINDS: list[Mapping[str, object]] = [
-    WINDOWS,
+KINDS: list[Mapping[str, object]] = [WINDOWS, JOIN_SOURCE]
+MORE_KINDS: list[Mapping[str, object]] = [
     {"size": "30s", "every": "10s"},
     {"session": "2s"},
     {"each": {"trailing": "10s"}},
     {"first": "2s"},
-    JOIN_SOURCE,
     KEEPING_SOURCE,
 ]
 
@@ -53,8 +52,9 @@ def shown(folded: FoldedRange) -> tuple[object, list[str]]:
     return folded.summary, sorted(map(repr, folded.rows(None)))
 
 
+@pytest.mark.parametrize("kinds", [KINDS, pytest.param(MORE_KINDS, marks=pytest.mark.more)])
 async def test_a_small_range_is_folded_as_any_other(
-    settings: StateSettings, bulk_spark: SparkSession
+    settings: StateSettings, bulk_spark: SparkSession, kinds: list[Mapping[str, object]]
 ) -> None:
     stamped_log = disordered(3, PARTITIONS, RECORDS, empty=[1], joined=True)
     await written(stamped_log, settings)
@@ -81,7 +81,7 @@ async def test_a_small_range_is_folded_as_any_other(
             horizon_ms = START_MS + int(60_000 * cut) // 1000 * 1000
         return min(count, letter_count)
 
-    assert all(await asyncio.to_thread(lambda: [compare(kind) for kind in KINDS]))
+    assert all(await asyncio.to_thread(lambda: [compare(kind) for kind in kinds]))
 
 
 async def test_a_range_whose_records_are_deleted_fails(

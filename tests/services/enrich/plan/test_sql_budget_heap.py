@@ -75,7 +75,7 @@ def test_what_is_no_larger_than_its_arguments_ends_no_jvm_with_large_ones() -> N
 @pytest.mark.parametrize(
     "functions",
     [
-        ("reverse", "luhn_check", "is_valid_utf8", "validate_utf8", "try_validate_utf8"),
+        ("reverse", "validate_utf8"),
         pytest.param(tuple(WITHIN), marks=pytest.mark.more),
     ],
     ids=["texts", "all"],

@@ -298,6 +298,7 @@ async def test_events_are_shown_within_seconds_before_any_minute_has_closed(kafk
         )
 
 
+@pytest.mark.more
 async def test_the_progress_of_a_source_is_shown_with_units_and_updated(kafka: str, page: Page) -> None:
     async with new_stream(kafka) as stream, stream.observing() as (observer, url):
         minute = now_us() // 60_000_000 - 2
