@@ -280,7 +280,7 @@ class Topics:
 
     @property
     def folds(self) -> str:
-        """How far state is with each step."""
+        """How far state is with each step; observe verifies it."""
         return f"{self.stream}.folds"
 
     @property

@@ -1,4 +1,4 @@
-"""The interface of a kind of sources. docs/sources.md shows how to add one.
+"""The interface of a kind of sources. docs/connectors.md shows how to add one.
 
 collect elects the instance that reads a source, keeps its progress, limits the rate of its backfill and writes its
 events to `raw`. A kind makes events of what it reads: by itself (`PolledSource`), or of the records of a topic that
