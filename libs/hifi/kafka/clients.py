@@ -18,6 +18,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, NodeNotReadyError, ProducerClosed
+from aiokafka.protocol.transaction import EndTxnResponse_v0
 
 from aiokafka_cooperative import CooperativeConsumer, IncompatibleAiokafkaError
 from hifi.kafka.adaptive_fetcher import AdaptiveConsumer, AdaptiveFetcher, check_fetcher
@@ -33,7 +34,7 @@ _HEARTBEATS_A_SESSION = 20
 _CANCELLATIONS = 3
 """Of a task of aiokafka: at the first one its sender waits for its requests."""
 _UNANSWERED: weakref.WeakSet[AIOKafkaProducer] = weakref.WeakSet()
-"""Producers of which a request had no answer."""
+"""Producers of which a request had no answer, or an uncertain one."""
 _NO_POLL_LIMIT_MS = 2**31 - 1
 """The watchdog of the consumer (hifi.kafka.watchdog) replaces aiokafka's limit on the time between polls."""
 
@@ -107,6 +108,8 @@ def transactional_producer(
 def may_arrive_late(producer: AIOKafkaProducer) -> bool:
     """Whether a request of a `transactional_producer` had no answer, such as over a connection that broke.
 
+    Or one to end a transaction had an error for an answer, behind which it may have been accepted.
+
     It may arrive after its repetition, and end a later transaction of the producer in its middle (KIP-890): use another
     producer for the next one, whose start fences such requests.
     """
@@ -119,10 +122,13 @@ def _note_unanswered(producer: AIOKafkaProducer) -> None:
 
     async def send_and_note(*arguments: Any, **options: Any) -> Any:
         try:
-            return await send(*arguments, **options)
+            answer = await send(*arguments, **options)
         except BaseException:  # cancelled, too
             _UNANSWERED.add(producer)
             raise
+        if isinstance(answer, EndTxnResponse_v0) and answer.error_code:
+            _UNANSWERED.add(producer)
+        return answer
 
     connections.send = send_and_note
 

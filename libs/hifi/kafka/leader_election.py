@@ -77,6 +77,8 @@ class LeaderElection:
                 await self._be_member()
             except (KafkaError, OSError) as error:
                 logger.warning("election-failed", error=repr(error))
+            except Exception:
+                logger.exception("election-failed")
             self.lose()
             await asyncio.sleep(_RETRY_S)
 

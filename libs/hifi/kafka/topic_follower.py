@@ -109,17 +109,41 @@ class PartitionFollower:
         finally:
             await self.stop()
 
+    async def read_decided(self) -> None:
+        """Connect, read all that is written now, and disconnect; retries until Kafka answers.
+
+        Waits for transactions that are open now, which hide what others have committed behind them.
+        """
+        try:
+            await connect(self._open)
+            await connect(self._catch_up_decided)
+        finally:
+            await self.stop()
+
     async def catch_up(self) -> None:
-        """Read up to the ends that the topics have now.
+        """Read up to the ends that the topics have now, or to their first open transactions.
 
         Raises:
             aiokafka.errors.KafkaError: Kafka did not answer.
         """
+        assert self._consumer is not None
+        await self._read_to_ends_of(self._consumer)
+
+    async def _catch_up_decided(self) -> None:
+        uncommitted_consumer = assigned_consumer(self._bootstrap, self._client_id)
+        try:
+            await uncommitted_consumer.start()
+            await self._read_to_ends_of(uncommitted_consumer)
+        finally:
+            await close(uncommitted_consumer)
+
+    async def _read_to_ends_of(self, end_consumer: AIOKafkaConsumer) -> None:
+        """Read up to the ends that the topics have now for a consumer."""
         async with self._reading_lock:
             consumer = self._consumer
             assert consumer is not None
             await self._find_first(consumer)
-            end_offsets = await consumer.end_offsets(list(self._handlers))
+            end_offsets = await end_consumer.end_offsets(list(self._handlers))
             for topic in dict.fromkeys(tp.topic for tp in self._handlers):
                 unread = {
                     tp: range(self._next_offsets[tp], end_offsets[tp])

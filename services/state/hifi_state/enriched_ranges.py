@@ -67,7 +67,7 @@ class EnrichedRanges:
         records = self._spark.read.format("kafka").options(**options).load()
         if is_small:
             records = records.coalesce(1)
-        return folder.fold(records, rules, keeps_events=keeps_events)
+        return folder.fold(records, rules, keeps_events=keeps_events, is_small=is_small)
 
     def write_dead_letters(self, letters: DataFrame) -> None:
         """Write records to `dead-letter`, and wait until Kafka has acknowledged them."""

@@ -42,10 +42,7 @@ class FoldLog:
             self._settings.kafka, self._settings.instance, {self._topic: self._take_record}
         )
         self._value = None
-        try:
-            await follower.start()
-        finally:
-            await follower.stop()
+        await follower.read_decided()
         self.progress = kept_progress(self._value, self._pipe, self._topic)
 
     async def keep(self, progress: Progress) -> None:

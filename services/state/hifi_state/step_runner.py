@@ -265,12 +265,8 @@ class StepRunner:
             await fold_log.keep(progress)
             return progress
         offsets = {partition: kept_progress.offsets.get(partition, 0) for partition in end}
+        self.require_log(offsets, end)
         topic = self._settings.topics.enriched
-        if ahead := [partition for partition, offset in offsets.items() if offset > end[partition]]:
-            raise Misconfigured(
-                f"the step has read {topic}[{ahead[0]}] further than it goes: it was made again or lost records. Delete"
-                f" the record of the pipe on {self._settings.topics.folds}, or all topics of the stream, to begin anew"
-            )
         for partition, first_offset in first.items():
             lost_count = first_offset - offsets[partition]
             if lost_count > 0:
@@ -300,6 +296,23 @@ class StepRunner:
     def folder_of(self, declaration: StepDeclaration) -> RangeFolder:
         """A folder for the declaration of a kept progress."""
         return RangeFolder(self._catalyst, self.pipe, declaration, f"{self._revision},kept", self._log)
+
+    def require_log(self, offsets: Mapping[int, int], end: Mapping[int, int]) -> None:
+        """Check that `enriched` is the topic that was read.
+
+        Args:
+            offsets: partition to the offset that is read next.
+            end: partition to the offset after its last record.
+
+        Raises:
+            Misconfigured: it is another one.
+        """
+        topics = self._settings.topics
+        if ahead := [partition for partition, offset in offsets.items() if offset > end[partition]]:
+            raise Misconfigured(
+                f"the step has read {topics.enriched}[{ahead[0]}] further than it goes: it was made again or lost"
+                f" records. Delete the record of the pipe on {topics.folds}, or all topics of the stream, to begin anew"
+            )
 
     def begun(self, progress: Progress, *, leaves_out: bool = True) -> Progress:
         """The progress with what this colour of the stream states.

@@ -39,6 +39,8 @@ from hifi_state.fold_log import FoldLog
 _NOTHING_OPEN_MS: Final = 2**63 - 1
 _MOST_ROWS: Final = 100_000
 """Rows of a file that is computed anew which are held in memory."""
+_MOST_WITH_DATA: Final = 2_000
+"""Most records of a range of a step that keeps data of events, which are in memory together."""
 _MEASURED_APART: Final = 20
 """After all open windows were read for the account, this times as long goes by until they are read again."""
 logger = log.get(__name__)
@@ -90,6 +92,9 @@ class TurnRunner(Protocol):
 
     def open_file(self, folder: RangeFolder) -> WindowFile:
         """The file of the step."""
+
+    def require_log(self, offsets: Mapping[int, int], end: Mapping[int, int]) -> None:
+        """Raise `Misconfigured` where `enriched` ends before the offsets."""
 
     def begun(self, progress: Progress, *, leaves_out: bool = True) -> Progress:
         """The progress with what this colour states."""
@@ -231,6 +236,12 @@ class StepTurn:
         assert self._file is not None, "the turn has begun"
         return self._file
 
+    @property
+    def _most_records(self) -> int:
+        """Most records of a range."""
+        step, most_records = self._folder.declaration.step, self._runner.ranges.most_records
+        return min(most_records, _MOST_WITH_DATA) if step.first or step.join else most_records
+
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
@@ -272,7 +283,7 @@ class StepTurn:
         limit, rows = self._open_file.limit(), list[WindowRow]()
         while position != target:
             self._runner.require_leadership()
-            end = next_range(position, target, self._runner.ranges.most_records)
+            end = next_range(position, target, self._most_records)
             rules = FoldRules(len(target), raws, None, progress.emitted_ms, progress.judged)
             folded = await asyncio.to_thread(self._runner.ranges.fold, self._folder, position, end, rules)
             rows += await asyncio.to_thread(folded.rows, limit)
@@ -309,8 +320,10 @@ class StepTurn:
             readable_end: Mapping[int, int] = progress.offsets
         else:
             self._read_s = time.monotonic()
-            readable_end = self._readable(await self._group.end())
-        end = next_range(progress.offsets, readable_end, runner.ranges.most_records)
+            log_end = await self._group.end()
+            runner.require_log(progress.offsets, log_end)
+            readable_end = self._readable(log_end)
+        end = next_range(progress.offsets, readable_end, self._most_records)
         summary, rows = RangeSummary(), list[WindowRow]()
         if end != progress.offsets:
             summary, rows = await self._fold(end)

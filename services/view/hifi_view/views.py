@@ -76,6 +76,8 @@ class Views:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = (folder / _LOCK).open("w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for view in self.by_name.values():
+                view.admit_file()
         except BlockingIOError:
             raise Misconfigured(
                 f"another process uses the folder {folder} (HIFI_VIEW_DATA); give each instance its own"

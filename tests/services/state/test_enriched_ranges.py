@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
@@ -9,9 +10,10 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from tests.support.state.kafka_log import written
-from tests.support.state.stamped_log import START_MS, disordered
+from tests.support.state.stamped_log import START_MS, StampedLog, disordered
 from tests.support.state.step_bench import FLIGHTS, JOIN_SOURCE, KEEPING_SOURCE, OTHERS, step_pipe
 
+from hifi.pipe.model import Pipe
 from hifi.pipe.sources.step import StepSource
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.spark_session import root_cause
@@ -27,6 +29,7 @@ RECORDS = 900
 FETCHED_US = 1_700_000_000_000_000
 CUTS = (0, 0.3, 0.35, 1)
 WINDOWS = {"tumbling": "10s"}
+FIELDS_WITH_DAY = {"fields": {**FLIGHTS.enrich.fields, "day": "date"}}
 KINDS: list[Mapping[str, object]] = [WINDOWS, JOIN_SOURCE]
 MORE_KINDS: list[Mapping[str, object]] = [
     {"size": "30s", "every": "10s"},
@@ -38,12 +41,16 @@ MORE_KINDS: list[Mapping[str, object]] = [
 
 
 def ranges_of(
-    settings: StateSettings, spark: SparkSession, kind: Mapping[str, object]
+    settings: StateSettings,
+    spark: SparkSession,
+    kind: Mapping[str, object],
+    flights: Pipe = FLIGHTS,
+    **source: Any,
 ) -> tuple[EnrichedRanges, RangeFolder]:
-    pipe = step_pipe(kind)
+    pipe = step_pipe(kind, **source)
     assert isinstance(pipe.source, StepSource)
     catalyst = Catalyst(spark)
-    read = (FLIGHTS, OTHERS) if pipe.source.join else (FLIGHTS,)
+    read = (flights, OTHERS) if pipe.source.join else (flights,)
     declaration = checked_declaration(catalyst, pipe.source, read)
     return EnrichedRanges(settings, spark, pipe.pipe), RangeFolder(catalyst, pipe.pipe, declaration, "1")
 
@@ -82,6 +89,27 @@ async def test_a_small_range_is_folded_as_any_other(
         return min(count, letter_count)
 
     assert all(await asyncio.to_thread(lambda: [compare(kind) for kind in kinds]))
+
+
+async def test_a_date_of_a_key_is_the_same_in_both_ways(
+    settings: StateSettings, bulk_spark: SparkSession
+) -> None:
+    stamped_log = StampedLog(1)
+    days = ("2026-01-05", "0001-01-01", "9999-12-31", "2026-01-05")
+    for day in days:
+        flight = {"day": day, "carrier": "A", "delay": 1, "price": 1.5, "cancelled": False}
+        stamped_log.event(0, START_MS, START_MS, flight)
+    await written(stamped_log, settings)
+    flights = Pipe.model_validate(FLIGHTS.model_dump(by_alias=True) | {"enrich": FIELDS_WITH_DAY})
+    key = {"day": "date", "carrier": "string"}
+    ranges, folder = ranges_of(settings, bulk_spark, WINDOWS, flights, key=key)
+    rules, end = FoldRules(1, {}, None), stamped_log.ends()
+    for keeps_events in (False, True):
+        folded = await asyncio.to_thread(ranges.fold, folder, {0: 0}, end, rules, keeps_events=keeps_events)
+        assert {row.key: row.inputs for row in folded.rows(None)} == {
+            f'["{day}","A"]': days.count(day) for day in days
+        }
+        await asyncio.to_thread(folded.release)
 
 
 async def test_a_range_whose_records_are_deleted_fails(

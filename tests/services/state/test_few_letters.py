@@ -6,12 +6,14 @@ from hifi.record.record import Record
 from hifi.record.step_account import COPY, FOLDED, Tally
 from hifi_state.fold.dead_letters import LATE, NO_KEY, LetterRecord
 from hifi_state.fold.progress import RangeSummary
-from hifi_state.fold.range_folder import SMALL_RANGE, FoldedRange
+from hifi_state.fold.range_folder import FoldedRange
 
 FETCHED_US = 1_700_000_000_000_000
 
 
-def folded_range(letters: list[LetterRecord] | None, counts: dict[str, int], xor: int = 0) -> FoldedRange:
+def folded_range(
+    letters: list[LetterRecord] | None, counts: dict[str, int], xor: int = 0, *, is_small: bool = True
+) -> FoldedRange:
     """A range of partition 0; None: its events are not judged again."""
     summary = RangeSummary()
     summary.counts = dict(counts)
@@ -23,7 +25,7 @@ def folded_range(letters: list[LetterRecord] | None, counts: dict[str, int], xor
         return letters
 
     folder: Any = None
-    return FoldedRange(folder, 1, summary, [], judge_again=judge_again)
+    return FoldedRange(folder, 1, summary, [], judge_again=judge_again, is_small=is_small)
 
 
 def letter(verdict: str, fingerprint: int) -> LetterRecord:
@@ -54,5 +56,7 @@ def test_many_letters_are_not_held_in_memory() -> None:
 
 
 def test_a_large_range_keeps_its_events_where_it_has_letters() -> None:
-    assert folded_range(None, {FOLDED: SMALL_RANGE, LATE: 1}).letters_need_events
-    assert not folded_range(None, {FOLDED: SMALL_RANGE + 1}).letters_need_events
+    assert folded_range(None, {FOLDED: 1, LATE: 1}, is_small=False).letters_need_events, (
+        "it has other records"
+    )
+    assert not folded_range(None, {FOLDED: 1}, is_small=False).letters_need_events

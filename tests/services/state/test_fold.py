@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +24,7 @@ from tests.support.state.step_bench import (
 from tests.support.state.window_oracle import Outcome, outcome
 
 from hifi.pipe.sources.step import StepSource
+from hifi.runtime.errors import Misconfigured
 from hifi_state import step_turn
 from hifi_state.fold.progress import Progress
 
@@ -270,6 +272,28 @@ async def test_a_torn_file_and_one_that_is_behind_are_made_good_from_the_log(
     database.write_bytes(database.read_bytes()[: database.stat().st_size // 2])
     await bench.run(cuts[3:])
     assert shown(bench.results) == expected(stamped_log, cuts, bench.step).results
+
+
+async def test_a_topic_that_is_made_again_is_no_end_to_wait_at(spark: SparkSession, tmp_path: Path) -> None:
+    stamped_log = disordered(8, 2, 50)
+    bench = StepBench(spark, stamped_log, step_pipe(TUMBLING), tmp_path)
+    await bench.run([stamped_log.ends()])
+    bench.available = {**stamped_log.ends(), 1: 3}
+    with closing(await bench.turn()) as turn, pytest.raises(Misconfigured):
+        await turn.round()
+
+
+async def test_ranges_of_a_step_that_keeps_data_have_few_records(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_turn, "_MOST_WITH_DATA", 30)
+    stamped_log = disordered(8, 1, 50)
+    for window, largest in ((FIRST, 30), (TUMBLING, stamped_log.ends()[0])):
+        (folder := tmp_path / next(iter(window))).mkdir()
+        bench = StepBench(spark, stamped_log, step_pipe(window), folder)
+        await bench.run([stamped_log.ends()])
+        assert bench.largest_range == largest
+        assert shown(bench.results) == expected(stamped_log, [stamped_log.ends()], bench.step).results
 
 
 def standing_still(seconds: int) -> StampedLog:

@@ -17,6 +17,7 @@ from hifi.record.fields import fields
 from hifi.record.headers import REASON
 from hifi.record.identity import identity
 from hifi.record.source_position import SourcePosition
+from hifi.runtime.errors import Misconfigured
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.step_check import enriched_types
 from hifi_normalize.idempotency.source_positions import SourcePositions
@@ -128,6 +129,8 @@ class StepBench:
         self.survived = 0
         """How many results are written before a kill within them, or ranges read before one within a range."""
         self._ranges_read = 0
+        self.largest_range = 0
+        """Most records of a range that was folded."""
         self.available: Mapping[int, int] = stamped_log.ends()
         self._positions = SourcePositions()
         self._raw_offset = 0
@@ -186,6 +189,10 @@ class StepBench:
     def show(self, progress: Progress, windows: int) -> None:
         pass
 
+    def require_log(self, offsets: Mapping[int, int], end: Mapping[int, int]) -> None:
+        if any(offset > end[partition] for partition, offset in offsets.items()):
+            raise Misconfigured("it was made again")
+
     def begun(self, progress: Progress, *, leaves_out: bool = True) -> Progress:  # noqa: ARG002 - as of a step
         return progress
 
@@ -235,6 +242,9 @@ class StepBench:
         if self._ranges_read >= self.survived:
             self._die("within a range")
         self._ranges_read += self.kill_at == "within a range"
+        self.largest_range = max(
+            self.largest_range, sum(end[partition] - start[partition] for partition in end)
+        )
         rows = [
             (partition, offset, record.key, record.value, record.headers)
             for partition, entries in enumerate(self.log.partitions)

@@ -282,8 +282,12 @@ def _beginning(timeout_s: float) -> tuple[bytes, list[str]]:
         "xmloption": "content",
         "quote_all_identifiers": "off",  # the names of types are compared
     }
-    calls = ", ".join([f"set_config('{name}', %s, true)" for name in settings])
-    return f"SELECT {calls}".encode(), list(settings.values())
+    calls = [f"set_config('{name}', %s, true)" for name in settings]
+    # Else a row would be delivered that the server loses when it is killed; stronger settings stay.
+    calls.append(
+        "set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)"
+    )
+    return f"SELECT {', '.join(calls)}".encode(), list(settings.values())
 
 
 def _at_fault(name: str, column: ColumnType) -> str:

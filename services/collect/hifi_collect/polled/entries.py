@@ -43,10 +43,7 @@ class SourceEntries:
         self.entries = {}
         handlers = {self._topic: self._take_record}
         follower = TopicFollower(self._settings.kafka, self._settings.instance, handlers)
-        try:
-            await follower.start()
-        finally:
-            await follower.stop()
+        await follower.read_decided()
 
     async def keep(self, entries: Mapping[str, Any]) -> None:
         """Write entries, all or none; None removes one.

@@ -227,6 +227,8 @@ class OutcomeReader:
             if offset < request.committed:
                 if record.topic == self._receipts:
                     outcomes.keys.append(work_key(source.decode(), record_fields))
+            elif record.timestamp < request.since_ms - SKEW_MS:
+                continue  # of a record that had this offset before the topic was made again
             elif record.topic == self._receipts:
                 outcomes.index.add(offset, destination)
                 outcomes.without_receipt.pop((offset, destination), None)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import orjson
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
@@ -14,7 +15,6 @@ from hifi.spark.step_sql import parts
 from hifi_state.fold.dead_letters import HEARTBEAT
 from hifi_state.fold.judged_events import key_columns
 from hifi_state.fold.progress import RangeSummary, lane
-from hifi_state.fold.results import key_text
 from hifi_state.fold.window_row import FoldedEvent, WindowRow
 
 _IS_FOLDED: Final = f"`hifi.verdict` = '{FOLDED}'"
@@ -69,7 +69,13 @@ class EventGroups:
         else:
             frame = self._as_events(events)
         of_verdict = {"verdict": "`hifi.verdict`", "partition": "partition", "of_with": "`hifi.of_with`"}
-        of_window = {f"key{index}": key for index, key in enumerate(key_columns(self._step))}
+        of_window = {
+            # A date as a text: both ways of reading rows have other values for it.
+            f"key{index}": f"cast({column} as string)" if kind is StepKey.DATE else column
+            for index, (column, kind) in enumerate(
+                zip(key_columns(self._step), self._step.key.values(), strict=True)
+            )
+        }
         groups = [
             *(
                 sql.expr(f"if({_IS_OF_VERDICT}, {column}, null) as {name}")
@@ -110,15 +116,15 @@ class EventGroups:
         return _summary(verdict_groups), rows
 
     def _window_row(self, columns: Sequence[Any]) -> WindowRow:
-        kinds: list[StepKey] = list(self._step.key.values())
         window, *values = columns
-        key_values, values = values[: len(kinds)], values[len(kinds) :]
+        key_count = len(self._step.key)
+        key_values, values = values[:key_count], values[key_count:]
         count, xor = values[:2]
         start_ms, end_ms, ending, *part_values = values[len(_SUMMARY) :]
         return WindowRow(
             start_ms,
             end_ms,
-            key_text(kinds, key_values),
+            orjson.dumps(key_values).decode(),
             count,
             [_plain(value) for value in part_values],
             Tally(ending, xor or 0),

@@ -42,6 +42,8 @@ class FoldedRange:
         rows: list[WindowRow],
         events: DataFrame | None = None,
         judge_again: Callable[[int], list[LetterRecord]] | None = None,
+        *,
+        is_small: bool = True,
     ) -> None:
         """See `RangeFolder`."""
         self._folder = folder
@@ -50,6 +52,7 @@ class FoldedRange:
         self._rows = rows
         self._judged_events = events
         self._judge_again = judge_again
+        self._most_letters = _FEW_LETTERS if is_small else 0
         self._beyond: list[tuple[int, int]] = []
         """Partition and offset in `raw` of the events beyond the limit."""
 
@@ -76,8 +79,7 @@ class FoldedRange:
     @property
     def letters_need_events(self) -> bool:
         """Whether only a range that keeps its events has its dead letters."""
-        is_small = sum(self.summary.counts.values()) <= SMALL_RANGE
-        return bool(self._beyond) or self._refused_count > (_FEW_LETTERS if is_small else 0)
+        return bool(self._beyond) or self._refused_count > self._most_letters
 
     @property
     def _refused_count(self) -> int:
@@ -196,7 +198,9 @@ class RangeFolder:
         """The parts of all fields, in order."""
         return self.results.parts
 
-    def fold(self, records: DataFrame, rules: FoldRules, *, keeps_events: bool = False) -> FoldedRange:
+    def fold(
+        self, records: DataFrame, rules: FoldRules, *, keeps_events: bool = False, is_small: bool = True
+    ) -> FoldedRange:
         """Judge the events of a range.
 
         Args:
@@ -204,6 +208,7 @@ class RangeFolder:
             rules: that decide.
             keeps_events: whether what the range is asked for after its summary and rows has the same verdicts. Else
                 they are computed anew, and an event that was within its budget of time may exceed it then.
+            is_small: whether `fold_small` can fold the range.
         """
         source = self._judged.source(records, rules)
         events = self._prepared_events.of(source)
@@ -211,7 +216,8 @@ class RangeFolder:
             events.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             groups = self._prepared_groups.of(source).collect()
-            return FoldedRange(self, rules.partitions, *self._groups.read(groups), events)
+            summary, rows = self._groups.read(groups)
+            return FoldedRange(self, rules.partitions, summary, rows, events, is_small=is_small)
         except BaseException:
             events.unpersist()
             raise

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import orjson
 
-from hifi.pipe.sources.event import SourceEvent
+from hifi.pipe.sources.event import SourceEvent, refused
 from hifi.pipe.sources.event_id import bounded_id
-from hifi.pipe.sources.step import PARTIAL, Aggregate, AggregateFunction, StepKey, StepSource
+from hifi.pipe.sources.step import PARTIAL, Aggregate, AggregateFunction, StepSource
 from hifi.pipe.sources.timestamps import rfc3339
 from hifi.record.cloudevents.timestamps import format_us
 from hifi.record.headers import CONTENT_TYPE, TIME, Headers
@@ -22,6 +22,8 @@ from hifi_state.fold.window_row import PartValue, WindowRow
 _RANK_BITS: Final = 30
 """Fewer than a thousand million windows end in a second, which has 33 bits until the year 2242."""
 _LARGEST: Final = 2**63 - 1
+_MOST_DATA_BYTES: Final = 3 * 1024 * 1024
+"""As enrich writes at most; a topic takes a third more."""
 _YEAR_1: Final = -62_135_596_800_000_000
 _YEAR_10000: Final = 253_402_300_800_000_000
 _EPOCH: Final = date(1970, 1, 1)
@@ -96,7 +98,14 @@ class ResultEvents:
             data, headers = self._joined(row, key_values, end_ms)
         else:
             data, headers = self._passing(row) if passes else self._result(row, key_values, end_ms, elsewhere)
-        return SourceEvent(position, bounded_id("/".join(key_texts).encode()), data, headers, end_ms * 1000)
+        key = bounded_id("/".join(key_texts).encode())
+        if data is None or len(data) <= _MOST_DATA_BYTES:
+            return SourceEvent(position, key, data, headers, end_ms * 1000)
+        detail = (
+            f"a result of the step {self._pipe} has {len(data):,} bytes; the limit is {_MOST_DATA_BYTES:,}: let its"
+            " fields be shorter"
+        )
+        return refused(SourceEvent(position, key, None, headers, end_ms * 1000), "too-large", detail)
 
     def _result(
         self, row: WindowRow, key_values: Sequence[Any], end_ms: int, elsewhere: Sequence[Interval]
@@ -156,15 +165,6 @@ class ResultEvents:
             name: _finished(aggregate, kind, [next(remaining_values) for _ in field_parts])
             for name, aggregate, kind, field_parts in self._fields
         }
-
-
-def key_text(kinds: Sequence[StepKey], values: Sequence[Any]) -> str:
-    """The values of a key, as Spark returns them, as a JSON array: what orders the results of a window."""
-    texts = [
-        value.isoformat() if kind is StepKey.DATE else value
-        for kind, value in zip(kinds, values, strict=True)
-    ]
-    return orjson.dumps(texts).decode()
 
 
 def _finished(aggregate: Aggregate, kind: str, values: Sequence[Any]) -> Any:

@@ -26,7 +26,7 @@ from hifi_view.read.completeness import CompleteUntil, Cut
 from hifi_view.settings import ViewSettings
 from hifi_view.store.events import EventReader, Read, Refusal
 from hifi_view.store.plan import Account, PartitionRead
-from hifi_view.store.row_file import Logs, RowFile, is_damage, remove
+from hifi_view.store.row_file import Logs, RowFile, expire_file, is_damage, is_of, remove
 
 _BATCH_RECORDS: Final = 1000
 _FETCH_WAIT_MS: Final = 100
@@ -85,7 +85,7 @@ class FollowedView:
         self.state = ViewState.WAITING
         self.reason = "it has not begun"
         self.generation = 0
-        """Changes when the file is made anew: earlier reads of it do not hold."""
+        """Changes when the file is opened or made anew: earlier reads do not hold. 0: it may not be read yet."""
         self.build = ""
         self.change = 0
         """Number of the last change in this build."""
@@ -143,11 +143,27 @@ class FollowedView:
                         await self._rebuild("it is damaged")
                     else:
                         self._set_state(ViewState.DISK, f"the file cannot be written: {error}")
+                await self._expire_while_waiting()
                 failures = 0 if monotonic_s() - start_s > 60 else failures + 1
                 await asyncio.sleep(backoff_s(failures))
         finally:
             await self._in_thread(self._close)
             self._writer.shutdown(wait=False)
+
+    def admit_file(self) -> None:
+        """Let the file be read before Kafka answers; one of another declaration is removed.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        if self.path.exists():
+            try:
+                is_own = is_of(self.path, self.view)
+            except sqlite3.Error:
+                return  # `run` makes it anew, or says why not
+            if not is_own:
+                remove(self.path)
+        self.generation += 1
 
     def note_damage(self, generation: int) -> None:
         """Request a new file: a reader found that this one is damaged.
@@ -171,6 +187,7 @@ class FollowedView:
     async def _follow(self) -> None:
         while (refusal := self.refusal()) is not None:
             self._set_state(ViewState.REFUSED, refusal)
+            await self._expire_while_waiting()
             await asyncio.sleep(_LOOK_S)
         topic = self.view.from_.at.topic(self._settings.topics)
         raw_identity = await topic_identity(self._settings.kafka, self._settings.topics.raw)
@@ -203,6 +220,7 @@ class FollowedView:
         self._positions = {}
         self.complete.forget()
         row_file = self._file = await self._in_thread(lambda: RowFile(self.path, self.view, logs))
+        self.generation += 1  # what was read meanwhile may be of the file before
         if row_file.made_because:
             metrics.VIEW_REBUILDS.labels(self.view.view).inc()
             logger.info("view-file-made", view=self.view.view, because=row_file.made_because)
@@ -344,6 +362,16 @@ class FollowedView:
         if self.complete.time_us is not None:
             metrics.VIEW_BEHIND.labels(self.view.view).set((now_us() - self.complete.time_us) / MICROSECONDS)
 
+    async def _expire_while_waiting(self) -> None:
+        """Remove rows that have expired while nothing is read: they are served all the same."""
+        try:
+            if self._file is not None:
+                await self._expire()
+            elif self.path.exists():
+                await self._in_thread(lambda: expire_file(self.path, self.view, self._expired_before_us()))
+        except (sqlite3.Error, OSError, _LogChangedError) as error:
+            logger.warning("rows-not-expired", view=self.view.view, error=repr(error))
+
     async def _is_full(self) -> bool:
         """Whether the view stands still because of its size, which is measured each second."""
         row_file = self._file
@@ -371,7 +399,10 @@ class FollowedView:
         self._positions = {}
         self.complete.forget()
         await self._in_thread(self._close)
-        await self._in_thread(lambda: remove(self.path))
+        try:
+            await self._in_thread(lambda: remove(self.path))
+        except OSError as error:
+            self._set_state(ViewState.DISK, f"the file cannot be removed: {error}")
 
     def _close(self) -> None:
         row_file, self._file = self._file, None

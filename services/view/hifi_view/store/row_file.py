@@ -7,6 +7,7 @@ import hashlib
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import astuple, fields
 from itertools import chain
 from pathlib import Path
@@ -160,12 +161,7 @@ class RowFile:
 
     def expire(self, before_us: int) -> int:
         """Remove rows whose event was accepted before a time, up to 5,000 at once; returns their number."""
-        key = ", ".join(map(quoted, self._view.key))
-        removed_rows = self._database.execute(
-            f"DELETE FROM {self._table} WHERE ({key}) IN (SELECT {key} FROM {self._table} "  # noqa: S608 - as above
-            "WHERE hifi_accepted_us < ? LIMIT ?)",
-            (before_us, _EXPIRED_AT_ONCE),
-        ).rowcount
+        removed_rows = _expire(self._database, self._view, before_us)
         self.rows -= removed_rows
         return removed_rows
 
@@ -322,6 +318,33 @@ def refusals(database: sqlite3.Connection, max_events: int) -> list[RefusedEvent
         "SELECT partition, offset, event, reason FROM hifi_refusals ORDER BY id DESC LIMIT ?", (max_events,)
     )
     return [RefusedEvent(*row) for row in rows]
+
+
+def expire_file(path: Path, view: View, before_us: int) -> None:
+    """Remove rows as `RowFile.expire`, all of them, from a file that is not open for writing."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        while _expire(database, view, before_us):
+            pass
+
+
+def _expire(database: sqlite3.Connection, view: View, before_us: int) -> int:
+    table, key = quoted(view.table), ", ".join(map(quoted, view.key))
+    return database.execute(
+        f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} "  # noqa: S608 - names are checked by View
+        "WHERE hifi_accepted_us < ? LIMIT ?)",
+        (before_us, _EXPIRED_AT_ONCE),
+    ).rowcount
+
+
+def is_of(path: Path, view: View) -> bool:
+    """Whether a file was made for this declaration.
+
+    Raises:
+        sqlite3.Error: it cannot be read, or is damaged.
+    """
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+        row = database.execute("SELECT value FROM hifi_meta WHERE name = 'identity'").fetchone()
+    return row is not None and orjson.loads(row[0])[:2] == [_FORMAT, declaration_digest(view)]
 
 
 def declaration_digest(view: View) -> str:

@@ -41,11 +41,13 @@ class ReadPool:
         """Run a read.
 
         Raises:
-            Problem: 503, too many wait, or the file was made anew meanwhile.
+            Problem: 503, too many wait, or the file was not opened yet, or made anew meanwhile.
         """
         if self._running_reads >= self._max_reads:
             raise retry_later("Too many reads of this view wait; ask again later.")
         generation = self._view.generation
+        if not generation:
+            raise retry_later("The file of this view was not opened yet; ask again.")
         self._running_reads += 1
         try:
             result = await asyncio.get_running_loop().run_in_executor(

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, NotCoordinatorError
 from aiokafka.protocol.produce import ProduceRequest
-from aiokafka.protocol.transaction import EndTxnRequest
+from aiokafka.protocol.transaction import EndTxnRequest, EndTxnResponse_v0
 from tests.support.kafka.out_topic import KeyedTopic
 
 from hifi.delivery.kind import DestinationWriter, OutboundEvent
@@ -21,7 +21,7 @@ from hifi_infra.kafka.cluster import KafkaCluster
 LANES = 12
 FREEZES = 6
 TIMEOUTS_S = 6.0, 9.0
-"""Of a write: the controller gives up its frozen broker after 9 s without a heartbeat, so leaders may change."""
+"""Of a write: the controller gives up its frozen broker after 6 s without a heartbeat, so leaders may change."""
 
 
 def outbound(partition: int, offset: int, *, is_retried: bool = False) -> OutboundEvent:
@@ -102,13 +102,13 @@ async def test_a_cluster_frozen_in_mid_transaction_loses_and_repeats_nothing(
 
 
 class LateCommit:
-    """The first request to commit goes over a connection that breaks, and arrives in the next transaction.
+    """The first request to commit seems to fail, and arrives in the next transaction.
 
     There it is between the positions and the record, which go to two brokers where a cluster has several: here they are
     two requests to one. All requests are real ones; only their ways are played, which nobody can make a network do.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, topic: str, answer: EndTxnResponse_v0 | None) -> None:
         self._send = AIOKafkaClient.send
         self._topic = topic
         self._request: EndTxnRequest | None = None
@@ -117,6 +117,8 @@ class LateCommit:
         async def send(client: AIOKafkaClient, node: int, request: object, **options: Any) -> Any:
             if isinstance(request, EndTxnRequest) and self._request is None:
                 self._request = request
+                if answer is not None:
+                    return answer
                 raise KafkaConnectionError("the connection broke")
             if self._request is not None and isinstance(request, ProduceRequest) and self.error_code is None:
                 return await self._send_in_two(client, node, request)
@@ -137,12 +139,17 @@ class LateCommit:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "answer",
+    [None, EndTxnResponse_v0(0, NotCoordinatorError.errno)],
+    ids=["broken connection", "not the coordinator"],
+)
 async def test_a_commit_that_arrives_late_does_not_end_the_next_transaction(
-    kafka_topic: KeyedTopic, monkeypatch: pytest.MonkeyPatch
+    kafka_topic: KeyedTopic, monkeypatch: pytest.MonkeyPatch, answer: EndTxnResponse_v0 | None
 ) -> None:
     """It would commit the position of an event that is not written yet (KIP-890)."""
     writer = kafka_topic.writer()
-    late = LateCommit(monkeypatch, kafka_topic.name)
+    late = LateCommit(monkeypatch, kafka_topic.name, answer)
     await writer.write([outbound(0, 0)])
     for _ in range(10):
         try:

@@ -165,6 +165,24 @@ async def test_values_are_exact_whatever_the_role_has(postgres: PostgresTable, f
     assert differences == []
 
 
+@pytest.mark.parametrize(
+    ("setting", "effective"),
+    [("off", "on"), ("on", "on"), ("local", "local"), ("remote_apply", "remote_apply")],
+)
+async def test_what_is_delivered_is_on_the_disk_whatever_the_role_has(
+    postgres: PostgresTable, setting: str, effective: str
+) -> None:
+    postgres.execute(f"ALTER TABLE {postgres.name} ADD v text DEFAULT current_setting('synchronous_commit')")
+    postgres.execute(f"ALTER ROLE postgres SET synchronous_commit = '{setting}'")
+    try:
+        postgres_writer = writer(postgres, columns={"key": "key", "number": "number"})
+        await postgres_writer.write([event(1, "0")])
+        await postgres_writer.close()
+    finally:
+        postgres.execute("ALTER ROLE postgres RESET ALL")
+    assert postgres.execute(f"SELECT v FROM {postgres.name}") == [(effective,)]
+
+
 async def test_arrays_of_a_domain_and_keys_have_the_values_of_their_type(postgres: PostgresTable) -> None:
     domain = f"{postgres.name}_moment"
     postgres.execute(f"CREATE DOMAIN {domain}_base AS timestamp")

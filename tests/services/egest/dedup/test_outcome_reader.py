@@ -1,0 +1,31 @@
+"""Which outcomes of the last owner count for records that are read again."""
+
+import asyncio
+
+from aiokafka import ConsumerRecord
+
+from hifi.kafka.topics import Topics
+from hifi.record.fields import packed
+from hifi.record.headers import DESTINATION, SEQ, SOURCE
+from hifi.record.identity import seq_text
+from hifi_egest.dedup.outcome_reader import SKEW_MS, OutcomeReader, RecordedOutcomes, _ReadRequest
+
+TOPICS = Topics("s")
+FIRST_MS = 1_780_000_000_000
+"""When the first record that is read again was appended."""
+
+
+def receipt(offset: int, time_ms: int) -> ConsumerRecord:
+    header_fields = {SEQ: seq_text(7, offset), SOURCE: b"enriched:%d" % offset, DESTINATION: b"shop"}
+    headers = tuple(packed(header_fields))
+    return ConsumerRecord(TOPICS.receipts, 0, offset, time_ms, 1, b"k", None, None, 0, 0, headers)
+
+
+async def test_receipts_of_a_topic_that_was_made_again_end_no_delivery_of_the_new_one() -> None:
+    reader = OutcomeReader("nowhere:1", "test", TOPICS)
+    answer: asyncio.Future[RecordedOutcomes] = asyncio.get_running_loop().create_future()
+    request = _ReadRequest(b"enriched", 0, 0, FIRST_MS, {}, RecordedOutcomes(), answer)
+    reader._add_outcome([request], receipt(0, FIRST_MS - SKEW_MS - 1))
+    reader._add_outcome([request], receipt(1, FIRST_MS - SKEW_MS))
+    reader._add_outcome([request], receipt(2, FIRST_MS))
+    assert [request.outcomes.index.has(offset, b"shop") for offset in range(3)] == [False, True, True]
