@@ -145,15 +145,15 @@ def _leave_out(tree: Path, lower_folder: Path) -> None:
             path.unlink()
 
 
-def _compile_bytecode(packages: Path, validation: str) -> None:
-    # One after the other, in one order: what a process has compiled before is in the bytes.
+def _compile_bytecode(packages: Path, invalidation_mode: str) -> None:
+    # In one process and order: bytecode depends on what the process has compiled before.
     compileall = [sys.executable, "-m", "compileall", "-q"]
     # By the hash of the source: with its time, two builds of one commit would differ.
-    by_hash = ["--invalidation-mode", validation]
+    by_hash = ["--invalidation-mode", invalidation_mode]
     command: list[str | Path] = [*compileall, *by_hash, "-s", packages, "-p", "/", packages]
-    # Templates and sources for other versions of Python cannot be compiled, and nothing imports them.
-    seed = {**os.environ, "PYTHONHASHSEED": "0"}
-    subprocess.run(command, env=seed, stdout=subprocess.DEVNULL, check=False)
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    # Not checked: templates and sources for other versions of Python cannot be compiled, and nothing imports them.
+    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False)
 
 
 def install_code() -> None:

@@ -196,12 +196,12 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
         }
 
     def _partition_counts(self, members: Mapping[str, MemberSubscription]) -> dict[str, int]:
-        """Partitions of each topic. Of a topic whose metadata is missing, those that are owned stay assigned."""
+        """Partitions of each topic. If its metadata is missing, the highest owned partition tells the number."""
         topics = set().union(*(member.topics for member in members.values()))
         counts = {topic: len(self._cluster.partitions_for_topic(topic) or ()) for topic in topics}
-        for topic, numbers in by_topic(tp for member in members.values() for tp in member.owned):
+        for topic, owned_numbers in by_topic(tp for member in members.values() for tp in member.owned):
             if not counts.get(topic):
-                counts[topic] = max(numbers) + 1
+                counts[topic] = max(owned_numbers) + 1
         return counts
 
     # 4. Sync, revoke, rejoin

@@ -168,29 +168,33 @@ def _position(position: StateRecord) -> StateRecord:
 async def _write_control(
     state: State, present_state: State, bootstrap: str, control: PrincipalTopics, entry: AuditEntry
 ) -> dict[str, int]:
-    topics = control_topics(control)
-    numbers = RestoredNumbers(declared_numbers(present_state))
-    written_counts = dict.fromkeys(topics, 0)
+    topic_names = control_topics(control)
+    restored_numbers = RestoredNumbers(declared_numbers(present_state))
+    written_counts = dict.fromkeys(topic_names, 0)
 
     async with _transaction(bootstrap, f"{control.control}.restore") as transaction:
         for declaration in state.of(DECLARED):
-            record = numbers.declaration(declaration).record()
-            numbers.declared[declaration.offset] = await transaction.append(topics[DECLARED], record)
+            record = restored_numbers.declaration(declaration).record()
+            restored_numbers.declared[declaration.offset] = await transaction.append(
+                topic_names[DECLARED], record
+            )
             written_counts[DECLARED] += 1
         for release in state.of(RELEASES):
-            numbers.releases[release.offset] = await transaction.append(topics[RELEASES], release.record())
+            restored_numbers.releases[release.offset] = await transaction.append(
+                topic_names[RELEASES], release.record()
+            )
             written_counts[RELEASES] += 1
-        for topic in topics:
+        for kind in topic_names:
             # A registry that has schemas keeps them: no id may get another meaning.
-            has_schemas = topic == SCHEMAS and present_state.of(SCHEMAS)
-            if topic not in (DECLARED, RELEASES) and not has_schemas:
-                for original_record in state.of(topic):
-                    renumbered_record = numbers.referring(original_record)
+            has_schemas = kind == SCHEMAS and present_state.of(SCHEMAS)
+            if kind not in (DECLARED, RELEASES) and not has_schemas:
+                for original_record in state.of(kind):
+                    renumbered_record = restored_numbers.referring(original_record)
                     if renumbered_record is not None:
-                        await transaction.add(topics[topic], renumbered_record.record())
-                        written_counts[topic] += 1
+                        await transaction.add(topic_names[kind], renumbered_record.record())
+                        written_counts[kind] += 1
         audit_record = entry.ended(AuditOutcome.DONE, f"{len(state.records)} records").record()
-        await transaction.add(topics[AUDIT], audit_record)
+        await transaction.add(topic_names[AUDIT], audit_record)
     return _nonzero(written_counts)
 
 

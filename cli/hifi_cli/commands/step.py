@@ -278,8 +278,8 @@ def _comparison_json(name: str, comparison: "StepDifferences") -> dict[str, Any]
         "step": name,
         "changes": [change._asdict() for change in comparison.changes],
         "events": [
-            {"kept": kept, "declared": declared, "events": number}
-            for (kept, declared), number in comparison.events.most_common()
+            {"kept": kept, "declared": declared, "events": event_count}
+            for (kept, declared), event_count in comparison.events.most_common()
         ],
         "from": _time(comparison.from_ms),
         "until": _time(comparison.until_ms),

@@ -70,7 +70,7 @@ class IngestClient:
         self._authorization = {"Authorization": f"Bearer {key}"}
         self._source = source
         self._patience_s = patience_s
-        self._progress_s = time.monotonic()
+        self._last_progress_s = time.monotonic()
         self.obstacle = ""
         """Why sending is waiting at the moment, for the progress bar."""
         self._unfinished: dict[int, list[RequestBatch]] = {}
@@ -103,7 +103,7 @@ class IngestClient:
 
     async def _work(self, next_batch: Callable[[], Awaitable[RequestBatch | None]], worker: int) -> None:
         while (batch := await next_batch()) is not None:
-            self._progress_s = time.monotonic()  # time spent waiting for the file does not count
+            self._last_progress_s = time.monotonic()  # time spent waiting for the file does not count
             batches = self._unfinished[worker] = [batch]
             while batches:
                 batches[:1] = await self._try(batches[0])
@@ -176,12 +176,12 @@ class IngestClient:
     def _accept(self, count: int) -> None:
         if count:
             self.counts.accepted += count
-            self._progress_s = time.monotonic()
+            self._last_progress_s = time.monotonic()
             self.obstacle = ""
 
     async def _pause(self, wait_s: float, reason: str) -> None:
         self.counts.repeats += 1
-        if time.monotonic() - self._progress_s > self._patience_s:
+        if time.monotonic() - self._last_progress_s > self._patience_s:
             raise Retryable(f"no event was accepted for {self._patience_s:.0f} s: {reason}")
         self.obstacle = reason
         await asyncio.sleep(min(wait_s, MAX_WAIT_S))

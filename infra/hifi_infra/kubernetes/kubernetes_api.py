@@ -147,7 +147,7 @@ class KubernetesApi:
 
 
 def _message(content: bytes) -> str:
-    """The reason why a request was refused: a Status of Kubernetes, or plain text where an API is not there."""
+    """The reason why a request was refused: a Status of Kubernetes, or plain text if the API does not exist."""
     try:
         return str(orjson.loads(content)["message"])
     except (ValueError, KeyError, TypeError):

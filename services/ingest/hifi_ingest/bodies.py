@@ -112,8 +112,8 @@ def refusal(
         detail = f"the event was refused: {event_problems[0]['detail']}"
     else:
         truncation = f" (the first {MAX_LISTED} are listed)" if len(invalid_events) > MAX_LISTED else ""
-        invalid_share = f"{len(invalid_events)} of {event_count} events are invalid"
-        detail = f"{invalid_share}{truncation}; no event of the request was accepted"
+        invalid_text = f"{len(invalid_events)} of {event_count} events are invalid"
+        detail = f"{invalid_text}{truncation}; no event of the request was accepted"
     members: RefusalMembers = {"bad": len(invalid_events), "events": event_problems}
     return Problem(status, detail, members=members)
 

@@ -55,7 +55,7 @@ class TableProgress:
         return TableProgress(partitions)
 
     def within(self, offsets: Mapping[int, int]) -> bool:
-        """Whether it is not beyond these offsets of `enriched`, so that no later record is part of it."""
+        """Whether the table includes no record at or above these offsets of `enriched`."""
         return all(self.get(partition).next <= offset for partition, offset in offsets.items())
 
     def dump(self) -> str:

@@ -1,4 +1,4 @@
-"""The positions topic of a destination cluster: which offsets were written, in the transactions that wrote them."""
+"""Reads the positions topic of a destination cluster; `transactions.py` writes it and knows what was written."""
 
 import asyncio
 import zlib

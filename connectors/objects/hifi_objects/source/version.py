@@ -1,4 +1,4 @@
-"""A version of an object: what is read as a whole, and never again."""
+"""A version of an object, which is read as a whole, and never again; `bucket.py` makes it of time and ETag."""
 
 import base64
 import re

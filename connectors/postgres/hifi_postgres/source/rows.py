@@ -104,7 +104,7 @@ class PostgresRows:
 
 @contextlib.asynccontextmanager
 async def _transaction(connection: _Connection) -> AsyncIterator[None]:
-    """A transaction with the settings of values as text."""
+    """A transaction whose settings decide how values are written as text."""
     async with connection.transaction():
         await connection.execute(_SETTINGS)
         yield

@@ -97,7 +97,7 @@ class RowStatements:
         return self._rows(condition), [*self._limits(), places[0][0], places[-1][0], *values]
 
     def estimate(self, after: Place | None, upper_bound: str) -> tuple[Composed, list[Any]]:
-        """The plan for the rows after one, up to a value, with the number that is expected."""
+        """EXPLAIN, with the estimated number of rows, for the rows after a place up to a value."""
         condition, values = self._between(after, upper_bound)
         return SQL("EXPLAIN (FORMAT JSON) SELECT 1 FROM {} WHERE {}").format(self._from, condition), values
 

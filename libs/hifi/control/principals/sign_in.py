@@ -174,7 +174,9 @@ class SignIn:
             logger.warning("sign-in-refused", issuer=self._login.issuer, reason=str(error))
             return self._page("/", f"Not signed in: {error}.", error.status)
         person = completed_sign_in.person
-        logger.info("signed-in", person=person.name, roles=[role.role.value for role in person.principals])
+        logger.info(
+            "signed-in", person=person.name, roles=[principal.role.value for principal in person.principals]
+        )
         response = RedirectResponse(completed_sign_in.next_page, 303)
         self._set_session(
             response,

@@ -122,7 +122,7 @@ async def _records(
 async def _replayed(
     consumer: Any, tps: Sequence[TopicPartition], since_ms: int | None
 ) -> set[tuple[int, int]]:
-    """Partition and offset of the dead letters that were replayed: a replay is always later than its dead letter."""
+    """Partition and offset of the dead letters that were replayed since a time; a replay follows its dead letter."""
     replayed_offsets: set[tuple[int, int]] = set()
     async for record in _records(consumer, tps, since_ms):
         replayed_offsets.update(

@@ -141,11 +141,11 @@ class DeliveryQueue:
         return delivery
 
     def take_batch(self, max_deliveries: int, max_bytes: int) -> tuple[list[Delivery], list[bytes]]:
-        """Take the deliveries of one request: those of the first one's key follow it, then those of other keys.
+        """Take the deliveries of one request: the first one of each key, followed by those queued behind it.
 
         Args:
             max_deliveries: maximum number of deliveries.
-            max_bytes: number of bytes, estimated, from which on none is added.
+            max_bytes: estimated bytes at which to stop.
 
         Returns:
             The deliveries, and the keys to release when the request is finished.

@@ -1,4 +1,4 @@
-"""Authenticate senders by write key: which key, of a pipe's file or issued, may write to which pipes.
+"""Know write keys: which key, of a pipe's file or issued, may write to which pipes; `app.py` answers the others.
 
 Only SHA-256 digests are kept and compared. The time of a lookup reveals nothing about a key, since a guess that is
 nearly right has an entirely different digest.

@@ -474,11 +474,13 @@ class ManagementApi:
         return name
 
     def _version(self, request: Request) -> Declaration:
-        name, number = self._declared_or_in_force(request), request.path_params["number"]
+        name, number_text = self._declared_or_in_force(request), request.path_params["number"]
         for declaration in self._state.declared.versions(name):
-            if str(declaration.number) == number:
+            if str(declaration.number) == number_text:
                 return declaration
-        raise Problem(404, f"{name} has no version {number} among its newest ones.", title="No such version")
+        raise Problem(
+            404, f"{name} has no version {number_text} among its newest ones.", title="No such version"
+        )
 
 
 async def _parsed(request: Request, kind: type[_Body]) -> _Body:

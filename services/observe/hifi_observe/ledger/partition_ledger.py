@@ -112,7 +112,7 @@ class PartitionLedger:
         }
 
     def begin(self, snapshot: OffsetSnapshot) -> None:
-        """Start towards a snapshot: records below its committed offsets count as passed."""
+        """Take a new snapshot: records below its committed offsets count as passed."""
         self._snapshot = snapshot
         self.open_events.holds.note_time(snapshot.taken_us)
         for topic, committed in snapshot.committed.items():
@@ -306,7 +306,7 @@ class PartitionLedger:
             durations.measure(kind, pipe_minute, lake_groups, self._transit)
         lags = durations.measure(kind, pipe_minute, other_groups, self._transit) if other_groups else []
         if lags:
-            self.live.lags(pipe_minute.pipe, revision, lags)
+            self.live.add_lags(pipe_minute.pipe, revision, lags)
 
     def _pass_by(self, kind: str, pipe_minute: PipeMinute, group: RecordGroup, sequences: list[int]) -> None:
         pipe_minute.pass_by(group.stages[0], group.epoch, sequences)

@@ -166,9 +166,9 @@ class RecentActivity:
                 append_ms,
             )
 
-    def lags(self, pipe: str, revision: int, values_us: list[int]) -> None:
+    def add_lags(self, pipe: str, revision: int, lags_us: list[int]) -> None:
         """Add lags of successful deliveries from accepted time, microseconds."""
-        self._lags[pipe, revision].extend(values_us)
+        self._lags[pipe, revision].extend(lags_us)
 
     def take_lags(self) -> dict[tuple[str, int], Sketch]:
         """The lags of each pipe and revision since they were last taken."""

@@ -150,7 +150,7 @@ class MinuteMerger:
         return merge(pipe, minute, shares, limits, intake, keep_lags=self._keep_lags())
 
     def _ids(self, pipe: str, minute: int, merged: Mapping[str, Any]) -> Records:
-        """The record of the ids of lost and late events, if the minute has or had any; it keeps their names."""
+        """Store the ids of lost and late events, and return their record; names that were known stay."""
         previous_ids = self._store.ids[pipe].get(minute)
         ids = NamedIds.of(merged, NamedIds.load(orjson.loads(previous_ids)).names if previous_ids else {})
         key, ids_json = record_keys.ids(pipe, minute), ids.dump() if ids else None

@@ -99,10 +99,10 @@ class EventGroups:
         return frame.groupBy(*groups).agg(*columns)
 
     def read(self, groups: Iterable[Sequence[Any]]) -> tuple[RangeSummary, list[WindowRow]]:
-        """The summary of a range, and the parts of each window and key of its events that count.
+        """The summary of a range, and for each window and key the parts of its events that count.
 
         Args:
-            groups: rows of `of`.
+            groups: rows of the query that `of` makes.
         """
         verdict_groups: list[Sequence[Any]] = []
         rows: list[WindowRow] = []
@@ -182,7 +182,7 @@ class EventGroups:
 
 
 def _started(frame: DataFrame, starts: str) -> DataFrame:
-    """The events with `hifi.start`, once for each of the starts of an event that counts, and once more with null.
+    """The events with `hifi.start`: a row with null stands for the event and its verdict, each other one for a window.
 
     Args:
         frame: of judged events.

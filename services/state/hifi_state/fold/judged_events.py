@@ -168,7 +168,7 @@ class JudgedEvents:
         return self._judged(self._parsed(source))
 
     def rule_numbers(self, rules: FoldRules) -> list[list[int | None]]:
-        """The columns of `SOURCE_COLUMNS` that are the same for all records of a partition: by partition, as it counts.
+        """The columns of `SOURCE_COLUMNS` that all records of a partition share: a list for each, indexed by partition.
 
         Without the horizon by which events were judged before, which does not depend on the partition alone.
         """

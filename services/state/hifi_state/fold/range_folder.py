@@ -52,7 +52,7 @@ class FoldedRange:
         self._rows = rows
         self._judged_events = events
         self._judge_again = judge_again
-        self._most_letters = _FEW_LETTERS if is_small else 0
+        self._most_letters_in_memory = _FEW_LETTERS if is_small else 0
         self._beyond: list[tuple[int, int]] = []
         """Partition and offset in `raw` of the events beyond the limit."""
 
@@ -79,7 +79,7 @@ class FoldedRange:
     @property
     def letters_need_events(self) -> bool:
         """Whether only a range that keeps its events has its dead letters."""
-        return bool(self._beyond) or self._refused_count > self._most_letters
+        return bool(self._beyond) or self._refused_count > self._most_letters_in_memory
 
     @property
     def _refused_count(self) -> int:

@@ -134,7 +134,7 @@ class WindowFile:
         return None if row is None else int(row[0])
 
     def ending(self, horizon_ms: int | None) -> Tally:
-        """The events that have their last window among those that end after a time. It reads all of them.
+        """Count and XOR of the events whose last window ends after a time; reads all such windows.
 
         Args:
             horizon_ms: milliseconds since 1970 UTC; None: all windows do.
@@ -143,11 +143,11 @@ class WindowFile:
             "select ending, ending_xor from windows where end_ms > ?",
             (-_LARGEST if horizon_ms is None else horizon_ms,),
         )
-        events = xor = 0
-        for count, value in tallies:  # not `total`, which takes twice the time for millions of windows
-            events += count
-            xor ^= value
-        return Tally(events, xor)
+        event_count = xor = 0
+        for count, ending_xor in tallies:  # not `total`, which takes twice the time for millions of windows
+            event_count += count
+            xor ^= ending_xor
+        return Tally(event_count, xor)
 
     def limit(self) -> KeyLimit | None:
         """What bounds the events of the next ranges, until their rows are applied; None: a row has any number."""
