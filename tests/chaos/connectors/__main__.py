@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -92,10 +93,16 @@ def main(
     os.environ["HIFI_TIERS"] = TIERS
     os.environ.setdefault(EGRESS, "loopback")
     console.print(f"seed {seed}: {pipes}; {len(queue)} faults, for at most {seconds:g} s")
-    with tempfile.TemporaryDirectory(prefix="hifi-chaos-", dir="/tmp") as temporary:
-        outcome = asyncio.run(
-            _run(Path(temporary), pipes, queue, random_source, seconds, rate, outage, renew=renew)
-        )
+    folder = Path(tempfile.mkdtemp(prefix="hifi-chaos-", dir="/tmp"))
+    is_kept = False
+    try:
+        outcome = asyncio.run(_run(folder, pipes, queue, random_source, seconds, rate, outage, renew=renew))
+        is_kept = bool(outcome["failures"])
+    finally:
+        if not is_kept:
+            shutil.rmtree(folder, ignore_errors=True)
+    if is_kept:  # receipts, records that were aborted, and states of transactions tell what went wrong
+        console.print(f"logs of all services and brokers are in {folder}")
     line = {"seed": seed, "rate": rate, "pipes": pipes} | outcome
     if report is not None:
         with report.open("a", encoding="utf-8") as file:
