@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -264,7 +265,7 @@ class TableStatements:
         names, numbers = self._all_names, self._value_numbers
         if change.deletes:
             names, numbers = self._key_names, self._key_numbers
-        elif ABSENT in change.values:
+        elif self._settings.absent == "keep" and any(value is ABSENT for value in change.values):
             self._require_unchanged_column()
             numbers = [number for number in numbers if change.values[number] is not ABSENT]
             names = (*[self._value_names[number] for number in numbers], *self._position_names)
@@ -357,9 +358,9 @@ class TableStatements:
 
     def executions(self, rows: Iterable[RowChange]) -> Iterator[Execution]:
         """Statements to execute for rows in their order."""
-        for (deletes, names), statement_rows in groupby(rows, lambda row: (row.deletes, row.names)):
-            for distinct in _without_repetition(statement_rows):
-                yield self._execution(deletes, names, distinct)
+        for (deletes, names), statement_rows in groupby(rows, attrgetter("deletes", "names")):
+            for distinct_rows in _without_repetition(list(statement_rows)):
+                yield self._execution(deletes, names, distinct_rows)
 
     def _execution(self, deletes: bool, names: tuple[str, ...], rows: Sequence[RowChange]) -> Execution:
         statement = self._statements.get((deletes, names))
@@ -618,11 +619,14 @@ def _is_same(first: Any, second: Any) -> bool:
     return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)
 
 
-def _in_order(rows: Iterable[RowChange]) -> list[RowChange]:
+def _in_order(rows: list[RowChange]) -> list[RowChange]:
     """First the first row of each key in the order of the keys, then the second one of each, and so on.
 
     Deletes are apart from writes, with which they share no key.
     """
+    if _are_distinct(rows) and not any(row.deletes for row in rows):
+        rows.sort(key=attrgetter("key"))
+        return rows
     counts: dict[tuple[str | None, ...], int] = {}
     occurrences = list[tuple[int, RowChange]]()
     for row in rows:
@@ -632,17 +636,24 @@ def _in_order(rows: Iterable[RowChange]) -> list[RowChange]:
     return [row for _, row in occurrences]
 
 
-def _without_repetition(rows: Iterable[RowChange]) -> Iterator[list[RowChange]]:
+def _are_distinct(rows: Sequence[RowChange]) -> bool:
+    return len({row.key for row in rows}) == len(rows)
+
+
+def _without_repetition(rows: list[RowChange]) -> Iterator[list[RowChange]]:
     """Rows in their order, divided where a key comes again: one statement can write a key only once."""
-    distinct: list[RowChange] = []
+    if not rows[0].key or _are_distinct(rows):
+        yield rows
+        return
+    distinct_rows: list[RowChange] = []
     keys: set[tuple[str | None, ...]] = set()
     for row in rows:
-        if row.key and row.key in keys:
-            yield distinct
-            distinct, keys = [], set()
+        if row.key in keys:
+            yield distinct_rows
+            distinct_rows, keys = [], set()
         keys.add(row.key)
-        distinct.append(row)
-    yield distinct
+        distinct_rows.append(row)
+    yield distinct_rows
 
 
 def _table(name: str) -> Identifier:
