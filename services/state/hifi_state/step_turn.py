@@ -39,7 +39,7 @@ from hifi_state.fold_log import FoldLog
 _NOTHING_OPEN_MS: Final = 2**63 - 1
 _MOST_ROWS: Final = 100_000
 """Rows of a file that is computed anew which are held in memory."""
-_MOST_WITH_DATA: Final = 2_000
+_MOST_WITH_DATA: Final = 5_000
 """Most records of a range of a step that keeps data of events, which are in memory together."""
 _MEASURED_APART: Final = 20
 """After all open windows were read for the account, this times as long goes by until they are read again."""
