@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     from obstore.store import S3Config
 
 
-def open_bucket(settings: S3Settings, timeout_s: float, pipe: str) -> S3Store:
+def open_bucket(
+    settings: S3Settings, timeout_s: float, pipe: str, *, retry_s: float | None = None
+) -> S3Store:
     """A client; the first request connects.
 
     Args:
         settings: of the bucket.
-        timeout_s: of a request, seconds.
+        timeout_s: of a request with its whole answer, seconds.
         pipe: for which its connections are judged.
+        retry_s: time within which a request is repeated, seconds; None: `timeout_s`.
 
     Raises:
         Misconfigured: a secret is missing.
@@ -42,7 +45,10 @@ def open_bucket(settings: S3Settings, timeout_s: float, pipe: str) -> S3Store:
             "proxy_url": proxy_url(EgressKind.S3, pipe),
             "timeout": timedelta(seconds=timeout_s),
         },
-        retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=timeout_s)},
+        retry_config={
+            "max_retries": 2,
+            "retry_timeout": timedelta(seconds=timeout_s if retry_s is None else retry_s),
+        },
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from hifi.delivery.installed_kinds import installed_kind, read_settings
 from hifi.delivery.kind import Declared
 from hifi.pipe.model import ConnectorDestination, Pipe
+from hifi.pipe.reader import reader
 from hifi.runtime.errors import Misconfigured
 
 
@@ -23,6 +24,11 @@ def require_possible_changes(pipe: Pipe, pipes_in_force: Mapping[str, Pipe]) -> 
         return
     for destination in pipe.destinations:
         current_destination = current_pipe.destination(destination.name)
+        if current_destination is not None and reader(current_destination) != reader(destination):
+            raise Misconfigured(
+                f"{pipe.pipe}: destination {destination.name}: another service would deliver its events, which begins"
+                " elsewhere: declare the new kind under another name, and delete this one once it has no backlog"
+            )
         if not isinstance(destination, ConnectorDestination) or not isinstance(
             current_destination, ConnectorDestination
         ):

@@ -164,3 +164,13 @@ def test_a_change_that_the_table_cannot_follow_is_not_published(
         require_possible_changes(pipe(settings), {"p": old_pipe})
     require_possible_changes(pipe(settings | {"table": "shop.other"}), {"p": old_pipe})
     require_possible_changes(pipe(settings), {})
+
+
+def test_a_destination_that_another_service_would_deliver_needs_another_name() -> None:
+    lake_pipe = pipe({"columns": {"a": "int"}})
+    declared = lake_pipe.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    declared["destinations"] = [{"name": "lake", "url": "https://shop.example/"}]
+    http_pipe = Pipe.model_validate(declared)
+    for old_pipe, new_pipe in ((http_pipe, lake_pipe), (lake_pipe, http_pipe)):
+        with pytest.raises(Misconfigured, match=r"destination lake: another service .* another name"):
+            require_possible_changes(new_pipe, {"p": old_pipe})

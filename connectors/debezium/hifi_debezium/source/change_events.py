@@ -6,14 +6,16 @@ of a later TRUNCATE or snapshot are higher.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, overload
 
 from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
 
 from hifi.pipe.sources.event import SourceEvent
 from hifi.pipe.sources.kind import SourceContext, TopicEvents, Warn
+from hifi.pipe.sources.loop_slices import loop_slices
 from hifi.runtime import log
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.clock import monotonic_s
@@ -23,7 +25,7 @@ from hifi_debezium.source.changes import BEGUN, COLUMNS, ENDED, SCANNED, ChangeE
 from hifi_debezium.source.columns import Types
 from hifi_debezium.source.connector import Connector
 from hifi_debezium.source.kept_keys import KeptKeys, Marks
-from hifi_debezium.source.key_records import KeyRecord, gone, mark_record
+from hifi_debezium.source.key_records import LeftKey, gone, mark_record
 from hifi_debezium.source.slot import held_by_slot
 from hifi_debezium.source.type_lookup import look_up_types
 
@@ -43,6 +45,28 @@ _NEW_SNAPSHOTS: Final = ("when_needed", "always")
 _SUBJECT: Final = "rows"
 
 logger = log.get(__name__)
+
+
+class _Deletes(Sequence[SourceEvent]):
+    """Deletes of rows, each made when it is asked for: a table may have millions of rows."""
+
+    def __init__(self, row_keys: Sequence[LeftKey], delete: Callable[[LeftKey], SourceEvent]) -> None:
+        self._row_keys = row_keys
+        self._delete = delete
+
+    def __len__(self) -> int:
+        return len(self._row_keys)
+
+    @overload
+    def __getitem__(self, index: int) -> SourceEvent: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[SourceEvent]: ...
+
+    def __getitem__(self, index: int | slice) -> SourceEvent | list[SourceEvent]:
+        if isinstance(index, slice):
+            return [self._delete(row_key) for row_key in self._row_keys[index]]
+        return self._delete(self._row_keys[index])
 
 
 class ChangeEvents(TopicEvents):
@@ -67,7 +91,7 @@ class ChangeEvents(TopicEvents):
         self._topic_id = self._why_unknown = ""
         self._lookups = 0
         """How often in a row the database did not answer."""
-        self._swept_keys: list[KeyRecord] = []
+        self._swept_keys: list[LeftKey] = []
         """Keys of rows whose deletes are being written."""
 
     def event_reader(self, cluster: str) -> ChangeReader:
@@ -227,17 +251,16 @@ class ChangeEvents(TopicEvents):
 
     async def _deletes(
         self, reader: ChangeReader, record: ConsumerRecord, sweep: Sweep
-    ) -> list[tuple[str, list[SourceEvent]]]:
+    ) -> list[tuple[str, Sequence[SourceEvent]]]:
         tables = sweep.tables or await self._read_tables()
-        deletions = list[tuple[str, list[SourceEvent]]]()
+        deletions = list[tuple[str, Sequence[SourceEvent]]]()
         self._swept_keys = []
         async for partition, row_keys in self._keys.left(tables):
-            self._swept_keys += map(gone, row_keys)
+            self._swept_keys += row_keys
             # By table: a TRUNCATE of one leaves lower positions in others, which a later sweep has.
             for table in sorted({row_key.table for row_key in row_keys}):
-                deletes = [
-                    reader.deleted(record, sweep, row_key) for row_key in row_keys if row_key.table == table
-                ]
+                left_keys = [row_key for row_key in row_keys if row_key.table == table]
+                deletes = _Deletes(left_keys, partial(reader.deleted, record, sweep))
                 deletions.append((f"swept/{partition}/{table}", deletes))
         rows = sum(len(deletes) for _, deletes in deletions)
         if sweep.why == "snapshot":
@@ -266,8 +289,8 @@ class ChangeEvents(TopicEvents):
     async def following_written(self) -> None:
         """Forget the keys of the rows that were deleted."""
         swept_keys, self._swept_keys = self._swept_keys, []
-        if swept_keys:
-            await self._keys.write(swept_keys)
+        for keys_slice in loop_slices(swept_keys):
+            await self._keys.write(map(gone, keys_slice))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -282,8 +305,12 @@ class ChangeEvents(TopicEvents):
 
     async def _watch_slot(self, warn: Warn) -> None:
         while True:
-            self.held = await held_by_slot(self._source, self._slot, self._pipe)
-            warn("slot", self.held.excess or None)
+            try:
+                self.held = await held_by_slot(self._source, self._slot, self._pipe)
+                warn("slot", self.held.excess or None)
+            except Exception as error:  # such as a password file that is being written: look again
+                logger.exception("slot-not-watched", pipe=self._pipe)
+                warn("slot", f"the slot {self._slot} cannot be watched: {error}")
             await asyncio.sleep(_LOOK_S)
 
     def _unknown_types(self, reader: ChangeReader) -> str:
@@ -298,13 +325,16 @@ class ChangeEvents(TopicEvents):
         """Create the topic of the keys again when somebody has deleted it, and show what is known of rows."""
         while True:
             warn(_SUBJECT, self.notice or None)
-            if self._reader is not None:
-                await self._look_up_again(self._reader)
-                warn("types", self._unknown_types(self._reader) or None)
             try:
+                if self._reader is not None:
+                    await self._look_up_again(self._reader)
+                    warn("types", self._unknown_types(self._reader) or None)
                 topic_id = await self._keys.topic_id() or await self._keys.provide()
             except (Retryable, KafkaError, OSError) as error:
                 warn("keys", f"the topic {self._keys.topic} cannot be found: {error}")
+            except Exception as error:  # such as a password file that is being written: look again
+                logger.exception("keys-not-watched", pipe=self._pipe)
+                warn("keys", f"the topic {self._keys.topic} cannot be watched: {error}")
             else:
                 warn("keys", None)
                 if topic_id != self._topic_id and self._reader is not None:

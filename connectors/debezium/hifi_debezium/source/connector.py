@@ -181,6 +181,9 @@ class Connector:
                 warn(_SUBJECT, await self._failure())
             except Retryable as error:
                 warn(_SUBJECT, str(error))
+            except Exception as error:  # such as credentials that are being written: look again
+                logger.exception("connector-not-watched", connector=self.name)
+                warn(_SUBJECT, f"the connector {self.name} cannot be watched: {error}")
             await asyncio.sleep(_WATCH_S)
 
     async def _failure(self) -> str | None:

@@ -62,6 +62,7 @@ class AccessToken:
         self._expires_s = -math.inf
         self._renewal = asyncio.Event()
         self._fetch_ended = asyncio.Event()
+        self._stopped = False
         self._task = asyncio.create_task(self._run())
 
     async def renew(self, refused_token: str) -> bool:
@@ -70,14 +71,16 @@ class AccessToken:
         Args:
             refused_token: the token. One that was fetched less than `RETRY_S` ago is not replaced.
         """
-        if self.value == refused_token and monotonic_s() - self._fetched_s >= RETRY_S:
-            self._fetch_ended.clear()
-            self._renewal.set()
-            await self._fetch_ended.wait()
+        if self.value == refused_token and not self._stopped:
+            if self._fetch_ended.is_set() and monotonic_s() - self._fetched_s >= RETRY_S:
+                self._fetch_ended.clear()
+                self._renewal.set()
+            await self._fetch_ended.wait()  # also where another request has asked
         return bool(self.value) and self.value != refused_token
 
     async def stop(self) -> None:
         """Stop fetching."""
+        self._stopped = True
         self._task.cancel()
         self._fetch_ended.set()
         with contextlib.suppress(asyncio.CancelledError):
@@ -86,6 +89,7 @@ class AccessToken:
     async def _run(self) -> None:
         while True:
             self._renewal.clear()
+            self._fetch_ended.clear()
             self._fetched_s = monotonic_s()
             try:
                 self.value, life_s = await fetch_token(self._pipe, self._oauth, self._secret())

@@ -23,6 +23,8 @@ RETENTION_DAYS: Final = 60
 """For which positions of a topic that egest creates are kept after they were last written, so that those of past
 offsets and logs go. It is twice as long as dead letters are kept, which may come back."""
 _DAY_MS: Final = 86_400_000
+_SEGMENT_MS: Final = 10 * 60 * 1000
+"""A segment is not compacted while it is written to, and each new producer reads the whole partition."""
 
 logger = log.get(__name__)
 
@@ -173,6 +175,10 @@ class PositionReader:
             self._require_topic(topics)
             if self._topic not in topics:
                 logger.warning("positions-topic-made", topic=self._topic, cluster=self._settings.bootstrap)
-                configs = {"cleanup.policy": "compact,delete", "retention.ms": str(RETENTION_DAYS * _DAY_MS)}
+                configs = {
+                    "cleanup.policy": "compact,delete",
+                    "retention.ms": str(RETENTION_DAYS * _DAY_MS),
+                    "segment.ms": str(_SEGMENT_MS),
+                }
                 await create_topic(admin, self._topic, PARTITIONS, configs)
             return await known_partitions(admin, self._topic)  # the write has a time-out

@@ -21,7 +21,9 @@ from hifi_objects.source.store import OpenObject
 from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectUnreadable, ObjectVersion
 
 _TIMEOUT_S: Final = 30.0
-_CHUNK_BYTES: Final = 4 * 1024 * 1024
+"""For an answer to begin, and for each chunk of it."""
+_LONGEST_S: Final = 86_400.0
+_CHUNK_BYTES: Final = 256 * 1024
 _HIDDEN: Final = (".", "_")
 _UNREADABLE: Final = re.compile(r"//|/\.\.?/|[\x00-\x1f\x7f\ud800-\udfff]")
 """In a key between slashes: what obstore takes for another key, or refuses."""
@@ -44,7 +46,7 @@ class ReadableBucket:
         self._settings, self._pipe = settings, pipe
         self._folder = folder
         self.problems: list[str] = []
-        self._store = open_bucket(settings, _TIMEOUT_S, pipe)
+        self._store = open_bucket(settings, _LONGEST_S, pipe, retry_s=_TIMEOUT_S)
         bucket_path = settings.bucket if settings.prefix is None else f"{settings.bucket}/{settings.prefix}"
         self.name = f"s3/{bucket_path}"
         self.url = f"s3://{bucket_path}"
@@ -89,14 +91,20 @@ class ReadableBucket:
             yield OpenObject(file, lambda: None)
 
     async def _copy(self, version: ObjectVersion, file: BinaryIO) -> None:
-        answer = await obstore.get_async(self._store, version.path)
+        async with asyncio.timeout(_TIMEOUT_S):
+            answer = await obstore.get_async(self._store, version.path)
         metadata: Any = answer.meta
         current_version = _version(
             version.path, metadata["last_modified"], str(metadata["e_tag"]), metadata["size"]
         )
         if current_version.version != version.version:
             raise ObjectGone(f"the object {version.shown_path} was written again")
-        async for chunk in answer.stream(min_chunk_size=_CHUNK_BYTES):
+        chunks = aiter(answer.stream(min_chunk_size=_CHUNK_BYTES))
+        while True:
+            async with asyncio.timeout(_TIMEOUT_S):
+                chunk = await anext(chunks, None)
+            if chunk is None:
+                return
             await asyncio.to_thread(file.write, chunk)
 
 

@@ -177,14 +177,17 @@ class ObjectCatalog:
             entries[known_object.entry] = version.entry()
         return entries
 
-    def postpone(self, known_object: KnownObject, now_s: float) -> dict[str, None]:
+    def postpone(
+        self, known_object: KnownObject, now_s: float, wait_s: float | None = None
+    ) -> dict[str, None]:
         """Take the ordinal away from a version of which no row was written; returns its entry, to remove.
 
-        It gets a later one when it is listed after `POSTPONE_S`.
+        It gets a later one when it is listed after a while.
 
         Args:
             known_object: as `next` has returned it.
             now_s: monotonic time, seconds.
+            wait_s: until then, seconds; None: `POSTPONE_S`.
         """
         path = known_object.object.path
         del self._known_objects[known_object.ordinal]
@@ -195,7 +198,7 @@ class ObjectCatalog:
             self._newest[path] = max(earlier_versions)
         else:
             del self._newest[path]
-        self._postponed[path] = now_s + POSTPONE_S
+        self._postponed[path] = now_s + (POSTPONE_S if wait_s is None else wait_s)
         return {known_object.entry: None}
 
     def next(self, ordinal: int) -> KnownObject | None:

@@ -168,7 +168,9 @@ class ObjectsReader(PolledSource):
         try:
             await self._write_object(turn, catalog, known_object, writing)
         except ObjectGone as error:
+            # It may come back, such as when a folder is mounted again.
             is_gone = True
+            changed_entries = self._left(catalog, known_object, writing, wait_s=0)
             self._tell_gone(turn, error)
         except (ObjectRefused, ObjectUnreadable, OSError) as error:
             position = writing.at
@@ -177,13 +179,7 @@ class ObjectsReader(PolledSource):
                 await turn.keep({AT: position.entry()})  # so that nothing before is read again
                 raise Retryable(_problem(path, error)) from error
             is_gone = True
-            # Rows of it may be written: it has to be read from here on.
-            if position.row or position.batch is not None:
-                held_object = HeldObject(known_object, position)
-                self._hold(held_object)
-                changed_entries, writing.at = {held_object.entry_name: held_object.entry()}, position.others()
-            else:
-                changed_entries = dict(catalog.postpone(known_object, monotonic_s()))
+            changed_entries = self._left(catalog, known_object, writing)
             self._tell_refused(turn, path, error)
         position = writing.at
         if is_gone or not turn.over():
@@ -192,6 +188,22 @@ class ObjectsReader(PolledSource):
             # So that the next reader reads nothing again.
             await turn.keep({**changed_entries, AT: position.entry()})
         return position
+
+    def _left(
+        self,
+        catalog: ObjectCatalog,
+        known_object: KnownObject,
+        writing: _Writing,
+        wait_s: float | None = None,
+    ) -> dict[str, Any]:
+        """The entries of a version that is to be read later: from its begin, or from where its rows are written."""
+        position = writing.at
+        if not position.row and position.batch is None:
+            return dict(catalog.postpone(known_object, monotonic_s(), wait_s))
+        held_object = HeldObject(known_object, position)
+        self._hold(held_object)
+        writing.at = position.others()
+        return {held_object.entry_name: held_object.entry()}
 
     async def _read_held(self, turn: SourceTurn, catalog: ObjectCatalog, held_object: HeldObject) -> None:
         """Try again to read the rest of a version."""

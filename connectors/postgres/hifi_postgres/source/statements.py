@@ -76,9 +76,13 @@ class RowStatements:
         condition = (
             SQL("") if self._until is None else SQL(" WHERE {} <= {}").format(self._order[0], self._until)
         )
+        # The snapshot ends behind the newest transaction that has ended, and later ones may run: these hold locks, with
+        # the last 32 bits of their numbers.
         return SQL(
-            "SELECT max({})::text, txid_snapshot_xmax(txid_current_snapshot()),"
-            " txid_snapshot_xmin(txid_current_snapshot()) FROM {}{}"
+            "SELECT max({})::text, greatest(txid_snapshot_xmax(txid_current_snapshot()), (SELECT max(oldest"
+            " + mod(l.transactionid::text::bigint - mod(oldest, 4294967296) + 4294967296, 4294967296)) + 1"
+            " FROM pg_locks l, txid_snapshot_xmin(txid_current_snapshot()) oldest"
+            " WHERE l.locktype = 'transactionid')), txid_snapshot_xmin(txid_current_snapshot()) FROM {}{}"
         ).format(self._order[0], self._from, condition)
 
     def page(self, after: Place | None, upper_bound: str, limit: int) -> tuple[Composed, list[Any]]:

@@ -197,10 +197,10 @@ class KafkaTopicReader:
                             at_once=True,
                         )
                     )
+            await self._topic_events.following_written()
         except BaseException:
             state.reader_run = new_run()
             raise
-        await self._topic_events.following_written()
 
     @staticmethod
     def _any_backfill(state: _PartitionState, batch: Batch, events: list[SourceEvent]) -> bool:

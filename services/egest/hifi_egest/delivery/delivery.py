@@ -252,11 +252,12 @@ class OutboundRequest:
     Attributes:
         deliveries: in the order in which they are sent.
         keys: to release once the request is finished.
+        generation: of the order in which the queue has these keys.
         followed_by: the second half of a split batch, sent after this request.
         permit: of the circuit breaker.
     """
 
-    __slots__ = ("_lease", "deliveries", "followed_by", "keys", "permit")
+    __slots__ = ("_lease", "deliveries", "followed_by", "generation", "keys", "permit")
 
     def __init__(
         self,
@@ -264,9 +265,11 @@ class OutboundRequest:
         keys: Sequence[bytes],
         lease: PartitionLease,
         followed_by: "OutboundRequest | None" = None,
+        generation: int = 0,
     ) -> None:
         self.deliveries = deliveries
         self.keys = keys
+        self.generation = generation
         self.followed_by = followed_by
         self.permit = Permit.NORMAL
         self._lease = lease
@@ -315,6 +318,6 @@ class OutboundRequest:
         """
         first_count = len(self.deliveries) // 2 if first_count is None else first_count
         second_request = OutboundRequest(
-            self.deliveries[first_count:], self.keys, self._lease, self.followed_by
+            self.deliveries[first_count:], self.keys, self._lease, self.followed_by, self.generation
         )
         return OutboundRequest(self.deliveries[:first_count], (), self._lease, second_request)

@@ -286,7 +286,11 @@ class Lane:
                 self._failures.dead_letter_undecided(request)
             if request.permit is Permit.PROBE:
                 self.dispatch()  # what has waited for its result
-            request = self._next_request()
+            try:
+                request = self._next_request()
+            except Exception:  # queued deliveries stay queued: the next sweep sends them
+                logger.exception("dispatch-failed", **self._log_fields)
+                request = None
         # Here rather than when the task is done: an offer in between would find no free slot and start no request.
         self._running -= 1
 

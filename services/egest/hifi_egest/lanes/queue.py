@@ -70,6 +70,8 @@ class DeliveryQueue:
         self._length = 0
         self.retried = 0
         """Queued deliveries that have been through the retrier."""
+        self.generation = 0
+        """Of the order: what was taken in an earlier one blocks no key of this one."""
 
     def __len__(self) -> int:
         return self._length
@@ -219,6 +221,7 @@ class DeliveryQueue:
         self._retried_deliveries.clear()
         self._keys.clear()
         self._in_flight.clear()
+        self.generation += 1
         self._blocked_count = self._blocked_bytes = 0
         self._ordered = ordered
         for delivery in queued_deliveries:
@@ -300,10 +303,11 @@ class RequestQueue(DeliveryQueue):
             return self._resends.popleft()
         if batch is not None:
             deliveries, keys = self.take_batch(batch.size, batch.bytes)
-            return OutboundRequest(deliveries, keys, self._lease)
+            return OutboundRequest(deliveries, keys, self._lease, generation=self.generation)
         delivery = self.take()
         assert delivery is not None
-        return OutboundRequest([delivery], [delivery.key] if delivery.key is not None else [], self._lease)
+        keys = [delivery.key] if delivery.key is not None else []
+        return OutboundRequest([delivery], keys, self._lease, generation=self.generation)
 
     def batch_wait_s(self, batch: BatchPolicy, now_s: float) -> float:
         """Seconds that an incomplete batch still waits for more deliveries; 0 or less: send it. Only while ready."""
@@ -323,8 +327,7 @@ class RequestQueue(DeliveryQueue):
         """Release the keys of a request whose deliveries are decided, and send the request that follows it."""
         if request.followed_by is not None:
             self._resends.appendleft(request.followed_by)
-        for key in request.keys:
-            self.release(key)
+        self._release(request)
 
     def remove_revoked_requests(self) -> list[OutboundRequest]:
         """Remove and return the requests with deliveries of a revoked partition."""
@@ -347,6 +350,10 @@ class RequestQueue(DeliveryQueue):
                 waiting_deliveries += split_request.deliveries
                 split_request = split_request.followed_by
             waiting_deliveries += split_request.deliveries
-            for key in split_request.keys:
-                self.release(key)
+            self._release(split_request)
         return waiting_deliveries
+
+    def _release(self, request: OutboundRequest) -> None:
+        if request.generation == self.generation:
+            for key in request.keys:
+                self.release(key)

@@ -20,7 +20,7 @@ from hifi.runtime.errors import Rejected, Retryable
 from hifi.spark.kafka_connector import PartitionOffsets
 from hifi.spark.spark_session import SparkExited
 from hifi_enrich.plan.dataframe import newer_offset
-from hifi_enrich.poison.offset_notes import trial_note, unfinished_trial
+from hifi_enrich.poison.offset_notes import trial_note, unfinished_trial, was_tried_twice
 from hifi_enrich.poison.search import OffsetRange, write_around_poison
 from hifi_enrich.settings import EnrichSettings
 
@@ -70,6 +70,8 @@ class PoisonQuarantine:
         self._topics = topics
         self._offsets = offsets
         self._write_range = write_range
+        self._tried_alone: tuple[int, int] | None = None
+        """Partition and offset of a record whose trial was interrupted once."""
 
     async def run(self, start: StartOffsets) -> int:
         """Write the records that the next batch would have read, except for poison records.
@@ -87,7 +89,15 @@ class PoisonQuarantine:
             end_offset = min(
                 end_offsets[partition], first_offset + self._settings.enrich_max_offsets_per_trigger
             )
-            failed_end = unfinished_trial(start.notes.get(partition, ""))
+            note = start.notes.get(partition, "")
+            if first_offset >= end_offset:
+                if note:  # else each search would be followed by another one
+                    await self._offsets.commit({partition: first_offset})
+                continue
+            failed_end = unfinished_trial(note)
+            if failed_end == first_offset + 1 and not was_tried_twice(note):
+                failed_end = None  # it may have been interrupted by Kafka, or by the end of the process
+                self._tried_alone = (partition, first_offset)
             full_range = OffsetRange(partition, first_offset, end_offset)
             quarantined_records += await write_around_poison(
                 full_range, self._try_range, self._quarantine, failed_end
@@ -98,7 +108,7 @@ class PoisonQuarantine:
     async def _try_range(self, offset_range: OffsetRange) -> bool:
         await self._offsets.commit(
             {offset_range.partition: offset_range.first},
-            {offset_range.partition: trial_note(offset_range.end)},
+            {offset_range.partition: self._trial_note(offset_range)},
         )
         limit_s = trial_limit_s(offset_range.end - offset_range.first, self._settings.enrich_stall_s)
         try:
@@ -138,6 +148,12 @@ class PoisonQuarantine:
             return False
         await self._offsets.commit({offset_range.partition: offset_range.end})
         return True
+
+    def _trial_note(self, offset_range: OffsetRange) -> str:
+        is_second = self._tried_alone == (offset_range.partition, offset_range.first)
+        return trial_note(
+            offset_range.end, is_second=is_second and offset_range.end == offset_range.first + 1
+        )
 
     async def _require_kafka(self) -> None:
         """Check that Kafka answers: without an answer the records could not be written in time."""

@@ -159,7 +159,7 @@ class IdempotencyCache:
             await asyncio.sleep(SWEEP_S)
 
     def evict(self, now_ms: int) -> None:
-        """Remove expired fingerprints, then the oldest ones above the limit; update metrics and health.
+        """Remove expired fingerprints of partitions that are read to their end, then the oldest ones above the limit.
 
         Args:
             now_ms: milliseconds since 1970 UTC.
@@ -167,8 +167,10 @@ class IdempotencyCache:
         for assigned in [assigned for assigned in self._partitions if assigned.fenced]:
             del self._partitions[assigned]
         windows = [partition.window for partition in self._partitions.values()]
-        for window in windows:
-            window.expire(now_ms - SKEW_MS)
+        for assigned, partition in self._partitions.items():
+            # While earlier records are to be read, the window ends at their time, as of the newest one (`check`).
+            if assigned.end() is not None:
+                partition.window.expire(now_ms - SKEW_MS)
         fingerprint_count = sum(map(len, windows))
         while fingerprint_count > self._max_fingerprints:
             fingerprint_count -= min(

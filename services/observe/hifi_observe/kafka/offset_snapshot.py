@@ -8,7 +8,6 @@ from aiokafka import TopicPartition
 from hifi.kafka.clients import admin_client
 from hifi.kafka.topics import Topics
 from hifi.pipe.lookup_problems import problems_of
-from hifi.runtime.clock import now_us
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.closing import LakeRead, OffsetSnapshot
 
@@ -45,20 +44,24 @@ class OffsetSnapshotReader:
         await self._admin.close()
 
     async def snapshots(
-        self, consumer: Any, partitions: Iterable[int], lake: frozenset[tuple[str, str]] = frozenset()
+        self,
+        consumer: Any,
+        partitions: Iterable[int],
+        taken_us: int,
+        lake: frozenset[tuple[str, str]] = frozenset(),
     ) -> dict[int, OffsetSnapshot]:
         """Read one snapshot for each partition number.
 
         Args:
             consumer: started.
             partitions: numbers.
+            taken_us: the time now, microseconds since 1970 UTC.
             lake: pipe and name of the destinations that the service lake delivers to.
 
         Raises:
             aiokafka.errors.KafkaError: Kafka did not answer.
         """
         partitions = sorted(partitions)
-        taken_us = now_us()
         accepted = self._topics.accepted
         report_ends = await consumer.end_offsets(
             [TopicPartition(accepted, partition) for partition in partitions]

@@ -32,7 +32,11 @@ async def publish_minutes(
 ) -> None:
     """Merge and publish the minutes of the pipes that this instance owns, until cancelled."""
     while True:
-        names = set(pipes.names()) | {pipe for pipe, minutes in store.changed.items() if minutes}
+        # Deleted pipes, too, until nothing of them is kept.
+        names = {
+            *pipes.names(),
+            *(pipe for kept in store.kept() for pipe, minutes in kept.items() if minutes),
+        }
         for pipe in merger.owned(sorted(names), partitions.numbers):
             records = merger.merge(pipe)
             if records:

@@ -212,7 +212,9 @@ class TopicReader:
             async with self._lock:
                 due_partitions = [partition for partition, ledger in self.ledgers.items() if not ledger.busy]
                 if due_partitions:
-                    snapshots = await self._snapshots.snapshots(self._consumer, due_partitions, self._lake())
+                    snapshots = await self._snapshots.snapshots(
+                        self._consumer, due_partitions, self._time_us(), self._lake()
+                    )
                     self.answered_s = monotonic_s()
                     for partition, snapshot in snapshots.items():
                         self.ledgers[partition].begin(snapshot)
@@ -221,12 +223,17 @@ class TopicReader:
                 max(0.02, self._settings.observe_snapshot_interval_s - (monotonic_s() - started_s))
             )
 
+    def _time_us(self) -> int:
+        """The time by which minutes are closed: a clock that is set ahead must not close those that follow."""
+        trusted_us = self._clock.time_us(read_clocks())
+        return now_us() if trusted_us is None else trusted_us
+
     async def _close_minutes(self) -> None:
         now_s = monotonic_s()
         amends = now_s - self._amended_s >= self._settings.observe_amend_interval_s
         if amends:
             self._amended_s = now_s
-        newest_minute = self._rules.newest_closable(now_us())
+        newest_minute = self._rules.newest_closable(self._time_us())
         for partition, ledger in self.ledgers.items():
             if not ledger.reached:
                 continue

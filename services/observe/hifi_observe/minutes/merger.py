@@ -62,6 +62,9 @@ class MinuteMerger:
         self._amend_minutes = int(amend_s // 60) + 10
         self._keep_lags = keep_lags
         self._merged_to: dict[str, int] = {}
+        self._merged_of: defaultdict[str, dict[int, dict[int, int]]] = defaultdict(dict)
+        """Pipe and minute to partition and time of the shares that it was merged of: clocks of observers differ."""
+        self._undeclared: set[str] = set()
         self._gaps: dict[str, int] = {}
         """Pipe to the minute from which on a gap is still to be merged."""
         self._rules = rules
@@ -79,6 +82,12 @@ class MinuteMerger:
         if not changed and self._merged_to.get(pipe) == closed_minute and pipe not in self._gaps:
             return []
         declared_limits = self._limits(pipe)
+        if declared_limits is None:
+            self._undeclared.add(pipe)
+            self._gaps.pop(pipe, None)
+        elif pipe in self._undeclared:
+            self._undeclared.discard(pipe)
+            self._merged_to[pipe] = closed_minute - 1  # it has no minutes while it was not declared
         limits = declared_limits or SloLimits(2**62, 2**62)
         # Minutes past their retention are neither merged nor counted again.
         due_minutes = {
@@ -87,8 +96,9 @@ class MinuteMerger:
         changed.difference_update(
             [minute for minute in changed if minute < closed_minute - self._keep_minutes]
         )
-        if closed_minute >= 0 and declared_limits is not None:
-            due_minutes.update(self._unmerged(pipe, closed_minute))
+        if closed_minute >= 0:
+            if declared_limits is not None:
+                due_minutes.update(self._unmerged(pipe, closed_minute))
             self._merged_to[pipe] = closed_minute
         records: Records = []
         added_counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
@@ -138,11 +148,17 @@ class MinuteMerger:
             load_share(orjson.loads(value)) for value in self._store.parts[pipe].get(minute, {}).values()
         ]
         previous_minute = self._store.minute(pipe, minute)
-        if (
-            previous_minute is not None
-            and max((share.at_us for share in shares), default=0) <= previous_minute["at_us"]
+        merged_of = self._merged_of[pipe]
+        earlier_shares, shares_of = merged_of.get(minute), {share.partition: share.at_us for share in shares}
+        if previous_minute is not None and (
+            max(shares_of.values(), default=0) <= previous_minute["at_us"]
+            if earlier_shares is None  # before a restart
+            else shares_of == earlier_shares
         ):
             return None
+        merged_of[minute] = shares_of
+        if len(merged_of) > self._amend_minutes:
+            del merged_of[min(merged_of)]
         intake = self._store.intake(pipe, minute)
         if previous_minute is not None:
             # Markers cover the minutes that closed last: of those before a restart only the merged minute knows.

@@ -1,7 +1,7 @@
 """In-memory view of the topic `minutes`: merged minutes, shares, markers and momentary figures. Pure."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -77,6 +77,10 @@ class MinuteStore:
         """Minute to the refusals of the front before two colours in it."""
         self.changed: defaultdict[str, set[int]] = defaultdict(set)
         """Pipe to minutes whose shares changed since they were last merged."""
+
+    def kept(self) -> tuple[Mapping[str, Collection[int]], ...]:
+        """What is kept of pipes: each pipe to minutes or days."""
+        return self.changed, self.minutes, self.parts, self.days, self.ids, self.usage_days
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """Apply one record of the topic."""

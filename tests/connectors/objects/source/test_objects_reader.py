@@ -27,7 +27,7 @@ from hifi_objects.source.objects_reader import ObjectsReader
 from hifi_objects.source.row_events import ObjectRowEvents
 from hifi_objects.source.rows.row import ObjectRow
 from hifi_objects.source.store import OpenObject
-from hifi_objects.source.version import ObjectRefused, ObjectVersion
+from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectVersion
 
 
 class Turn(SourceTurn):
@@ -125,6 +125,22 @@ class GuardedFolder(ReadableFolder):
             yield OpenObject(file, lambda: None)
 
 
+class FolderThatIsAway(ReadableFolder):
+    """A folder that is unmounted after the first listing, until `is_away` ends."""
+
+    is_away = True
+    listings = 0
+
+    async def listed(self) -> list[ObjectVersion]:
+        self.listings += 1
+        return await super().listed() if self.listings == 1 or not self.is_away else []
+
+    def opened(self, version: ObjectVersion) -> _AsyncGeneratorContextManager[OpenObject]:
+        if self.is_away:
+            raise ObjectGone(f"the file {version.path} was removed")
+        return super().opened(version)
+
+
 def objects_reader(store: ReadableFolder, folder: Path) -> ObjectsReader:
     source = ObjectsSource.model_validate(
         {"kind": "objects", "format": "ndjson", "folder": str(folder), "settle": "0s", "interval": "100ms"}
@@ -205,6 +221,22 @@ async def test_an_object_whose_reading_fails_is_read_later_and_others_need_not_w
     assert turn.numbers()[:3] == [1, 4, 5]
     assert sorted(turn.numbers()) == [1, 2, 3, 4, 5]
     assert turn.warnings == {}
+
+
+async def test_objects_that_are_away_before_they_are_read_are_read_when_they_are_back(tmp_path: Path) -> None:
+    for number, name in enumerate("abc", 1):
+        write_object(tmp_path, name, number)
+    store, turn = FolderThatIsAway(tmp_path), Turn()
+    task = asyncio.create_task(objects_reader(store, tmp_path).read(turn))
+    async with asyncio.timeout(60):
+        while store.listings < 3:
+            await asyncio.sleep(0.02)
+    assert turn.written == []
+    store.is_away = False
+    await turn.until_written(3)
+    turn._over.set()
+    await task
+    assert turn.numbers() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])

@@ -10,8 +10,11 @@ def test_a_mark_settles_when_it_is_old_enough_and_earlier_transactions_have_ende
     )
     assert high_water_marks.settled(HighWaterMark("12", 9, 7), 106) is None, "transaction 7 still runs"
     assert high_water_marks.held_back_s(106) == 1
-    assert high_water_marks.settled(HighWaterMark("12", 9, 8), 107) == "10", "it has ended"
-    assert high_water_marks.settled(HighWaterMark("12", 9, 9), 112) == "12"
+    assert high_water_marks.settled(HighWaterMark("12", 9, 8), 107) is None, (
+        "8 wrote before the mark was old enough"
+    )
+    assert high_water_marks.settled(HighWaterMark("12", 10, 9), 108) == "10", "both have ended"
+    assert high_water_marks.settled(HighWaterMark("12", 10, 10), 112) == "12"
     assert high_water_marks.held_back_s(112) == 0
     assert high_water_marks.settled(HighWaterMark("13", 10, 10), 113) == "12"
 

@@ -100,6 +100,22 @@ async def test_a_mark_tells_which_transactions_run(table: PolledTable) -> None:
         assert (await rows.mark()).oldest_transaction >= before.next_transaction
 
 
+async def test_a_mark_tells_of_transactions_behind_the_newest_one_that_has_ended(table: PolledTable) -> None:
+    async with postgres_rows(source(table, column="id", key=[]), "test", 1000, "shop") as rows:
+        early_writer, late_writer = (table.connect(autocommit=False) for _ in range(2))
+        early_writer.execute("SELECT txid_current()")
+        table.execute("INSERT INTO {} (name) VALUES ('late')", late_writer)
+        table.execute("INSERT INTO {} (name) VALUES ('early')", early_writer)
+        early_writer.commit()
+        before = await rows.mark()
+        assert before.value == "2"
+        assert (await rows.mark()).oldest_transaction < before.next_transaction
+        late_writer.commit()
+        assert (await rows.mark()).oldest_transaction >= before.next_transaction
+        early_writer.close()
+        late_writer.close()
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

@@ -54,6 +54,22 @@ def test_of_a_key_the_next_one_waits_until_the_first_is_done() -> None:
     assert queue.take() is second
 
 
+def test_a_request_of_the_order_before_releases_no_key_of_the_new_one() -> None:
+    queue, source = RequestQueue(PartitionLease(lambda: None, 10.0), ordered=False), partition()
+    queue.add(delivery(source, b"k"), 0.0)
+    earlier_request = queue.next_request(None)
+    first, second = delivery(source, b"k"), delivery(source, b"k")
+    for queued in (first, second):
+        queue.add(queued, 0.0)
+    queue.reorder(0.0, ordered=True)
+    queue.finish(earlier_request)
+    request = queue.next_request(None)
+    assert request.deliveries == [first]
+    assert not queue.has_request, "one of a key at a time"
+    queue.finish(request)
+    assert queue.next_request(None).deliveries == [second]
+
+
 def test_without_order_keys_do_not_matter() -> None:
     queue, source = DeliveryQueue(ordered=False), partition()
     deliveries = [delivery(source, b"a"), delivery(source, b"a")]

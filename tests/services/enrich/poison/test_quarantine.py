@@ -121,3 +121,33 @@ async def test_a_poison_record_that_kafka_has_deleted_meanwhile_is_passed_withou
     async with asyncio.timeout(60):
         await quarantine._quarantine(OffsetRange(0, 1, 2))
     assert commits == [{0: 2}]
+
+
+async def test_a_record_whose_trial_was_interrupted_once_is_tried_again() -> None:
+    async def write(start: Mapping[int, int], end: Mapping[int, int], limit_s: float) -> None:
+        pass
+
+    for note, quarantined in (("trial:6", []), ("trial:6again", [OffsetRange(0, 5, 6)])):
+        offsets = _Offsets()
+        quarantine, quarantined_ranges = _quarantine(offsets, write)
+        await quarantine.run(StartOffsets({0: 5}, {0: note}))
+        assert quarantined_ranges == quarantined
+        assert offsets.notes[0] == ("trial:8" if quarantined or note == "trial:6" else "")
+
+
+async def test_a_note_on_a_partition_without_records_does_not_stay() -> None:
+    async def write(start: Mapping[int, int], end: Mapping[int, int], limit_s: float) -> None:
+        raise AssertionError("there is nothing to write")
+
+    class EmptyOffsets(_Offsets):
+        committed: Mapping[int, int] | None = None
+
+        async def commit(self, offsets: dict[int, int], notes: dict[int, str] | None = None) -> None:
+            self.committed = offsets
+            await super().commit(offsets, notes)
+
+    offsets = EmptyOffsets()
+    quarantine, _ = _quarantine(offsets, write)
+    assert await quarantine.run(StartOffsets({0: 8}, {0: "crashes:2"})) == 0
+    assert offsets.committed == {0: 8}
+    assert offsets.notes == []

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from aiokafka import ConsumerRecord, TopicPartition
 
+from hifi.kafka.adaptive_fetcher import LogEnd
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.producer import Producer
 from hifi.record.record import Record
@@ -148,3 +149,16 @@ async def test_above_the_limit_the_oldest_fingerprints_are_removed_and_health_wa
     assert "HIFI_NORMALIZE_MAX_FINGERPRINTS" in cache._health.warnings["client retries"]
     cache.evict(60_000)
     assert cache._health.warnings == {}
+
+
+async def test_while_a_partition_is_behind_repetitions_are_recognized_by_the_time_of_its_records() -> None:
+    cache, assigned, partition = await open_cache(Topic(), window_s=600)
+    first = event(0)._replace(at_ms=1_000)
+    assert cache.check(partition, first)[0] is Repetition.NEW
+    cache.evict(3_600_000)
+    assert (
+        cache.check(partition, first._replace(at_ms=61_000, offset=1, identity=7))[0] is Repetition.REPEATED
+    )
+    assigned.end = lambda: LogEnd(2, 0.0)
+    cache.evict(3_600_000)
+    assert not len(partition.window), "it is read to its end"

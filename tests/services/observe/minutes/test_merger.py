@@ -362,3 +362,38 @@ def test_a_stop_keeps_the_usage_of_its_minutes() -> None:
         pass
     assert store.days["flights"][DAY].counts["in"] == 10
     assert store.usage_days["flights"][DAY].usage.events == 10
+
+
+def test_a_share_counts_though_the_clock_of_its_observer_is_behind() -> None:
+    store = MinuteStore()
+    merger = owner(store)
+    end_us = (FIRST + 6) * 60_000_000
+    store.take(record_keys.part("flights", FIRST, 0), minute_share(FIRST, at_us=end_us))
+    close(store, FIRST)
+    key = record_keys.minute("flights", FIRST)
+    assert dict(merger.merge("flights"))[key]["lost"] == 0  # type: ignore[index]
+    store.take(record_keys.part("flights", FIRST, 0), minute_share(FIRST, lost_count=3, at_us=end_us - 1))
+    assert dict(merger.merge("flights"))[key]["lost"] == 3  # type: ignore[index]
+    store.changed["flights"].add(FIRST)
+    assert key not in dict(merger.merge("flights")), "it was merged of these shares"
+
+
+def test_a_deleted_pipe_leaves_nothing_and_has_no_minutes_until_it_is_declared_again() -> None:
+    store = MinuteStore()
+    limits = {"flights": LIMITS}
+    merger = MinuteMerger(store, 1, limits.get, lambda _: 0, keep_h=2, amend_s=3600)
+    store.take(record_keys.part("flights", FIRST, 0), minute_share(FIRST))
+    close(store, FIRST)
+    merger.merge("flights")
+    del limits["flights"]
+    close(store, FIRST + 60)
+    merger.merge("flights")
+    limits["flights"] = LIMITS
+    close(store, FIRST + 90)
+    merged_minutes = [key for key, value in merger.merge("flights") if value and key.startswith(b"minute")]
+    assert merged_minutes == [record_keys.minute("flights", FIRST + 90)]
+    del limits["flights"]
+    close(store, FIRST + 400 + 400 * DAY_MINUTES + DAY_MINUTES)
+    assert any(kept.get("flights") for kept in store.kept())
+    merger.merge("flights")
+    assert not any(kept.get("flights") for kept in store.kept())
