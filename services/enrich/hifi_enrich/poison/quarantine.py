@@ -95,12 +95,12 @@ class PoisonQuarantine:
                     await self._offsets.commit({partition: first_offset})
                 continue
             failed_end = unfinished_trial(note)
-            if failed_end == first_offset + 1 and not was_tried_twice(note):
-                failed_end = None  # it may have been interrupted by Kafka, or by the end of the process
-                self._tried_alone = (partition, first_offset)
+            # The trial of one record may have been interrupted by Kafka, or by the end of the process: once more.
+            again = failed_end == first_offset + 1 and not was_tried_twice(note)
+            self._tried_alone = (partition, first_offset) if again else None
             full_range = OffsetRange(partition, first_offset, end_offset)
             quarantined_records += await write_around_poison(
-                full_range, self._try_range, self._quarantine, failed_end
+                full_range, self._try_range, self._quarantine, failed_end, again=again
             )
         logger.warning("poison-search-finished", quarantined=quarantined_records)
         return quarantined_records

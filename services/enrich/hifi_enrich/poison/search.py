@@ -23,6 +23,8 @@ async def write_around_poison(
     write: Callable[[OffsetRange], Awaitable[bool]],
     quarantine: Callable[[OffsetRange], Awaitable[None]],
     failed_end: int | None = None,
+    *,
+    again: bool = False,
 ) -> int:
     """Write a range except for its poison records, which are quarantined.
 
@@ -33,7 +35,8 @@ async def write_around_poison(
         full_range: the range.
         write: writes a range of records; returns False when Spark fails on it.
         quarantine: makes a dead letter of a single record.
-        failed_end: end of a range from `whole.first` on which Spark is known to fail.
+        failed_end: end of a range from `full_range.first` on which Spark is known to fail.
+        again: whether that range is tried once more all the same.
 
     Returns:
         Number of records that were quarantined.
@@ -45,9 +48,8 @@ async def write_around_poison(
             OffsetRange(full_range.partition, failed_end, full_range.end),
             OffsetRange(full_range.partition, full_range.first, failed_end),
         ]
-    failed_range = (
-        pending_ranges[-1] if failed_end is not None and pending_ranges[-1].end == failed_end else None
-    )
+    is_known_to_fail = failed_end is not None and pending_ranges[-1].end == failed_end and not again
+    failed_range = pending_ranges[-1] if is_known_to_fail else None
     while pending_ranges:
         offset_range = pending_ranges.pop()
         if offset_range.first >= offset_range.end or (

@@ -127,12 +127,15 @@ async def test_a_record_whose_trial_was_interrupted_once_is_tried_again() -> Non
     async def write(start: Mapping[int, int], end: Mapping[int, int], limit_s: float) -> None:
         pass
 
-    for note, quarantined in (("trial:6", []), ("trial:6again", [OffsetRange(0, 5, 6)])):
+    for note, quarantined, notes in (
+        ("trial:6", [], ["trial:6again", "trial:8"]),
+        ("trial:6again", [OffsetRange(0, 5, 6)], ["trial:8"]),
+    ):
         offsets = _Offsets()
         quarantine, quarantined_ranges = _quarantine(offsets, write)
         await quarantine.run(StartOffsets({0: 5}, {0: note}))
         assert quarantined_ranges == quarantined
-        assert offsets.notes[0] == ("trial:8" if quarantined or note == "trial:6" else "")
+        assert offsets.notes == notes
 
 
 async def test_a_note_on_a_partition_without_records_does_not_stay() -> None:
