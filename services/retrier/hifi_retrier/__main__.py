@@ -11,6 +11,7 @@ from hifi_retrier.parked import ParkedDeliveries
 from hifi_retrier.retrier import SERVICE, Retrier
 from hifi_retrier.settings import RetrierSettings
 from hifi_retrier.tiers import RetryTiers
+from hifi_retrier.topic_generations import TopicGenerations
 
 
 async def retrier(service: Service, settings: RetrierSettings) -> None:
@@ -23,7 +24,7 @@ async def retrier(service: Service, settings: RetrierSettings) -> None:
         settings.kafka, settings.instance, topics, destinations, producer, settings.retrier_probe_s
     )
     async with running(service, producer, destinations, tiers):
-        handlers = Retrier(topics, tiers.by_topic, producer, parked)
+        handlers = Retrier(topics, tiers.by_topic, producer, parked, TopicGenerations(settings.kafka))
         options = ConsumerOptions(
             [*tiers.by_topic, topics.parked],
             topics.group(SERVICE),

@@ -21,6 +21,7 @@ from hifi.runtime.clock import monotonic_s, now_us, wait_at_most
 from hifi.runtime.errors import NotAnEvent, Rejected
 from hifi_retrier.due import due_s, next_round_s, round_interval_s
 from hifi_retrier.parked import ParkedDeliveries
+from hifi_retrier.topic_generations import TopicGenerations
 
 SERVICE: Final = "retrier"
 
@@ -29,7 +30,12 @@ class Retrier:
     """The handlers of the retrier's consumer."""
 
     def __init__(
-        self, topics: Topics, tiers: Mapping[str, Tier], producer: Producer, parked: ParkedDeliveries
+        self,
+        topics: Topics,
+        tiers: Mapping[str, Tier],
+        producer: Producer,
+        parked: ParkedDeliveries,
+        generations: TopicGenerations,
     ) -> None:
         """Wait for the producer to be started before the first batch.
 
@@ -38,11 +44,13 @@ class Retrier:
             tiers: by the name of the retry topic, of configured tiers and of other topics that exist.
             producer: to `retry-out` and the dead letters.
             parked: handles the topic `parked`.
+            generations: of retry topics.
         """
         self._topics = topics
         self._producer = producer
         self._parked = parked
         self._tiers = tiers
+        self._generations = generations
         self._round_interval_s = round_interval_s(topics.tiers)
 
     async def handle(self, assigned: AssignedPartition, batch: Batch) -> None:
@@ -51,6 +59,8 @@ class Retrier:
             await self._parked.handle(assigned, batch)
             return
         tier = self._tiers[assigned.topic]
+        generation = await self._generations.of(assigned)
+        retry_log = f"{tier.name}@{generation}" if generation else tier.name
         fetched_us, fetched_s = now_us(), monotonic_s()
         due_times_s = [due_s(record.timestamp, tier.delay_s, fetched_us, fetched_s) for record in batch]
         start_index = 0
@@ -64,7 +74,7 @@ class Retrier:
                 (index for index in range(start_index + 1, len(batch)) if due_times_s[index] > now_s),
                 len(batch),
             )
-            await self._bring_back(assigned, tier, batch[start_index:end_index], fetched_us)
+            await self._bring_back(assigned, retry_log, batch[start_index:end_index], fetched_us)
             start_index = end_index
 
     async def handle_poison(
@@ -79,13 +89,13 @@ class Retrier:
         assigned.complete(record.offset)
 
     async def _bring_back(
-        self, assigned: AssignedPartition, tier: Tier, records: Sequence[ConsumerRecord], fetched_us: int
+        self, assigned: AssignedPartition, retry_log: str, records: Sequence[ConsumerRecord], fetched_us: int
     ) -> None:
         due_records: list[Record] = []
         dead_letters: list[Record] = []
         for record in records:
             try:
-                due_records.append(_due_again(record, tier, fetched_us))
+                due_records.append(_due_again(record, retry_log, fetched_us))
             except NotAnEvent as rejection:
                 dead_letters.append(
                     dead_letter(record.key, record.value, record.headers, SERVICE, rejection, fetched_us)
@@ -102,8 +112,8 @@ class Retrier:
         assigned.complete_through(records[-1].offset)
 
 
-def _due_again(record: ConsumerRecord, tier: Tier, fetched_us: int) -> Record:
-    """The record for `retry-out`: with one more pass, and with the tier and offset where it waited.
+def _due_again(record: ConsumerRecord, retry_log: str, fetched_us: int) -> Record:
+    """The record for `retry-out`: with one more pass, and with the topic and offset where it waited.
 
     Raises:
         NotAnEvent: the record is not a delivery of egest.
@@ -114,7 +124,7 @@ def _due_again(record: ConsumerRecord, tier: Tier, fetched_us: int) -> Record:
         raise NotAnEvent(f"the header {DESTINATION} is missing")
     field_changes = {
         PASS: b"%d" % (number(delivery_fields, PASS, 0) + 1),
-        RETRY: f"{tier.name}:{record.offset}".encode(),
+        RETRY: f"{retry_log}:{record.offset}".encode(),
         IN: b"%d" % fetched_us,
     }
     return Record(record.key, record.value, with_fields(record.headers, field_changes))

@@ -10,9 +10,12 @@ from tests.support.egest.egest_stream import EgestStream, outcomes, pipe, runnin
 from tests.support.egest.fake_destination import OK, ReceivedRequest, answer, destination
 from tests.support.retrier.running_retrier import retrying
 
-from hifi.record.fields import with_fields
+from hifi.kafka.admin import create_topic
+from hifi.kafka.clients import started_admin
+from hifi.record.fields import fields, with_fields
 from hifi.record.headers import ATTEMPT, DESTINATION, DUE, IN, PASS, REASON, RETRY, SERVICE
 from hifi.record.record import Record
+from hifi_egest.dedup.copy_key import retry_log
 
 
 async def put(
@@ -31,13 +34,19 @@ async def read_returned(stream: EgestStream, count: int) -> list[ConsumerRecord]
     return await stream.at_least(stream.topics.retry_out, count)
 
 
+def waited_at(record: ConsumerRecord) -> tuple[str, int]:
+    """Tier and offset."""
+    log, _, offset = texts(record)[RETRY].partition(":")
+    return log.partition("@")[0], int(offset)
+
+
 async def test_each_tier_comes_back_after_its_own_delay(stream: EgestStream) -> None:
     async with retrying(stream):
         slow_times_ms = await put(stream, 1, 3)
         fast_times_ms = await put(stream, 0, 3)
         returned_records = await read_returned(stream, 6)
-    assert [texts(record)[RETRY] for record in returned_records] == [
-        f"{tier}:{n}" for tier in ("200ms", "1s") for n in range(3)
+    assert [waited_at(record) for record in returned_records] == [
+        (tier, n) for tier in ("200ms", "1s") for n in range(3)
     ]
     for record, appended_ms, delay_ms in zip(
         returned_records, fast_times_ms + slow_times_ms, [200] * 3 + [1000] * 3, strict=True
@@ -50,8 +59,26 @@ async def test_what_waits_in_a_tier_that_is_removed_comes_back_after_its_delay(s
     (appended_ms,) = await put(stream, 1, 1)
     async with retrying(stream, tiers=stream.topics.tiers[:1]):
         (returned_record,) = await read_returned(stream, 1)
-    assert texts(returned_record)[RETRY] == "1s:0"
+    assert waited_at(returned_record) == ("1s", 0)
     assert returned_record.timestamp - appended_ms >= 1000 - 2
+
+
+async def test_offsets_of_a_topic_that_was_made_again_are_of_another_log(stream: EgestStream) -> None:
+    topic = stream.topics.retry_in(stream.topics.tiers[0])
+    logs = []
+    for count in (1, 2):
+        await put(stream, 0, 1)
+        async with retrying(stream):
+            *_, returned_record = await read_returned(stream, count)
+        assert waited_at(returned_record) == ("200ms", 0)
+        logs.append(retry_log(fields(returned_record.headers)))
+        async with started_admin(stream.kafka, "test") as admin:
+            await admin.delete_topics([topic])
+            async with asyncio.timeout(30):
+                while topic in await admin.list_topics():
+                    await asyncio.sleep(0.05)
+            await create_topic(admin, topic, stream.partitions, {})
+    assert logs[0] != logs[1]
 
 
 async def test_it_comes_back_as_it_was_with_one_more_trip(stream: EgestStream) -> None:
@@ -79,11 +106,7 @@ async def test_the_order_of_a_partition_is_kept(stream: EgestStream) -> None:
         await put(stream, 0, 300, partition=1)
         returned_records = await read_returned(stream, 600)
     for partition in range(2):
-        offsets = [
-            int(texts(record)[RETRY].split(":")[1])
-            for record in returned_records
-            if record.partition == partition
-        ]
+        offsets = [waited_at(record)[1] for record in returned_records if record.partition == partition]
         assert offsets == list(range(300))
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from aiokafka import ConsumerRecord
 
 from hifi.kafka.consumer import AssignedPartition
-from hifi.kafka.topics import Tier
 from hifi_retrier.__main__ import main
 from hifi_retrier.retrier import Retrier
 
@@ -13,13 +12,13 @@ bring_back = Retrier._bring_back
 
 
 async def forget(
-    self: Retrier, work: AssignedPartition, tier: Tier, records: Sequence[ConsumerRecord], fetched_us: int
+    self: Retrier, work: AssignedPartition, retry_log: str, records: Sequence[ConsumerRecord], fetched_us: int
 ) -> None:
     kept_records = [
         record for record in records if not dict(record.headers)["ce_id"].startswith(b"forgotten")
     ]
     if kept_records:
-        await bring_back(self, work, tier, kept_records, fetched_us)
+        await bring_back(self, work, retry_log, kept_records, fetched_us)
     work.complete_through(records[-1].offset)
 
 
