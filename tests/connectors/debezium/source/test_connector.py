@@ -1,5 +1,6 @@
 """The connector that hifi declares to Kafka Connect. Kafka Connect is a stand-in."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from hifi.runtime.errors import Misconfigured
 from hifi_debezium.declaration import DebeziumSource
+from hifi_debezium.source import connector as connector_module
 from hifi_debezium.source.connector import Connector, slot_name
 
 names = st.from_regex(r"[a-z][a-z0-9-]{0,62}", fullmatch=True)
@@ -148,3 +150,36 @@ async def test_without_a_login_that_kafka_connect_wants_the_operator_learns_whic
     monkeypatch.setenv("HIFI_CONNECT_CREDENTIALS_FILE", str(tmp_path / "login"))
     await connector.declare()
     assert list(connect_server.configs) == ["hifi.flights"]
+
+
+async def test_a_connector_is_watched_on_after_any_error(
+    connect: tuple[KafkaConnect, DebeziumSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, source = connect
+    connector = Connector("hifi", "orders", source)
+    answers: list[Exception | None] = [
+        Misconfigured("the file is being written"),
+        KeyError("connector"),
+        None,
+    ]
+    warnings: list[str | None] = []
+    is_watched = asyncio.Event()
+
+    async def failure() -> str | None:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+        return None
+
+    def warn(_: str, reason: str | None) -> None:
+        warnings.append(reason)
+        if not answers:
+            is_watched.set()
+
+    monkeypatch.setattr(connector_module, "_WATCH_S", 0)
+    monkeypatch.setattr(connector, "_failure", failure)
+    watching = asyncio.create_task(connector.watch(warn))
+    await asyncio.wait_for(is_watched.wait(), 10)
+    watching.cancel()
+    assert [reason is not None for reason in warnings[:3]] == [True, True, False]
+    assert "the file is being written" in str(warnings[0])

@@ -18,8 +18,8 @@ from hifi.pipe.sources.kind import SourceContext, SourceTurn
 from hifi.record.headers import REFUSED
 from hifi.record.refusal import parse_refusal
 from hifi.runtime.errors import Retryable
-from hifi_objects.declaration import ObjectsSource
-from hifi_objects.source import catalog
+from hifi_objects.declaration import ObjectsSource, S3Settings
+from hifi_objects.source import bucket, catalog
 from hifi_objects.source.bucket import ReadableBucket
 from hifi_objects.source.catalog import KnownObject
 from hifi_objects.source.folder import ReadableFolder
@@ -27,7 +27,7 @@ from hifi_objects.source.objects_reader import ObjectsReader
 from hifi_objects.source.row_events import ObjectRowEvents
 from hifi_objects.source.rows.row import ObjectRow
 from hifi_objects.source.store import OpenObject
-from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectVersion
+from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectUnreadable, ObjectVersion
 
 
 class Turn(SourceTurn):
@@ -336,6 +336,48 @@ async def test_an_object_of_a_bucket_that_the_server_does_not_give_holds_no_othe
     await task
     assert turn.numbers() == [1, 3, 2]
     assert turn.warnings == {}
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("stalls", [False, True])
+async def test_an_object_may_take_long_as_long_as_it_comes(
+    monkeypatch: pytest.MonkeyPatch, stalls: bool
+) -> None:
+    monkeypatch.setattr(bucket, "_TIMEOUT_S", 1.0)
+    monkeypatch.setenv("TEST_KEY", "k")
+    modified, chunks = datetime(2026, 1, 2, tzinfo=UTC), [b"x" * bucket._CHUNK_BYTES] * 4
+    may_end = asyncio.Event()
+
+    async def content(request: web.Request) -> web.StreamResponse:
+        headers = {"ETag": "e", "Last-Modified": f"{modified:%a, %d %b %Y %H:%M:%S} GMT"}
+        answer = web.StreamResponse(headers=headers)
+        answer.content_length = sum(map(len, chunks))
+        await answer.prepare(request)
+        for chunk in chunks:
+            await answer.write(chunk)
+            await asyncio.wait_for(may_end.wait(), 60) if stalls else await asyncio.sleep(0.4)
+        return answer
+
+    application = web.Application()
+    application.router.add_get("/lake/{key}", content)
+    runner = web.AppRunner(application, shutdown_timeout=0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    key = {"env": "TEST_KEY"}
+    endpoint = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    settings = S3Settings.model_validate(
+        {"bucket": "lake", "endpoint": endpoint, "access_key": key, "secret_key": key}
+    )
+    version = bucket._version("a", modified, "e", answer_bytes := sum(map(len, chunks)))
+    store = ReadableBucket(settings, "shop", None)
+    if stalls:
+        with pytest.raises(ObjectUnreadable):
+            async with store.opened(version):
+                pass
+    else:
+        async with store.opened(version) as open_object:
+            assert len(open_object.file.read()) == answer_bytes
+    may_end.set()
     await runner.cleanup()
 
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import pytest
 from aiokafka import TopicPartition
 
 from hifi.kafka.assigned_partition import AssignedPartition
@@ -153,3 +154,21 @@ async def test_what_follows_a_record_is_written_after_all_before_it_and_before_a
     assert topic_events.remembered == list(range(6))
     assert topic_events.writes == 1
     assert assigned.offsets.committable == 6
+
+
+async def test_what_follows_is_of_another_run_where_it_is_not_known_that_all_was_noted() -> None:
+    class Forgetful(Following):
+        async def following_written(self) -> None:
+            raise ConnectionError("Kafka is away")
+
+    events = [source_event(0)]
+    events[0].skipped = events[0].followed = True
+    reader = Written(events, Forgetful())
+    assigned = AssignedPartition(TopicPartition("t", 0))
+    state = reader._states[assigned] = _PartitionState(assigned, b"kafka/c/t/i/0", 60.0)
+    run_before = state.reader_run
+    record: Any = SimpleNamespace(offset=0, timestamp=now_us() // 1000)
+    assigned.offsets.start(0)
+    with pytest.raises(ConnectionError):
+        await reader._handle(assigned, [record])
+    assert state.reader_run != run_before

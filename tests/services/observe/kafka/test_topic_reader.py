@@ -12,7 +12,7 @@ from hifi_observe.kafka import topic_reader
 from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.kafka.topic_reader import TopicReader
 from hifi_observe.settings import ObserveSettings
-from hifi_observe.watermark.trusted_clock import TrustedClock
+from hifi_observe.watermark.trusted_clock import TrustedClock, read_clocks
 
 
 class Nothing:
@@ -75,3 +75,14 @@ async def test_a_client_that_never_stops_does_not_keep_the_reader_from_ending() 
     ended_tasks, _ = await asyncio.wait({reader_task}, timeout=30)
     stuck_client.released.set()
     assert ended_tasks == {reader_task}
+
+
+async def test_minutes_are_closed_by_a_time_that_kafka_has_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, topics, clock = ObserveSettings(kafka="127.0.0.1:9", stream="s"), Topics("s"), TrustedClock()
+    reader = TopicReader(settings, topics, Publisher(None, topics, lambda: 1), clock)  # type: ignore[arg-type]
+    clocks = read_clocks()
+    assert abs(reader._time_us() - clocks.wall_us) < 60_000_000, "before Kafka has confirmed any"
+    clock.confirm(clocks, clocks.wall_us // 1000, clocks.monotonic_us)
+    ahead = clocks._replace(wall_us=clocks.wall_us + 3 * 3_600_000_000)
+    monkeypatch.setattr(topic_reader, "read_clocks", lambda: ahead)
+    assert reader._time_us() == clocks.wall_us
