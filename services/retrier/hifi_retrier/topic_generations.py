@@ -40,6 +40,8 @@ class TopicGenerations:
             Fenced: the partition was revoked before Kafka answered.
         """
         generation = self._by_partition.get(assigned)
+        if generation is not None:
+            return generation
         while generation is None:
             try:
                 async with self._lock:
