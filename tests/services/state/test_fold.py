@@ -145,7 +145,7 @@ async def test_results_and_refused_events_are_those_of_the_oracle(
 
 
 @settings(
-    max_examples=4,
+    max_examples=6,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
