@@ -65,6 +65,11 @@ class OffsetTracker:
         return self._committable
 
     @property
+    def first_pending(self) -> int | None:
+        """The first offset that was begun and cannot be committed yet; None: there is none."""
+        return self._order[0] if self._order else None
+
+    @property
     def pending(self) -> int:
         """How many offsets were begun and cannot be committed yet."""
         return len(self._order)

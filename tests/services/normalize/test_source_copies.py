@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import orjson
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from tests.services.normalize.test_client_retries import metric
@@ -137,4 +138,18 @@ async def test_an_event_of_a_source_whose_id_had_other_data_gets_an_id_of_its_ow
             ]
             assert metric(instance, "hifi_normalize_reused_ids_total") == 3
             assert metric(instance, "hifi_normalize_duplicates_total") == 0
+            assert await instance.stop() == 0
+
+
+async def test_restored_positions_count_from_the_first_record_of_a_new_stream(kafka: str, log: Path) -> None:
+    async with new_stream(kafka, pipe("p")) as stream:
+        topics = stream.topics
+        restored = {"highest": 9, "through": -1, "runs": []}
+        await stream.producer.send_and_wait(
+            topics.source_positions, 2, [Record(b"p;" + SOURCE, orjson.dumps(restored), [])]
+        )
+        await stream.put(2, *(source_record(stream, 1, position) for position in (8, 9, 10)))
+        async with normalize(stream, log) as instance:
+            await until_placed(stream, topics.receipts, [0, 1])
+            await until_placed(stream, topics.normalized, [2])
             assert await instance.stop() == 0

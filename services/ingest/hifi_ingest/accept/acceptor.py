@@ -168,7 +168,7 @@ def _not_accepted(events: Sequence[DecodedEvent], outcomes: dict[int, AckOutcome
         "events": event_problems,
     }
     detail = (
-        "Kafka did not acknowledge every event in time: send the refused events again,"
-        " and the unknown ones if a second copy does no harm"
+        "Kafka did not acknowledge every event in time: repeat the request with the same Idempotency-Key or ids, or"
+        " send the refused events again, and the unknown ones if a second copy does no harm"
     )
     return retry_later(detail, members=members)

@@ -1,5 +1,6 @@
 """The fingerprint by which an event that a client sends again is recognized: digests of id and data. No I/O."""
 
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -18,7 +19,7 @@ _DIGESTS: Final = struct.Struct("<QQ")
 _NOT_COMPARED: Final = frozenset({"ce_specversion", TRACEPARENT, "ce_tracestate"})
 """Attributes that may differ when a client sends an event again."""
 _UUID_LENGTH: Final = 36
-_VERSION_AT: Final = 14
+_UUID7: Final = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
 class Fingerprint(NamedTuple):
@@ -95,7 +96,7 @@ def unpack(value: bytes) -> Iterator[Fingerprint]:
 
 def _is_generated(source: bytes, event_id: bytes, pipe: str) -> bool:
     """Whether ingest generated an id of 36 characters (UUIDv7, RFC 9562), as it does for plain JSON without an id."""
-    return event_id[_VERSION_AT : _VERSION_AT + 1] == b"7" and _is_plain_json(source, pipe)
+    return _UUID7.fullmatch(event_id) is not None and _is_plain_json(source, pipe)
 
 
 def _is_plain_json(source: bytes, pipe: str) -> bool:

@@ -116,8 +116,8 @@ class IdempotencyCache:
         partition = self._partitions.get(assigned)
         if partition is None:
             partition = PartitionFingerprints(FingerprintWindow(self._window_ms), SourcePositions())
-            if first_record.offset > 0:  # before the first record of `raw` nothing can have been written
-                await self._read(partition, assigned, first_record)
+            # Also before the first record of `raw`: a restore writes source positions.
+            await self._read(partition, assigned, first_record)
             self._partitions[assigned] = partition
             task = asyncio.create_task(self._write_when_revoked(assigned, partition))
             self._watchers.add(task)

@@ -113,7 +113,11 @@ class _PartitionStamps:
             watermarks.go_to(end.offset)
         if watermarks.next_offset is None:
             return None
-        committed = watermarks.next_offset if offset is None else offset
+        committed = offset
+        if committed is None:  # nothing is complete yet
+            committed = assigned.offsets.first_pending
+        if committed is None:
+            committed = watermarks.next_offset
         if assigned.active and not watermarks.unsure:
             watermarks.decide_pipes(stamps.pipes, stamps.pipes_offset, end, now_s)
             if end is not None:

@@ -5,7 +5,7 @@ from aiokafka import ConsumerRecord
 
 from hifi.record.headers import UNMASKED
 from hifi.record.identity import Identity
-from hifi_normalize.idempotency.fingerprint import fingerprint
+from hifi_normalize.idempotency.fingerprint import Fingerprint, fingerprint
 
 ACCEPTED_US = 1_800_000_000_000_000
 PLAIN_SOURCE = b"/v1/pipes/p/events"
@@ -20,13 +20,37 @@ EVENT = {
 }
 
 
-def data_digest(changes: dict[str, bytes], value: bytes = b"{}", *, accepted_us: int = ACCEPTED_US) -> int:
+def fingerprint_of(
+    changes: dict[str, bytes],
+    value: bytes = b"{}",
+    *,
+    accepted_us: int = ACCEPTED_US,
+    declares_id: bool = True,
+) -> Fingerprint | None:
     headers = [("hifi", b""), *(EVENT | changes).items()]
     record = ConsumerRecord("raw", 0, 7, 1, 1, b"k", value, None, 0, 0, headers)
     identity = Identity("p", 1, 1, accepted_us, 1, b"0000000000000abc:1")
-    record_fingerprint = fingerprint(record, identity, declares_id=True)
+    return fingerprint(record, identity, declares_id=declares_id)
+
+
+def data_digest(changes: dict[str, bytes], value: bytes = b"{}", *, accepted_us: int = ACCEPTED_US) -> int:
+    record_fingerprint = fingerprint_of(changes, value, accepted_us=accepted_us)
     assert record_fingerprint is not None
     return record_fingerprint.data
+
+
+@pytest.mark.parametrize(
+    ("event_id", "is_generated"),
+    [
+        (b"0198c0de-0000-7000-8000-000000000000", True),
+        (b"0198c0de-0000-4000-8000-000000000000", False),
+        (b"nightly-run-06718-10-d41d8cd98f00b20", False),
+    ],
+)
+def test_only_an_id_that_ingest_generated_has_no_fingerprint(event_id: bytes, *, is_generated: bool) -> None:
+    assert len(event_id) == 36
+    headers = {"ce_id": event_id, "ce_source": PLAIN_SOURCE}
+    assert (fingerprint_of(headers, declares_id=False) is None) is is_generated
 
 
 @pytest.mark.parametrize(

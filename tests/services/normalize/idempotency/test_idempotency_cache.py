@@ -50,12 +50,19 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+class CacheWithEmptyTopics(IdempotencyCache):
+    """Nobody has written fingerprints or source positions."""
+
+    async def _read(self, *_: Any) -> None:
+        """There is nothing to read."""
+
+
 async def open_cache(
     topic: Topic, **overrides: Any
 ) -> tuple[IdempotencyCache, AssignedPartition, PartitionFingerprints]:
-    """A cache with one partition whose first record is read, so no previous owner has written anything."""
+    """A cache with one partition whose first record is read."""
     options = {"window_s": 600, "max_fingerprints": 1000} | overrides
-    cache = IdempotencyCache(
+    cache = CacheWithEmptyTopics(
         "nowhere:1", "i", "ids", "positions", cast(Producer, topic), Health("n", "i"), **options
     )
     assigned = AssignedPartition(TopicPartition("raw", 0))

@@ -182,3 +182,19 @@ async def test_pipes_without_room_in_a_commit_are_shown(bench: Bench) -> None:
     bench.registry.content_offset, bench.registry.in_use = 2, list
     await bench.round()
     assert not bench.health.warnings
+
+
+async def test_the_first_commit_of_a_partition_does_not_pass_events_in_flight(bench: Bench) -> None:
+    watermarks = bench.stamps.of(bench.assigned)
+    watermarks.go_to(0)
+    for offset in (0, 1):
+        bench.assigned.offsets.start(offset)
+        watermarks.go_to(offset + 1)
+    bench.assigned.position = 2
+    bench.assigned.end = lambda: LogEnd(2, 0.0)
+    await bench.round()
+    assert [kept.offset for kept in bench.commits] == [0]
+    bench.assigned.complete(0)
+    bench.assigned.complete(1)
+    await bench.round()
+    assert [kept.offset for kept in bench.commits] == [0, 2]
