@@ -1,20 +1,21 @@
 """Load pipes and views from YAML files; each problem is reported with its file and line."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import jsonschema_rs
 import orjson
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 
 from hifi.pipe.limits import resolved_path
 from hifi.pipe.model import Pipe
+from hifi.pipe.named_secrets import secrets
 from hifi.pipe.normalize.schema_cost import SchemaCost
 from hifi.pipe.shared_keys import KeyOwners, shared_with
 from hifi.pipe.sources.written_topics import topic_refusal
@@ -24,6 +25,8 @@ from hifi.runtime.errors import Misconfigured
 
 _MOST_VALUES: Final = 1_000_000
 """Keys and values of a file."""
+_SMALLEST, _LARGEST = -(2**63), 2**64 - 1
+"""Whole numbers that orjson writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +142,9 @@ def _load_views(files: Sequence[LoadedFile]) -> tuple[list[LoadedView], list[Pip
         if not is_view(file.tree):
             continue
         try:
-            content = _plain(file.tree)
-            _absolute_secrets(content, file.file.resolve().parent)
+            declared_view = View.model_validate(_plain(file.tree))
+            content = declared_view.model_dump(by_alias=True, exclude_defaults=True, mode="json")
+            content = _with_absolute_secrets(content, declared_view, file.file.resolve().parent)
             view = LoadedView(file.file, file.tree, View.model_validate(content))
         except ValidationError as error:
             problems += [file.problem(path, message) for path, message in validation_problems(error)]
@@ -171,7 +175,27 @@ def _read_folder(folder: Path) -> tuple[list[LoadedFile], list[PipeProblem]]:
         return [], [PipeProblem(folder, 1, "", f"{problem}; name a folder with one YAML file for each pipe")]
     problems: list[PipeProblem] = []
     trees = [(path, _read_tree(path, problems)) for path in paths]
-    return [LoadedFile(path, tree) for path, tree in trees if tree is not None], problems
+    files: list[LoadedFile] = []
+    for file in (LoadedFile(path, tree) for path, tree in trees if tree is not None):
+        number_problems = [file.problem(path, message) for path, message in _refused_numbers(file.tree, ())]
+        problems += number_problems
+        if not number_problems:
+            files.append(file)
+    return files, problems
+
+
+def _refused_numbers(node: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Path and reason of each number that the records of declared pipes cannot hold."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from _refused_numbers(value, (*path, str(key)))
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _refused_numbers(value, (*path, index))
+    elif isinstance(node, float) and not math.isfinite(node):
+        yield path, f"{float(node)} is not allowed; write a finite number"
+    elif isinstance(node, int) and not _SMALLEST <= node <= _LARGEST:
+        yield path, f"write a whole number from {_SMALLEST} to {_LARGEST}"
 
 
 def _read_tree(file: Path, problems: list[PipeProblem]) -> Any:
@@ -277,8 +301,7 @@ def _self_contained(pipe: Pipe, file: LoadedFile, problems: list[PipeProblem]) -
     for name, lookup in pipe.enrich.lookups.items():
         if lookup.file is not None:
             declaration["enrich"]["lookups"][name]["file"] = str(folder / lookup.file)
-    _absolute_secrets(declaration, folder)
-    return Pipe.model_validate(declaration)
+    return Pipe.model_validate(_with_absolute_secrets(declaration, pipe, folder))
 
 
 def _inside(folder: Path, file: Path) -> Path:
@@ -293,16 +316,15 @@ def _inside(folder: Path, file: Path) -> Path:
     return resolved_file
 
 
-def _absolute_secrets(node: Any, folder: Path) -> None:
-    """Make paths of secret files absolute; they are relative to the pipe's file."""
-    if isinstance(node, dict):
-        if set(node) <= {"file", "prefix", "quota"} and isinstance(node.get("file"), str):
-            node["file"] = str(folder / node["file"])
-        for value in node.values():
-            _absolute_secrets(value, folder)
-    elif isinstance(node, list):
-        for value in node:
-            _absolute_secrets(value, folder)
+def _with_absolute_secrets(declaration: dict[str, Any], declared: BaseModel, folder: Path) -> dict[str, Any]:
+    """A declaration whose secret files have absolute paths; in a YAML file they are relative to its folder."""
+    for path, secret in secrets(declared):
+        if secret.file is not None:
+            node: Any = declaration
+            for key in path:
+                node = node[key]
+            node["file"] = str(folder / secret.file)
+    return declaration
 
 
 def _shared_keys(loaded_pipes: list[LoadedPipe]) -> list[PipeProblem]:
@@ -356,7 +378,7 @@ def _position_of(tree: Any, path: Sequence[str | int]) -> tuple[int, int]:
 def dotted(path: Sequence[str | int]) -> str:
     """`("destinations", 0, "when")` as `destinations[0].when`."""
     text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
-    return text.removeprefix(".")
+    return text.removeprefix(".").encode("utf-8", "backslashreplace").decode()
 
 
 def _plain(node: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
@@ -11,6 +11,8 @@ from hifi.pipe.secret import Secret
 from hifi.pipe.source import UnreadableSource
 
 YamlPath: TypeAlias = tuple[str | int, ...]
+_NAMED_BY_AUTHORS: Final = {"attributes", "avro_schema", "columns", "delete_when", "headers", "types"}
+"""Settings that are maps with names which the author chooses, such as the column `file`: they are no references."""
 
 
 def secrets(node: Any, path: YamlPath = ()) -> Iterator[tuple[YamlPath, Secret]]:
@@ -37,7 +39,8 @@ def _references(node: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Secret]]:
     if isinstance(node, dict):
         reference = {name: value for name, value in node.items() if name != "prefix"}
         name, value = next(iter(reference.items()), ("", None))
-        if len(reference) == 1 and name in ("env", "file", "vault") and isinstance(value, str):
+        is_reference = len(reference) == 1 and name in ("env", "file", "vault") and isinstance(value, str)
+        if is_reference and path[-1] not in _NAMED_BY_AUTHORS:
             with contextlib.suppress(ValidationError):  # what reads it refuses it, too
                 yield path, Secret.model_validate(reference)
         for key, value in node.items():

@@ -12,7 +12,7 @@ from hifi.pipe.text_form import TextForm, refuse_texts
 class StrictModel(BaseModel):
     """A part of a pipe: immutable, unknown keys are errors, and so are texts that have not their field's form."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False)
     judges_texts: ClassVar[bool] = True
 
     @field_validator("*", mode="before")

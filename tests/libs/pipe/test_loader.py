@@ -291,3 +291,61 @@ def test_a_file_that_is_no_yaml_is_one_problem_at_its_line(
     [problem] = problems(tmp_path, text)
     assert problem.line == line
     assert problem.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("declared", "where", "message"),
+    [
+        (
+            "retry: {max_age: .inf}",
+            "destinations[0].retry.max_age",
+            "inf is not allowed; write a finite number",
+        ),
+        ("rate: .nan", "destinations[0].rate", "nan is not allowed"),
+        (f"rate: {'9' * 400}/s", "destinations[0].rate", "finite number"),
+    ],
+)
+def test_a_number_that_records_cannot_hold_is_refused(
+    tmp_path: Path, declared: str, where: str, message: str
+) -> None:
+    [problem] = problems(tmp_path, GOOD + f"    {declared}\n")
+    assert (problem.line, problem.where) == (7, where)
+    assert message in problem.message
+
+
+def test_a_default_beyond_64_bits_is_refused(tmp_path: Path) -> None:
+    text = GOOD + "normalize: {fields: {id: {default: 18446744073709551616}}}\n"
+    [problem] = problems(tmp_path, text)
+    assert problem.where == "normalize.fields.id.default"
+    assert "write a whole number from -9223372036854775808 to 18446744073709551615" in problem.message
+
+
+def test_only_files_of_secrets_become_absolute_paths(tmp_path: Path) -> None:
+    text = """\
+pipe: orders
+source: {keys: [{file: orders.key}]}
+normalize:
+  schema: {enum: [{file: x}]}
+  fields: {file: attachment.name}
+  mask: {mail: {hash: {file: mask.key}}}
+destinations:
+  - {name: shop, url: "http://127.0.0.1:9/", headers: {file: abc}, signing: {file: signing.key}}
+  - name: rows
+    kind: postgres
+    settings: {url: {file: rows.url}, table: a.b, columns: {file: attachment.name}, mode: append}
+"""
+    assert problems(tmp_path, text) == []
+    declared = load(tmp_path)[0][0].pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    shop, rows = declared["destinations"]
+    assert declared["source"]["keys"] == [{"file": f"{tmp_path}/orders.key"}]
+    assert declared["normalize"]["schema"] == {"enum": [{"file": "x"}]}
+    assert declared["normalize"]["fields"]["file"] == "attachment.name"
+    assert declared["normalize"]["mask"]["mail"]["hash"] == {"file": f"{tmp_path}/mask.key"}
+    assert (shop["headers"], shop["signing"]) == ({"file": "abc"}, {"file": f"{tmp_path}/signing.key"})
+    assert rows["settings"]["url"] == {"file": f"{tmp_path}/rows.url"}
+    assert rows["settings"]["columns"] == {"file": "attachment.name"}
+
+
+def test_the_path_of_a_problem_can_be_written_whatever_a_key_is(tmp_path: Path) -> None:
+    [problem] = problems(tmp_path, GOOD + '"\\ud83d": 1' + "0" * 30 + "\n")
+    assert (problem.line, problem.where) == (7, "\\ud83d")

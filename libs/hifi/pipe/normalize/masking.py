@@ -133,7 +133,7 @@ class _MaskedPath:
             self._collect_in_object(child, end, fields)
             return
         elements = opened_array(parent, key)
-        if elements and self._is_index[end] and end + 1 == self._depth:
+        if elements and all(self._is_index[end:]):
             fields.append((parent, key))
         else:
             self._collect_in(elements, end, fields)
