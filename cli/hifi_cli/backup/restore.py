@@ -156,7 +156,10 @@ def _pipes(state: State, registry: RegistrySnapshot) -> list[Record]:
     ]
     for pipe_record in pipe_records:
         if pipe_record.key in replaced_names:
-            new_records += rollout.put_at_once(registry, PipeRecord.model_validate(pipe_record.value).pipe)
+            restored = PipeRecord.model_validate(pipe_record.value)
+            new_records += rollout.put_at_once(
+                registry, restored.pipe, paused=restored.paused, cap=restored.cap
+            )
     return bodies + new_records
 
 

@@ -26,9 +26,10 @@ class RestoredNumbers:
     releases: dict[int, int] = field(default_factory=dict)
 
     def declaration(self, record: StateRecord) -> StateRecord:
-        """A declaration with the number of the one that it replaces; those that it replaces were written before."""
+        """A declaration with the numbers of those that it replaces and repeats, which were written before."""
         replaced_number = self.declared.get(record.value["replaces"], self.present.get(record.key, NONE))
-        return _with(record, replaces=replaced_number)
+        pipe_number = self.declared.get(record.value.get("pipe_from", NONE), NONE)
+        return _with(record, replaces=replaced_number, pipe_from=pipe_number)
 
     def referring(self, record: StateRecord) -> StateRecord | None:
         """A record of another topic; None: it is a request about an earlier declaration or release, without effect."""

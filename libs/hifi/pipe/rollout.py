@@ -36,17 +36,17 @@ def require_readable(snapshot: RegistrySnapshot, names: Iterable[str]) -> None:
 
 
 def put_at_once(
-    snapshot: RegistrySnapshot, pipe: Pipe, *, paused: bool = False, cap: RateCap | None = None
+    snapshot: RegistrySnapshot, pipe: Pipe, *, paused: bool | None = None, cap: RateCap | None = None
 ) -> list[Record]:
     """Put a declaration into force for all events, also those that were accepted with another revision.
 
     A rollout that runs ends, and revisions that were kept for events on their way are dropped: what waits for a
-    destination is delivered as declared now. A pipe that is paused stays paused.
+    destination is delivered as declared now.
 
     Args:
         snapshot: the stream's pipes.
         pipe: the declaration.
-        paused: whether a new pipe begins paused.
+        paused: whether the pipe takes no new events; None: as before, which is false for a new pipe.
         cap: of a new pipe; None: only its quota limits it.
 
     Raises:
@@ -56,9 +56,10 @@ def put_at_once(
     require_readable(snapshot, [name])
     current_revision = snapshot.pipes.get(name)
     if current_revision is None:
-        return [pipe_record(pipe, paused=paused, cap=cap), *_deletions(snapshot, name)]
+        return [pipe_record(pipe, paused=bool(paused), cap=cap), *_deletions(snapshot, name)]
     revision = _unused_number(snapshot, name)
-    return [pipe_record(pipe, revision, paused=current_revision.paused, cap=cap), *_deletions(snapshot, name)]
+    paused = current_revision.paused if paused is None else paused
+    return [pipe_record(pipe, revision, paused=paused, cap=cap), *_deletions(snapshot, name)]
 
 
 def change_cap(snapshot: RegistrySnapshot, name: str, cap: RateCap | None) -> list[Record]:

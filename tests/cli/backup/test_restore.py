@@ -9,6 +9,7 @@ import pytest
 
 from hifi.control.declaration import Declaration
 from hifi.control.principals.audit import AuditEntry
+from hifi.control.rollout_status import RolloutState, RolloutStatus
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, read_registry, stream_record
@@ -16,6 +17,7 @@ from hifi.pipe.revision import NextRevision, body_record, pipe_record
 from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.backup.restore import restore
+from hifi_cli.backup.restored_numbers import RestoredNumbers
 from hifi_cli.backup.state import State, StateRecord, pipes_of
 from hifi_infra.kafka.stream_setup import prepare
 
@@ -82,6 +84,28 @@ async def test_a_colour_is_refused_in_any_case(kafka: str, topics: Topics) -> No
     with pytest.raises(Misconfigured, match="the stream has two colours"):
         await restore(state, kafka, topics, None, ENTRY, force=True, fresh_destinations=True)
     assert (await read_registry(kafka, topics)).pipes == {}
+
+
+async def test_a_pipe_that_was_paused_is_paused_although_the_stream_has_it_already(
+    kafka: str, topics: Topics
+) -> None:
+    await publish(kafka, topics, [pipe_record(pipe("a", WEB), 1)])
+    state = _state(_state_record("pipes", pipe_record(pipe("a", WEB), 1, paused=True)))
+    await restore(state, kafka, topics, None, ENTRY, force=True, fresh_destinations=False)
+    async with asyncio.timeout(WITHIN_S):
+        while not (await read_registry(kafka, topics)).pipes["a"].paused:
+            await asyncio.sleep(0.05)
+
+
+def test_a_declaration_that_paused_a_pipe_names_the_one_that_brought_it() -> None:
+    brought = Declaration("a", pipe("a", WEB), "ann", 1, number=4)
+    paused = brought.with_pause("ann", 2, paused=True)
+    numbers = RestoredNumbers(declared={4: 11})
+    status = RolloutStatus("a", 4, "ann", RolloutState.ROLLED_BACK, None, 0, "", 1)
+    restored_declaration = numbers.declaration(_state_record("declared", paused.record(), 5))
+    restored_status = numbers.referring(_state_record("rollouts", status.record()))
+    assert restored_status is not None
+    assert restored_declaration.value["pipe_from"] == restored_status.value["declaration"] == 11
 
 
 def test_pipes_of_rollouts_and_declarations_count() -> None:
