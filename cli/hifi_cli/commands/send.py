@@ -1,29 +1,24 @@
 """hifi send: send events from a file or standard input."""
 
 import asyncio
-import contextlib
 import io
 import os
-import secrets
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 import aiohttp
 import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
-from hifi.pipe.registry import read_registry
-from hifi.pipe.source import HttpSource
 from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_cli.display.console import console, errors, print_json, print_text
 from hifi_cli.error_reporting import FAILED, INTERRUPTED, report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
-from hifi_cli.mesh_state.target import ingest_url, kafka_target
+from hifi_cli.mesh_state.target import ingest_url
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, IngestUrl
-from hifi_cli.sending.batches import BatchReader
+from hifi_cli.sending.batches import BatchReader, new_run_id
 from hifi_cli.sending.client import IngestClient
 from hifi_cli.sending.event_files import FileFormat, read_events
 
@@ -62,7 +57,7 @@ async def send(
     patience: Annotated[
         float,
         typer.Option(
-            "--patience", min=0, metavar="SECONDS", help="Give up if no event is accepted for this long."
+            "--patience", min=0, metavar="SECONDS", help="Give up if no request is accepted for this long."
         ),
     ] = 120,
     *,
@@ -77,8 +72,8 @@ async def send(
 ) -> None:
     """Send the events of a file to a pipe. Formats: JSON lines, a JSON array, or CSV with a header line.
 
-    Events that ingest cannot accept at the moment are sent again with the same
-    Idempotency-Key until they are accepted; accepted events are not repeated.
+    A request that ingest cannot accept at the moment is sent again with the same
+    Idempotency-Key until it is accepted, so that its events are delivered once.
     The same command given again sends all events again, as new ones unless the
     pipe declares `source.id`; after Ctrl-C the result names the lines whose
     request was in flight. Exit status: 0 if every event was accepted.
@@ -91,15 +86,15 @@ async def send(
     if not key:
         raise Misconfigured("the write key of the pipe is missing: give --key, or set HIFI_KEY")
     address = ingest_url(data, url)
-    source = None if url else await _source(data, pipe)
     interrupts = Interrupts()
     problem: Exception | None = None
-    with _open_input(file) as stream, _progress() as progress, interrupts.handle_signals():
+    stream = _open_input(file)
+    with _progress() as progress, interrupts.handle_signals():
         bar = progress.add_task("sending", total=None, reason="")
         async with aiohttp.ClientSession() as session:
-            client = IngestClient(session, address, pipe, key, source=source, patience_s=patience)
+            client = IngestClient(session, address, pipe, key, patience_s=patience)
             events = read_events(stream, file, file_format, types=types)
-            intake = BatchReader(events, secrets.token_hex(6), max_events=batch, refuse=client.counts.refuse)
+            intake = BatchReader(events, new_run_id(), max_events=batch, refuse=client.counts.refuse)
             update_task = asyncio.create_task(_update_progress(client, progress, bar))
             intake.start()
             try:
@@ -120,44 +115,29 @@ async def _update_progress(client: IngestClient, progress: Progress, bar: TaskID
 def _progress() -> Progress:
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=10),
         TextColumn("{task.completed:,.0f} events accepted"),
         TimeElapsedColumn(),
-        TextColumn("[yellow]{task.fields[reason]}"),
+        TextColumn("[yellow]{task.fields[reason]}", table_column=Column(ratio=1, no_wrap=True)),
         console=errors,
+        expand=True,
         transient=True,
     )
 
 
-@contextlib.contextmanager
-def _open_input(file: str) -> Iterator[io.BufferedReader]:
+def _open_input(file: str) -> io.BufferedReader:
+    """Open the file. Only the thread that reads it closes it: anyone else would wait until a read of a pipe ends."""
     try:
         # Copy the descriptor: Python could not close its own standard input while a thread reads from it.
-        stream = open(os.dup(sys.stdin.fileno()) if file == "-" else file, "rb")  # noqa: PTH123, SIM115
+        return open(os.dup(sys.stdin.fileno()) if file == "-" else file, "rb")  # noqa: PTH123
     except OSError as error:
         raise Misconfigured(f"{file} cannot be read: {error.strerror}") from None
-    yield stream
-    if file != "-":
-        stream.close()
-
-
-async def _source(data: Path, pipe: str) -> HttpSource | None:
-    """Return the source that the published pipe declares."""
-    target = kafka_target(data, None, None)
-    registry = await read_registry(target.kafka, target.topics)
-    revision = registry.pipes.get(pipe)
-    if revision is None:
-        names = ", ".join(sorted(registry.pipes)) or "none; publish some with `hifi apply DIR`"
-        raise Misconfigured(f"there is no pipe {pipe!r}; published pipes: {names}")
-    source = revision.pipe.source
-    return source if isinstance(source, HttpSource) else None
 
 
 def _print_result(client: IngestClient, file: str, problem: Exception | None, *, as_json: bool) -> None:
     counts = client.counts
-    succeeded = problem is None and not counts.refused and not counts.unknown
     if as_json:
-        totals = {"accepted": counts.accepted, "refused": counts.refused, "unknown": counts.unknown}
+        totals = {"accepted": counts.accepted, "refused": counts.refused}
         refusals = [{"number": number, "reason": reason} for number, reason in counts.refusals]
         in_flight = [{"first": first, "last": last} for first, last in client.in_flight]
         interruption = {"problem": str(problem) if problem else None, "in_flight": in_flight}
@@ -166,11 +146,6 @@ def _print_result(client: IngestClient, file: str, problem: Exception | None, *,
         for number, reason in counts.refusals:
             print_text(f"{file}:{number}: {reason}")
         suffix = f", {counts.refused:,} refused" if counts.refused else ""
-        suffix += (
-            f", {counts.unknown:,} with unknown outcome: they may or may not be in Kafka"
-            if counts.unknown
-            else ""
-        )
         console.print(f"{counts.accepted:,} event(s) accepted{suffix}", highlight=False)
         for first, last in client.in_flight:
             console.print(
@@ -180,7 +155,7 @@ def _print_result(client: IngestClient, file: str, problem: Exception | None, *,
             )
     if isinstance(problem, Interrupted):
         raise typer.Exit(INTERRUPTED)
-    if isinstance(problem, HifiError):
+    if problem is not None:
         raise problem
-    if not succeeded:
+    if counts.refused:
         raise typer.Exit(FAILED)

@@ -1,12 +1,13 @@
 """Read events in a thread and group them into requests."""
 
 import asyncio
+import secrets
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from hifi.runtime.errors import HifiError, Misconfigured
+from hifi.runtime.errors import Misconfigured
 from hifi_cli.sending.event_files import FileEvent, UnreadableEvent
 
 MAX_BYTES: Final = 1024 * 1024
@@ -15,6 +16,7 @@ READ_AHEAD_BYTES: Final = 8 * 1024 * 1024
 """Maximum size of the events read but not sent; a single larger one is read all the same."""
 _EVENT_BYTES: Final = 200
 """Memory of an event beside its data, bytes."""
+_RUN_ID_BYTES: Final = 8
 
 
 @dataclass(slots=True)
@@ -25,10 +27,20 @@ class RequestBatch:
     items: list[FileEvent] = field(default_factory=list)
     size_bytes: int = 0
     tries: int = 0
+    """Requests that were sent with the key."""
 
     def body(self) -> bytes:
         """Return the events as JSON lines."""
         return b"\n".join(event.data for event in self.items)
+
+
+def new_run_id() -> str:
+    """A random name of a run, 16 characters.
+
+    The ids that ingest derives from its keys are longer than the 36 characters of a UUID: normalize takes an id of that
+    length with a 7 in the place of the version for one that ingest generated, which no sender can repeat.
+    """
+    return secrets.token_hex(_RUN_ID_BYTES)
 
 
 class BatchReader:
@@ -36,7 +48,7 @@ class BatchReader:
 
     Args:
         events: the events to read.
-        run: name of this run, part of every key.
+        run_id: name of this run, part of every key, without a period.
         max_events: maximum number of events in a batch.
         refuse: called with number and reason for each event that cannot be sent.
     """
@@ -58,8 +70,9 @@ class BatchReader:
         self._room = threading.Condition()
         self._batch_lock = asyncio.Lock()
         self._next: FileEvent | None = None
-        self.failed: HifiError | None = None
-        """Why the file could not be read to its end; the events before are returned all the same."""
+        self.failed: Exception | None = None
+        """Why the file was not read to its end; the events before are returned all the same. HifiError, unless it is
+        a defect of this program."""
         self._at_end = False
 
     def start(self) -> None:
@@ -101,23 +114,32 @@ class BatchReader:
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            for event in self._events:
-                if isinstance(event, UnreadableEvent):
-                    loop.call_soon_threadsafe(self._refuse, event.number, str(event))
-                    continue
+            self._read_events(loop)
+        except OSError as error:
+            self.failed = Misconfigured(f"the file cannot be read: {error.strerror}")
+        except Exception as error:  # noqa: BLE001 - the command reports it; without an end of the events it would wait
+            self.failed = error
+        _call(loop, self._queue.put_nowait, None)
+
+    def _read_events(self, loop: asyncio.AbstractEventLoop) -> None:
+        for event in self._events:
+            if isinstance(event, UnreadableEvent):
+                is_running = _call(loop, self._refuse, event.number, str(event))
+            else:
                 size = len(event.data) + _EVENT_BYTES
                 with self._room:
                     while self._held_bytes and self._held_bytes + size > READ_AHEAD_BYTES:
                         self._room.wait()
                     self._held_bytes += size
-                loop.call_soon_threadsafe(self._queue.put_nowait, event)
-        except HifiError as error:
-            self.failed = error
-        except OSError as error:
-            self.failed = Misconfigured(f"the file cannot be read: {error.strerror}")
-        except RuntimeError:  # the event loop is closed: the command has ended
-            return
-        try:
-            loop.call_soon_threadsafe(self._queue.put_nowait, None)
-        except RuntimeError:
-            return
+                is_running = _call(loop, self._queue.put_nowait, event)
+            if not is_running:
+                return
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: Any) -> bool:
+    """Call a function in the thread of the event loop; False: the loop is closed, as the command has ended."""
+    try:
+        loop.call_soon_threadsafe(function, *args)
+    except RuntimeError:
+        return False
+    return True

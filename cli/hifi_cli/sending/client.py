@@ -2,20 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 
-from hifi.pipe.source import HttpSource
-from hifi.record.cloudevents.percent_encoding import percent_encoded
-from hifi.runtime import exact_json
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Retryable
 from hifi_cli.sending.batches import RequestBatch
-from hifi_cli.sending.event_files import FileEvent
-from hifi_cli.sending.responses import MAX_WAIT_S, decide
+from hifi_cli.sending.responses import decide
+from hifi_infra.colours.haproxy_folder import KEY_HEADER
 
 ANSWER_S: Final = 30.0
 BACKOFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -28,9 +25,8 @@ class SendCounts:
 
     accepted: int = 0
     refused: int = 0
-    unknown: int = 0
-    """Events that may or may not be in Kafka, of a pipe that accepts no CloudEvents to repeat them safely."""
     repeats: int = 0
+    """Requests that ingest did not answer or did not accept as a whole, and after which sending waited."""
     refusals: list[tuple[int, str]] = field(default_factory=list)
     """Number and reason of the first refused events."""
 
@@ -49,8 +45,7 @@ class IngestClient:
         url: address of ingest.
         pipe: name of the pipe.
         key: write key of the pipe.
-        source: the source that the pipe declares, if known.
-        patience_s: give up if no event is accepted for this long, seconds.
+        patience_s: give up if no request is accepted for this long, seconds.
     """
 
     def __init__(
@@ -60,15 +55,12 @@ class IngestClient:
         pipe: str,
         key: str,
         *,
-        source: HttpSource | None,
         patience_s: float,
     ) -> None:
         self.counts = SendCounts()
         self._session = session
         self._url = f"{url}/v1/pipes/{pipe}/events"
-        self._path = f"/v1/pipes/{pipe}/events"
-        self._authorization = {"Authorization": f"Bearer {key}"}
-        self._source = source
+        self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/x-ndjson"}
         self._patience_s = patience_s
         self._last_progress_s = time.monotonic()
         self.obstacle = ""
@@ -83,7 +75,7 @@ class IngestClient:
 
         Raises:
             Misconfigured: ingest refuses the key, the pipe or every event.
-            Retryable: no event was accepted for `patience_s`.
+            Retryable: no request was accepted for `patience_s`.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -110,65 +102,26 @@ class IngestClient:
 
     async def _try(self, batch: RequestBatch) -> list[RequestBatch]:
         """Send one request; return the batches to send next."""
-        headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": batch.key}
+        batch.tries += 1
         try:
-            status, answer_headers, body = await self._post(headers, batch.body())
+            status, answer_headers, body = await self._post(batch)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            await self._pause(backoff_s(batch.tries, BACKOFF_S), f"no answer: {error!r}")
-            batch.tries += 1
+            await self._pause(backoff_s(batch.tries - 1, BACKOFF_S), f"no answer: {error!r}")
             return [batch]
         decision = decide(batch, status, answer_headers, body)
         self._accept(decision.accepted)
         for number, reason in decision.refused:
             self.counts.refuse(number, reason)
-        if decision.wait_s:
-            await self._pause(decision.wait_s, f"ingest answers {status}; waiting to send again")
-        for event, name in decision.unknown:
-            await self._repeat(event, name)
+        if decision.obstacle:
+            await self._pause(decision.wait_s, decision.obstacle)
         return decision.retry
 
-    async def _repeat(self, event: FileEvent, name: str) -> None:
-        """Send one event that may be in Kafka already, with the id that ingest gave it, so that it is recognized."""
-        headers = self._as_cloudevent(event, name)
-        while True:
-            try:
-                status, answer_headers, _ = await self._post(headers, event.data)
-            except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                await self._pause(BACKOFF_S[-1], f"no answer: {error!r}")
-                continue
-            if status == 202:
-                self._accept(1)
-            elif status in (408, 429, 503):
-                await self._pause(float(answer_headers.get("retry-after", "1")), f"ingest answers {status}")
-                continue
-            else:
-                self.counts.unknown += 1
-            return
-
-    def _as_cloudevent(self, event: FileEvent, name: str) -> dict[str, str]:
-        source = self._source
-        headers = {
-            "Content-Type": "application/json",
-            "ce-specversion": "1.0",
-            "ce-id": name,
-            "ce-source": self._path,
-            "ce-type": source.type if source else "hifi.event",
-        }
-        if source and source.partition_key:
-            value = _field_at(exact_json.loads(event.data), source.partition_key)
-            if value is not None and value != "":
-                headers["ce-partitionkey"] = str(value)
-        if source and source.time and (value := _field_at(exact_json.loads(event.data), source.time)):
-            headers["ce-time"] = str(value)
-        return {
-            header: percent_encoded(value.encode()).decode() if header.startswith("ce-") else value
-            for header, value in headers.items()
-        }
-
-    async def _post(self, headers: Mapping[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+    async def _post(self, batch: RequestBatch) -> tuple[int, dict[str, str], bytes]:
+        # Two colours know nothing of each other's events: the front sends what is repeated to the same one.
+        headers = self._headers | {"Idempotency-Key": batch.key, KEY_HEADER: batch.key}
         timeout = aiohttp.ClientTimeout(total=ANSWER_S)
         async with self._session.post(
-            self._url, data=body, headers=self._authorization | dict(headers), timeout=timeout
+            self._url, data=batch.body(), headers=headers, timeout=timeout
         ) as answer:
             lower_headers = {name.lower(): value for name, value in answer.headers.items()}
             return answer.status, lower_headers, await answer.read()
@@ -182,14 +135,6 @@ class IngestClient:
     async def _pause(self, wait_s: float, reason: str) -> None:
         self.counts.repeats += 1
         if time.monotonic() - self._last_progress_s > self._patience_s:
-            raise Retryable(f"no event was accepted for {self._patience_s:.0f} s: {reason}")
+            raise Retryable(f"no request was accepted for {self._patience_s:.0f} s: {reason}")
         self.obstacle = reason
-        await asyncio.sleep(min(wait_s, MAX_WAIT_S))
-
-
-def _field_at(data: Any, path: str) -> Any:
-    for segment in path.split("."):
-        if not isinstance(data, dict):
-            return None
-        data = data.get(segment)
-    return data
+        await asyncio.sleep(wait_s)

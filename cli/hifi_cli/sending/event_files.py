@@ -62,7 +62,7 @@ def read_events(
     """Read the events of a file.
 
     Args:
-        source: the file, opened for reading bytes.
+        source: the file, opened for reading bytes; it is closed after its last event.
         name: name of the file; its suffix gives the format if `file_format` is `auto`.
         file_format: `auto` detects the format by the suffix, otherwise by the first character.
         types: convert CSV values that are numbers, `true`, `false`, `null` or empty to JSON types.
@@ -70,13 +70,14 @@ def read_events(
     Raises:
         Misconfigured: the file as a whole does not have the format.
     """
-    kind = file_format if file_format is not FileFormat.AUTO else _guess(source, name)
-    if kind is FileFormat.CSV:
-        yield from _csv(source, types=types)
-    elif kind is FileFormat.JSON:
-        yield from _json(source, name)
-    else:
-        yield from _lines(_bounded_lines(source))
+    with source:
+        kind = file_format if file_format is not FileFormat.AUTO else _guess(source, name)
+        if kind is FileFormat.CSV:
+            yield from _csv(source, types=types)
+        elif kind is FileFormat.JSON:
+            yield from _json(source, name)
+        else:
+            yield from _lines(_bounded_lines(source))
 
 
 def _guess(reader: io.BufferedReader, name: str) -> FileFormat:
@@ -164,7 +165,10 @@ def _array(reader: BinaryIO, name: str, start: int) -> Iterator[FileEvent | Unre
 
 
 def _as_line(number: int, element: bytes | msgspec.Raw) -> FileEvent | UnreadableEvent:
-    line = msgspec.json.format(element, indent=-1)  # an event is sent as a line
+    try:
+        line = msgspec.json.format(element, indent=-1)  # an event is sent as a line
+    except RecursionError:
+        return UnreadableEvent(number, "nested too deeply")
     return FileEvent(number, line) if line.startswith(b"{") else UnreadableEvent(number, "not a JSON object")
 
 

@@ -10,7 +10,10 @@ from hifi.runtime.errors import Misconfigured
 from hifi_cli.sending.batches import RequestBatch
 from hifi_cli.sending.event_files import FileEvent
 
-MAX_WAIT_S: Final = 30.0
+_MIN_WAIT_S: Final = 0.2
+_MAX_WAIT_S: Final = 30.0
+_TEMPORARY: Final = frozenset({408, 429, 500, 502, 503, 504})
+"""Statuses after which the same request may succeed. A front answers 502 or 504 while the ingest behind it ends."""
 
 
 @dataclass(slots=True)
@@ -20,15 +23,21 @@ class ResponseDecision:
     accepted: int = 0
     retry: list[RequestBatch] = field(default_factory=list)
     """Requests to send next: the same batch with its key, or new batches of the events that were not accepted."""
+    obstacle: str = ""
+    """Why to wait before the next request; empty: send it at once."""
     wait_s: float = 0
     refused: list[tuple[int, str]] = field(default_factory=list)
     """Number of an event that is refused for good, and the reason."""
-    unknown: list[tuple[FileEvent, str]] = field(default_factory=list)
-    """Event that may or may not be in Kafka, and the id that it has there."""
 
 
 def decide(batch: RequestBatch, status: int, headers: Mapping[str, str], body: bytes) -> ResponseDecision:
     """Decide by the status and the body of a response.
+
+    Args:
+        batch: of the request; its `tries` include the one that has this response.
+        status: of the response.
+        headers: of the response, with names in lower case.
+        body: of the response.
 
     Raises:
         Misconfigured: sending the request again cannot help: wrong key, pipe or address.
@@ -36,10 +45,12 @@ def decide(batch: RequestBatch, status: int, headers: Mapping[str, str], body: b
     if status == 202:
         return ResponseDecision(accepted=len(batch.items))
     problem = _problem(body)
-    detail = str(problem.get("detail", f"status {status}"))
+    detail = str(problem.get("detail", "no reason given"))
     event_results = problem.get("events") or []
-    if status in (429, 503) or status == 408:
-        return _retry_later(batch, event_results, _wait_s(headers))
+    if status in _TEMPORARY:
+        decision = _without_accepted(batch, event_results)
+        decision.obstacle, decision.wait_s = f"ingest answers {status}: {detail}", _wait_s(headers)
+        return decision
     if status in (400, 413, 422) and event_results:
         return _without_refused(batch, event_results)
     if status == 413 and len(batch.items) > 1:
@@ -49,19 +60,19 @@ def decide(batch: RequestBatch, status: int, headers: Mapping[str, str], body: b
     raise Misconfigured(f"ingest answers {status}: {detail}")
 
 
-def _retry_later(batch: RequestBatch, event_results: list[dict[str, Any]], wait_s: float) -> ResponseDecision:
-    outcomes = {event["index"]: event for event in event_results}
-    accepted_count = sum(event["outcome"] == "accepted" for event in event_results)
-    if not accepted_count:
-        # Ids are derived from key and index: no duplicates.
-        return ResponseDecision(retry=[batch], wait_s=wait_s)
-    refused = [event for index, event in enumerate(batch.items) if outcomes[index]["outcome"] == "refused"]
-    unknown = [
-        (event, str(outcomes[index]["id"]))
-        for index, event in enumerate(batch.items)
-        if outcomes[index]["outcome"] == "unknown"
-    ]
-    return ResponseDecision(accepted_count, _batches_of(batch, refused), wait_s, unknown=unknown)
+def _without_accepted(batch: RequestBatch, event_results: list[dict[str, Any]]) -> ResponseDecision:
+    """Send the events again that were not accepted, or all if the outcome of one is unknown, perhaps of an earlier try.
+
+    Ingest derives the id of an event from the key of the request and from the event's index and data. normalize
+    recognizes by it an event that is in Kafka already, so that one can only be sent again in the whole batch.
+    """
+    outcomes = {event["index"]: event.get("outcome") for event in event_results}
+    refused = [event for index, event in enumerate(batch.items) if outcomes.get(index) == "refused"]
+    accepted_count = list(outcomes.values()).count("accepted")
+    is_certain = batch.tries == 1 and accepted_count + len(refused) == len(batch.items)
+    if not accepted_count or not is_certain:
+        return ResponseDecision(retry=[batch])
+    return ResponseDecision(accepted_count, _batches_of(batch, refused))
 
 
 def _without_refused(batch: RequestBatch, event_results: list[dict[str, Any]]) -> ResponseDecision:
@@ -79,16 +90,21 @@ def _halved(batch: RequestBatch) -> ResponseDecision:
 
 
 def _batches_of(batch: RequestBatch, items: list[FileEvent]) -> list[RequestBatch]:
-    """Make a batch of the remaining events. Their positions in the request change, so the batch needs a new key."""
+    """Make a batch of the remaining events. Their positions in the request change, so the batch needs a new key.
+
+    They are fewer than those of any earlier batch that begins with the same event, so no other one has the key. It does
+    not grow with each division: ingest takes keys of up to 200 characters.
+    """
     if not items:
         return []
     size = sum(len(event.data) + 1 for event in items)
-    return [RequestBatch(f"{batch.key}.{items[0].number}.{len(items)}", items, size)]
+    first_key, _, _ = batch.key.partition(".")
+    return [RequestBatch(f"{first_key}.{items[0].number}.{len(items)}", items, size)]
 
 
 def _wait_s(headers: Mapping[str, str]) -> float:
     try:
-        return min(float(headers.get("retry-after", "1")), MAX_WAIT_S)
+        return min(max(_MIN_WAIT_S, float(headers.get("retry-after", "1"))), _MAX_WAIT_S)
     except ValueError:
         return 1.0
 

@@ -146,7 +146,7 @@ def test_send_takes_lines_arrays_and_csv(running_mesh, hifi, arguments, content)
     )
     assert code == 0, errors
     assert json.loads(output) == {
-        "accepted": 3, "refused": 0, "unknown": 0, "repeats": 0, "refusals": [], "problem": None, "in_flight": []
+        "accepted": 3, "refused": 0, "repeats": 0, "refusals": [], "problem": None, "in_flight": []
     }  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def test_send_reports_bad_lines_and_sends_the_others(running_mesh, hifi, tmp_pat
     ("arguments", "message"),
     [
         (("count", "-", "--key", "wrong"), "ingest answers 401"),
-        (("nothing", "-", "--key", "hello"), "there is no pipe 'nothing'; published pipes: count"),
+        (("nothing", "-", "--key", "hello"), "ingest answers 404: this write key has no pipe of that name"),
         (("count", "missing.csv", "--key", "hello"), "missing.csv cannot be read: No such file"),
         (("count", "-"), "give --key, or set HIFI_KEY"),
     ],

@@ -6,7 +6,7 @@ import pytest
 
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.sending.batches import READ_AHEAD_BYTES, BatchReader
-from hifi_cli.sending.event_files import FileEvent
+from hifi_cli.sending.event_files import FileEvent, UnreadableEvent
 
 
 def reader(events, max_events=500):
@@ -50,3 +50,38 @@ async def test_the_events_before_an_error_are_returned_before_it_is_told():
         numbers += [event.number for event in batch.items]
     assert numbers == [1, 2, 3, 4, 5, 6, 7]
     assert str(batches.failed) == "line 9 is broken"
+
+
+@pytest.mark.parametrize("defect", [RecursionError, RuntimeError, ValueError])
+async def test_an_unexpected_error_while_reading_ends_the_events_and_is_told(defect):
+    def failing():
+        yield FileEvent(1, b"{}")
+        raise defect("of a program")
+
+    batches = reader(failing())
+    batches.start()
+    numbers = []
+    async with asyncio.timeout(10):
+        while (batch := await batches.batch()) is not None:
+            numbers += [event.number for event in batch.items]
+    assert numbers == [1]
+    assert isinstance(batches.failed, defect)
+
+
+@pytest.mark.parametrize(
+    "event", [FileEvent(1, b"{}"), UnreadableEvent(1, "bad")], ids=["event", "unreadable"]
+)
+def test_reading_stops_silently_when_the_command_has_ended(event):
+    read_count = 0
+
+    def events():
+        nonlocal read_count
+        for _ in range(3):
+            read_count += 1
+            yield event
+
+    loop = asyncio.new_event_loop()
+    loop.close()
+    batches = reader(events())
+    batches._read(loop)
+    assert (read_count, batches.failed) == (1, None)

@@ -304,3 +304,22 @@ def test_of_an_endless_cell_or_line_only_so_much_is_read(monkeypatch):
     lines = read(b'{"a":1}\n{"b":"' + b"x" * 5000 + b'"}\n{"c":1}\n', "x.ndjson")
     assert numbered_data(lines)[::2] == [(1, b'{"a":1}'), (3, b'{"c":1}')]
     assert "more than 1000 bytes" in str(lines[1])
+
+
+@pytest.mark.parametrize("content", [b'[%b,{"a":1}]', b"%b"])
+def test_an_item_that_msgspec_reads_but_does_not_format_costs_itself(monkeypatch, content):
+    monkeypatch.setattr(
+        event_files, "value_slice", bytes
+    )  # compiled, it accepts one level more than `format`
+    item = b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"
+    first, *others = read(content.replace(b"%b", item), "x.json")
+    assert isinstance(first, UnreadableEvent)
+    assert str(first) == "nested too deeply"
+    assert numbered_data(others) in ([], [(2, b'{"a":1}')])
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.json", "x.ndjson"])
+def test_a_file_is_closed_after_its_last_event(name):
+    source: Any = io.BufferedReader(io.BytesIO(b'[{"a":1},{"a":2}]'))
+    list(read_events(source, name, FileFormat.AUTO))
+    assert source.closed

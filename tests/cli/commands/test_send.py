@@ -1,0 +1,161 @@
+"""`hifi send` as a process, with a server in the place of ingest."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from hifi_infra.mesh import running
+from hifi_infra.mesh.running import RunningMesh
+
+pytestmark = pytest.mark.slow
+HIFI = Path(sys.executable).with_name("hifi")
+WITHIN_S = 60
+
+
+class Ingest:
+    """Answers requests, each with the next of the statuses, the last of them again and again."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.requests = []
+        self.arrived = asyncio.Event()
+        self.url = ""
+
+    async def answer(self, request):
+        self.requests.append((await request.read(), request.headers["idempotency-key"]))
+        self.arrived.set()
+        status, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return web.json_response(body, status=status)
+
+
+@contextlib.asynccontextmanager
+async def serving(*answers):
+    ingest, application = Ingest(*answers), web.Application()
+    application.router.add_post("/v1/pipes/p/events", ingest.answer)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        ingest.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield ingest
+    finally:
+        await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def sending(*arguments):
+    """`hifi send p …` with events from standard input; killed if it does not end."""
+    process = await asyncio.create_subprocess_exec(
+        HIFI,
+        "send",
+        "p",
+        *map(str, arguments),
+        "--key",
+        "k",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def result(process, content=b""):
+    """Exit status, standard output and standard error."""
+    async with asyncio.timeout(WITHIN_S):
+        output, error = await process.communicate(content)
+    return process.returncode, output.decode(), error.decode()
+
+
+ACCEPTED = (202, {"accepted": 2, "ids": []})
+PARTLY_ACKNOWLEDGED = (
+    503,
+    {
+        "detail": "not every event",
+        "events": [
+            {"index": 0, "id": "a", "outcome": "accepted"},
+            {"index": 1, "id": "b", "outcome": "unknown"},
+        ],
+    },
+)
+
+
+@pytest.fixture
+def colours(tmp_path):
+    """Writes what `hifi up --colours` writes to its data folder, and holds its lock."""
+    with running.lock(tmp_path):
+
+        def write(url):
+            mesh = RunningMesh(
+                pid=os.getpid(),
+                created=running.created(os.getpid()),
+                stream="s",
+                kafka="",
+                brokers=1,
+                url=url,
+                trigger="auto",
+                colours={"blue": tmp_path / "blue", "green": tmp_path / "green"},
+                control_kafka="127.0.0.1:1",
+            )
+            running.write(tmp_path, mesh)
+            return tmp_path
+
+        yield write
+
+
+@pytest.mark.parametrize("of_colours", [False, True], ids=["--url", "--data of two colours"])
+async def test_a_partly_acknowledged_request_is_sent_again_as_it_was(of_colours, colours):
+    async with serving(PARTLY_ACKNOWLEDGED, ACCEPTED) as ingest:
+        address = ("--data", colours(ingest.url)) if of_colours else ("--url", ingest.url)
+        async with sending("-", *address, "--json") as process:
+            status, output, error = await result(process, b'{"n":1}\n{"n":2}\n')
+    assert status == 0, error
+    assert json.loads(output) == {
+        "accepted": 2, "refused": 0, "repeats": 1, "refusals": [], "problem": None, "in_flight": []
+    }  # fmt: skip
+    assert len(ingest.requests) == 2
+    assert ingest.requests[0] == ingest.requests[1]
+
+
+@pytest.fixture
+def open_pipe(tmp_path):
+    """A named pipe with an event whose writer stays open."""
+    path = tmp_path / "events.ndjson"
+    os.mkfifo(path)
+    descriptor = os.open(path, os.O_RDWR)
+    os.write(descriptor, b'{"n":1}\n')
+    yield path
+    os.close(descriptor)
+
+
+async def test_a_refusal_ends_the_command_while_it_reads_a_pipe(open_pipe):
+    async with (
+        serving((401, {"detail": "a valid key"})) as ingest,
+        sending(open_pipe, "--url", ingest.url) as process,
+    ):
+        status, _, error = await result(process)
+    assert status == 1
+    assert "ingest answers 401: a valid key" in error
+    assert "Fatal" not in error
+
+
+async def test_ctrl_c_ends_the_command_while_it_reads_a_pipe(open_pipe):
+    async with serving(ACCEPTED) as ingest, sending(open_pipe, "--url", ingest.url) as process:
+        async with asyncio.timeout(WITHIN_S):
+            await ingest.arrived.wait()
+        process.send_signal(signal.SIGINT)
+        status, _, error = await result(process)
+    assert status == 130, error
+    assert "Fatal" not in error
