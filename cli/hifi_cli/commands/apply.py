@@ -1,12 +1,13 @@
 """hifi apply: publish pipes."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Final
 
 import typer
 
 from hifi.control.declaration import Declaration
+from hifi.control.rollout_status import RolloutState
 from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
@@ -26,10 +27,13 @@ from hifi_infra.kafka.stream_setup import put_in_force
 _COLOURS: Final = {
     "new": "green",
     "changed": "yellow",
+    "again": "yellow",
     "rolling out": "yellow",
     "unchanged": "dim",
     "deleted": "red",
 }
+_UNDONE: Final = (RolloutState.ROLLED_BACK, RolloutState.REFUSED)
+"""States of a declaration that is not in force and stays so; the same pipe is declared again then."""
 _NO_SHARE: Final = "--share is for meshes without a control plane: here the rollout service sets the shares"
 DeleteMissing = Annotated[
     bool,
@@ -67,9 +71,10 @@ def apply(
     keeps its revision. With --share a changed pipe becomes the next revision for
     a share of its keys; go on with --share again or with `hifi rollout`. In a
     mesh with a control plane the pipes are declared, and the rollout service puts
-    them into force in phases: `hifi rollout status` shows how far it is. With
-    --manage they are declared through the management API; if somebody changes a
-    pipe at the same time, it is left as it is and the command fails.
+    them into force in phases: `hifi rollout status` shows how far it is; one that
+    was rolled back or refused is declared again. With --manage they are declared
+    through the management API; if somebody changes a pipe at the same time, it is
+    left as it is and the command fails.
 
     Examples:
       hifi apply pipes/
@@ -141,41 +146,66 @@ def wanted_pipes(
 async def _declare(
     target: Target, control: ControlPlane, pipes: list[Pipe], *, delete_missing: bool
 ) -> Mapping[str, str]:
-    """Declare what differs from the newest declaration, or without one from what is in force."""
+    """Declare what differs from the newest declaration, or without one from what is in force, and what was undone."""
     registry = await read_registry(target.kafka, target.topics)
     if registry.coloured:
         require_fit_for_colours(pipes)
     require_readable(registry, sorted(pipe.pipe for pipe in pipes))
     before, declared = await declared_pipes(target)
+    undone_names = await _undone(control, declared)
     declared_now = wanted_pipes(pipes, before, delete_missing=delete_missing)
     if delete_missing:
-        declared_now |= dict.fromkeys(registry.held.keys() - declared_now.keys())
+        declared_now |= dict.fromkeys((registry.held.keys() | undone_names) - declared_now.keys())
     changed_pipes = {
-        name: pipe for name, pipe in declared_now.items() if name not in before or before[name] != pipe
+        name: pipe
+        for name, pipe in declared_now.items()
+        if name not in before or before[name] != pipe or name in undone_names
     }
     if changed_pipes:
         await control.declare(changed_pipes, declared)
-    return {name: _change(name, declared_now, before) for name in sorted(declared_now)}
+    return {name: _change(name, declared_now, before, undone_names) for name in sorted(declared_now)}
+
+
+async def _undone(control: ControlPlane, declared: Mapping[str, Declaration]) -> set[str]:
+    """The pipes whose newest declaration was rolled back or refused."""
+    statuses = await control.statuses()
+    return {
+        name
+        for name, declaration in declared.items()
+        if (status := statuses.get(name)) is not None
+        and status.declaration == declaration.pipe_number
+        and status.state in _UNDONE
+    }
 
 
 def _declare_by_api(api: ManageApi, pipes: list[Pipe], *, delete_missing: bool) -> Mapping[str, str]:
-    """Declare what differs, one pipe after the other."""
+    """Declare what differs or was undone, one pipe after the other."""
     names = {pipe.pipe for pipe in pipes}
     before = {name: api.pipe(name) for name in sorted(names | set(api.names() if delete_missing else ()))}
     pipes_before = {name: managed_pipe.pipe for name, managed_pipe in before.items()}
+    undone_names = {name for name, managed_pipe in before.items() if managed_pipe.rollout in _UNDONE}
     pipes_after = wanted_pipes(pipes, pipes_before, delete_missing=delete_missing)
+    if delete_missing:
+        pipes_after |= dict.fromkeys(undone_names - pipes_after.keys())
     for name in sorted(pipes_after):
-        if pipes_after[name] != pipes_before[name]:
+        if pipes_after[name] != pipes_before[name] or name in undone_names:
             api.change(name, pipes_after[name], before[name])
-    return {name: _change(name, pipes_after, pipes_before) for name in sorted(pipes_after)}
+    return {name: _change(name, pipes_after, pipes_before, undone_names) for name in sorted(pipes_after)}
 
 
-def _change(name: str, after: Mapping[str, Pipe | None], before: Mapping[str, Pipe | None]) -> str:
+def _change(
+    name: str,
+    after: Mapping[str, Pipe | None],
+    before: Mapping[str, Pipe | None],
+    undone_names: Collection[str],
+) -> str:
     if after[name] is None:
         return "deleted"
     if before.get(name) is None:
         return "new"
-    return "unchanged" if after[name] == before[name] else "changed"
+    if after[name] != before[name]:
+        return "changed"
+    return "again" if name in undone_names else "unchanged"
 
 
 def _print_declared(changes: Mapping[str, str], *, as_json: bool) -> None:

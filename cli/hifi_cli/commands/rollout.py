@@ -142,14 +142,22 @@ async def resume(
 @app.command()
 @report_errors
 async def force(
-    pipe: PipeName, data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None
+    pipe: PipeName,
+    declaration: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", help="Do it only while this declaration is the pipe's newest one."),
+    ] = None,
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
 ) -> None:
     """Have the control plane take the next step of a rollout although it would wait. Your name is put on record.
 
     Examples:
       hifi rollout force flights
+      hifi rollout force flights --declaration 12
     """
-    await _ask_rollout(kafka_target(data, kafka, stream), pipe, RequestKind.FORCE)
+    await _ask_rollout(kafka_target(data, kafka, stream), pipe, RequestKind.FORCE, declaration)
 
 
 def running(registry: RegistrySnapshot) -> list[dict[str, Any]]:
@@ -179,13 +187,13 @@ def _without_control(target: Target, command: str) -> Target:
     return target
 
 
-async def _ask_rollout(target: Target, pipe: str, kind: RequestKind) -> None:
+async def _ask_rollout(target: Target, pipe: str, kind: RequestKind, declaration: int | None = None) -> None:
     if target.control is None:
         raise Misconfigured(
             f"`hifi rollout {kind.value}` needs a control plane (`hifi up --control`); without one use "
             f"`hifi rollout share|promote|abort {pipe}`"
         )
-    status = await target.control.ask(pipe, kind)
+    status = await target.control.ask(pipe, kind, declaration)
     console.print(
         f"Asked the rollout service to {kind.value} declaration {status.declaration} of {pipe}.",
         highlight=False,
@@ -199,10 +207,13 @@ def _print_statuses(statuses: Mapping[str, RolloutStatus], *, as_json: bool) -> 
     if not statuses:
         console.print("No pipe was declared. Declare pipes with `hifi apply DIR`.")
         return
-    rows = table("pipe", ">revision", "state", ">share", "why")
+    rows = table("pipe", ">declaration", ">revision", "state", ">share", "why")
     for status in statuses.values():
         revision = "-" if status.revision is None else str(status.revision)
-        rows.add_row(status.pipe, revision, status.state.value, rollout.percent(status.share), status.reason)
+        share_text = rollout.percent(status.share)
+        rows.add_row(
+            status.pipe, str(status.declaration), revision, status.state.value, share_text, status.reason
+        )
     print_table(rows, console)
 
 

@@ -163,15 +163,25 @@ class ControlPlane:
             for _, verdict_read in sorted(newest_verdicts.items())
         ]
 
-    async def ask(self, pipe: str, kind: RequestKind) -> RolloutStatus:
+    async def ask(self, pipe: str, kind: RequestKind, declaration: int | None = None) -> RolloutStatus:
         """Ask something of the rollout service about the newest declaration of a pipe; returns its status before.
 
+        Args:
+            pipe: name.
+            kind: what is asked for.
+            declaration: number of the declaration that is meant; None: whichever is the newest one.
+
         Raises:
-            Misconfigured: the pipe has no rollout that could do this, or Kafka does not answer.
+            Misconfigured: the pipe has no rollout that could do this, another declaration is meant, or Kafka does not
+                answer.
         """
         status = (await self.statuses()).get(pipe)
         if status is None:
             raise Misconfigured(f"no pipe {pipe} was declared; `hifi rollout status` lists those that were")
+        if declaration not in (None, status.declaration):
+            raise Misconfigured(
+                f"the newest declaration of {pipe} is {status.declaration}, by {status.author}: nothing was asked for"
+            )
         request = request_about(status, kind, author(), now_us())
         subject = f"pipe/{pipe}"
         async with self._audited(f"{kind.value} the rollout", {subject: status.declaration}) as after:

@@ -23,10 +23,12 @@ class ManagedPipe:
     Attributes:
         pipe: as it is declared, or without a declaration as it is in force; None: it was deleted or never existed.
         condition: headers with which a change replaces exactly this.
+        rollout: how far its newest declaration is, a `RolloutState`; empty: it has none.
     """
 
     pipe: Pipe | None
     condition: Mapping[str, str]
+    rollout: str = ""
 
 
 class ManageApi:
@@ -72,9 +74,10 @@ class ManageApi:
         if not body:
             return ManagedPipe(None, _NEW)
         declaration = body["declared"] or body["in_force"]
+        rollout = body["rollout"]["state"] if body["rollout"] else ""
         if declaration.get("deleted"):
-            return ManagedPipe(None, _NEW)
-        return ManagedPipe(Pipe.model_validate(declaration["body"]), {"if-match": etag})
+            return ManagedPipe(None, _NEW, rollout)
+        return ManagedPipe(Pipe.model_validate(declaration["body"]), {"if-match": etag}, rollout)
 
     def change(self, name: str, pipe: Pipe | None, before: ManagedPipe) -> None:
         """Declare a pipe as by file; None deletes it.

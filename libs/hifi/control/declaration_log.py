@@ -21,7 +21,7 @@ class DeclarationLog:
         self.declared = Declarations(keep)
         self._topic = topic
         self._producer = Producer(bootstrap, client_id)
-        self._follower = TopicFollower(bootstrap, client_id, {topic: self.declared.take})
+        self._follower = TopicFollower(bootstrap, client_id, {topic: self.declared.take}, rereads=False)
 
     async def start(self) -> None:
         """Connect and read everything; retries until Kafka answers and the topic exists."""

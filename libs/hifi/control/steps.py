@@ -43,7 +43,7 @@ class ActionLog(TopicFollower):
     """
 
     def __init__(self, bootstrap: str, topic: str, client_id: str) -> None:
-        super().__init__(bootstrap, client_id, {topic: self._take_action})
+        super().__init__(bootstrap, client_id, {topic: self._take_action}, rereads=False)
         self.history = ActionHistory()
 
     def _take_action(self, key: bytes | None, value: bytes | None, offset: int) -> None:

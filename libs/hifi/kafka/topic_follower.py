@@ -16,6 +16,7 @@ from aiokafka.errors import KafkaError
 from hifi.kafka.clients import assigned_consumer, close, connect
 from hifi.kafka.topic_reader import read_assigned
 from hifi.runtime import log, metrics
+from hifi.runtime.clock import monotonic_s
 
 TakeRecord: TypeAlias = Callable[[ConsumerRecord], None]
 """Gets a record; one for which it raises is skipped."""
@@ -28,6 +29,8 @@ _POLL_MS: Final = 1000
 _BATCH_RECORDS: Final = 2000
 """Records that are read in one turn of the event loop."""
 _RETRY_S: Final = 0.5
+_LAG_S: Final = 10.0
+"""For which a broker that was frozen, and leads no more, may tell an end that is too low."""
 _KEPT_UNREADABLE: Final = 100
 
 logger = log.get(__name__)
@@ -42,6 +45,13 @@ class UnreadableRecord(NamedTuple):
     key: bytes | None
     error: str
     """Name of the error's class; its text may quote the record."""
+
+
+class TopicRecreated(Exception):
+    """A topic was deleted and created again, so that what was read before means nothing: end, and start anew.
+
+    No HifiError: those who wait and try again would go on with what they read before.
+    """
 
 
 _unreadable: Final[dict[_RecordKey, UnreadableRecord]] = {}
@@ -61,6 +71,8 @@ class PartitionFollower:
         handlers: partition to what gets its records; all new ones of a topic come before those of the next.
         wait_ms: for which Kafka holds a fetch back while there are fewer than `gather_bytes`.
         gather_bytes: 1: a new record ends the wait.
+        rereads: True: a topic that was created again is read from its beginning; what it no longer has stays. False:
+            TopicRecreated, for topics whose offsets are numbers, or that grant rights.
     """
 
     def __init__(
@@ -71,15 +83,21 @@ class PartitionFollower:
         *,
         wait_ms: int = 50,
         gather_bytes: int = 1,
+        rereads: bool = True,
     ) -> None:
         self._bootstrap = bootstrap
         self._client_id = client_id
         self._handlers = dict(handlers)
         self._wait_ms = wait_ms
         self._gather_bytes = gather_bytes
+        self._rereads = rereads
         self._next_offsets: dict[TopicPartition, int] = {}
         """Partition to the offset that is read next."""
+        self._short_since_s: float | None = None
+        """Since when a topic ends before what was read of it, monotonic clock; None: none does."""
         self._consumer: AIOKafkaConsumer | None = None
+        self._has_failed = False
+        """The last read did not end: a new client finds brokers that have other addresses now."""
         self._reading_lock = asyncio.Lock()
 
     async def start(self, on_failure: Callable[[Exception], None] = lambda _: None) -> None:
@@ -88,7 +106,6 @@ class PartitionFollower:
         Args:
             on_failure: called with the error of each attempt.
         """
-        await connect(self._open, on_failure)
         await connect(self.catch_up, on_failure)
 
     async def stop(self) -> None:
@@ -104,7 +121,6 @@ class PartitionFollower:
             aiokafka.errors.KafkaError, OSError: Kafka or a topic cannot be read.
         """
         try:
-            await self._open()
             await self.catch_up()
         finally:
             await self.stop()
@@ -115,35 +131,38 @@ class PartitionFollower:
         Waits for transactions that are open now, which hide what others have committed behind them.
         """
         try:
-            await connect(self._open)
             await connect(self._catch_up_decided)
         finally:
             await self.stop()
 
     async def catch_up(self) -> None:
-        """Read up to the ends that the topics have now, or to their first open transactions.
+        """Read up to the ends that the topics have now, or to their first open transactions; connects if needed.
 
         Raises:
             aiokafka.errors.KafkaError: Kafka did not answer.
+            TopicRecreated: one was, and `rereads` is False.
         """
-        assert self._consumer is not None
-        await self._read_to_ends_of(self._consumer)
+        await self._read_to_ends()
 
     async def _catch_up_decided(self) -> None:
         uncommitted_consumer = assigned_consumer(self._bootstrap, self._client_id)
         try:
             await uncommitted_consumer.start()
-            await self._read_to_ends_of(uncommitted_consumer)
+            await self._read_to_ends(uncommitted_consumer)
         finally:
             await close(uncommitted_consumer)
 
-    async def _read_to_ends_of(self, end_consumer: AIOKafkaConsumer) -> None:
-        """Read up to the ends that the topics have now for a consumer."""
+    async def _read_to_ends(self, end_consumer: AIOKafkaConsumer | None = None) -> None:
+        """Read up to the ends that the topics have now, for `end_consumer` if there is one."""
         async with self._reading_lock:
+            if self._consumer is None or self._has_failed:
+                await self._open()
             consumer = self._consumer
             assert consumer is not None
+            self._has_failed = True  # until it has ended: it may also be cancelled
             await self._find_first(consumer)
-            end_offsets = await end_consumer.end_offsets(list(self._handlers))
+            end_offsets = await (end_consumer or consumer).end_offsets(list(self._handlers))
+            self._begin_again(end_offsets)
             for topic in dict.fromkeys(tp.topic for tp in self._handlers):
                 unread = {
                     tp: range(self._next_offsets[tp], end_offsets[tp])
@@ -152,6 +171,28 @@ class PartitionFollower:
                 }
                 if unread:
                     await self._read(consumer, unread)
+            self._has_failed = False
+
+    def _begin_again(self, end_offsets: Mapping[TopicPartition, int]) -> None:
+        """Begin again with partitions that end before what was read of them: their topics were created again.
+
+        Raises:
+            KafkaError: or a broker lags.
+            TopicRecreated: `rereads` is False.
+        """
+        short_partitions = [tp for tp, offset in self._next_offsets.items() if end_offsets[tp] < offset]
+        if not short_partitions:
+            self._short_since_s = None
+            return
+        now_s = monotonic_s()
+        self._short_since_s = now_s if self._short_since_s is None else self._short_since_s
+        topic = short_partitions[0].topic
+        if now_s - self._short_since_s < _LAG_S:
+            raise KafkaError(f"{topic} ends before what was read of it")
+        if not self._rereads:
+            raise TopicRecreated(f"{topic} was deleted and created again")
+        logger.warning("topic-recreated", topic=topic)
+        self._next_offsets.update(dict.fromkeys(short_partitions, 0))
 
     async def poll(self, interval_s: float) -> None:
         """Catch up at an interval, until cancelled; while Kafka is away what was read last holds."""
@@ -278,13 +319,17 @@ class TopicFollower(PartitionFollower):
         bootstrap: their Kafka, `HOST:PORT,…`.
         client_id: name in the broker's logs.
         handlers: topic to what gets its records; all new ones of a topic come before those of the next.
+        rereads: as of `PartitionFollower`.
     """
 
-    def __init__(self, bootstrap: str, client_id: str, handlers: Mapping[str, Take]) -> None:
+    def __init__(
+        self, bootstrap: str, client_id: str, handlers: Mapping[str, Take], *, rereads: bool = True
+    ) -> None:
         super().__init__(
             bootstrap,
             client_id,
             {TopicPartition(topic, 0): partial(_unpack, handler) for topic, handler in handlers.items()},
+            rereads=rereads,
         )
 
 

@@ -29,7 +29,7 @@ async def deploy(service: Service, settings: DeploySettings) -> None:
     writer = FencedWriter(bootstrap, topics.deployer, name)
     right = StepRight(bootstrap, topics.actions, topics.actor, name)
     handlers = desired.handlers(topics) | {topics.health: verdicts.take}
-    follower = TopicFollower(bootstrap, name, handlers)
+    follower = TopicFollower(bootstrap, name, handlers, rereads=False)
     lags = GroupLag(settings.kafka, name, settings.topics)
     async with aiohttp.ClientSession() as session, lags, acting(service, writer, right, follower):
         executor = MeshExecutor(session, settings.control_executor, settings.read_executor_secret())

@@ -64,6 +64,7 @@ class ControlState:
                     topics.audit: self.audit.take,
                     topics.last_used: self.uses.take,
                 },
+                rereads=False,
             ),
             TopicFollower(
                 settings.kafka,
@@ -73,6 +74,7 @@ class ControlState:
                     settings.topics.write_keys: self.keys.take,
                     settings.topics.key_uses: self.key_uses.take,
                 },
+                rereads=False,
             ),
         ]
         self._stream_producer = Producer(settings.kafka, name, health=health)

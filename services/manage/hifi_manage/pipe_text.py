@@ -1,7 +1,7 @@
 """Checks the text of a pipe as `hifi check --quick` checks a file. Blocking: call it from a thread."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,7 @@ from hifi.pipe.limits import pipe_limits
 from hifi.pipe.loader import not_yaml
 from hifi.pipe.model import Pipe
 from hifi.pipe.shared_keys import KeyOwners, shared_with
-from hifi.pipe.sources.written_topics import topic_refusal
+from hifi.pipe.sources.written_topics import shared_topic, topic_refusal
 from hifi.runtime.errors import Misconfigured
 
 MAX_BYTES: Final = 256 * 1024
@@ -25,6 +25,7 @@ MAX_VALUES: Final = 10_000
 MAX_DEPTH: Final = 64
 """Deepest nesting of a text, as of an event over HTTP: the time to read it grows with the square of the depth."""
 _REMEDY: Final = "make it smaller, for example with a lookup, or publish it as a file with `hifi apply`"
+_SHARED_KEY: Final = "another pipe has the same write key; give each its own"
 _FILE: Final = "pipe.yaml"
 
 
@@ -46,7 +47,12 @@ class TextProblem:
 
 
 def read_pipe(
-    text: bytes, other_pipes: Mapping[str, Pipe], *, coloured: bool, declared: bool = False
+    text: bytes,
+    other_pipes: Mapping[str, Pipe],
+    *,
+    coloured: bool,
+    declared: bool = False,
+    hidden_names: Collection[str] = (),
 ) -> tuple[Pipe | None, list[TextProblem]]:
     """The pipe of a text in YAML or JSON, and all problems; None only if there are problems.
 
@@ -58,7 +64,9 @@ def read_pipe(
         other_pipes: the other pipes by name, whose write keys and written topics it must not have.
         coloured: the stream is one of two colours.
         declared: it is that of a version that was declared, whose schemas may make it larger than a text of a caller.
+        hidden_names: of those other pipes that no problem may name; for a step they are not there.
     """
+    visible_pipes = {name: pipe for name, pipe in other_pipes.items() if name not in hidden_names}
     if unsafe_problems := list(_unsafe(text, bounded=not declared)):
         return None, unsafe_problems
     with tempfile.TemporaryDirectory(prefix="hifi-pipe-") as folder_name:
@@ -69,7 +77,7 @@ def read_pipe(
             "micro-batch",
             sql=False,
             function_folders=pipe_limits().function_folders,
-            other_pipes=other_pipes,
+            other_pipes=visible_pipes,
         )
     problems = [
         TextProblem(problem.line, problem.column, problem.where, problem.message.replace(f"{folder}/", ""))
@@ -86,17 +94,29 @@ def read_pipe(
             if name != pipe.pipe:
                 owners.add(other_pipe)
         problems += [
-            TextProblem(1, 1, f"source.keys[{index}]", shared_with(name))
+            TextProblem(
+                1, 1, f"source.keys[{index}]", _SHARED_KEY if name in hidden_names else shared_with(name)
+            )
             for index, name in owners.others(pipe)
         ]
-        other_sources = {
-            name: other_pipe.source for name, other_pipe in other_pipes.items() if name != pipe.pipe
-        }
-        if refusal := topic_refusal(pipe.source, other_sources):
+        if refusal := _topic_refusal(pipe, other_pipes, visible_pipes):
             problems.append(TextProblem(1, 1, "source.topic", refusal))
         if coloured:
             problems += _refused_in_colours(pipe)
     return pipe, problems
+
+
+def _topic_refusal(
+    pipe: Pipe, other_pipes: Mapping[str, Pipe], visible_pipes: Mapping[str, Pipe]
+) -> str | None:
+    """As `topic_refusal`, which names only pipes that are visible."""
+    visible_sources = {name: visible.source for name, visible in visible_pipes.items() if name != pipe.pipe}
+    if refusal := topic_refusal(pipe.source, visible_sources):
+        return refusal
+    for name in other_pipes.keys() - visible_pipes.keys() - {pipe.pipe}:
+        if topic := shared_topic(pipe.source, other_pipes[name].source):
+            return f"another pipe has its changes written to the topic {topic!r} too; give each its own topic"
+    return None
 
 
 def _refused_in_colours(pipe: Pipe) -> Iterator[TextProblem]:

@@ -27,7 +27,7 @@ async def roll_out(service: Service, settings: RolloutSettings) -> None:
     registry = PipeRegistry(settings.kafka, settings.topics, service.health)
     right = StepRight(settings.control_bootstrap, topics.actions, topics.actor, name)
     handlers = declared.handlers(topics) | {topics.health: verdicts.take}
-    follower = TopicFollower(settings.control_bootstrap, name, handlers)
+    follower = TopicFollower(settings.control_bootstrap, name, handlers, rereads=False)
     pipes_writer = FencedWriter(settings.kafka, topics.rollout_writer, name)
     rollouts_writer = FencedWriter(settings.control_bootstrap, f"{topics.rollout_writer}.rollouts", name)
     async with acting(service, pipes_writer, rollouts_writer, registry, right, follower):

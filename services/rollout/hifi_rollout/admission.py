@@ -6,7 +6,7 @@ from hifi.control.rollout_status import RolloutState
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.errors import Misconfigured
-from hifi_rollout.checks import require_capacity, require_valid
+from hifi_rollout.checks import require_capacity, require_free_keys, require_valid
 from hifi_rollout.declared_pipes import DeclaredPipes
 from hifi_rollout.status_writer import StatusWriter
 
@@ -33,15 +33,34 @@ class PipeAdmission:
         """The person who wants it begun although no verdict or rating allows it; empty: nobody."""
         return self._declared.wishes(declaration).forced.get(0, "")
 
+    async def stopped(self, declaration: Declaration) -> bool:
+        """Whether a person has aborted or paused a declaration before its first step; then its status says who."""
+        wishes = self._declared.wishes(declaration)
+        if wishes.aborted_by is not None:
+            state, reason = RolloutState.ROLLED_BACK, f"aborted by {wishes.aborted_by}"
+        elif wishes.paused_by is not None and not self.forced_by(declaration):
+            state, reason = RolloutState.PAUSED, f"paused by {wishes.paused_by}"
+        else:
+            return False
+        await self._statuses.write(declaration, state, None, 0, reason)
+        return True
+
     async def accept(self, declaration: Declaration, pipe: Pipe) -> bool:
         """Whether a declared pipe may be put into force; if not, its status says why.
 
         Raises:
-            StepRefused: it waits for capacity, and no person forces it.
+            StepRefused: it waits for capacity, and no person forces it; for Vault; or for another pipe to give up a
+                write key.
         """
-        pipes_in_force = {revision.pipe.pipe: revision.pipe for revision in self._registry.all()}
+        if await self.stopped(declaration):
+            return False
+        revisions = self._registry.all()
+        pipes_in_force = {revision.pipe.pipe: revision.pipe for revision in revisions}
+        introduced_pipes = [revision.rollout.next.pipe for revision in revisions if revision.rollout]
+        declared_pipes = {name: newest.pipe for name, newest in self._declared.declarations.items()}
         try:
             require_valid(pipe, pipes_in_force, coloured=self._registry.coloured)
+            require_free_keys(pipe, [*pipes_in_force.values(), *introduced_pipes], declared_pipes)
         except Misconfigured as error:
             await self._statuses.write(declaration, RolloutState.REFUSED, None, 0, str(error))
             return False

@@ -9,6 +9,7 @@ from hifi.kafka.fenced_writer import FencedWriter
 from hifi.pipe import rollout
 from hifi.pipe.registry import HELD_ADVICE, PipeRegistry
 from hifi.pipe.revision import WHOLE, PipeRevision
+from hifi.runtime.errors import Retryable
 from hifi_rollout.admission import PipeAdmission
 from hifi_rollout.declared_pipes import DeclaredPipes
 from hifi_rollout.new_pipe_ramp import NewPipeRamp
@@ -52,18 +53,19 @@ class PipeReconciler:
         self._statuses = StatusWriter(rollouts_topic, declared, rollouts_writer)
         self._steps = PipeSteps(pipes_topic, registry, verdicts, right, pipes_writer)
         self._ramps = Ramps(rules, declared, verdicts)
-        admission = PipeAdmission(rules.rating, registry, declared, self._statuses)
-        collaborators = registry, admission, self._ramps, self._steps, self._statuses
+        self._admission = PipeAdmission(rules.rating, registry, declared, self._statuses)
+        collaborators = registry, self._admission, self._ramps, self._steps, self._statuses
         self._new_pipes = NewPipeRamp(rules, *collaborators)
         self._revisions = RevisionRollout(rules, *collaborators)
 
     async def step(self) -> None:
-        """Look at every declared pipe once, and do what can be done now.
+        """Look at every declared pipe once, and do what can be done now. A pipe whose step fails holds up no other.
 
         Raises:
             Overtaken: another rollout service has started.
-            Retryable: Kafka does not answer.
+            Retryable: the first failure of a step; or no status can be written, and pipes after that are left out.
         """
+        failures: list[Retryable] = []
         declarations = self._declared.declarations.values()
         for declaration in sorted(declarations, key=lambda declaration: declaration.number):
             try:
@@ -72,6 +74,11 @@ class PipeReconciler:
                 await self._advance(declaration)
             except StepRefused as error:
                 await self._statuses.write_wait(declaration, str(error))
+            except Retryable as error:
+                failures.append(error)
+                await self._statuses.write_wait(declaration, str(error))
+        if failures:
+            raise failures[0]
 
     def _require_readable(self, declaration: Declaration) -> None:
         """Check that nothing newer that cannot be read would be replaced.
@@ -105,35 +112,42 @@ class PipeReconciler:
             self._ramps.end(declaration.name)
             if final_status.state is RolloutState.ROLLED_BACK and current is not None:
                 await self._finish_roll_back(declaration, current, final_status.reason)
+        elif current is not None and self._replaces_rollout(declaration, current):
+            reason = f"declaration {declaration.pipe_number} replaces it"
+            await self._revisions.roll_back(declaration, current, reason)
         elif pipe is None:
             await self._delete(declaration, current)
         elif current is None or current.cap is not None:
             await self._new_pipes.advance(declaration, pipe, current)
         elif current.rollout is not None:
-            if introduces(current, declaration):
-                await self._revisions.advance(declaration, current, current.rollout)
-            else:
-                reason = f"declaration {declaration.pipe_number} replaces it"
-                await self._revisions.roll_back(declaration, current, reason)
+            await self._revisions.advance(declaration, current, current.rollout)
         elif current.pipe == pipe:
             await self._statuses.write(declaration, RolloutState.IN_FORCE, current.number, WHOLE, "")
         else:
             await self._revisions.begin(declaration, pipe, current)
 
+    def _replaces_rollout(self, declaration: Declaration, current: PipeRevision) -> bool:
+        """Whether the rollout of an earlier declaration runs. What cannot be read is not rolled back, only deleted."""
+        is_replaced = current.rollout is not None and not introduces(current, declaration)
+        return is_replaced and self._registry.held(declaration.name) is None
+
     async def _delete(self, declaration: Declaration, current: PipeRevision | None) -> None:
         if current is not None or self._registry.held(declaration.name):
+            if await self._admission.stopped(declaration):
+                return
             await self._steps.take(
                 declaration,
                 ActionKind.ROLLOUT,
                 "delete",
                 "declared",
                 lambda snapshot: rollout.delete(snapshot, declaration.name),
+                self._admission.forced_by(declaration),
             )
         await self._statuses.write(declaration, RolloutState.IN_FORCE, None, 0, "deleted")
 
     async def _finish_roll_back(self, declaration: Declaration, current: PipeRevision, reason: str) -> None:
-        """Take the step of a roll-back whose reason is on record, unless it was taken."""
+        """Take the step of a roll-back whose reason is on record, unless it was taken or there is nothing to undo."""
         if introduces(current, declaration):
             await self._revisions.roll_back(declaration, current, reason)
-        else:
+        elif current.pipe == declaration.pipe:
             await self._new_pipes.lower_cap(declaration, current, reason)

@@ -61,9 +61,12 @@ class StatusWriter:
         logger.info("rollout-status", **status.json())
 
     async def write_wait(self, declaration: Declaration, reason: str) -> None:
-        """Write the reason why a declaration waits. Its state stays as it is; one that has ended does not wait."""
+        """Write the reason why a declaration waits. Its share stays as it is; one that has ended does not wait."""
         status = self._declared.status(declaration)
-        if status is None:
-            await self.write(declaration, RolloutState.WAITING, None, 0, reason)
-        elif not status.state.final:
-            await self.write(declaration, status.state, status.revision, status.share, reason)
+        if status is not None and status.state.final:
+            return
+        revision, share = (None, 0) if status is None else (status.revision, status.share)
+        state = RolloutState.WAITING if revision is None else RolloutState.RAMPING
+        if self._declared.wishes(declaration).paused_by is not None:
+            state = RolloutState.PAUSED
+        await self.write(declaration, state, revision, share, reason)

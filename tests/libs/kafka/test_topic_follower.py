@@ -1,16 +1,22 @@
 """A follower reads everything, in order, and no record keeps it from those that come after."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaConnectionError, KafkaError
 from prometheus_client import REGISTRY
 
+from hifi.control.declaration_log import DeclarationLog
+from hifi.control.steps import ActionLog
 from hifi.delivery.destination_state import DestinationName, DestinationState, DestinationStates
+from hifi.kafka import topic_follower
 from hifi.kafka.producer import Producer
-from hifi.kafka.topic_follower import PartitionFollower, TopicFollower, unreadable_records
+from hifi.kafka.topic_follower import PartitionFollower, TopicFollower, TopicRecreated, unreadable_records
 from hifi.kafka.topics import Topics
 from hifi.pipe.registry import PipeRegistry
 from hifi.record.record import Record
@@ -135,3 +141,159 @@ async def test_a_follower_of_several_partitions_is_told_of_each_record_once(kafk
         following.cancel()
         await asyncio.wait({following})
         await follower.stop()
+
+
+class FakeConsumer:
+    """Reads the values that a topic has, as long as its brokers answer."""
+
+    def __init__(self, values: Sequence[bytes], state: str = "") -> None:
+        self.values, self.state = values, state
+        self._position = 0
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        self.state = "closed"
+
+    def assign(self, tps: Collection[TopicPartition]) -> None:
+        pass
+
+    def pause(self, *_: TopicPartition) -> None:
+        pass
+
+    resume = pause
+
+    def seek(self, _: TopicPartition, offset: int) -> None:
+        self._position = offset
+
+    async def position(self, _: TopicPartition) -> int:
+        return self._position
+
+    async def beginning_offsets(self, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(tps, 0)
+
+    async def end_offsets(self, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if self.state == "failing":
+            raise KafkaConnectionError
+        if self.state == "hanging":
+            await asyncio.Event().wait()
+        assert not self.state
+        return dict.fromkeys(tps, len(self.values))
+
+    async def getmany(self, tp: TopicPartition, **_: Any) -> dict[TopicPartition, list[ConsumerRecord]]:
+        contents = [(b"k", value) for value in self.values]
+        unread, self._position = records(tp.topic, *contents)[self._position :], len(contents)
+        return {tp: unread}
+
+
+class FakeKafka:
+    """Makes the consumers of a topic, each with what the topic has at that time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.values: list[bytes] = []
+        self.clients: list[FakeConsumer] = []
+        self.now_s = 0.0
+        monkeypatch.setattr(topic_follower, "assigned_consumer", self._connect)
+        monkeypatch.setattr(topic_follower, "monotonic_s", lambda: self.now_s)
+
+    def _connect(self, *_: Any, **__: Any) -> FakeConsumer:
+        self.clients.append(FakeConsumer(self.values))
+        return self.clients[-1]
+
+
+@pytest.fixture
+def fake_kafka(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
+    return FakeKafka(monkeypatch)
+
+
+@pytest.mark.parametrize("state", ["failing", "hanging"])
+async def test_a_client_whose_brokers_are_gone_is_replaced(fake_kafka: FakeKafka, state: str) -> None:
+    values: list[bytes] = []
+    fake_kafka.values = [b"1"]
+    follower = TopicFollower("nowhere:1", "test", {"t": collect(values)})
+    await follower.start()
+    fake_kafka.values = [b"1", b"2"]
+    fake_kafka.clients[0].state = state
+    with contextlib.suppress(KafkaError, TimeoutError):
+        async with asyncio.timeout(0.01):
+            await follower.catch_up()
+    assert values == [b"1"]
+    await follower.catch_up()
+    await follower.catch_up()
+    assert values == [b"1", b"2"]
+    assert [client.state for client in fake_kafka.clients] == ["closed", ""]
+
+
+async def test_an_end_that_is_too_low_for_a_moment_makes_nothing_read_again(fake_kafka: FakeKafka) -> None:
+    values: list[bytes] = []
+    fake_kafka.values = [b"1", b"2"]
+    follower = TopicFollower("nowhere:1", "test", {"t": collect(values)})
+    await follower.start()
+    for now_s in (100.0, 200.0):
+        fake_kafka.now_s = now_s
+        fake_kafka.clients[-1].values = [b"1"]
+        with pytest.raises(KafkaError, match="ends before"):
+            await follower.catch_up()
+        await follower.catch_up()
+    assert values == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    "follower",
+    [
+        ActionLog("nowhere:1", "t", "test"),
+        DeclarationLog("nowhere:1", "t", "test")._follower,
+        TopicFollower("nowhere:1", "test", {"t": lambda *_: None}, rereads=False),
+    ],
+)
+async def test_a_log_whose_offsets_are_numbers_cannot_be_created_again(
+    fake_kafka: FakeKafka, follower: TopicFollower
+) -> None:
+    fake_kafka.values = [b"{}", b"{}"]
+    await follower.start()
+    fake_kafka.values = fake_kafka.clients[-1].values = [b"{}"]
+    with pytest.raises(KafkaError):
+        await follower.catch_up()
+    fake_kafka.now_s = 10
+    for _ in range(2):
+        with pytest.raises(TopicRecreated):
+            await follower.catch_up()
+
+
+async def test_a_topic_that_was_created_again_is_read_from_its_beginning(kafka, topic, monkeypatch) -> None:
+    monkeypatch.setattr(topic_follower, "_LAG_S", 0)
+    name = await topic()
+    values: list[bytes] = []
+    has_read = asyncio.Event()
+
+    def take(_: bytes | None, value: bytes | None, __: int) -> None:
+        values.append(value or b"")
+        if values[-1] == b"new":
+            has_read.set()
+
+    await write(kafka, name, [b"1", b"2", b"3"])
+    follower = TopicFollower(kafka, "test", {name: take})
+    await follower.start()
+    polling = asyncio.create_task(follower.poll(0.1))
+    try:
+        await recreate(kafka, name)
+        await write(kafka, name, [b"new"])
+        await asyncio.wait_for(has_read.wait(), 60)
+        assert values == [b"1", b"2", b"3", b"new"]
+    finally:
+        polling.cancel()
+        await asyncio.wait({polling})
+        await follower.stop()
+
+
+async def recreate(kafka: str, topic: str) -> None:
+    """Delete a topic, and create it again as soon as it is gone."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    await admin.start()
+    try:
+        await admin.delete_topics([topic])
+        while (await admin.create_topics([NewTopic(topic, 1, 1)])).topic_errors[0][1]:
+            await asyncio.sleep(0.1)
+    finally:
+        await admin.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.manage.managed_stream import Managed, body
 
+from hifi.control.rollout_status import RolloutState, RolloutStatus
 from hifi.pipe.model import Pipe
 from hifi.runtime.errors import HifiError
 from hifi_cli.mesh_state.manage_api import ManageApi
@@ -64,6 +65,22 @@ async def test_apply_declares_by_file_and_diff_shows_what_it_would_change(
         "trains": {"change": "deleted"},
     }
     assert [pipe["pipe"] for pipe in (await managed.call(0, "GET", "/pipes")).content["pipes"]] == ["flights"]
+
+
+async def test_apply_declares_again_what_was_rolled_back(managed: Managed, tmp_path: Path) -> None:
+    folder = tmp_path / "pipes"
+    folder.mkdir()
+    (folder / "flights.yaml").write_text(json.dumps(body("one")))
+    assert (await hifi(managed, folder, "apply")).returncode == 0
+    first_number = (await managed.call(0, "GET", "/pipes/flights")).content["declared"]["number"]
+    status = RolloutStatus("flights", first_number, "ann", RolloutState.ROLLED_BACK, 1, 0, "worse", 1)
+    await managed.write(managed.control.rollouts, status.record())
+    await managed.until(0, "POST", "/pipes/flights/rollout/pause", 409)  # the rollout has ended
+    assert json.loads((await hifi(managed, folder, "apply")).stdout) == {"flights": {"change": "again"}}
+    view = (await managed.call(0, "GET", "/pipes/flights")).content
+    assert view["declared"]["number"] > first_number
+    assert view["rollout"]["state"] == "waiting"
+    assert json.loads((await hifi(managed, folder, "apply")).stdout) == {"flights": {"change": "unchanged"}}
 
 
 async def test_apply_does_not_overwrite_what_somebody_changed_since_it_read(

@@ -40,6 +40,45 @@ def test_a_step_may_read_a_pipe_that_is_declared_already() -> None:
     assert (problem.where, "'flights' is not declared" in problem.message) == ("source.from", True)
 
 
+TABLES = b"""\
+pipe: orders
+source:
+  kind: debezium
+  connect: http://127.0.0.1:9
+  bootstrap: 127.0.0.1:9092
+  topic: changes
+  database: {host: 127.0.0.1, name: shop, user: hifi, password_file: /etc/hifi/shop-password}
+  tables: [public.customers]
+destinations:
+  - name: search
+    url: http://127.0.0.1:9/customers
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "message"),
+    [
+        (PIPE, "source.keys[0]", "another pipe has the same write key; give each its own"),
+        (
+            TABLES,
+            "source.topic",
+            "another pipe has its changes written to the topic 'changes' too; give each its own topic",
+        ),
+    ],
+)
+def test_what_a_hidden_pipe_has_is_refused_without_its_name(
+    text: bytes, where: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIFI_EGRESS_ALLOW", "loopback")
+    hidden_pipe = read_pipe(text.replace(b"pipe: orders", b"pipe: payroll"), {}, coloured=False)[0]
+    assert hidden_pipe is not None
+    pipes = {"payroll": hidden_pipe}
+    [problem] = read_pipe(text, pipes, coloured=False, hidden_names={"payroll"})[1]
+    assert (problem.where, problem.message) == (where, message)
+    [problem] = read_pipe(text, pipes, coloured=False)[1]
+    assert "the pipe 'payroll' has" in problem.message
+
+
 def test_a_property_that_names_a_class_is_refused_at_its_line() -> None:
     text = PIPE.replace(b"table: a.b}", b"table: a.b,\n      properties: {py-io-impl: planted.Planted}}")
     [problem] = read_pipe(text, {}, coloured=False)[1]

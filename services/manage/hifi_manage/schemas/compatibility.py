@@ -5,7 +5,8 @@ an alias of the reader's is the full name of the writer's. As the specification 
 and scale are equal.
 """
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Final
 
 from hifi.avro.schema import AvroSchema, branch_name, definition
@@ -43,7 +44,7 @@ class _Resolution:
         self._comparing: set[tuple[str, str]] = set()
         self._pairs = 0
 
-    def problems(self, reader: Any, writer: Any, path: str) -> Iterator[str]:
+    def problems(self, reader: Any, writer: Any, path: str) -> Generator[str]:
         """The incompatibilities at a path."""
         self._pairs += 1
         if self._pairs > _MOST_PAIRS:
@@ -53,11 +54,16 @@ class _Resolution:
             for branch in writer:
                 yield from self.problems(reader, branch, path)
         elif isinstance(reader, list):
-            if all(any(True for _ in self.problems(branch, writer, path)) for branch in reader):
+            if all(self._differ(branch, writer, path) for branch in reader):
                 names = ", ".join(branch_name(branch) for branch in reader)
                 yield f"{_location(path)}: {branch_name(writer)} is none of the reader's types {names}"
         else:
             yield from self._single(reader, writer, path)
+
+    def _differ(self, reader: Any, writer: Any, path: str) -> bool:
+        """Whether there is an incompatibility; the others are not looked for."""
+        with contextlib.closing(self.problems(reader, writer, path)) as problems:
+            return any(True for _ in problems)
 
     def _single(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
         """Compare two types that are no unions."""
@@ -71,8 +77,10 @@ class _Resolution:
             pair = (reader["name"], writer["name"])
             if pair not in self._comparing:  # else whoever compares them sees to it
                 self._comparing.add(pair)
-                yield from self._fields(reader, writer, path)
-                self._comparing.discard(pair)
+                try:
+                    yield from self._fields(reader, writer, path)
+                finally:  # also where the first problem is enough
+                    self._comparing.discard(pair)
         elif kind == "array":
             yield from self.problems(reader["items"], writer["items"], f"{path}/[]")
         elif kind == "map":

@@ -39,7 +39,7 @@ class SchemaStore:
     def __init__(self, bootstrap: str, topic: str, transactional_id: str, client_id: str) -> None:
         self.registered = Registered()
         self._topic = topic
-        self._follower = TopicFollower(bootstrap, client_id, {topic: self.registered.take})
+        self._follower = TopicFollower(bootstrap, client_id, {topic: self.registered.take}, rereads=False)
         self._writer = FencedWriter(bootstrap, transactional_id, client_id)
         self._owns = False
         """Whether the producer was initialized by this instance and nothing has failed since."""

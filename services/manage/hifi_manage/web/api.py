@@ -23,6 +23,7 @@ from hifi.control.request import RequestKind, request_about
 from hifi.pipe.issued_key import IssuedKey, issued_key, new_key, rotated
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import HELD_ADVICE
+from hifi.pipe.sources.step import StepSource
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import version
@@ -39,6 +40,7 @@ from hifi_manage.web.pipe_requests import (
     changed_meanwhile,
     etag,
     exists,
+    exists_or_in_force,
     flag,
     origin_of,
     replaced_number,
@@ -127,7 +129,9 @@ class ManagementApi:
         state = self._state
         names = {*state.declared.newest, *(revision.pipe.pipe for revision in state.registry.all())}
         names |= state.registry.all_held().keys() | state.declared.unreadable.keys()
-        visible_names = [name for name in sorted(names) if principal.sees(name) and exists(state, name)]
+        visible_names = [
+            name for name in sorted(names) if principal.sees(name) and exists_or_in_force(state, name)
+        ]
         answer: PipeList = {"pipes": [pipe_view(state, name, bodies=False) for name in visible_names]}
         return json_response(answer)
 
@@ -142,14 +146,14 @@ class ManagementApi:
         text = await body_of(request)
         number = replaced_number(request, self._state, name)
         origin = origin_of(request)
-        pipe = await self._checked(name, text)
+        pipe = await self._checked(principal, name, text)
         return await self._change(request, principal, "declare", pipe, number, origin)
 
     async def delete(self, request: Request, principal: Principal) -> Response:
         """DELETE a pipe: declare that it is to be deleted."""
         name = self._declared_or_in_force(request)
         number = replaced_number(request, self._state, name)
-        if not exists(self._state, name):
+        if not exists_or_in_force(self._state, name):
             raise _not_found(name)
         return await self._change(request, principal, "delete", None, number, origin_of(request))
 
@@ -179,18 +183,19 @@ class ManagementApi:
         if earlier_version.pipe is None:
             raise Problem(409, "That version deleted the pipe; send DELETE to delete it again.")
         number = replaced_number(request, self._state, earlier_version.name)
-        pipe = await self._checked(earlier_version.name, orjson.dumps(earlier_version.body()), declared=True)
+        text = orjson.dumps(earlier_version.body())
+        pipe = await self._checked(principal, earlier_version.name, text, declared=True)
         return await self._change(
             request, principal, f"roll back to {earlier_version.number}", pipe, number, Origin.API
         )
 
-    async def check(self, request: Request, _: Principal) -> Response:
+    async def check(self, request: Request, principal: Principal) -> Response:
         """POST: check a pipe without saving it."""
         text = await body_of(request)
-        answer: ProblemList = {"problems": (await self._read_pipe(text))[1]}
+        answer: ProblemList = {"problems": (await self._read_pipe(principal, text))[1]}
         return json_response(answer)
 
-    async def trial(self, request: Request, _: Principal) -> Response:
+    async def trial(self, request: Request, principal: Principal) -> Response:
         """POST: evaluate a pipe for a test event; sends nothing."""
         try:
             body = TrialRequest.model_validate(orjson.loads(await body_of(request)))
@@ -198,7 +203,7 @@ class ManagementApi:
             raise Problem(
                 400, "Send a JSON object with `pipe`, the pipe in YAML, and `event`, the data of an event."
             ) from None
-        pipe = await self._checked(None, body.pipe.encode())
+        pipe = await self._checked(principal, None, body.pipe.encode())
         try:
             trial = await asyncio.to_thread(try_event, pipe, orjson.dumps(body.event), now_us())
         except Misconfigured as error:
@@ -212,6 +217,8 @@ class ManagementApi:
             kind = RequestKind(request.path_params["kind"])
         except ValueError:
             raise Problem(404, f"Ask for one of {', '.join(RequestKind)}.") from None
+        if kind is RequestKind.FORCE or "if-match" in request.headers:
+            replaced_number(request, state, name)  # the declaration that the caller has reviewed
         status = state.statuses().get(name)
         if status is None:
             raise Problem(409, f"The pipe {name} has no rollout: it was never declared.")
@@ -424,9 +431,11 @@ class ManagementApi:
             )
 
     async def _read_pipe(
-        self, text: bytes, *, declared: bool = False
+        self, principal: Principal, text: bytes, *, declared: bool = False
     ) -> tuple[Pipe | None, list[TextProblem]]:
         """As `read_pipe`, one text at a time, so that texts do not take the threads and CPU time of other requests.
+
+        No problem names a pipe outside the scope of the principal.
 
         Raises:
             Problem: 503, many texts are waiting.
@@ -436,15 +445,29 @@ class ManagementApi:
         self._texts += 1
         try:
             async with self._read_lock:
-                coloured, other_pipes = self._state.registry.coloured, self._declared_pipes()
+                other_pipes = self._declared_pipes()
                 return await asyncio.to_thread(
-                    read_pipe, text, other_pipes, coloured=coloured, declared=declared
+                    read_pipe,
+                    text,
+                    other_pipes,
+                    coloured=self._state.registry.coloured,
+                    declared=declared,
+                    hidden_names={name for name in other_pipes if not principal.sees(name)},
                 )
         finally:
             self._texts -= 1
 
-    async def _checked(self, name: str | None, text: bytes, *, declared: bool = False) -> Pipe:
-        pipe, problems = await self._read_pipe(text, declared=declared)
+    async def _checked(
+        self, principal: Principal, name: str | None, text: bytes, *, declared: bool = False
+    ) -> Pipe:
+        """The pipe of a text.
+
+        Raises:
+            Problem: 403, it reads a pipe outside the scope of the principal; 422, it has problems; 503.
+        """
+        pipe, problems = await self._read_pipe(principal, text, declared=declared)
+        if pipe is not None:
+            _require_inputs_in_scope(principal, pipe)
         if pipe is not None and name is not None and pipe.pipe != name:
             problems.append(TextProblem(1, 1, "pipe", f"is {pipe.pipe!r}, but the URL names {name!r}"))
         if pipe is None or problems:
@@ -496,6 +519,21 @@ async def _parsed(request: Request, kind: type[_Body]) -> _Body:
             f"{'.'.join(map(str, field['loc']))}: {field['msg']}" for field in error.errors()
         )
         raise Problem(400, f"{invalid_fields}.", title="Invalid body") from None
+
+
+def _require_inputs_in_scope(principal: Principal, pipe: Pipe) -> None:
+    """Refuse a step that reads a pipe outside the scope of a principal, who would get that pipe's events by it.
+
+    Raises:
+        Problem: 403.
+    """
+    read_names = pipe.source.read_pipes if isinstance(pipe.source, StepSource) else ()
+    if hidden_names := [name for name in read_names if not principal.sees(name)]:
+        raise Problem(
+            403,
+            f"{principal.name} may use the pipes {', '.join(principal.pipes)} only, and this step reads events of "
+            f"{', '.join(hidden_names)}. Have an administrator of all of them declare it, and each change of it.",
+        )
 
 
 def _new_key(secret: str, key: IssuedKey) -> Response:

@@ -171,9 +171,9 @@ OPERATIONS: Final = (
         "POST",
         "/pipes/{pipe}/rollout/{kind}",
         "rollout",
-        "Pause, resume, abort or force the rollout of a pipe.",
+        "Pause, resume, abort or force the rollout of a pipe. `force` needs `If-Match`, which the others may have.",
         PipeRollout,
-        (400, 401, 403, 404, 409, 503),
+        (400, 401, 403, 404, 409, 412, 428, 503),
     ),
     _operation(
         "GET",

@@ -50,6 +50,11 @@ def exists(state: ControlState, name: str) -> bool:
     return newest.pipe is not None
 
 
+def exists_or_in_force(state: ControlState, name: str) -> bool:
+    """As `exists`; or a pipe is in force that was declared to be deleted: that waits, or somebody aborted it."""
+    return exists(state, name) or state.registry.get(name) is not None
+
+
 def changed_meanwhile(state: ControlState, name: str) -> Problem:
     """412: the pipe is not as the caller has read it."""
     newest = state.declared.newest.get(name)

@@ -93,6 +93,15 @@ UNREADABLE = [
         "/b: the writer does not have the field, and the reader's has no default",
     ),
     (DECIMAL, DECIMAL | {"scale": 3}, "the schema: the decimals differ in precision or scale"),
+    (  # a type that was no branch of a union is compared again where it stands alone
+        record(
+            field("f1", [record(field("y", "int"), name="b.R"), record(field("x", "int"), name="c.R")]),
+            field("f2", "b.R"),
+            name="Top",
+        ),
+        record(field("f1", record(field("x", "int"), name="a.R")), field("f2", "a.R"), name="Top"),
+        "/f2/y: the writer does not have the field, and the reader's has no default",
+    ),
 ]
 
 

@@ -54,7 +54,8 @@ function showState(json) {
   section.hidden = !rollout;
   if (!rollout) return;
   section.querySelector("[data-is=rollout]").replaceChildren(rolloutBadge(rollout, inForce), ` Declaration ${rollout.declaration}, since `, moment(rollout.since_us), rollout.reason ? `: ${rollout.reason}` : "");
-  const open = { pause: rollout.state === "ramping", resume: rollout.state === "paused", abort: ["ramping", "paused"].includes(rollout.state), force: ["waiting", "ramping", "paused"].includes(rollout.state) };
+  const ended = !["waiting", "ramping", "paused"].includes(rollout.state);
+  const open = { pause: !ended && rollout.state !== "paused", resume: rollout.state === "paused", abort: !ended, force: !ended };
   for (const element of section.querySelectorAll("[data-kind]")) element.disabled = !open[element.dataset.kind];
 }
 
@@ -154,7 +155,7 @@ function start(editor) {
   document.getElementById("editor").addEventListener("submit", (event) => { event.preventDefault(); publish(); });
   document.getElementById("check").addEventListener("click", check);
   for (const element of document.querySelectorAll("[data-kind]")) {
-    element.addEventListener("click", () => call("POST", path(`/rollout/${element.dataset.kind}`)).then(() => tell(`Asked to ${element.dataset.kind} the rollout.`), failed));
+    element.addEventListener("click", () => change("POST", path(`/rollout/${element.dataset.kind}`), {}, () => tell(`Asked to ${element.dataset.kind} the rollout.`)));
   }
   for (const id of ["pause", "resume"]) {
     document.getElementById(id).addEventListener("click", () => change("POST", path(`/${id}`), {}, (json) => {
