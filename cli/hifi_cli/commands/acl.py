@@ -92,7 +92,15 @@ async def apply(
     data: Data = DEFAULT_DATA,
     kafka: Kafka = None,
     stream: Stream = None,
-    control: ControlPlane = "",
+    control: Annotated[
+        str,
+        typer.Option(
+            "--control",
+            metavar="NAME",
+            help="Name of the stream's control plane.",
+            show_default="that of the mesh, with --kafka the one in HIFI_CONTROL",
+        ),
+    ] = "",
     principal: Principal = DEFAULT_PRINCIPAL,
 ) -> None:
     """Create the missing entries in Kafka, as a user who may alter the cluster.
@@ -103,6 +111,8 @@ async def apply(
       hifi acl apply --kafka broker1:9093 --stream orders
     """
     target = kafka_target(data, kafka, stream)
+    if not control and target.control is not None:
+        control = target.control.topics.control
     entries = principals(target.topics, principal, control)
     created_count = await _audited(target, entries)
     total = sum(map(len, entries.values()))

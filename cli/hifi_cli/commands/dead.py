@@ -1,9 +1,11 @@
 """hifi dead: list, show and replay dead letters."""
 
 import contextlib
+import heapq
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -81,26 +83,25 @@ async def list_(
       hifi dead list --json | jq -r '.[].event'
     """
     target = kafka_target(data, kafka, stream)
-    dead_letters = [
-        dead_letter
-        async for dead_letter in letters(
-            target.kafka, target.topics, _filter(pipe, destination, reason, since, until)
-        )
-    ]
-    dead_letters.sort(
-        key=lambda dead_letter: (dead_letter.dead_ms, dead_letter.partition, dead_letter.offset)
-    )
+    newest: list[tuple[int, int, int, DeadLetter]] = []  # a heap, so that the oldest is the first
+    total = 0
+    letter_filter = _filter(pipe, destination, reason, since, until)
+    async for dead_letter in letters(target.kafka, target.topics, letter_filter):
+        total += 1
+        bare_letter = replace(dead_letter, key=None, value=None)  # there may be gigabytes of data
+        heapq.heappush(newest, (bare_letter.dead_ms, bare_letter.partition, bare_letter.offset, bare_letter))
+        if len(newest) > limit and not as_json:
+            heapq.heappop(newest)
+    dead_letters = [dead_letter for *_, dead_letter in sorted(newest)]
     if as_json:
         print_json([dead_letter.summary() for dead_letter in dead_letters])
         return
     if not dead_letters:
         console.print("no dead letters")
         return
-    print_table(dead_letter_table(dead_letters[-limit:], wide=wide), console)
-    if len(dead_letters) > limit:
-        console.print(
-            f"These are the newest {limit:,} of {len(dead_letters):,}; --limit shows more.", highlight=False
-        )
+    print_table(dead_letter_table(dead_letters, wide=wide), console)
+    if total > limit:
+        console.print(f"These are the newest {limit:,} of {total:,}; --limit shows more.", highlight=False)
 
 
 @app.command()

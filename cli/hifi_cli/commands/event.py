@@ -9,11 +9,12 @@ from rich.table import Table
 
 from hifi_cli.commands.minutes import PipeName
 from hifi_cli.display.console import console, print_json
+from hifi_cli.display.gaps import print_gaps
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.units import minute_utc
-from hifi_cli.error_reporting import report_errors
+from hifi_cli.error_reporting import FAILED, report_errors
+from hifi_cli.mesh_state.mesh_answers import ask_observe
 from hifi_cli.mesh_state.observe_api import ObserveUrl
-from hifi_cli.mesh_state.target import observe_api
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data
 
 UNKNOWN: Final = 3
@@ -37,37 +38,45 @@ def event(
 ) -> None:
     """Say what became of an event at each destination, and which did not want it.
 
-    While the minute is open it says so, and what it says is not final.
+    While the minute is open it says so, and what it says is not final. With two
+    colours both are asked.
 
-    Exit status: 0 if the event is there, 3 if the minute has none with this id.
+    Exit status: 0 if the event is there, 3 if the minute has none with this id, 1
+    if a colour gave no answer and the other one has none.
 
     Examples:
       hifi event flights 2026-11-21T10:04 4b1812-1
     """
     path = f"/api/v1/pipes/{quote(pipe)}/minutes/{quote(minute)}/event?id={quote(event_id, safe='')}"
-    body = observe_api(data, url).get(path)
-    events = [event_body | {"provisional": body["provisional"]} for event_body in body["events"]]
+    answers = ask_observe(data, url, path)
+    for body in answers.bodies.values():
+        for event_body in body["events"]:
+            event_body["provisional"] = body["provisional"]
+    events = answers.rows("events")
     if as_json:
         print_json(events)
-    elif not events:
-        text = f"{pipe} has no event {event_id} in {minute_utc(body['minute'])} (UTC)"
-        text += ", which is still open" if body["provisional"] else ""
-        console.print(text, highlight=False, markup=False)
-    else:
+    elif events:
         for event_body in events:
             print_table(event_table(event_body), console)
+    elif not answers.gaps:
+        bodies = answers.bodies.values()
+        text = f"{pipe} has no event {event_id} in {minute_utc(next(iter(bodies))['minute'])} (UTC)"
+        text += ", which is still open" if any(body["provisional"] for body in bodies) else ""
+        console.print(text, highlight=False, markup=False)
+    print_gaps(answers.gaps)
     if not events:
-        raise typer.Exit(UNKNOWN)
+        raise typer.Exit(FAILED if answers.gaps else UNKNOWN)
 
 
 def event_table(event_body: dict[str, Any]) -> Table:
     """Make the table of the outcomes of an event."""
+    topic = f"{event_body['colour']} raw" if "colour" in event_body else "raw"
     deliveries = table(
         "destination",
         "outcome",
         "why",
         "release",
-        title=f"raw {event_body['partition']}:{event_body['offset']}",
+        title=f"{topic} {event_body['partition']}:{event_body['offset']}",
     )
     for outcome in event_body["outcomes"]:
         deliveries.add_row(

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from hifi.control.principals import principal_store
-from hifi.control.principals.principal import Role
+from hifi.control.principals.principal import Role, new_token
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.units import seconds
@@ -69,17 +69,23 @@ async def create(
         raise Misconfigured(f"--expires {expires}: write a duration such as 12h or 30d") from None
     if expires_us is not None and not 0 < expires_us - time_us <= _LONGEST_US:
         raise Misconfigured(f"--expires {expires}: write a duration of at most 100 years, such as 12h or 30d")
-    token = await principal_store.create_principal(
-        control.kafka,
-        control.topics,
-        name,
-        role,
-        author=author(),
-        at_us=time_us,
-        pipes=tuple(pipe or ()),
-        expires_us=expires_us,
-    )
-    write_token(token_file, token)
+    token = new_token()
+    write_token(token_file, token)  # first: the token before it must not be replaced by one that nobody has
+    try:
+        await principal_store.create_principal(
+            control.kafka,
+            control.topics,
+            name,
+            role,
+            author=author(),
+            at_us=time_us,
+            pipes=tuple(pipe or ()),
+            expires_us=expires_us,
+            token=token,
+        )
+    except BaseException:
+        token_file.unlink(missing_ok=True)
+        raise
     console.print(f"Created {name}; the token is in {token_file}.", highlight=False, soft_wrap=True)
 
 

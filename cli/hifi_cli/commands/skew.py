@@ -9,11 +9,12 @@ from rich.table import Table
 
 from hifi_cli.commands.minutes import PipeName
 from hifi_cli.display.console import console, print_json
+from hifi_cli.display.gaps import print_gaps
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.units import count
-from hifi_cli.error_reporting import report_errors
+from hifi_cli.error_reporting import FAILED, report_errors
+from hifi_cli.mesh_state.mesh_answers import ask_observe
 from hifi_cli.mesh_state.observe_api import ObserveUrl
-from hifi_cli.mesh_state.target import observe_api
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data
 
 DRIFTED: Final = 3
@@ -31,13 +32,17 @@ def skew(
 ) -> None:
     """Compare the distributions of a pipe's watched fields with those of the time before.
 
-    Exit status: 0 if no field has drifted, 3 if at least one has.
+    Of two colours that run, each has distributions of its own.
+
+    Exit status: 0 if no field has drifted, 3 if at least one has, 1 if a colour
+    that runs gave no answer and no field of the other one has drifted.
 
     Examples:
       hifi skew flights
       hifi skew flights --json
     """
-    fields = observe_api(data, url).get(f"/api/v1/pipes/{quote(pipe)}/skew")["fields"]
+    answers = ask_observe(data, url, f"/api/v1/pipes/{quote(pipe)}/skew")
+    fields = answers.rows("fields")
     if as_json:
         print_json(fields)
     elif not fields:
@@ -49,8 +54,11 @@ def skew(
         for field in fields:
             print_table(skew_table(field), console)
             console.print()
+    print_gaps(answers.gaps)
     if any(field["state"] == "drifted" for field in fields):
         raise typer.Exit(DRIFTED)
+    if answers.failed:
+        raise typer.Exit(FAILED)
 
 
 def skew_table(field: dict[str, Any]) -> Table:
@@ -63,7 +71,8 @@ def skew_table(field: dict[str, Any]) -> Table:
         )
     else:
         explanation = f"distance {field['distance']:.2f}, a drift from {field['threshold']:g}"
-    title = f"{field['field']}: [{_COLOURS.get(state, 'yellow')}]{state}[/] ({explanation})"
+    name = f"{field['field']} of {field['colour']}" if "colour" in field else field["field"]
+    title = f"{name}: [{_COLOURS.get(state, 'yellow')}]{state}[/] ({explanation})"
     minutes = field["window"]["to"] - field["window"]["from"] + 1
     buckets = table(
         "bucket",

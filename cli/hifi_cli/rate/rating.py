@@ -56,6 +56,8 @@ class Rating:
     seconds: float
     slo_ms: float
     on_step: Callable[[RateStep, str | None], None]
+    warm_up: RateStep | None = None
+    """The load before the first step; its losses count, its rate does not."""
     steps: list[RateStep] = field(default_factory=list)
     headroom: Headroom | None = None
     start_seconds: float = 0.0
@@ -63,7 +65,7 @@ class Rating:
     _arrivals: RequestLogReader | None = None
 
     async def run(self) -> None:
-        """Run the whole rating; results are in `steps` and `headroom`.
+        """Run the whole rating; results are in `warm_up`, `steps` and `headroom`.
 
         Raises:
             HifiError: the mesh did not start, or sender or destination failed.
@@ -78,7 +80,7 @@ class Rating:
             self.on_step(step, reason)
 
     async def begin(self, warm_up_s: float = WARM_UP_S) -> RateStep:
-        """Start the mesh and send at the first rate to warm up; return that step, which does not count.
+        """Start the mesh and send at the first rate to warm up; return that step, which is also kept as `warm_up`.
 
         Raises:
             HifiError: the mesh did not start, or sender or destination failed.
@@ -87,7 +89,8 @@ class Rating:
         await self.load_test.start(self.load.shape)
         self.start_seconds = time.monotonic() - began_s
         self._arrivals = RequestLogReader(self.load_test.workspace.request_log)
-        return await self.step(self.search.first, warm_up_s)
+        self.warm_up = await self.step(self.search.first, warm_up_s)
+        return self.warm_up
 
     @property
     def rated(self) -> RateStep | None:

@@ -37,6 +37,7 @@ def report(rating: Rating, cores: int, desired_rate: float | None) -> dict[str, 
         "batch": rating.load.batch,
         "size_bytes": [rating.load.min_bytes, rating.load.max_bytes] if rating.load.max_bytes else None,
         "seconds_a_step": rating.seconds,
+        "warm_up": step_report(rating.warm_up, rating.slo_ms) if rating.warm_up else None,
         "start_seconds": round(rating.start_seconds, 1),
         "cores": cores,
         "partitions": mesh.partitions,
@@ -60,8 +61,9 @@ def report(rating: Rating, cores: int, desired_rate: float | None) -> dict[str, 
 
 
 def is_whole(rating: Rating) -> bool:
-    """Whether a rate was sustained and at no rate an accepted event was lost or delivered wrong."""
-    return rating.rated is not None and not any(step.lost or step.wrong for step in rating.steps)
+    """Whether a rate was sustained and no accepted event was lost or delivered wrong, also while warming up."""
+    steps = [*rating.steps, *([rating.warm_up] if rating.warm_up else [])]
+    return rating.rated is not None and not any(step.lost or step.wrong for step in steps)
 
 
 def line(step: RateStep, reason: str | None) -> str:
@@ -135,4 +137,7 @@ def notes(numbers: Mapping[str, Any]) -> list[str]:
         )
     if numbers["headroom"]:
         lines.append(f"Sender and destination without a mesh: {numbers['headroom']['rate']:,} ev/s.")
+    warm_up = numbers["warm_up"]
+    if warm_up and (warm_up["lost"] or warm_up["wrong"]):
+        lines.append(f"While the mesh warmed up, {warm_up['failed']}.")
     return lines

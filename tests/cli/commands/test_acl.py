@@ -1,13 +1,17 @@
-"""`hifi acl` and `hifi topics` print what Kafka's and Strimzi's tools take."""
+"""`hifi acl` and `hifi topics` print what Kafka's and Strimzi's tools take, and `acl apply` creates what is printed."""
 
 import shlex
+from collections.abc import Mapping, Sequence
+from unittest.mock import AsyncMock
 
+import pytest
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
-from hifi.kafka.security.access import access
-from hifi.kafka.topics import Topics, principal_topics
+from hifi.kafka.security.access import Acl, access
+from hifi.kafka.topics import ControlTopics, Topics, principal_topics
 from hifi_cli.app import command_line
+from hifi_cli.commands import acl
 
 TOPICS = Topics("orders")
 
@@ -52,6 +56,35 @@ def test_principals_of_certificates_can_be_chosen() -> None:
 def test_a_template_that_gives_two_services_one_principal_is_refused() -> None:
     result = CliRunner().invoke(command_line(), ["acl", "show", "--principal", "User:hifi"])
     assert result.exit_code != 0
+
+
+@pytest.mark.parametrize(
+    ("variable", "options", "control"),
+    [
+        ("", [], None),
+        ("plane", [], "plane"),
+        ("", ["--control", "named"], "named"),
+        ("plane", ["--control", "named"], "named"),
+    ],
+)
+def test_apply_creates_the_entries_for_the_control_plane_of_the_stream(
+    monkeypatch: pytest.MonkeyPatch, variable: str, options: list[str], control: str | None
+) -> None:
+    applied: dict[str, Sequence[Acl]] = {}
+
+    async def create(_: str, entries: Mapping[str, Sequence[Acl]]) -> int:
+        applied.update(entries)
+        return 1
+
+    monkeypatch.setattr(acl, "create_acls", create)
+    monkeypatch.setattr(acl, "partition_counts", AsyncMock(return_value={}))
+    arguments = ["acl", "apply", "--kafka", "127.0.0.1:9", "--stream", "orders", *options]
+    result = CliRunner().invoke(command_line(), arguments, env={"HIFI_CONTROL": variable or None})
+    assert result.exit_code == 0, result.output
+    assert applied == {
+        f"User:orders.{role}": service_access.acls()
+        for role, service_access in access(TOPICS, ControlTopics(control) if control else None).items()
+    }
 
 
 def test_topics_are_printed_with_their_settings() -> None:

@@ -6,6 +6,9 @@ import tempfile
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
 
 import orjson
 import pytest
@@ -20,7 +23,8 @@ from hifi_cli.rate.capacity import bottleneck, needs
 from hifi_cli.rate.chart import chart
 from hifi_cli.rate.event_load import NOTES, EventLoad, read_sizes
 from hifi_cli.rate.rate_search import RateSearch
-from hifi_cli.rate.report import line, notes, tables
+from hifi_cli.rate.rating import Rating
+from hifi_cli.rate.report import is_whole, line, notes, report, tables
 from hifi_cli.rate.step import ResourceUse, failure_reason, measure_step, step_report
 
 SECOND_NS = 1_000_000_000
@@ -177,6 +181,7 @@ def test_lines_and_tables_fit_80_columns():
         "rated": step_report(make(), 1000), "steps": [], "planned_for": 12_345.6,
         "needs": {"enrich": {"instances": 2, "note": "1 active on 12 core(s), 1 standby"}},
         "headroom": {"rate": 30_000, "core_shares": {"sender": 0.5, "destination": 0.25}},
+        "warm_up": step_report(make(missing={"e7"}), 1000),
     }  # fmt: skip
     console = Console(width=80, file=io.StringIO(), record=True)
     for table in tables(numbers):
@@ -187,6 +192,25 @@ def test_lines_and_tables_fit_80_columns():
     assert max(map(len, text.splitlines())) <= 80, text
     assert "…" not in text
     assert "standby" in text
+
+
+async def test_a_loss_while_the_mesh_warms_up_fails_the_rating_and_is_reported(tmp_path, monkeypatch):
+    async def rated(*steps):
+        monkeypatch.setattr(Rating, "step", AsyncMock(side_effect=steps))
+        monkeypatch.setattr(Rating, "_measure_headroom", AsyncMock(return_value=None))
+        mesh = SimpleNamespace(instances={}, partitions=1, plan=SimpleNamespace(trigger="auto"))
+        workspace = Workspace(tmp_path, 1, 2, write_key="key")
+        load_test: Any = SimpleNamespace(mesh=mesh, workspace=workspace, start=AsyncMock())
+        rating = Rating(load_test, RateSearch(10, 2, 1), EventLoad(), 1, 1000, lambda *_: None)
+        await rating.run()
+        numbers = report(rating, 2, None)
+        assert len(numbers["steps"]) == 1, "the rate of the warm-up does not count"
+        return is_whole(rating), numbers["warm_up"]["lost"], notes(numbers)[-1]
+
+    whole, lost_count, note = await rated(make(missing={"e7"}), make())
+    assert (whole, lost_count) == (False, 1)
+    assert note == "While the mesh warmed up, 1 events were lost and 0 arrivals were wrong."
+    assert (await rated(make(lag_ms=1001), make()))[:2] == (True, 0), "it may be slow"
 
 
 def test_the_chart_is_an_svg_with_its_labels():
