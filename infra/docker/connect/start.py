@@ -9,10 +9,11 @@ Variables:
     HIFI_CONNECT_CREDENTIALS_FILE
                         file with URL, user `hifi` and password of the REST API, in one line, as collect has it
 
-The REST API listens on port 8083.
+The REST API listens on port 8083. Workers pass requests on to each other at their containers' addresses.
 """
 
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import Final, NoReturn
@@ -81,6 +82,7 @@ def main() -> None:
         plugins=str(HOME / "plugins"),
         copies=-1,
         secrets=["/run/secrets/database"],
+        advertised=str(socket.getaddrinfo(socket.gethostname(), None)[0][4][0]),
     )
     SETTINGS.touch(mode=0o600)
     SETTINGS.write_text(properties(settings))

@@ -14,7 +14,14 @@ _CLIENTS: Final = ("", "producer.", "consumer.", "admin.")
 
 
 def worker_settings(
-    client: Mapping[str, str], *, group: str, listener: str, plugins: str, copies: int, secrets: Sequence[str]
+    client: Mapping[str, str],
+    *,
+    group: str,
+    listener: str,
+    plugins: str,
+    copies: int,
+    secrets: Sequence[str],
+    advertised: str = "",
 ) -> dict[str, str]:
     """The settings of a worker.
 
@@ -25,6 +32,8 @@ def worker_settings(
         plugins: folder with a folder for each connector.
         copies: of the worker's topics; -1: as many as the cluster makes by default.
         secrets: folders with the passwords of databases, from which alone it reads; empty: from all.
+        advertised: host at which the group's other workers reach the REST API, to pass requests on; empty: that of the
+            listener.
     """
     security = {name: value for name, value in client.items() if name != _BOOTSTRAP}
     return {
@@ -42,6 +51,7 @@ def worker_settings(
         "key.converter": _JSON,
         "value.converter": _JSON,
         "listeners": listener,
+        **({"rest.advertised.host.name": advertised} if advertised else {}),
         # The REST API makes connectors and shows their configuration: it answers only with the password.
         "rest.extension.classes": f"{_AUTHENTICATION}.BasicAuthSecurityRestExtension",
         "plugin.path": plugins,

@@ -16,7 +16,9 @@ from hifi_infra.colours.colour_mesh import colour_topics
 from hifi_infra.colours.source_topics import SourceTopics
 from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.first_principal import ADMIN, OBSERVE, create_with_token
+from hifi_infra.kafka.kraft import replication
 from hifi_infra.kafka.secured_stream import secure_stream
+from hifi_infra.kafka.setup_job import wait_for_brokers
 from hifi_infra.setup_command import SetupCommandSettings, run_setup
 
 
@@ -38,16 +40,17 @@ async def set_up(settings: ColoursSetupSettings) -> None:
     """Create what is missing.
 
     Raises:
-        Misconfigured: a token cannot be read, or is short.
+        Misconfigured: a token cannot be read, or is short; or a topic is missing and must not be created.
         Retryable: Kafka does not answer.
     """
-    topics, stream = settings.topics, settings.stream
+    topics, stream, create = settings.topics, settings.stream, settings.create_topics
+    copies, _ = replication(await wait_for_brokers(settings.kafka, 1, settings.wait_s))
     for control in (ControlTopics(f"{stream}-control"), *(colour_topics(stream, name) for name in NAMES)):
         if settings.credentials_folder is not None:
             credentials = ClusterCredentials(settings.credentials_folder)
             await secure_stream(settings.kafka, topics, credentials, control)
-        await create_topics(settings.kafka, control, partitions=1, replication=1, create=True)
-    await create_topics(settings.kafka, SourceTopics(topics), partitions=1, replication=1, create=True)
+        await create_topics(settings.kafka, control, partitions=1, replication=copies, create=create)
+    await create_topics(settings.kafka, SourceTopics(topics), partitions=1, replication=copies, create=create)
     control_topics = ControlTopics(f"{stream}-control")
     for name, role, file, variable in (
         (ADMIN, Role.ADMIN, settings.control_token_file, "HIFI_CONTROL_TOKEN_FILE"),

@@ -68,7 +68,7 @@ async def set_up(settings: SetupSettings) -> None:
     pipes = _pipes(settings.pipes_folder)
     topics = settings.topics
     control = settings.control_topics if settings.control else None
-    await _brokers(settings)
+    await wait_for_brokers(settings.kafka, settings.brokers, settings.wait_s)
     if settings.credentials_folder is not None:
         await _users(settings.kafka, topics, control, ClusterCredentials(settings.credentials_folder))
     partitions = await prepare(
@@ -120,26 +120,34 @@ async def _users(
     logger.info("users-ready", users=len(users))
 
 
-async def _brokers(settings: SetupSettings) -> None:
-    end = time.monotonic() + settings.wait_s
+async def wait_for_brokers(kafka: str, brokers: int, wait_s: float) -> int:
+    """Wait until a cluster has brokers; returns their number.
+
+    Args:
+        kafka: its bootstrap servers.
+        brokers: least number of them.
+        wait_s: longest wait, seconds.
+
+    Raises:
+        Retryable: there are fewer.
+    """
+    end = time.monotonic() + wait_s
     reported_state = ""
     while True:
         state = "Kafka does not answer"
         try:
-            async with started_admin(settings.kafka, "hifi-setup", request_timeout_ms=5000) as admin:
+            async with started_admin(kafka, "hifi-setup", request_timeout_ms=5000) as admin:
                 count = len((await admin.describe_cluster())["brokers"])
-            if count >= settings.brokers:
-                return
-            state = f"{count} of {settings.brokers} brokers are up"
+            if count >= brokers:
+                return count
+            state = f"{count} of {brokers} brokers are up"
         except (KafkaError, OSError, TimeoutError) as error:
             logger.debug("kafka-unreachable", error=repr(error))
         if state != reported_state:
-            logger.info("kafka-awaited", kafka=settings.kafka, seen=state)
+            logger.info("kafka-awaited", kafka=kafka, seen=state)
             reported_state = state
         if time.monotonic() > end:
-            raise Retryable(
-                f"waited {settings.wait_s:.0f} s for Kafka at {settings.kafka}: {state}; check that it runs"
-            )
+            raise Retryable(f"waited {wait_s:.0f} s for Kafka at {kafka}: {state}; check that it runs")
         await asyncio.sleep(RETRY_S)
 
 

@@ -37,6 +37,8 @@ from hifi_infra.autoscaler.autoscaler import SERVICES as AUTOSCALED
 from hifi_infra.autoscaler.policy import Policy
 from hifi_infra.colours.colour_mesh import colour_topics
 from hifi_infra.colours.colour_settings import ColourSettings
+from hifi_infra.containers import colours_setup
+from hifi_infra.containers.colours_setup import ColoursSetupSettings
 from hifi_infra.kafka.backlog import reads
 from hifi_infra.kafka.setup_job import SetupSettings
 from hifi_infra.kubernetes import colour_route
@@ -51,6 +53,7 @@ VALUES: Final = {file.stem: file for file in sorted(Path(__file__).with_name("va
 SCHEMAS: Final = Path(__file__).with_name("schemas")
 NOT_IN_THE_CHART: Final = {
     "cli": "a command, run with `kubectl run`",
+    "operator": "the same command",
 }
 NO_SCHEMA: Final = {"PodMonitor", "PrometheusRule"}
 """Kinds of Prometheus Operator, whose CRDs no Go module has."""
@@ -152,7 +155,9 @@ def test_each_pod_meets_the_restricted_profile(rendered: Rendered) -> None:
         assert context["runAsNonRoot"] is True, name
         assert context["runAsUser"] == context["runAsGroup"] == 10001
         assert context["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert spec["automountServiceAccountToken"] is (name in callers)
+        sources = [source for volume in spec["volumes"] for source in _sources(volume)]
+        tokens = [source for source in sources if "serviceAccountToken" in source]
+        assert (spec["automountServiceAccountToken"] or bool(tokens)) is (name in callers), name
         assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
         [container] = spec["containers"]
         security = container["securityContext"]
@@ -266,6 +271,10 @@ def test_drivers_of_spark_make_pods_in_which_functions_reach_no_token_and_no_sec
         [subject] = chart.of("RoleBinding")[name]["subjects"]
         assert subject["name"] == f"try-hifi-{service}"
         conf = json.loads(chart.variables(service)[f"HIFI_{service.upper()}_CONF"])
+        credentials = {
+            conf[f"spark.kubernetes.authenticate.{file}"] for file in ("oauthTokenFile", "caCertFile")
+        }
+        assert credentials <= _files(dict(chart.pods())[service])
         account = conf["spark.kubernetes.authenticate.executor.serviceAccountName"]
         assert chart.of("ServiceAccount")[account.removeprefix("try-hifi-")]
         assert not any("secret" in volume or "projected" in volume for volume in pod["spec"]["volumes"])
@@ -342,7 +351,7 @@ def test_colours_may_read_deployments_and_change_its_route_and_nothing_else(
     policy = chart.of("NetworkPolicy")["colours"]["spec"]
     assert policy["ingress"] == []
     ports = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
-    assert ports == {53, 9093, 443, 6443}
+    assert ports == {53, 9093, 9094, 9095, 443, 6443}
 
 
 def test_colours_knows_the_route_and_both_releases(
@@ -355,8 +364,8 @@ def test_colours_knows_the_route_and_both_releases(
     route = chart.of("HTTPRoute")["ingest"]
     assert settings.colours_route == route["metadata"]["name"]
     assert settings.of_colour("blue") == ("try", "try-hifi", "blue-kafka:9093")
-    assert settings.of_colour("green") == ("green", "green-hifi", "green-kafka:9093")
-    assert settings.kafka == "control-kafka:9093"
+    assert settings.of_colour("green") == ("green", "green-hifi", "green-kafka:9095")
+    assert settings.kafka == "control-kafka:9094"
     assert ColourSettings().colours_api.endswith(f":{settings.colours_port}")
     record = chart.variables("observe")["HIFI_COLOURS"]
     assert ControlTopics(record).colours == ControlTopics(f"{settings.stream}-control").colours
@@ -369,10 +378,25 @@ def test_colours_knows_the_route_and_both_releases(
     assert colour_route.read(described, backends).shares == {"blue": 10_000, "green": 0}
 
 
+def test_the_publisher_sets_up_what_both_colours_share(
+    renderings: Mapping[str, Rendered], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chart = renderings["colours"]
+    for variable, value in chart.variables("colours-setup").items():
+        monkeypatch.setenv(variable, value)
+    settings, security = ColoursSetupSettings(), KafkaSecuritySettings()
+    assert (settings.kafka, settings.stream) == ("control-kafka:9094", "hifi")
+    assert security.user == chart.variables("setup")["HIFI_KAFKA_SECURITY_USER"] == "hifi.publisher"
+    assert settings.control_token_file == Path("/run/administrator/token")
+    assert settings.create_topics is False
+    [container] = dict(chart.pods())["colours-setup"]["spec"]["containers"]
+    assert container["args"] == [colours_setup.__name__]
+
+
 def test_without_gateway_api_there_is_no_colours_and_the_chart_says_so(helm: list[str]) -> None:
     chart = render(helm, "--values", str(VALUES["colours"]))
     kinds = {(resource["kind"], resource["metadata"]["name"]) for resource in chart.resources}
-    assert not any(name.endswith("-colours") or kind == "HTTPRoute" for kind, name in kinds)
+    assert not any("-colours" in name or kind == "HTTPRoute" for kind, name in kinds)
 
 
 def test_an_upgrade_ends_what_the_executor_has_begun(rendered: Rendered) -> None:
@@ -443,7 +467,7 @@ def test_each_variable_is_a_setting_of_its_service_with_a_value_that_it_takes(
     rendered: Rendered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, _ in rendered.pods():
-        if name in {"kafka", "destination", "test", "executor", "colours"}:
+        if name in {"kafka", "destination", "test", "executor", "colours", "colours-setup"}:
             continue
         variables = rendered.variables(name)
         names = {variable for variable in variables if not variable.startswith("PIPE_")}
@@ -495,19 +519,23 @@ def test_pipes_reach_nothing_of_the_mesh_but_what_their_kind_needs(
     assert (judge.refusal(kind, host, "10.96.0.7", port) is None) == allowed
 
 
+def _sources(volume: Resource) -> Sequence[Resource]:
+    """What a volume is made of; one that is not projected has one source, itself."""
+    return [*volume.get("projected", {}).get("sources", ()), volume]
+
+
 def _files(pod: Resource) -> set[str]:
-    """The files of projected volumes, with the path at which they are mounted."""
+    """The files of volumes that name them, with the path at which they are mounted."""
     [container] = pod["spec"]["containers"]
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     files = set()
     for volume in pod["spec"]["volumes"]:
-        for source in volume.get("projected", {}).get("sources", ()):
-            files |= {
-                f"{mounts[volume['name']]}/{entry['path']}" for entry in source["secret"].get("items", ())
-            }
-        files |= {
-            f"{mounts[volume['name']]}/{entry['path']}" for entry in volume.get("secret", {}).get("items", ())
-        }
+        for source in _sources(volume):
+            entries = [source["serviceAccountToken"]] if "serviceAccountToken" in source else []
+            entries += [
+                entry for kind in ("secret", "configMap") for entry in source.get(kind, {}).get("items", ())
+            ]
+            files |= {f"{mounts[volume['name']]}/{entry['path']}" for entry in entries}
     return files
 
 
@@ -517,6 +545,19 @@ def test_each_file_that_a_variable_names_is_mounted(rendered: Rendered) -> None:
         for variable, value in rendered.variables(name).items():
             if variable.endswith("_FILE"):
                 assert value in files, (name, variable)
+
+
+def test_no_volume_is_mounted_within_another_one(rendered: Rendered) -> None:
+    """Within a read-only volume the mount point cannot be made, and the container does not start."""
+    for name, pod in rendered.pods():
+        [container] = pod["spec"]["containers"]
+        mounts = {Path(mount["mountPath"]) for mount in container["volumeMounts"]}
+        folders = list(mounts)
+        if pod["spec"]["automountServiceAccountToken"]:
+            # In the images /var/run is a link to /run.
+            folders.append(Path("/run/secrets/kubernetes.io/serviceaccount"))
+        for folder in folders:
+            assert not mounts & set(folder.parents), (name, folder)
 
 
 def test_users_and_secrets_of_strimzi(renderings: Mapping[str, Rendered]) -> None:
@@ -615,7 +656,11 @@ def test_who_may_connect_to_each_part(full_chart: Rendered, renderings: Mapping[
 
     policies = full_chart.of("NetworkPolicy")
     assert peers(policies["ingest"]["spec"]["ingress"]) == {"events": {"all"}}
-    assert peers(policies["connect"]["spec"]["ingress"]) == {"rest": {"collect"}}
+    # Workers of one group pass requests on to their leader.
+    assert peers(policies["connect"]["spec"]["ingress"]) == {"rest": {"collect", "connect"}}
+    for name in ("collect", "connect"):
+        egress = [rule for rule in policies[name]["spec"]["egress"] if "ports" in rule]
+        assert peers([{**rule, "from": rule["to"]} for rule in egress])[8083] == {"connect"}
     assert peers(policies["destination"]["spec"]["ingress"]) == {"events": {"egest"}}
     assert policies["retrier"]["spec"]["ingress"] == []
     assert peers(renderings["external"].of("NetworkPolicy")["retrier"]["spec"]["ingress"]) == {
@@ -627,6 +672,49 @@ def test_who_may_connect_to_each_part(full_chart: Rendered, renderings: Mapping[
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         for port in service["spec"]["ports"]:
             assert ports[port["targetPort"]] == port["port"]
+
+
+def test_each_kafka_that_a_variable_names_is_one_that_the_pod_may_reach(rendered: Rendered) -> None:
+    pods = dict(rendered.pods())
+    for name, policy in rendered.of("NetworkPolicy").items():
+        variables = rendered.variables(name) if name in pods else {}
+        servers = {
+            server
+            for variable, value in variables.items()
+            if re.fullmatch("HIFI_(.+_)?KAFKA", variable)
+            for server in value.split(",")
+        }
+        for server in servers:
+            host, _, port = server.partition(":")
+            allowed_components = {
+                _component(peer)
+                for rule in policy["spec"]["egress"]
+                if int(port) in {entry["port"] for entry in rule.get("ports", ())}
+                for peer in rule.get("to", [{}])
+            }
+            expected_component = "kafka" if host == "try-hifi-kafka.shop.svc" else ""
+            assert expected_component in allowed_components, (name, server)
+
+
+def test_each_colour_may_use_the_bundled_kafka_of_the_other_one(
+    full_chart: Rendered, renderings: Mapping[str, Rendered]
+) -> None:
+    instance = "app.kubernetes.io/instance"
+    for chart, is_shared in ((renderings["green"], True), (full_chart, False)):
+        rule = chart.of("NetworkPolicy")["kafka"]["spec"]["ingress"][0]
+        [labels] = [peer["podSelector"]["matchLabels"] for peer in rule["from"]]
+        assert labels["app.kubernetes.io/name"] == "hifi"
+        assert (instance not in labels) is is_shared
+
+
+def test_helm_test_reaches_ingest_and_observe_whoever_else_may(helm: list[str]) -> None:
+    peer = "[0].podSelector.matchLabels.app=front"
+    options = ("--set", f"networkPolicy.senders{peer}", "--set", f"networkPolicy.consoles{peer}")
+    for values, testers in (("everything", {"test"}), ("strimzi", set())):
+        policies = render(helm, "--values", str(VALUES[values]), *options).of("NetworkPolicy")
+        for name, port in (("ingest", "events"), ("observe", "console")):
+            assert _peers(policies[name], port) - {""} == testers
+        assert _peers(policies["manage"], "console") - {""} == set()
 
 
 def test_ports_are_those_of_the_images(full_chart: Rendered, compose: Any) -> None:

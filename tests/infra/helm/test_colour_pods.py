@@ -75,11 +75,6 @@ class ColouredReleases:
         """Wait until the route has the weights: it follows the record of a change."""
         until(lambda: self.weights() == [blue, green], f"the weights are {blue} and {green}")
 
-    def set_up(self) -> bool:
-        """Make users and topics, as docs/colours.md says; whether that was possible already."""
-        setup = ("/opt/hifi/bin/python", "-I", "-m", "hifi_infra.containers.colours_setup")
-        return self.run_in_colours(*setup).returncode == 0
-
 
 @pytest.fixture(scope="module")
 def colours(cluster: Node, tag: str) -> Iterator[ColouredReleases]:
@@ -112,9 +107,9 @@ def colours(cluster: Node, tag: str) -> Iterator[ColouredReleases]:
     )
     with gateway(cluster):
         blue = releases.blue
+        # Without waiting: it is ready once green's Kafka is there.
         installed = blue.run_helm("install", blue.name, str(CHART), *blue.values())
         assert installed.returncode == 0, installed.stdout
-        until(releases.set_up, "the control plane of both colours is set up")
         for release in (releases.green, blue):
             release.deploy()
         yield releases

@@ -18,18 +18,25 @@
       podSelector: {matchLabels: {strimzi.io/cluster: {{ .Values.kafka.strimzi.cluster }}}}
   ports: [{protocol: TCP, port: {{ .Values.kafka.strimzi.port }}}]
 {{- else }}
-- ports:
-    {{- range include "hifi.bootstrap" . | splitList "," | uniq }}
-    - {protocol: TCP, port: {{ . | splitList ":" | last }}}
-    {{- end }}
-  {{- with .Values.networkPolicy.kafka }}
-  to:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+{{ include "hifi.egressToServers" (list . (include "hifi.bootstrap" .)) }}
 {{- end }}
 {{- with .Values.networkPolicy.egress }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{/* Egress to Kafkas of any address, or of those that the operator names. Takes a list: root, bootstrap servers. */}}
+{{- define "hifi.egressToServers" -}}
+{{- $ports := list -}}
+{{- range last . | splitList "," }}{{ $ports = append $ports (splitList ":" . | last) }}{{ end -}}
+- ports:
+    {{- range uniq $ports }}
+    - {protocol: TCP, port: {{ . }}}
+    {{- end }}
+  {{- with (first .).Values.networkPolicy.kafka }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 {{- end }}
 
 {{/* Egress to the Kubernetes API. */}}

@@ -49,7 +49,7 @@ topologySpreadConstraints:
 {{- $name := index . 1 -}}
 {{- $values := index . 2 -}}
 - {name: tmp, mountPath: /tmp}
-{{- if ne $name "connect" }}
+{{- if not (has $name (list "connect" "colours-setup")) }}
 {{- if include "hifi.hasPipes" $root }}
 - {name: pipes, mountPath: /pipes, readOnly: true}
 {{- end }}
@@ -69,7 +69,7 @@ topologySpreadConstraints:
 {{- $values := index . 2 -}}
 - name: tmp
   emptyDir: {sizeLimit: {{ $values.tmp | default "64Mi" }}}
-{{- if ne $name "connect" }}
+{{- if not (has $name (list "connect" "colours-setup")) }}
 {{- include "hifi.pipesVolume" $root }}
 {{- end }}
 {{- with include "hifi.kafkaFiles" (list $root (last .)) | trim }}

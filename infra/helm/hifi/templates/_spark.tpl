@@ -9,13 +9,12 @@
 {{- $name := index . 1 -}}
 {{- $values := last . -}}
 {{- $executors := $values.executors -}}
-{{- $account := "/var/run/secrets/kubernetes.io/serviceaccount" -}}
 {{- $conf := dict
   "spark.kubernetes.namespace" $root.Release.Namespace
   "spark.kubernetes.driver.pod.name" "$(POD_NAME)"
   "spark.driver.host" "$(POD_IP)"
-  "spark.kubernetes.authenticate.oauthTokenFile" (printf "%s/token" $account)
-  "spark.kubernetes.authenticate.caCertFile" (printf "%s/ca.crt" $account)
+  "spark.kubernetes.authenticate.oauthTokenFile" "/run/kubernetes/token"
+  "spark.kubernetes.authenticate.caCertFile" "/run/kubernetes/ca.crt"
   "spark.kubernetes.authenticate.executor.serviceAccountName" (printf "%s-%s-spark" (include "hifi.fullname" $root) $name)
   "spark.kubernetes.container.image" (include "hifi.image" (list $root $name))
   "spark.kubernetes.container.image.pullPolicy" $root.Values.image.pullPolicy
