@@ -1,15 +1,20 @@
 """Kafka Connect's REST API answers only clients with the password; a worker that takes no requests is replaced."""
 
 import asyncio
+import errno
 import os
 import signal
 import sys
 from pathlib import Path
 
 import aiohttp
+import orjson
 import pytest
 
 from hifi.runtime.connect_credentials import authorization
+from hifi.runtime.errors import Misconfigured
+from hifi_infra.connect import worker as connect_worker
+from hifi_infra.connect.held_slots import HeldSlots
 from hifi_infra.connect.worker import ConnectWorker
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.mesh.plan import CREDENTIALS
@@ -100,6 +105,22 @@ class DoubleOfWorker(ConnectWorker):
         return Process("double", command, log=self._folder / "double.log", cwd=self._folder)
 
 
+def status_of(**traces: str) -> bytes:
+    """The answer of `/connectors?expand=status`: a failed task of each connector with a trace."""
+    return orjson.dumps(
+        {
+            name: {
+                "status": {"connector": {"state": "RUNNING"}, "tasks": [{"state": "FAILED", "trace": trace}]}
+            }
+            for name, trace in traces.items()
+        }
+    )
+
+
+SLOT = 'PSQLException: ERROR: replication slot "hifi_shop" {}'
+HELD = SLOT.format("is active for PID 4711")
+
+
 def requests(double: Process) -> int:
     return double.log.read_bytes().count(b"GET /health")
 
@@ -151,20 +172,91 @@ async def test_a_worker_whose_api_answers_that_it_is_stuck_is_replaced_only_whil
 async def test_a_worker_with_a_task_that_it_could_not_end_is_replaced(tmp_path: Path) -> None:
     worker = DoubleOfWorker(tmp_path, "127.0.0.1:1", free_port())
     supervising: asyncio.Task[None] | None = None
-    trace = 'PSQLException: ERROR: replication slot "hifi_shop" {}'
     try:
         await worker.start()
         process = worker.process
         assert process is not None
         supervising = asyncio.create_task(worker.supervise(orphan_s=0))
-        (tmp_path / "status").write_text(trace.format("does not exist"))
+        (tmp_path / "status").write_bytes(status_of(shop=SLOT.format("does not exist")))
         async with asyncio.timeout(60):
             while process.log.read_bytes().count(b"GET /connectors") < 2:
                 await asyncio.sleep(0.1)
         assert (process.running, worker.restarts) == (True, 0)
-        (tmp_path / "status").write_text(trace.format("is active for PID 4711"))
+        (tmp_path / "status").write_bytes(status_of(shop=HELD))
         await until_replaced(worker, process, tmp_path / "status")
     finally:
         if supervising is not None:
             supervising.cancel()
         await worker.stop()
+
+
+async def test_a_worker_is_not_replaced_again_while_another_program_holds_the_slot(tmp_path: Path) -> None:
+    worker = DoubleOfWorker(tmp_path, "127.0.0.1:1", free_port())
+    supervising: asyncio.Task[None] | None = None
+    try:
+        (tmp_path / "status").write_bytes(status_of(shop=HELD))
+        await worker.start()
+        supervising = asyncio.create_task(worker.supervise(orphan_s=0))
+        async with asyncio.timeout(60):
+            while worker.restarts == 0:
+                await asyncio.sleep(0.1)
+        process = worker.process
+        assert process is not None
+        before = process.log.read_bytes().count(b"GET /connectors")
+        async with asyncio.timeout(60):
+            while process.log.read_bytes().count(b"GET /connectors") < before + 3 and process.running:
+                await asyncio.sleep(0.1)
+        assert (process.running, worker.restarts) == (True, 1)
+    finally:
+        if supervising is not None:
+            supervising.cancel()
+        await worker.stop()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "no space left"), Misconfigured("there is no Java")])
+async def test_a_worker_is_supervised_after_a_start_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(connect_worker, "_RESTART_S", (0.01,))
+    worker = DoubleOfWorker(tmp_path, "127.0.0.1:1", free_port())
+    make_process, failures = worker._process, list[Exception]()
+
+    def fail_once() -> Process:
+        if not failures:
+            failures.append(error)
+            raise error
+        return make_process()
+
+    supervising: asyncio.Task[None] | None = None
+    try:
+        await worker.start()
+        assert worker.process is not None
+        monkeypatch.setattr(worker, "_process", fail_once)
+        supervising = asyncio.create_task(worker.supervise())
+        await worker.process.kill()
+        async with asyncio.timeout(60):
+            while worker.restarts == 0 and not supervising.done():
+                await asyncio.sleep(0.1)
+        assert (worker.restarts, worker.process.running, failures) == (1, True, [error])
+    finally:
+        if supervising is not None:
+            supervising.cancel()
+        await worker.stop()
+
+
+def test_a_slot_is_a_reason_to_replace_the_worker_once_until_it_was_free() -> None:
+    slots = HeldSlots()
+    held, other = status_of(shop=HELD), status_of(shop=HELD, orders=HELD)
+    assert slots.take(status_of(shop=SLOT.format("does not exist")), 0) == []
+    assert slots.take(b"", 1) == []
+    assert slots.take(held, 2) == ["shop"]
+    # It is held again each time after collect has restarted the task.
+    assert [slots.take(status, 100 + s) for s in range(0, 600, 100) for status in (held, b"{}")] == [[]] * 12
+    assert slots.take(other, 700) == ["orders"], (
+        "the slot of another connector may have an orphan all the same"
+    )
+    assert slots.take(held, 1_001) == ["shop"], "it was free for five minutes"
+    times = range(1_200, 40_000, 200)
+    assert [s for s in times if slots.take(held, s)] == [22_800], (
+        "rarely, if it may be an orphan that came soon after"
+    )

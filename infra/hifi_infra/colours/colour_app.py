@@ -1,6 +1,6 @@
-"""State of two colours of the service `colours`, over HTTP for commands inside the network."""
+"""State of two colours and their fronts of the service `colours`, over HTTP for commands inside the network."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hifi.runtime.errors import Retryable
+from hifi.runtime.errors import HifiError, Retryable
 from hifi.runtime.http.problem import Problem
-from hifi_infra.colours.served_colours import COLOUR
+from hifi_infra.colours.front import Front
+from hifi_infra.colours.served_colours import COLOUR, FRONTS
 
 
 class SeenColour(Protocol):
@@ -28,12 +29,15 @@ class SeenColour(Protocol):
         """Conditions that it waits for before all of its services are ready."""
 
 
-def colour_app(colours: Mapping[str, SeenColour], kafkas: Mapping[str, str]) -> Starlette:
+def colour_app(
+    colours: Mapping[str, SeenColour], kafkas: Mapping[str, str], fronts: Sequence[Front]
+) -> Starlette:
     """The API as an ASGI app. It changes nothing.
 
     Args:
         colours: by name.
         kafkas: colour to the bootstrap servers of its Kafka.
+        fronts: that divide the requests.
     """
 
     async def colour(request: Request) -> Response:
@@ -53,10 +57,19 @@ def colour_app(colours: Mapping[str, SeenColour], kafkas: Mapping[str, str]) -> 
         }
         return Response(orjson.dumps(state), media_type="application/json")
 
+    async def shares(_: Request) -> Response:
+        """URL of each front to the shares in force there."""
+        try:
+            shares = {front.url: await front.shares() for front in fronts}
+        except HifiError as error:
+            raise Problem(503, str(error)) from None
+        return Response(orjson.dumps(shares), media_type="application/json")
+
     async def problem(_: Request, error: Exception) -> Response:
         """A `Problem` as a response."""
         assert isinstance(error, Problem)
         return error.response()
 
     handlers: dict[Any, Any] = {Problem: problem}
-    return Starlette(routes=[Route(COLOUR, colour, methods=["GET"])], exception_handlers=handlers)
+    routes = [Route(COLOUR, colour, methods=["GET"]), Route(FRONTS, shares, methods=["GET"])]
+    return Starlette(routes=routes, exception_handlers=handlers)

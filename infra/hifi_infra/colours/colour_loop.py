@@ -77,6 +77,8 @@ class ColourLoop:
         self._started_s: dict[str, float] = {}
         self._slept: set[str] = set()
         """Colours that were asleep when they were last looked at."""
+        self._stops: dict[str, asyncio.Task[None]] = {}
+        """Colours that are being ended, which may take minutes."""
 
     @property
     def colours(self) -> Colours:
@@ -85,31 +87,34 @@ class ColourLoop:
         return self._log.newest
 
     async def bring_about(self) -> None:
-        """Do what the record says, once.
+        """Do what the record says, once. No front and no colour waits for another one, or for the end of a colour.
 
         Raises:
-            HifiError: a front or a colour cannot be started or changed.
+            HifiError: a front or a colour cannot be started or changed; all that can be done was done.
         """
-        await self._start_and_divide_fronts()
-        await self._start_and_stop_colours()
-
-    async def follow(self) -> None:
-        """Do what the record says, again and again."""
-        while True:
-            await asyncio.sleep(LOOP_S)
-            try:
-                await self.bring_about()
-                async with asyncio.timeout(10):
-                    await self._log.catch_up()
-            except (HifiError, KafkaError, OSError, TimeoutError) as error:
-                logger.warning("colours-wait", reason=str(error) or repr(error))
-
-    async def _start_and_divide_fronts(self) -> None:
-        """Start fronts that do not run, and give all the shares of the record; none waits for another one."""
-        outcomes = await asyncio.gather(*map(self._start_or_divide, self._fronts), return_exceptions=True)
-        for problem in outcomes:
+        works = [*map(self._start_or_divide, self._fronts), self._start_and_stop_colours()]
+        for problem in await asyncio.gather(*works, return_exceptions=True):
             if problem is not None:
                 raise problem
+
+    async def follow(self) -> None:
+        """Do what the record says, again and again, until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(LOOP_S)
+                for step in (self.bring_about, self._catch_up):
+                    try:
+                        await step()
+                    except (HifiError, KafkaError, OSError, TimeoutError) as error:
+                        logger.warning("colours-wait", reason=str(error) or repr(error))
+        finally:
+            for stop in self._stops.values():
+                stop.cancel()
+            await asyncio.gather(*self._stops.values(), return_exceptions=True)
+
+    async def _catch_up(self) -> None:
+        async with asyncio.timeout(10):
+            await self._log.catch_up()
 
     async def _start_or_divide(self, front: Front) -> None:
         shares = self.colours.shares
@@ -127,26 +132,48 @@ class ColourLoop:
 
     async def _start_and_stop_colours(self) -> None:
         is_running = {name: await runner.is_running() for name, runner in self._runners.items()}
-        for name, runner in self._runners.items():
-            colour = self.colours.colours[name]
-            is_awake = colour.state is not ColourState.ASLEEP
-            if not is_awake:
-                self._slept.add(name)
-            if is_running[name] and not is_awake:
-                await runner.stop()
-                is_running[name] = False
-            elif is_awake and not is_running[name]:
-                if runner.was_started and colour.share:
-                    await self._give_requests_away(name)
-                now_s = time.monotonic()
-                if now_s - self._started_s.get(name, -_RESTART_S) >= _RESTART_S:
-                    self._started_s[name] = now_s
-                    # Events wait in a colour that has died, in one that was asleep none do.
-                    in_background = is_running[other(name)] and name in self._slept
-                    await runner.start(self.colours.colours[name].setup, in_background=in_background)
-                    self._slept.discard(name)
-                    is_running[name] = True
-            await runner.adjust_priority(is_only=not is_running[other(name)])
+        problems: list[Exception] = []
+        for name in self._runners:
+            try:
+                await self._start_or_stop(name, is_running)
+            except (HifiError, OSError) as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+
+    async def _start_or_stop(self, name: str, is_running: dict[str, bool]) -> None:
+        if not self._has_stopped(name):
+            return
+        runner, colour = self._runners[name], self.colours.colours[name]
+        is_awake = colour.state is not ColourState.ASLEEP
+        if not is_awake:
+            self._slept.add(name)
+        if is_running[name] and not is_awake:
+            self._stops[name] = asyncio.create_task(runner.stop(), name=f"stop {name}")
+            return
+        if is_awake and not is_running[name]:
+            if runner.was_started and colour.share:
+                await self._give_requests_away(name)
+            now_s = time.monotonic()
+            if now_s - self._started_s.get(name, -_RESTART_S) >= _RESTART_S:
+                self._started_s[name] = now_s
+                # Events wait in a colour that has died, in one that was asleep none do.
+                in_background = is_running[other(name)] and name in self._slept
+                await runner.start(self.colours.colours[name].setup, in_background=in_background)
+                self._slept.discard(name)
+                is_running[name] = True
+        await runner.adjust_priority(is_only=not is_running[other(name)])
+
+    def _has_stopped(self, name: str) -> bool:
+        """Whether a colour is not being ended now; raises the error with which that has failed."""
+        stop = self._stops.get(name)
+        if stop is None:
+            return True
+        if not stop.done():
+            return False
+        del self._stops[name]
+        stop.result()
+        return True
 
     async def _give_requests_away(self, name: str) -> None:
         """Shift everything away from a colour whose mesh has ended, so that it gets no requests while it starts."""

@@ -86,7 +86,7 @@ class ColoursService:
             await self.log.catch_up()
             self._service.health.unblock(_KAFKA)
             kafkas = {name: colour.kafka for name, colour in addresses.items()}
-            await stack.enter_async_context(serve(colour_app(runners, kafkas), self._sock, drain_s=1))
+            await stack.enter_async_context(serve(colour_app(runners, kafkas, fronts), self._sock, drain_s=1))
             loop = ColourLoop(self.log, runners, fronts, self.operations, _BY)
             self._service.health.state = "running"
             tasks = [asyncio.create_task(work) for work in (loop.follow(), *more_work(loop))]

@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
+
+from aiokafka import TopicPartition
 
 from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
 from hifi.control.permission import Permission, permission
@@ -18,19 +20,23 @@ from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.kafka.visit import answering, read_topics, write_records
 from hifi.pipe.issued_key import IssuedKeys
-from hifi.pipe.registry import read_registry
+from hifi.pipe.reader import reader
+from hifi.pipe.registry import RegistrySnapshot, read_registry
+from hifi.pipe.sources.step import StepSource
 from hifi.runtime.clock import MICROSECONDS, now_us
-from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.errors import HifiError, Misconfigured, Retryable
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_mesh import colour_topics
 from hifi_infra.colours.new_setup import SetupChange
-from hifi_infra.colours.runtime import ColourRuntime, wait_until_ready
-from hifi_infra.kafka.backlog import read_backlog
+from hifi_infra.colours.runtime import ColourRuntime, wait_until_ready, wait_until_without_requests
+from hifi_infra.kafka.backlog import LAKE, SERVICES, STEP, ConsumerBacklog, read_backlog
 from hifi_infra.kafka.stream_setup import in_force
 
 ACTOR: Final = "colours"
 _STEP_S: Final = 60
 _POLL_S: Final = 0.5
+_SETTLE_S: Final = 3.0
+"""Time after the last request for a colour within which requests under way are accepted, and its sources end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +91,10 @@ class ColourOperations:
         condition = verdicts.condition((STREAM,), now_us())
         reasons = verdict.reasons if verdict is not None and condition is not Condition.UNKNOWN else ()
         waiting_counts: Mapping[str, int] = {}
-        with contextlib.suppress(Retryable):
+        with contextlib.suppress(HifiError):
             if kafka := await self.runtime.kafka(name):
-                waiting_counts = (await read_backlog(kafka, self.topics)).waiting
+                services = await self._services(kafka)
+                waiting_counts = (await read_backlog(kafka, self.topics, services)).waiting
         return ColourAccount(condition, reasons, waiting_counts)
 
     async def shift(
@@ -140,9 +147,11 @@ class ColourOperations:
         """
         await self.shift({name: 0, other(name): WHOLE_SHARE}, reason, draining=name)
         last_text, end_s = "", time.monotonic() + within_s
-        while remaining_counts := {
-            service: count for service, count in (await self._waiting(name)).items() if count
-        }:
+        services = await self._services(await self._running_kafka(name))
+        await wait_until_without_requests(self.runtime, name, (await self.colours()).fronts, within_s)
+        await asyncio.sleep(_SETTLE_S)
+        ends: dict[TopicPartition, int] = {}
+        while remaining_counts := _remaining(await self._backlog(name, services), ends):
             text = ", ".join(f"{service} {count:,}" for service, count in remaining_counts.items())
             if text != last_text:
                 tell(f"records that wait: {text}")
@@ -281,13 +290,20 @@ class ColourOperations:
         finally:
             await step_right.stop()
 
-    async def _waiting(self, name: str) -> Mapping[str, int]:
+    async def _running_kafka(self, name: str) -> str:
         kafka = await self.runtime.kafka(name)
         if not kafka:
             raise Retryable(
                 f"the mesh of {name} does not run, so what waits there is not known: `hifi colour wake {name}`"
             )
-        return (await read_backlog(kafka, self.topics)).waiting
+        return kafka
+
+    async def _backlog(self, name: str, services: Sequence[str]) -> ConsumerBacklog:
+        return await read_backlog(await self._running_kafka(name), self.topics, services)
+
+    async def _services(self, kafka: str) -> list[str]:
+        """The services that have to process the events of a colour before nothing waits in it."""
+        return [*SERVICES, *_readers_of_enriched(await read_registry(kafka, self.topics))]
 
     async def _rollouts(self) -> list[str]:
         """Names of pipes with a rollout, in a colour that runs."""
@@ -342,6 +358,41 @@ class ColourOperations:
             "keeps its shares; check that `hifi up --colours` runs",
             Misconfigured,
         )
+
+
+def _readers_of_enriched(registry: RegistrySnapshot) -> list[str]:
+    """lake, if a pipe has a table, and each step that runs."""
+    has_table = any(
+        reader(destination) == "lake" for pipe in in_force(registry) for destination in pipe.destinations
+    )
+    steps = [
+        name
+        for name, revision in registry.pipes.items()
+        if isinstance(revision.pipe.source, StepSource) and not revision.paused
+    ]
+    return [LAKE] * has_table + [STEP + name for name in steps]
+
+
+def _remaining(backlog: ConsumerBacklog, ends: dict[TopicPartition, int]) -> dict[str, int]:
+    """Service to the records that wait in it; nothing waits in those that are left out.
+
+    lake and state commit rarely, while heartbeats follow the last event for ever. So they only have to get to where
+    `enriched` ended when nothing waited in the services before them.
+
+    Args:
+        backlog: as it is now.
+        ends: that end of each partition, added once it is known.
+    """
+    counts = {service: backlog.waiting[service] for service in SERVICES}
+    later_ranges = {service: ranges for service, ranges in backlog.ranges.items() if service not in SERVICES}
+    if not ends and not any(counts.values()):
+        for ranges in later_ranges.values():
+            ends |= {tp: offsets.stop for tp, offsets in ranges.items()}
+    for service, ranges in later_ranges.items():
+        counts[service] = sum(
+            len(range(offsets.start, ends.get(tp, offsets.stop))) for tp, offsets in ranges.items()
+        )
+    return {service: count for service, count in counts.items() if count}
 
 
 def _require(colours: Colours | None) -> Colours:

@@ -1,13 +1,14 @@
 """Runtimes of a stream's colours: their interface for operations, and the colours in data folders of this machine."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from hifi.delivery.colours import ColourSetup
+from hifi.delivery.colours import ColourSetup, FrontAddress
 from hifi.runtime.errors import Retryable
 from hifi_infra.colours.colour_mesh import waits_for
+from hifi_infra.colours.haproxy_folder import HAProxyFolder
 from hifi_infra.colours.new_setup import SetupChange, set_aside
 from hifi_infra.mesh import running
 
@@ -15,7 +16,7 @@ _POLL_S: Final = 0.25
 
 
 class ColourRuntime(Protocol):
-    """Interface of the meshes of both colours."""
+    """Interface of the meshes of both colours, and of their fronts."""
 
     async def kafka(self, name: str) -> str:
         """Bootstrap servers of a colour's Kafka; empty: it does not run.
@@ -29,6 +30,9 @@ class ColourRuntime(Protocol):
 
     async def runs(self, name: str) -> bool:
         """Whether any process of a colour runs."""
+
+    async def shares(self, front: FrontAddress) -> Mapping[str, int]:
+        """The shares in force at a front, colour to 1/10,000."""
 
     def check(self, change: SetupChange) -> None:
         """Refuse a setup that no colour can have here.
@@ -74,6 +78,10 @@ class ColourFolders:
         """Implement `ColourRuntime`."""
         return running.is_locked(self._folders[name])
 
+    async def shares(self, front: FrontAddress) -> Mapping[str, int]:
+        """Implement `ColourRuntime`: its HAProxy tells."""
+        return await HAProxyFolder(Path(front.stats).parent, {}).shares()
+
     def check(self, change: SetupChange) -> None:
         """Implement `ColourRuntime`."""
         change.check()
@@ -105,3 +113,30 @@ async def wait_until_ready(runtime: ColourRuntime, name: str, within_s: float) -
         raise Retryable(
             f"{name} is not ready within {within_s:.0f} s: {'; '.join(conditions)}; {runtime.log_of(name)}"
         ) from None
+
+
+async def wait_until_without_requests(
+    runtime: ColourRuntime, name: str, fronts: Sequence[FrontAddress], within_s: float
+) -> None:
+    """Wait until no front gives a colour any share of the requests.
+
+    Raises:
+        Retryable: one does after that time, or does not answer.
+    """
+    reason = ""
+    try:
+        async with asyncio.timeout(within_s):
+            for front in fronts:
+                while reason := await _given_share(runtime, name, front):
+                    await asyncio.sleep(_POLL_S)
+    except TimeoutError:
+        raise Retryable(f"the fronts have not taken {name} out within {within_s:.0f} s: {reason}") from None
+
+
+async def _given_share(runtime: ColourRuntime, name: str, front: FrontAddress) -> str:
+    """Why a colour may still get requests from a front; empty: it gets none."""
+    try:
+        share = (await runtime.shares(front))[name]
+    except Retryable as error:
+        return str(error)
+    return f"{front.url} gives it {share / 100:g} % of the requests" if share else ""

@@ -1,16 +1,18 @@
-"""State of colours in containers and on Kubernetes, read from the service `colours`."""
+"""State of colours and fronts in containers and on Kubernetes, read from the service `colours`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 import orjson
 
-from hifi.delivery.colours import ColourSetup
+from hifi.delivery.colours import ColourSetup, FrontAddress
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.colours.new_setup import SetupChange
 
 COLOUR: Final = "/v1/colours/{name}"
+FRONTS: Final = "/v1/fronts"
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10)
 
 
@@ -35,6 +37,13 @@ class ServedColours:
     async def runs(self, name: str) -> bool:
         """Implement `ColourRuntime`."""
         return bool((await self._ask(name))["runs"])
+
+    async def shares(self, front: FrontAddress) -> Mapping[str, int]:
+        """Implement `ColourRuntime`."""
+        shares = await self._get(FRONTS, "what the fronts do")
+        if front.url not in shares:
+            raise Retryable(f"the service colours at {self._url} has no front {front.url}")
+        return dict(shares[front.url])
 
     def check(self, change: SetupChange) -> None:  # noqa: ARG002 - no setup can be here
         """Implement `ColourRuntime`: the files of the project, or the values of the release, say what it runs on.
@@ -61,14 +70,17 @@ class ServedColours:
         return f"see `docker compose logs` of the project, or `kubectl logs` of the release, of {name}"
 
     async def _ask(self, name: str) -> Any:
+        return await self._get(COLOUR.format(name=name), name)
+
+    async def _get(self, path: str, subject: str) -> Any:
         try:
             async with (
                 aiohttp.ClientSession(timeout=_TIMEOUT) as session,
-                session.get(self._url + COLOUR.format(name=name)) as answer,
+                session.get(self._url + path) as answer,
             ):
                 body = orjson.loads(await answer.read())
                 if answer.status != 200:
-                    raise Retryable(f"{name} is not known now: {body.get('detail', answer.status)}")
+                    raise Retryable(f"{subject} is not known now: {body.get('detail', answer.status)}")
                 return body
         except (TimeoutError, aiohttp.ClientError, orjson.JSONDecodeError) as error:
             raise Retryable(f"the service colours at {self._url} does not answer: {error!r}") from error

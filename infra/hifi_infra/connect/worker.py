@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+import aiohttp
 from aiokafka.errors import KafkaError
 
 from hifi.kafka.admin import topic_names
@@ -16,7 +17,8 @@ from hifi.kafka.security import java_client_options
 from hifi.pipe.limits import pipe_limits
 from hifi.runtime import log
 from hifi.runtime.backoff import backoff_s
-from hifi.runtime.errors import Retryable
+from hifi.runtime.errors import HifiError, Retryable
+from hifi_infra.connect.held_slots import HeldSlots
 from hifi_infra.connect.worker_settings import (
     USER,
     properties,
@@ -26,7 +28,6 @@ from hifi_infra.connect.worker_settings import (
 from hifi_infra.java.jars import connect_jars, debezium_jars
 from hifi_infra.java.jdk import find_java
 from hifi_infra.java.kafka_command import LOG4J
-from hifi_infra.mesh.health_probe import get
 from hifi_infra.mesh.plan import CREDENTIALS
 from hifi_infra.process.process import Process
 
@@ -38,9 +39,7 @@ _PROBE_S: Final = 5.0
 _STATUS_S: Final = 1.0
 """Less than the time after which collect restarts a task that has failed, which ends its status."""
 _ORPHAN_S: Final = 60.0
-_HELD_SLOT: Final = b"is active for PID"
-"""In the status of a task whose replication slot another one reads."""
-_ANSWER_S: Final = 12.0
+_ANSWER: Final = aiohttp.ClientTimeout(total=12)
 """More than the 10 s that Kafka Connect takes to tell that the thread that does its work does none."""
 
 logger = log.get(__name__)
@@ -66,6 +65,7 @@ class ConnectWorker:
         self._password = secrets.token_urlsafe(24)
         self.process: Process | None = None
         self._healthy_s = self._asked_s = self._status_s = self._started_s = 0.0
+        self._held_slots = HeldSlots()
         self.restarts = 0
         """How often `supervise` has started it again."""
 
@@ -76,8 +76,9 @@ class ConnectWorker:
             Misconfigured: Java or a jar is missing and cannot be installed.
             Retryable: it ends, or is not ready in time; the message has the end of its log.
         """
-        self.process = await asyncio.to_thread(self._process)
-        await self.process.start()
+        process = await asyncio.to_thread(self._process)
+        await process.start()
+        self.process = process
         await self.wait_ready()
 
     async def wait_ready(self) -> None:
@@ -103,7 +104,7 @@ class ConnectWorker:
         waits for it, which is no reason to replace it.
 
         An orphan is a task that Kafka Connect could not end when Kafka went away: it reads its slot for as long as the
-        worker lives, so its successors fail.
+        worker lives, so its successors fail. A slot that is held after that, too, is no reason to replace it again.
 
         Args:
             stuck_s: how long it may handle no requests while Kafka answers, seconds.
@@ -115,8 +116,8 @@ class ConnectWorker:
             process = self.process
             if process is None:
                 continue
-            if process.running and await self._has_orphan(orphan_s):
-                logger.error("connect-orphan", log=str(process.log))
+            if process.running and (connectors := await self._orphaned(orphan_s)):
+                logger.error("connect-orphan", connectors=connectors, log=str(process.log))
                 await process.kill()
             elif process.running and not await self._stuck(stuck_s):
                 continue
@@ -129,7 +130,7 @@ class ConnectWorker:
                 logger.error("connect-ended", exit_code=process.returncode, log=str(process.log))
             try:
                 await self.start()
-            except Retryable as error:
+            except (HifiError, OSError) as error:
                 logger.error("connect-not-started", error=str(error))  # noqa: TRY400 - the message says it
                 await asyncio.sleep(backoff_s(failures, _RESTART_S))
                 failures += 1
@@ -151,17 +152,17 @@ class ConnectWorker:
             self._healthy_s = self._asked_s
         return self._asked_s - self._healthy_s >= stuck_s
 
-    async def _has_orphan(self, orphan_s: float) -> bool:
-        """Whether a task has failed since another one reads its slot."""
+    async def _orphaned(self, orphan_s: float) -> list[str]:
+        """The connectors of which a task has failed since an orphan reads its slot."""
         now_s = time.monotonic()
         if now_s - self._status_s < _STATUS_S or now_s - self._started_s < orphan_s:
-            return False
+            return []
         self._status_s = now_s
-        return _HELD_SLOT in (await self._get("/connectors?expand=status") or b"")
+        return self._held_slots.take(await self._get("/connectors?expand=status") or b"", now_s)
 
     async def _kafka_answers(self) -> bool:
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(_ANSWER.total):
                 await topic_names(self._bootstrap, "")
         except (KafkaError, OSError):  # also no answer in time
             return False
@@ -176,10 +177,13 @@ class ConnectWorker:
         login = base64.b64encode(f"{USER}:{self._password}".encode()).decode()
         headers = {"Authorization": f"Basic {login}"}
         try:
-            status, body = await get(self._port, path, headers=headers, timeout_s=_ANSWER_S)
-        except OSError:
+            async with (
+                aiohttp.ClientSession(timeout=_ANSWER) as session,
+                session.get(self.url + path, headers=headers) as answer,
+            ):
+                return await answer.read() if answer.status == 200 else None
+        except (OSError, aiohttp.ClientError):
             return None
-        return body if status == 200 else None
 
     def _process(self) -> Process:
         plugin = self._folder / "plugins" / "debezium-postgres"

@@ -36,6 +36,9 @@ PROBE_BYTES: Final = 16 * 1024
 SERVICES: Final = ("normalize", "enrich", "egest", "retrier")
 SCALED: Final = ("normalize", "egest", "retrier")
 """Services whose number of instances follows their backlog."""
+LAKE: Final = "lake"
+STEP: Final = "state."
+"""Before the name of a pipe: the service state, as it reads for the pipe's step."""
 
 
 @dataclass(slots=True)
@@ -48,10 +51,14 @@ class ConsumerBacklog:
     """Those of them that can be processed now: without deliveries that wait in a retry tier for their time."""
     uncommitted: dict[str, int] = field(default_factory=dict)
     """Records processed in a batch that is still running, so not committed; enrich only, absent when there are none."""
+    ranges: dict[str, Mapping[TopicPartition, range]] = field(default_factory=dict)
+    """Offsets from the committed one to the end, by partition."""
 
 
 def reads(topics: Topics, service: str) -> dict[str, float]:
     """Return the topics that a service reads, each with the delay in seconds after which its records are due."""
+    if service == LAKE or service.startswith(STEP):
+        return {topics.enriched: 0}
     inputs: dict[str, dict[str, float]] = {
         "normalize": {topics.raw: 0},
         "enrich": {topics.normalized: 0},
@@ -76,7 +83,7 @@ async def read_backlog(bootstrap: str, topics: Topics, services: Sequence[str] =
     Args:
         bootstrap: `HOST:PORT,…`.
         topics: the stream's.
-        services: to look at.
+        services: to look at; beside `SERVICES`, `LAKE` and `STEP` with the name of a pipe.
 
     Raises:
         Retryable: Kafka does not answer within 10 s.
@@ -99,8 +106,13 @@ async def _read_backlog(bootstrap: str, topics: Topics, services: Sequence[str])
         for service in services:
             delays_s = reads(topics, service)
             uncommitted_ranges = await _uncommitted_ranges(
-                admin, consumer, topics.group(service), list(delays_s)
+                admin,
+                consumer,
+                topics.group(service),
+                list(delays_s),
+                begins_at_end=service.startswith(STEP),
             )
+            backlog.ranges[service] = uncommitted_ranges
             waiting_count = sum(len(offsets) for offsets in uncommitted_ranges.values())
             if service == "enrich" and waiting_count:
                 processed_count = await _processed_by_enrich(consumer, topics, uncommitted_ranges)
@@ -137,9 +149,12 @@ async def _not_due(
 
 
 async def _uncommitted_ranges(
-    admin: Any, consumer: Any, group: str, topics: Sequence[str]
+    admin: Any, consumer: Any, group: str, topics: Sequence[str], *, begins_at_end: bool
 ) -> dict[TopicPartition, range]:
-    """Return the offsets of each partition from the committed one to the end."""
+    """Return the offsets of each partition from the committed one to the end.
+
+    Without a committed offset they begin at the start; `begins_at_end`: none are, as a new step reads no older events.
+    """
     partitions = [
         TopicPartition(topic["topic"], partition["partition"])
         for topic in await admin.describe_topics(list(topics))
@@ -148,8 +163,9 @@ async def _uncommitted_ranges(
     end_offsets = await consumer.end_offsets(partitions)
     start_offsets = await consumer.beginning_offsets(partitions)
     committed_offsets = await _committed(admin, group)
+    first_offsets = {tp: offset.offset for tp, offset in committed_offsets.items()}
     return {
-        tp: range(max(start_offsets[tp], committed_offsets[tp].offset if tp in committed_offsets else 0), end)
+        tp: range(max(start_offsets[tp], first_offsets.get(tp, end if begins_at_end else 0)), end)
         for tp, end in end_offsets.items()
     }
 

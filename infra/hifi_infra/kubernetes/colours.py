@@ -54,8 +54,10 @@ async def divide(service: Service, settings: KubernetesColoursSettings) -> None:
         runners, addresses, backends = {}, {}, {}
         for name in NAMES:
             release, full_name, kafka = settings.of_colour(name)
-            runners[name] = ReleaseColour(api, release)
             backends[name] = f"{full_name}-ingest"
+            # The chart names the route as the Service of the release's ingest.
+            has_front = backends[name] == settings.colours_route
+            runners[name] = ReleaseColour(api, release, has_front=has_front)
             addresses[name] = Colour(
                 0,
                 ColourState.IDLE,

@@ -20,22 +20,31 @@ class ReleaseColour:
     Args:
         api: of Kubernetes.
         release: name of the Helm release.
+        has_front: whether the route and the service `colours` are of this release.
     """
 
-    def __init__(self, api: KubernetesApi, release: str) -> None:
+    def __init__(self, api: KubernetesApi, release: str, *, has_front: bool = False) -> None:
         self._api = api
         self._release = release
         self._labels = {"app.kubernetes.io/name": "hifi", "app.kubernetes.io/instance": release}
         self._listed: list[dict[str, Any]] = []
         self._listed_s = -_KEPT_S
         self.was_started = False
-        self.no_sleep = f"Helm starts and ends it: drain it, then `helm uninstall {release}`"
+        self.no_sleep = "Helm starts and ends it: drain it, then " + (
+            f"scale all Deployments of the release {release} but that of `colours` to 0. Do not uninstall it before "
+            "`route` and `colours` are enabled in the other release instead: both colours get their requests by them"
+            if has_front
+            else f"`helm uninstall {release}`"
+        )
 
     async def is_running(self) -> bool:
-        """Implement `ColourRunner`: whether any instance of a service that events pass is ready."""
+        """Implement `ColourRunner`: whether any instance of a service that events pass is ready.
+
+        Whether one ever was is what the API still says of it: this process may have begun after that one ended.
+        """
         deployments = await self._deployments()
-        is_running = any(_ready(deployment) for deployment in deployments)
-        self.was_started |= is_running
+        is_running = any(map(_ready, deployments))
+        self.was_started |= is_running or any(map(_was_available, deployments))
         return is_running
 
     async def waits_for(self) -> list[str]:
@@ -76,3 +85,14 @@ class ReleaseColour:
 def _ready(deployment: Mapping[str, Any]) -> int:
     """Number of ready instances."""
     return int(deployment.get("status", {}).get("readyReplicas", 0))
+
+
+def _was_available(deployment: Mapping[str, Any]) -> bool:
+    """Whether its template was rolled out once: the condition keeps this reason when the instances end later.
+
+    See https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#complete-deployment.
+    """
+    return any(
+        (condition["type"], condition.get("reason")) == ("Progressing", "NewReplicaSetAvailable")
+        for condition in deployment.get("status", {}).get("conditions", [])
+    )

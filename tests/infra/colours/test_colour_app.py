@@ -1,12 +1,16 @@
 """Colours in containers as commands read them, over real HTTP."""
 
+from typing import cast
+
 import pytest
 
+from hifi.delivery.colours import FrontAddress
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.http import server
 from hifi_infra.colours.colour_app import colour_app
+from hifi_infra.colours.front import Front
 from hifi_infra.colours.new_setup import SetupChange
-from hifi_infra.colours.runtime import wait_until_ready
+from hifi_infra.colours.runtime import ColourFolders, wait_until_ready, wait_until_without_requests
 from hifi_infra.colours.served_colours import ServedColours
 
 KAFKAS = {name: f"{name}-kafka:9092" for name in ("blue", "green", "red")}
@@ -27,15 +31,32 @@ class Seen:
         return self.waiting
 
 
+class SeenFront:
+    """Stands in for a front, which gives a colour a share or does not answer."""
+
+    url = "http://front"
+    share: int | None = 500
+
+    async def shares(self) -> dict[str, int]:
+        if self.share is None:
+            raise Retryable("HAProxy does not answer")
+        return {"blue": self.share, "green": 10_000 - self.share}
+
+
 @pytest.fixture
-async def runtime():
+def front() -> SeenFront:
+    return SeenFront()
+
+
+@pytest.fixture
+async def runtime(front):
     colours = {
         "blue": Seen(),
         "green": Seen("hifi-green-egest-1: exited", runs=False, no_sleep="Helm ends it"),
         "red": Seen(fails=True),
     }
     sock = server.listen("127.0.0.1", 0)
-    async with server.serve(colour_app(colours, KAFKAS), sock, drain_s=1):
+    async with server.serve(colour_app(colours, KAFKAS, [cast(Front, front)]), sock, drain_s=1):
         yield ServedColours(f"http://127.0.0.1:{sock.getsockname()[1]}/")
 
 
@@ -48,6 +69,31 @@ async def test_a_colour_is_told_as_it_is(runtime) -> None:
         Retryable, match=r"green is not ready.*hifi-green-egest-1: exited.*docker compose logs"
     ):
         await wait_until_ready(runtime, "green", 0.05)
+
+
+async def test_the_shares_at_each_front_are_told(runtime, front) -> None:
+    address = FrontAddress(front.url, "")
+    assert await runtime.shares(address) == {"blue": 500, "green": 9_500}
+    with pytest.raises(Retryable, match="has no front http://other"):
+        await runtime.shares(FrontAddress("http://other", ""))
+    front.share = None
+    with pytest.raises(Retryable, match="HAProxy does not answer"):
+        await runtime.shares(address)
+
+
+async def test_a_colour_is_without_requests_once_each_front_says_so(front: SeenFront) -> None:
+    class FrontRuntime(ColourFolders):
+        async def shares(self, _: FrontAddress) -> dict[str, int]:
+            return await front.shares()
+
+    fronts, folders = [FrontAddress(front.url, "")], FrontRuntime({})
+    with pytest.raises(Retryable, match="http://front gives it 5 % of the requests"):
+        await wait_until_without_requests(folders, "blue", fronts, 0.05)
+    front.share = None
+    with pytest.raises(Retryable, match="HAProxy does not answer"):
+        await wait_until_without_requests(folders, "blue", fronts, 0.05)
+    front.share = 0
+    await wait_until_without_requests(folders, "blue", fronts, 5)
 
 
 async def test_a_colour_that_the_service_cannot_start_is_not_put_to_sleep(runtime) -> None:

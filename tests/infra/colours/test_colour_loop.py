@@ -1,13 +1,40 @@
-"""The loop that follows the record of the colours, on a real Kafka; the colours only note what is asked of them."""
+"""The loop that follows the record of the colours; the colours and fronts only note what is asked of them."""
 
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import cast
 
+import pytest
 from tests.support.colours.coloured_kafka import ColoursUnderTest
 
-from hifi.delivery.colours import ColourSetup, ColourState
+from hifi.delivery.colours import Colour, Colours, ColourSetup, ColourState
 from hifi.kafka.topics import ControlTopics
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi_infra.colours import colour_loop
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_loop import ColourLoop
+from hifi_infra.colours.front import Front
+
+WITHIN_S = 30
+BLUE_ACTIVE = Colours(
+    {
+        "blue": Colour(10_000, ColourState.ACTIVE, (), ""),
+        "green": Colour(0, ColourState.IDLE, (), ""),
+    },
+    (),
+    1,
+    "test",
+)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Poll until a condition holds."""
+    async with asyncio.timeout(WITHIN_S):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 @dataclass
@@ -17,20 +44,63 @@ class NotedColour:
     runs: bool = False
     was_started: bool = False
     beside: list[bool] = field(default_factory=list)
+    refuses: bool = False
+    """Whether it cannot be started."""
+    may_end: asyncio.Event | None = None
+    """What its end waits for; None: nothing."""
+    stops: int = 0
 
     async def is_running(self) -> bool:
         return self.runs
 
     async def start(self, setup: ColourSetup, *, in_background: bool) -> None:
         del setup
+        if self.refuses:
+            raise Misconfigured("its release has no program")
         self.runs = self.was_started = True
         self.beside.append(in_background)
 
     async def stop(self) -> None:
+        self.stops += 1
+        if self.may_end is not None:
+            await self.may_end.wait()
         self.runs = False
 
     async def adjust_priority(self, *, is_only: bool) -> None:
         del is_only
+
+
+class BrokenFront:
+    """A front whose port another program has."""
+
+    url = "http://front"
+    running = False
+
+    async def start(self, shares: Mapping[str, int]) -> None:
+        raise Retryable(f"the port is in use: {shares}")
+
+
+@dataclass
+class Followed:
+    """A loop on a record in memory."""
+
+    log: SimpleNamespace
+    blue: NotedColour
+    green: NotedColour
+    loop: ColourLoop
+
+
+def followed(*fronts: BrokenFront) -> Followed:
+    """A loop whose blue is active and whose green is idle; none of them runs."""
+
+    async def catch_up() -> None:
+        """Read the next record, if there is one."""
+        log.newest = log.next
+
+    log = SimpleNamespace(newest=BLUE_ACTIVE, next=BLUE_ACTIVE, catch_up=catch_up)
+    runners = {"blue": NotedColour(), "green": NotedColour()}
+    loop = ColourLoop(cast(ColourLog, log), runners, cast(list[Front], fronts), pytest.fail, "test")
+    return Followed(log, runners["blue"], runners["green"], loop)
 
 
 async def test_a_colour_that_wakes_gives_way_and_one_that_has_died_does_not(
@@ -48,7 +118,7 @@ async def test_a_colour_that_wakes_gives_way_and_one_that_has_died_does_not(
     await colours.write(green=ColourState.ASLEEP)
     await log.catch_up()
     await loop.bring_about()
-    assert not green.runs
+    await until(lambda: not green.runs)
     await colours.write()
     await log.catch_up()
     loop._started_s.clear()  # as if it had been asleep for longer
@@ -60,3 +130,73 @@ async def test_a_colour_that_wakes_gives_way_and_one_that_has_died_does_not(
     await loop.bring_about()
     assert green.beside == [False, True, False]
     await log.stop()
+
+
+async def test_colours_are_started_and_the_record_is_read_while_a_front_cannot_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(colour_loop, "LOOP_S", 0)
+    under_test = followed(BrokenFront())
+    with pytest.raises(Retryable, match="the port is in use"):
+        await under_test.loop.bring_about()
+    assert (under_test.blue.runs, under_test.green.runs) == (True, True)
+    under_test.log.next = BLUE_ACTIVE.with_state("green", ColourState.ASLEEP, 2, "test")
+    following = asyncio.create_task(under_test.loop.follow())
+    try:
+        await until(lambda: not under_test.green.runs)
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+    assert under_test.blue.runs
+
+
+async def test_a_colour_that_cannot_be_started_does_not_keep_the_other_one_from_it() -> None:
+    under_test = followed()
+    under_test.blue.refuses = True
+    with pytest.raises(Misconfigured, match="its release has no program"):
+        await under_test.loop.bring_about()
+    assert under_test.green.runs
+
+
+async def test_the_other_colour_is_started_again_while_one_ends_which_is_not_started_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(colour_loop, "_RESTART_S", 0)
+    under_test = followed()
+    log, blue, green, loop = under_test.log, under_test.blue, under_test.green, under_test.loop
+    await loop.bring_about()
+    green.may_end = asyncio.Event()
+    log.newest = BLUE_ACTIVE.with_state("green", ColourState.ASLEEP, 2, "test")
+    async with asyncio.timeout(WITHIN_S):
+        await loop.bring_about()
+    await until(lambda: green.stops)
+    blue.runs = blue.was_started = False
+    async with asyncio.timeout(WITHIN_S):
+        await loop.bring_about()
+    assert (blue.runs, green.runs, green.stops) == (True, True, 1)
+    log.newest = BLUE_ACTIVE
+    green.runs = False  # its process has ended, and what ends it has not
+    await loop.bring_about()
+    assert not green.runs
+    green.may_end.set()
+    await until(lambda: all(stop.done() for stop in loop._stops.values()))
+    await loop.bring_about()
+    assert (green.runs, green.stops) == (True, 1)
+
+
+async def test_nothing_that_ends_a_colour_goes_on_after_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(colour_loop, "LOOP_S", 0)
+    under_test = followed()
+    green = under_test.green
+    green.runs, green.may_end = True, asyncio.Event()
+    under_test.log.newest = under_test.log.next = BLUE_ACTIVE.with_state(
+        "green", ColourState.ASLEEP, 2, "test"
+    )
+    following = asyncio.create_task(under_test.loop.follow())
+    await until(lambda: green.stops)
+    following.cancel()
+    with suppress(asyncio.CancelledError):
+        await following
+    assert all(stop.cancelled() for stop in under_test.loop._stops.values())
+    assert green.stops == len(under_test.loop._stops) == 1

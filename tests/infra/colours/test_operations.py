@@ -1,33 +1,56 @@
 """Steps of a person on the colours: recorded in a real Kafka, and refused when they must wait."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import AsyncMock
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.structs import OffsetAndMetadata
 from tests.support.colours.coloured_kafka import ColoursUnderTest
 
 from hifi.control.action import ActionKind, ActionState
 from hifi.control.steps import StepRefused
 from hifi.control.verdict import Condition
-from hifi.delivery.colours import ColourSetup, ColourState
+from hifi.delivery.colours import ColourSetup, ColourState, FrontAddress
 from hifi.kafka.topic_follower import Take
-from hifi.kafka.topics import Topics
+from hifi.kafka.topics import ControlTopics, Topics
 from hifi.kafka.visit import read_topics
 from hifi.pipe.issued_key import IssuedKeys, issued_key
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import publish
-from hifi.pipe.revision import pipe_record
+from hifi.pipe.registry import RegistrySnapshot, publish
+from hifi.pipe.revision import PipeRevision, pipe_record
 from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.colours import operations
+from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.new_setup import SetupChange
+from hifi_infra.colours.operations import _readers_of_enriched, _remaining
 from hifi_infra.colours.runtime import ColourFolders
+from hifi_infra.kafka.backlog import SERVICES, ConsumerBacklog
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 from hifi_infra.mesh import running
 from hifi_infra.ports import free_port
 
 TO_GREEN = {"blue": 0, "green": 10_000}
+TABLE = {"name": "rows", "kind": "iceberg", "settings": {"warehouse": "/srv/lake", "table": "a.b"}}
+STEP_SOURCE = {"kind": "step", "from": "orders", "key": {"id": "string"}, "first": "60s"}
+WITHIN_S = 60
+
+
+def pipe_of(name: str, *destinations: Mapping[str, object], **source: object) -> Pipe:
+    """A pipe, by default with the source `http`."""
+    body = {"pipe": name, "source": source or {"keys": [{"env": "K"}]}, "destinations": list(destinations)}
+    return Pipe.model_validate(body)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Poll until a condition holds."""
+    async with asyncio.timeout(WITHIN_S):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 async def test_a_shift_is_recorded_as_a_step_and_changes_the_shares(colours: ColoursUnderTest) -> None:
@@ -199,3 +222,78 @@ async def test_without_the_control_planes_kafka_nothing_changes(colours: Colours
     with pytest.raises(Misconfigured, match="the front keeps its shares"):
         await cut_off_operations.shift(TO_GREEN, "because", kind=ActionKind.RECOVER)
     assert (await colours.operations().colours()).by == "test"
+
+
+def enriched_backlog(lake: range, **waiting: int) -> ConsumerBacklog:
+    """A backlog with offsets of one partition of `enriched` that lake has not committed."""
+    backlog = ConsumerBacklog(dict.fromkeys(SERVICES, 0) | waiting)
+    backlog.ranges["lake"] = {TopicPartition("s.enriched", 0): lake}
+    return backlog
+
+
+def test_lake_has_to_get_to_the_last_event_and_not_to_the_heartbeats_after_it() -> None:
+    ends: dict[TopicPartition, int] = {}
+    assert _remaining(enriched_backlog(range(10), enrich=2), ends) == {"enrich": 2, "lake": 10}
+    assert _remaining(enriched_backlog(range(12)), ends) == {"lake": 12}
+    assert _remaining(enriched_backlog(range(20), normalize=1), ends) == {"normalize": 1, "lake": 12}
+    assert _remaining(enriched_backlog(range(5, 30)), ends) == {"lake": 7}
+    assert _remaining(enriched_backlog(range(12, 40), egest=3), ends) == {"egest": 3}
+    assert _remaining(enriched_backlog(range(12, 41)), ends) == {}
+
+
+def test_a_drain_waits_for_lake_and_state_only_where_a_pipe_has_a_table_or_a_step_that_runs() -> None:
+    orders = pipe_of("orders", {"name": "d", "url": "http://127.0.0.1:1/"})
+    daily = pipe_of("daily", {"name": "d", "url": "http://127.0.0.1:1/"}, **STEP_SOURCE)
+    stored = pipe_of("stored", TABLE)
+
+    def readers(*revisions: PipeRevision) -> list[str]:
+        pipes = {revision.pipe.pipe: revision for revision in revisions}
+        return _readers_of_enriched(RegistrySnapshot(1, pipes, 0, {}))
+
+    assert readers(PipeRevision(orders, 1, 1)) == []
+    assert readers(PipeRevision(stored, 1, 1), PipeRevision(daily, 2, 1)) == ["lake", "state.daily"]
+    assert readers(PipeRevision(daily, 2, 1, paused=True)) == []
+
+
+async def test_a_drain_waits_until_the_front_gives_the_colour_nothing_and_lake_has_its_events(
+    colours: ColoursUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics, front = Topics(colours.stream, ()), FrontAddress("http://front", "/run/haproxy.sock")
+    await prepare(colours.kafka, topics, 1)
+    await publish(colours.kafka, topics, [pipe_record(pipe_of("orders", TABLE), 1)])
+    for folder in colours.folders.values():
+        mesh = running.read(folder)
+        assert mesh is not None
+        running.write(folder, mesh.model_copy(update={"kafka": colours.kafka}))
+    log = ColourLog(colours.kafka, ControlTopics(f"{colours.stream}-control").colours, "test")
+    await log.write(replace(await colours.operations().colours(), fronts=(front,)))
+    await log.stop()
+    await colours.judge(blue=Condition.STABLE, green=Condition.STABLE)
+    async with AIOKafkaProducer(bootstrap_servers=colours.kafka) as producer:
+        await producer.send_and_wait(topics.enriched, b"event", partition=0)
+
+    async def commit(service: str) -> None:
+        group = topics.group(service)
+        async with AIOKafkaConsumer(bootstrap_servers=colours.kafka, group_id=group) as consumer:
+            partition = TopicPartition(topics.enriched, 0)
+            consumer.assign([partition])
+            await consumer.commit({partition: OffsetAndMetadata(1, "")})
+
+    await commit("egest")
+    shares, asked = {"blue": 10_000, "green": 0}, list[FrontAddress]()
+
+    async def given(_: ColourFolders, front: FrontAddress) -> Mapping[str, int]:
+        asked.append(front)
+        return dict(shares)
+
+    monkeypatch.setattr(ColourFolders, "shares", given)
+    monkeypatch.setattr(operations, "_SETTLE_S", 0)
+    texts: list[str] = []
+    drain = asyncio.create_task(colours.operations().drain("blue", "because", WITHIN_S, texts.append))
+    await until(lambda: len(asked) > 2)
+    assert (asked[0], texts, drain.done()) == (front, [], False)
+    shares.update(TO_GREEN)
+    await until(lambda: texts or drain.done())
+    assert (texts, drain.done()) == (["records that wait: lake 1"], False)
+    await commit("lake")
+    await asyncio.wait_for(drain, WITHIN_S)

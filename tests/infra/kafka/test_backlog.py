@@ -13,7 +13,7 @@ from hifi.kafka.topics import Topics, parse_tiers
 from hifi.record.fields import packed
 from hifi.record.headers import IN, RAW
 from hifi.record.heartbeat import heartbeat_record
-from hifi_infra.kafka.backlog import due_backlog, read_backlog
+from hifi_infra.kafka.backlog import LAKE, STEP, due_backlog, read_backlog
 
 PARTITIONS = 2
 
@@ -117,3 +117,17 @@ async def test_deliveries_in_a_removed_retry_tier_wait(kafka, topics):
     await write(kafka, removed.retry_in(removed.tiers[0]), 0, range(3))
     backlog = await read_backlog(kafka, topics)
     assert (backlog.waiting["retrier"], backlog.due["retrier"]) == (3, 0)
+
+
+async def test_lake_reads_enriched_from_its_start_and_a_step_from_where_it_first_looked(kafka, topics):
+    first, second = (TopicPartition(topics.enriched, number) for number in range(PARTITIONS))
+    await write(kafka, topics.enriched, 0, range(10))
+    await write(kafka, topics.enriched, 1, range(5))
+    services = (LAKE, STEP + "daily")
+    assert (await read_backlog(kafka, topics, services)).waiting == {"lake": 15, "state.daily": 0}
+    for service in services:
+        await commit(kafka, topics.group(service), {first: 4, second: 5})
+    backlog = await read_backlog(kafka, topics, services)
+    assert backlog.waiting == {"lake": 6, "state.daily": 6}
+    assert backlog.ranges["lake"] == {first: range(4, 10), second: range(5, 5)}
+    assert set((await read_backlog(kafka, topics)).waiting) == {"normalize", "enrich", "egest", "retrier"}

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.kubernetes import gateway
 from tests.support.kubernetes.egest_deployment import egest_body
-from tests.support.kubernetes.gateway import BACKENDS, ROUTE, ModelledGateway
+from tests.support.kubernetes.gateway import BACKENDS, ModelledGateway
 
-from hifi.delivery.colours import Colours, ColourState
-from hifi.runtime.errors import Misconfigured
+from hifi.delivery.colours import Colours, ColourState, FrontAddress
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.service import Service
 from hifi_infra.colours import colours_service
 from hifi_infra.colours.colour_log import ColourLog
@@ -23,6 +24,8 @@ from hifi_infra.kubernetes.kubernetes_api import ApiAccess
 from hifi_infra.ports import free_port
 
 WITHIN_S = 60
+ROUTE = BACKENDS["blue"]
+"""As the chart names the route of blue's release."""
 ALL_GREEN = {"blue": 0, "green": 10_000}
 
 
@@ -81,6 +84,7 @@ ROUTE_KEY = ("gateway.networking.k8s.io/v1", "httproutes", ROUTE)
 @pytest.fixture
 async def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[RunningService]:
     """The service of a pod, from its start until it has stopped."""
+    monkeypatch.setattr(gateway, "ROUTE", ROUTE)
     api, logs = ColouredApi(), list[MemoryLog]()
 
     def make_log(*arguments: str) -> MemoryLog:
@@ -131,8 +135,10 @@ async def test_commands_read_what_it_sees(running: RunningService) -> None:
     assert (await running.served.runs("blue"), await running.served.waits_for("blue")) == (True, [])
     assert await running.served.kafka("green") == "green-kafka:9092"
     assert await running.served.waits_for("green") == ["try-hifi-egest: 1 of 2 instances are ready"]
-    with pytest.raises(Misconfigured, match="green cannot be put to sleep: Helm starts and ends it"):
+    with pytest.raises(Misconfigured, match=r"green cannot be put to sleep: .*`helm uninstall green`"):
         await running.served.check_sleep("green")
+    with pytest.raises(Misconfigured, match=r"blue cannot be put to sleep: .*but that of `colours` to 0"):
+        await running.served.check_sleep("blue")
     assert running.log.newest is not None
     assert running.log.newest.colours["green"].state is ColourState.IDLE
 
@@ -152,3 +158,11 @@ async def test_weights_that_an_upgrade_has_set_are_set_again(running: RunningSer
     await running.api.merge(*ROUTE_KEY, {"spec": {"rules": [{"backendRefs": backends}]}})
     await running.until_shares({"blue": 5_000, "green": 5_000})
     await running.until_shares({"blue": 10_000, "green": 0})
+
+
+async def test_commands_read_whether_the_gateway_has_taken_the_shares(running: RunningService) -> None:
+    front = FrontAddress("https://events.example", "")
+    assert await running.served.shares(front) == {"blue": 10_000, "green": 0}
+    running.api.accepts = False
+    with pytest.raises(Retryable, match="the Gateway gateway refuses it"):
+        await running.served.shares(front)

@@ -74,3 +74,38 @@ async def test_a_release_that_is_not_there_does_not_run(egest: EgestService) -> 
     colour = ReleaseColour(egest.api, "other")
     assert (await colour.is_running(), colour.was_started) == (False, False)
     assert await colour.waits_for() == ["the Helm release other has no Deployment"]
+
+
+class EndedApi(KubernetesApi):
+    """The API of a release of which no instance is ready, with the reason of the condition `Progressing` of egest."""
+
+    def __init__(self, reason: str) -> None:
+        """It has no session."""
+        self._reason = reason
+
+    async def list(self, group: str, kind: str, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+        """As `KubernetesApi.list`."""
+        assert (group, kind, labels["app.kubernetes.io/instance"]) == ("apps/v1", "deployments", "try")
+        conditions = [
+            {"type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable"},
+            {"type": "Progressing", "status": "True", "reason": self._reason},
+        ]
+        return [egest_body(3) | {"status": {"conditions": conditions}}]
+
+
+@pytest.mark.parametrize(
+    ("reason", "has_run"),
+    [("NewReplicaSetAvailable", True), ("ReplicaSetUpdated", False), ("ProgressDeadlineExceeded", False)],
+)
+async def test_a_release_that_has_ended_before_the_service_began_is_told_from_one_that_is_being_installed(
+    reason: str, has_run: bool
+) -> None:
+    colour = ReleaseColour(EndedApi(reason), "try")
+    assert (await colour.is_running(), colour.was_started) == (False, has_run)
+
+
+def test_the_release_with_the_front_of_both_colours_is_not_to_be_uninstalled() -> None:
+    assert ReleaseColour(UnevenApi(), "green").no_sleep.endswith("drain it, then `helm uninstall green`")
+    no_sleep = ReleaseColour(UnevenApi(), "blue", has_front=True).no_sleep
+    assert "helm uninstall" not in no_sleep
+    assert "scale all Deployments of the release blue but that of `colours` to 0" in no_sleep
