@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from hifi.runtime import log
 from hifi.runtime.clock import wait_at_most
 from hifi.runtime.errors import HifiError, Misconfigured
-from hifi_infra.autoscaler.policy import Policy, Sample, decide
+from hifi_infra.autoscaler.policy import Decision, Policy, Sample, decide
 from hifi_infra.mesh.plan import MAX_INSTANCES
 
 MEASURE_S: Final = 5.0
@@ -95,26 +95,47 @@ class Autoscaler:
         self._stopping.set()
 
     async def adjust(self) -> None:
-        """Measure, decide and scale all services once; without a policy there is nothing to measure for."""
+        """Measure, decide and scale all services once; without a policy there is nothing to measure for.
+
+        Raises:
+            Misconfigured: the mesh refuses every change.
+            HifiError: a change is not possible now. The changes of the other services were made.
+        """
         if not self._policies:
             return
         backlog = await self._measure_backlog()
         occupancy = await self._read_occupancy()
         now_s = self._clock()
+        changes: list[tuple[str, int, Decision]] = []
         for service, cpu in self._measure_cpu(now_s).items():
-            count = len(self._mesh.instances[service])
+            count = len(self._mesh.instances.get(service, ()))
             history = self._history[service]
             history.append(Sample(now_s, count, cpu, backlog.get(service), occupancy.get(service)))
             decision = decide(self._policies[service], list(history))
             if decision.instances != count:
-                logger.info(
-                    "service-scaled",
-                    service=service,
-                    instances_before=count,
-                    instances=decision.instances,
-                    reason=decision.reason,
-                )
+                changes.append((service, count, decision))
+        await self._make(changes)
+
+    async def _make(self, changes: Sequence[tuple[str, int, Decision]]) -> None:
+        """Change services (name, instances before, decision), first those that grow: to shrink may have to wait."""
+        errors: list[HifiError] = []
+        for service, count, decision in sorted(changes, key=lambda change: change[2].instances < change[1]):
+            try:
                 await self._mesh.scale(service, decision.instances, decision.reason)
+            except Misconfigured:
+                raise
+            except HifiError as error:
+                errors.append(error)
+                continue
+            logger.info(
+                "service-scaled",
+                service=service,
+                instances_before=count,
+                instances=decision.instances,
+                reason=decision.reason,
+            )
+        if errors:
+            raise errors[0]
 
     async def _measure_backlog(self) -> Mapping[str, int]:
         try:
@@ -129,7 +150,9 @@ class Autoscaler:
         before, self._cpu, self._measured_s = self._cpu, {}, now_s
         shares: dict[str, float | None] = {}
         for service in self._policies:
-            cpu_s = {instance.name: instance.cpu_seconds() for instance in self._mesh.instances[service]}
+            cpu_s = {
+                instance.name: instance.cpu_seconds() for instance in self._mesh.instances.get(service, ())
+            }
             self._cpu |= cpu_s
             increases = [
                 (total - before[name]) / elapsed_s for name, total in cpu_s.items() if name in before

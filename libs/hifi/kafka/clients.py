@@ -98,6 +98,7 @@ def transactional_producer(
         transactional_id=transactional_id,
         transaction_timeout_ms=int(timeout_s * 1000),
         acks="all",
+        max_request_size=MAX_REQUEST_BYTES,
         **options,
     )
     _wait_for_brokers(producer)

@@ -4,6 +4,7 @@ The recorded deployment and the releases of the instances decide the next step, 
 after another one was killed continues its work.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -99,6 +100,10 @@ class Deployer:
                 status = self._desired.deployments[desired.service]
                 if not status.state.final:
                     await self._write_status(replace(status, reason=str(error)))
+            except ChangeRefused as error:
+                work_remains = True
+                status = self._desired.deployments[desired.service]
+                await self._write_status(replace(status, reason=str(error)))
         return work_remains
 
     async def _advance(self, desired: DesiredRelease) -> bool:
@@ -107,8 +112,10 @@ class Deployer:
         if status is None or status.number < desired.number:
             if status is not None and not status.state.final:
                 status = await self._roll_back(status, f"{desired.author} deploys {desired.release} instead")
-            if status is not None and not await self._settle(status):
-                return True
+            # What the release before needs may be gone; that must not hold up the one that replaces it.
+            with contextlib.suppress(ChangeRefused):
+                if status is not None and not await self._settle(status):
+                    return True
             status = await self._write_status(replace(unseen(desired, status), reason="it is about to begin"))
         if desired.service not in DEPLOYABLE and not status.state.final:
             reason = (

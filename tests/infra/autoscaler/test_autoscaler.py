@@ -1,5 +1,6 @@
 """Measurements reach the decision, and the decision reaches the mesh."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -37,7 +38,7 @@ class FakeMesh:
 
     async def scale(self, service: str, count: int, reason: str) -> None:
         assert reason
-        group = self.instances[service]
+        group = self.instances.setdefault(service, [])
         del group[count:]
         group += [FakeInstance(f"{service}-{number}") for number in range(len(group) + 1, count + 1)]
 
@@ -57,6 +58,22 @@ class FakeMesh:
                 instance.used += 5 * self.load / len(group)
             await scaler.adjust()
         return len(self.instances["normalize"])
+
+
+@dataclass
+class RefusingMesh(FakeMesh):
+    """Refuses each scale-in, as while the stream is unstable."""
+
+    refused: int = 0
+
+    async def scale(self, service: str, count: int, reason: str) -> None:
+        if count < len(self.instances[service]):
+            self.refused += 1
+            raise Retryable("the stream is unstable")
+        await super().scale(service, count, reason)
+
+    async def read_backlog(self) -> Mapping[str, int]:
+        return {"egest": 0, **await super().read_backlog()}
 
 
 def scaler_of(mesh: FakeMesh) -> Autoscaler:
@@ -94,3 +111,26 @@ def test_bounds_are_read_and_nonsense_is_told() -> None:
     for bounds in ("enrich=1-2", "normalize=3", "normalize=3-1", "normalize=0-2", "normalize=1-999"):
         with pytest.raises(Misconfigured, match=bounds):
             read_autoscale([bounds])
+
+
+async def test_a_service_grows_although_another_one_may_not_shrink() -> None:
+    mesh = RefusingMesh()
+    mesh.instances = {"egest": [FakeInstance("egest-1"), FakeInstance("egest-2")], **mesh.instances}
+    policies = {"egest": POLICY, "normalize": POLICY}
+    scaler = Autoscaler(mesh, policies, mesh.read_backlog, mesh.read_occupancy, clock=lambda: mesh.now_s)
+    for _ in range(40):
+        mesh.now_s += 5
+        mesh.backlog = 2500 if mesh.refused else 0
+        with contextlib.suppress(Retryable):
+            await scaler.adjust()
+    assert {service: len(group) for service, group in mesh.instances.items()} == {"egest": 2, "normalize": 3}
+    assert mesh.refused > 0
+
+
+async def test_a_service_without_an_instance_gets_its_lower_bound() -> None:
+    mesh = FakeMesh()
+    scaler = scaler_of(mesh)
+    del mesh.instances["normalize"]
+    mesh.now_s += 5
+    await scaler.adjust()
+    assert len(mesh.instances["normalize"]) == 1

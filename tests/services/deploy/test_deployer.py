@@ -5,6 +5,7 @@ The test writes the verdicts in place of observe.
 
 import asyncio
 import os
+import shutil
 import signal
 
 import pytest
@@ -44,6 +45,22 @@ async def test_a_release_goes_everywhere_and_what_is_worse_goes_back(kafka, tmp_
         }
         assert (ActionKind.ROLL_BACK, ActionState.DONE) in kinds
         assert (ActionKind.DEPLOY, ActionState.DONE) in kinds
+
+
+@pytest.mark.more
+async def test_a_release_that_is_gone_does_not_hold_up_the_next_one(kafka, tmp_path, monkeypatch) -> None:
+    async with deployed(kafka, tmp_path, monkeypatch) as mesh:
+        release = mesh.release("gone")
+        await mesh.control.deploy("egest", release, 2)
+        await mesh.settled(release, DeploymentState.IN_FORCE)
+        shutil.rmtree(release)
+        for name in ("egest-1", "egest-2"):  # as when the whole mesh is started again
+            await mesh.mesh.set_release(name, INSTALLED, "the release is gone")
+        deployment = await mesh.status(lambda status: "is no folder" in status.reason)
+        assert deployment.state is DeploymentState.IN_FORCE
+        await mesh.control.deploy("egest", INSTALLED, 1)
+        await mesh.status(lambda status: status.release == INSTALLED)
+        await mesh.settled(INSTALLED, DeploymentState.IN_FORCE)
 
 
 @pytest.mark.more

@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from hifi.delivery.kind import OutboundEvent
 from hifi.delivery.written_offsets import WrittenOffsets
 from hifi.kafka.batches import begin_transaction, build_batches, forget_errors, retrieve_error
-from hifi.kafka.clients import MAX_REQUEST_BYTES, close, may_arrive_late, transactional_producer
+from hifi.kafka.clients import close, may_arrive_late, transactional_producer
 from hifi.record.partitioner import partition_of
 from hifi.runtime.errors import Rejected, Retryable, Unacknowledged
 from hifi_kafka.declaration import KafkaDestinationSettings
@@ -117,7 +117,6 @@ class TransactionalPartition:
                 timeout_s=_TRANSACTION_S,
                 security=self._settings.security,
                 pipe=self._pipe,
-                max_request_size=MAX_REQUEST_BYTES,
                 max_batch_size=self._batch_bytes,
             )
             self._producer = producer
