@@ -1,7 +1,8 @@
 """Values of logical types that fastavro reads as other values: with every digit, or as an error. Pure.
 
-fastavro rounds a decimal to the precision of its schema, which many writers do not keep to, and takes a time of day
-before midnight for another one. Its readers, compiled or not, use the ones of this module once it is imported.
+fastavro rounds a decimal to the precision of its schema, which many writers do not keep to, takes a time of day before
+midnight for another one, and a UUID in another form as its own. Its readers, compiled or not, use the ones of this
+module once it is imported.
 """
 
 from datetime import time
@@ -51,11 +52,17 @@ def read_time_micros(data: int, _: Any = None, __: Any = None) -> time:
     return time(seconds // 3600, seconds // 60 % 60, seconds % 60, microsecond)
 
 
+def read_text_uuid(data: str, _: Any = None, __: Any = None) -> str:
+    """The text, in the form in which it was written; as in other readers it may be no UUID."""
+    return data
+
+
 fastavro.read.LOGICAL_READERS.update(
     {
         "bytes-decimal": read_decimal,
         "fixed-decimal": read_decimal,
         "int-time-millis": read_time_millis,
         "long-time-micros": read_time_micros,
+        "string-uuid": read_text_uuid,
     }
 )

@@ -6,9 +6,13 @@ The user of a file names it here once. A file is read again at each look, so a r
 import re
 import ssl
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
+from weakref import WeakSet
+
+from hifi.runtime.clock import monotonic_s
 
 SERVER: Final = "server"
 KAFKA_CLIENT: Final = "kafka-client"
@@ -19,6 +23,7 @@ _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE---
 _VERSION, _LONG = 0xA0, 0x80
 _UTC_TIME: Final = 0x17
 """Tag of a time with two digits of the year (RFC 5280, section 4.1.2.5.1)."""
+_DAY_S: Final = 86_400.0
 
 
 class Expiry(NamedTuple):
@@ -39,13 +44,24 @@ class Dates(NamedTuple):
     """Whether it is its own issuer, as roots are."""
 
 
+@dataclass
+class _SeenPeer:
+    """Another process that showed its certificate: when that expires, and when it was connected last."""
+
+    expires_s: float = 0.0
+    seen_s: float = 0.0
+    """Monotonic clock."""
+    connections: WeakSet[object] = field(default_factory=WeakSet)
+    """Those that are not closed, of which some stay for weeks."""
+
+
 class CertificatesInUse:
     """The certificates that a process uses, by use: `server`, `kafka-client` and so on."""
 
     def __init__(self) -> None:
         self._chains: dict[str, Path] = {}
         self._authorities: dict[str, Path] = {}
-        self._peers: dict[str, dict[str, float]] = {}
+        self._peers: dict[str, dict[str, _SeenPeer]] = {}
 
     def use_chain(self, use: str, file: Path) -> None:
         """Note a PEM file with a certificate and the authorities between it and the root."""
@@ -55,21 +71,25 @@ class CertificatesInUse:
         """Note a PEM file with authorities that are trusted."""
         self._authorities[use] = file
 
-    def note_peer(self, use: str, address: str, expires: str) -> None:
+    def note_peer(self, use: str, address: str, expires: str, connection: object) -> None:
         """Note the certificate that another process showed.
 
         Args:
             use: of the certificate.
             address: `HOST:PORT` of the other; a later certificate of it replaces this one.
             expires: `notAfter` as `ssl.SSLSocket.getpeercert` has it.
+            connection: over which it did; nobody refers to it once it is closed.
         """
-        self._peers.setdefault(use, {})[address] = ssl.cert_time_to_seconds(expires)
+        peer = self._peers.setdefault(use, {}).setdefault(address, _SeenPeer())
+        peer.expires_s, peer.seen_s = ssl.cert_time_to_seconds(expires), monotonic_s()
+        peer.connections.add(connection)
 
     def expiries(self) -> dict[str, Expiry]:
         """Use to what expires first. A file that cannot be read is left out: its user reports it.
 
         Of a chain the first to expire counts, without a root at its end, which nobody reads. Of authorities the last
-        one counts: while they are replaced, old and new ones are in one file.
+        one counts: while they are replaced, old and new ones are in one file. Another process is left out if it was
+        not connected for a day in which others of its use were: it has another address now, or is gone.
         """
         expiries: dict[str, Expiry] = {}
         for use, file in self._chains.items():
@@ -82,9 +102,20 @@ class CertificatesInUse:
             if authorities := _dates(file):
                 expiries[use] = Expiry(max(dates.expires_s for dates in authorities), str(file))
         for use, by_address in self._peers.items():
-            address, at_s = min(by_address.items(), key=lambda peer: peer[1])
-            expiries[use] = Expiry(at_s, address)
+            _leave_out_gone(by_address)
+            expiries[use] = min(Expiry(peer.expires_s, address) for address, peer in by_address.items())
         return expiries
+
+
+def _leave_out_gone(by_address: dict[str, _SeenPeer]) -> None:
+    """Forget those that were not connected for a day in which others were."""
+    now_s = monotonic_s()
+    for peer in by_address.values():
+        if peer.connections:
+            peer.seen_s = now_s
+    last_s = max(peer.seen_s for peer in by_address.values())
+    for address in [address for address, peer in by_address.items() if last_s - peer.seen_s > _DAY_S]:
+        del by_address[address]
 
 
 IN_USE: Final = CertificatesInUse()

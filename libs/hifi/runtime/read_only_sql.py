@@ -3,6 +3,7 @@
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from hifi.runtime.errors import HifiError, Rejected
@@ -11,9 +12,8 @@ READS: Final = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 )
 """Actions of a query that changes nothing."""
-_FETCH_ROWS: Final = 500
-_TEXT_BYTES: Final = 64
-"""Counted for a value that is not text."""
+_VALUE_BYTES: Final = 64
+"""Counted for a value that is neither text nor bytes."""
 
 Permission = Callable[..., int]
 """SQLite's authorizer: gets action, two arguments, schema and trigger; returns SQLITE_OK or SQLITE_DENY."""
@@ -98,13 +98,12 @@ def _fetch(cursor: sqlite3.Cursor, max_rows: int, max_bytes: int | None) -> Resu
     columns = [column[0] for column in cursor.description]
     rows: list[tuple[Any, ...]] = []
     size = 0
-    while len(rows) <= max_rows and (batch := cursor.fetchmany(min(_FETCH_ROWS, max_rows + 1 - len(rows)))):
-        rows += batch
-        if max_bytes is None:
-            continue
-        size += sum(
-            len(value) if isinstance(value, str | bytes) else _TEXT_BYTES for row in batch for value in row
-        )
-        if size > max_bytes:
-            raise QueryTooExpensive(f"the result has more than {max_bytes:,} bytes")
+    # Not several at a time: one may be as long as all may be together.
+    for row in islice(cursor, max_rows + 1):
+        if max_bytes is not None:
+            for value in row:
+                size += len(value) if isinstance(value, (str, bytes)) else _VALUE_BYTES
+            if size > max_bytes:
+                raise QueryTooExpensive(f"the result has more than {max_bytes:,} bytes")
+        rows.append(row)
     return Result(columns, rows[:max_rows], len(rows) > max_rows)

@@ -1,4 +1,4 @@
-"""Decimals keep every digit, and times of day are of a day, in values of topics and of files."""
+"""Decimals keep every digit, UUIDs their form, and times of day are of a day, in values of topics and of files."""
 
 import io
 from decimal import Decimal
@@ -20,6 +20,7 @@ FIXED = {"type": "fixed", "name": "F", "size": 8, "logicalType": "decimal", "pre
 LONG_FRACTION = BYTES | {"precision": 10**9, "scale": 10**9}
 MICROS = {"type": "long", "logicalType": "time-micros"}
 MILLIS = {"type": "int", "logicalType": "time-millis"}
+TEXT_UUID = {"type": "string", "logicalType": "uuid"}
 DAY_US = 86_400_000_000
 
 
@@ -45,6 +46,9 @@ def decoded(data_type: Any, value: Any, *, recursive: bool) -> Any:
         (MICROS, DAY_US - 1, "23:59:59.999999"),
         (MILLIS, 1, "00:00:00.001000"),
         (MICROS, 0, "00:00:00"),
+        (TEXT_UUID, "0000000000000000000000000000000A", "0000000000000000000000000000000A"),
+        (TEXT_UUID, "order-17", "order-17"),
+        (TEXT_UUID, "", ""),
     ],
 )
 def test_a_value_is_read_as_it_is(data_type: Any, value: Any, expected: str, *, recursive: bool) -> None:

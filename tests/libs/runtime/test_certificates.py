@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from hifi.runtime import certificates
 from hifi.runtime.certificates import CertificatesInUse, Expiry, dates_of
 from hifi_infra.kafka.certificates import make_authority, make_certificate
 
@@ -105,11 +106,41 @@ def test_a_renewed_file_shows_at_the_next_look_and_an_unreadable_one_not_at_all(
     assert in_use.expiries() == {}
 
 
+class Connection:
+    """As long as it is referred to it is open."""
+
+
 def test_of_several_brokers_the_first_to_expire_counts_as_each_showed_it_last():
     in_use = CertificatesInUse()
-    in_use.note_peer("kafka-broker", "one:9093", "Nov 27 00:00:00 2026 GMT")
-    in_use.note_peer("kafka-broker", "two:9093", "Nov 28 00:00:00 2026 GMT")
+    in_use.note_peer("kafka-broker", "one:9093", "Nov 27 00:00:00 2026 GMT", Connection())
+    in_use.note_peer("kafka-broker", "two:9093", "Nov 28 00:00:00 2026 GMT", Connection())
     assert in_use.expiries()["kafka-broker"].where == "one:9093"
-    in_use.note_peer("kafka-broker", "one:9093", "Nov 27 00:00:00 2027 GMT")
+    in_use.note_peer("kafka-broker", "one:9093", "Nov 27 00:00:00 2027 GMT", Connection())
     end = dt.datetime(2026, 11, 28, tzinfo=dt.UTC).timestamp()
     assert in_use.expiries()["kafka-broker"] == Expiry(end, "two:9093")
+
+
+def test_a_broker_that_is_gone_counts_no_longer_and_a_connected_one_does(monkeypatch: pytest.MonkeyPatch):
+    now_s, in_use, connections = 0.0, CertificatesInUse(), [Connection()]
+    monkeypatch.setattr(certificates, "monotonic_s", lambda: now_s)
+
+    def shown(**days: int) -> str:
+        """The broker that counts, once these have shown certificates that expire on a day."""
+        for name, day in days.items():
+            connection = connections[0] if name == "connected" else Connection()
+            in_use.note_peer("kafka-broker", name, f"Nov {day:2} 00:00:00 2026 GMT", connection)
+        return in_use.expiries()["kafka-broker"].where
+
+    assert shown(gone=1) == "gone"
+    now_s = 100_000
+    assert shown() == "gone", "no other one was connected meanwhile"
+    assert shown(gone=1, connected=2, new=3) == "gone"
+    now_s += 86_400
+    assert shown(new=3) == "gone"
+    now_s += 1
+    assert shown(new=3) == "connected", "it needs no other connection"
+    connections.clear()
+    now_s += 86_400
+    assert shown(new=3) == "connected"
+    now_s += 1
+    assert shown(new=3) == "new"

@@ -402,7 +402,8 @@ def _date(value: Any) -> date:
 
 
 def _uuid(value: Any) -> str:
-    return str(_parsed(UUID, value, "no UUID"))
+    _parsed(UUID, value, "no UUID")
+    return _text(value)
 
 
 def _parsed(parse: Callable[[str], T], value: Any, mismatch: str) -> T:

@@ -76,17 +76,19 @@ def client_options(
         options["ssl_context"] = newest_credentials.context(functools.partial(_ssl_context, security))
     if security.sasl:
         options["sasl_mechanism"] = security.mechanism
+        read_secret = functools.partial(_secret, security)
         if security.mechanism == "OAUTHBEARER":
+            read_secret()  # one that cannot be read is told now, and not by each connection
             options["sasl_oauth_token_provider"] = ClientCredentials(
                 security.token_url,
                 security.user,
-                _secret(security),
+                read_secret,
                 security.token_scope,
                 from_pipe=from_pipe,
                 pipe=pipe,
             )
         else:
-            password = newest_credentials.password(functools.partial(_secret, security))
+            password = newest_credentials.password(read_secret)
             options |= {"sasl_plain_username": security.user, "sasl_plain_password": password}
     return options
 

@@ -66,4 +66,5 @@ def _note_broker(connection: Any) -> None:
     writer = connection._writer  # noqa: SLF001
     certificate = None if from_pipe or writer is None else writer.get_extra_info("peercert")
     if certificate:
-        IN_USE.note_peer(BROKER, f"{connection.host}:{connection.port}", certificate["notAfter"])
+        # aiokafka may keep a connection that is closed, but not its writer.
+        IN_USE.note_peer(BROKER, f"{connection.host}:{connection.port}", certificate["notAfter"], writer)

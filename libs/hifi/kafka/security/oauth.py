@@ -8,6 +8,7 @@ import json
 import socket
 import time
 import urllib.parse
+from collections.abc import Callable
 from typing import Any, Final
 
 from aiokafka.abc import AbstractTokenProvider
@@ -28,7 +29,7 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
         self,
         url: str,
         client_id: str,
-        client_secret: str,
+        client_secret: Callable[[], str],
         scope: str = "",
         *,
         from_pipe: bool = False,
@@ -39,15 +40,14 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
         Args:
             url: of the endpoint, http or https. Redirects are not followed.
             client_id: of the client.
-            client_secret: of the client.
+            client_secret: reads that of the client, for each token.
             scope: to request; empty: none.
             from_pipe: a pipe names the endpoint, so its address must be allowed.
             pipe: for which it is judged; None: only entries for all pipes hold.
         """
         self._url = url
         self._from_pipe, self._pipe = from_pipe, pipe
-        credentials = f"{urllib.parse.quote_plus(client_id)}:{urllib.parse.quote_plus(client_secret)}"
-        self._authorization = "Basic " + base64.b64encode(credentials.encode()).decode()
+        self._client_id, self._client_secret = client_id, client_secret
         self._scope = scope
         self._token = ""
         self._renew_at_s = 0.0
@@ -65,8 +65,9 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
 
     def _fetch(self) -> tuple[str, float]:
         fields = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
+        credentials = ":".join(map(urllib.parse.quote_plus, (self._client_id, self._client_secret())))
         headers = {
-            "Authorization": self._authorization,
+            "Authorization": "Basic " + base64.b64encode(credentials.encode()).decode(),
             "Accept": "application/json",
             "Content-Type": "application/x-www-form-urlencoded",
         }

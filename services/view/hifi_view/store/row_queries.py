@@ -71,6 +71,7 @@ _FUNCTIONS: Final = frozenset(
 """Functions that SQL of clients may call: none makes long values from short ones, or reads anything else."""
 _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 16 * 1024,
+    sqlite3.SQLITE_LIMIT_COLUMN: 250,  # a table has 214 at most; each may be made 2 MiB long
     sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 20,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
     sqlite3.SQLITE_LIMIT_VDBE_OP: 100_000,

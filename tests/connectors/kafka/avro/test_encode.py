@@ -1,11 +1,11 @@
 """`Encoder` reads the output of `decode`; the error of a value that does not fit names its field."""
 
 import io
+import itertools
 import json
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 import fastavro
 import orjson
@@ -56,6 +56,7 @@ EVERYTHING = record(
     q=logical_type("long", "local-timestamp-millis"),
     r=["null", "In"],
 )
+UUID_TEXT = "00000000-0000-0000-0000-00000000000a"
 TREE = record("Tree", value="int", children={"type": "array", "items": "Tree"})
 
 
@@ -63,6 +64,9 @@ TREE = record("Tree", value="int", children={"type": "array", "items": "Tree"})
 def test_a_value_that_was_decoded_is_encoded_to_the_same_bytes(tree: Any) -> None:
     schema = read_schema(json.dumps(tree))
     encode = Encoder(schema)
+    uuid_forms = itertools.cycle(
+        [UUID_TEXT, UUID_TEXT.replace("-", "").upper(), f"{{{UUID_TEXT}}}", f"urn:uuid:{UUID_TEXT}"]
+    )
     values = (
         generate_many(schema.parsed, 50)
         if tree is EVERYTHING
@@ -71,7 +75,7 @@ def test_a_value_that_was_decoded_is_encoded_to_the_same_bytes(tree: Any) -> Non
     for value in values:
         if tree is EVERYTHING:
             value["l"] = Decimal("-12345678.0001")  # those that are made up have too many digits
-            value["p"] = UUID(int=7)  # and no hyphens
+            value["p"] = next(uuid_forms)
         stream = io.BytesIO()
         fastavro.schemaless_writer(stream, schema.parsed, value)
         text = decode(schema, stream.getvalue())
@@ -112,6 +116,7 @@ def test_a_value_that_was_decoded_is_encoded_to_the_same_bytes(tree: Any) -> Non
         ),
         ({"a": logical_type("long", "timestamp-millis")}, {"a": "2026-01-01T00:00:00"}, "/a", "no offset"),
         ({"a": logical_type("long", "timestamp-millis")}, {"a": "soon"}, "/a", "RFC 3339"),
+        ({"a": logical_type("string", "uuid")}, {"a": "order-17"}, "/a", "no UUID"),
         ({"a": {"type": "enum", "name": "E", "symbols": ["X"]}}, {"a": "Z"}, "/a", "no symbol"),
     ],
 )

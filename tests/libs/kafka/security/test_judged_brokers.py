@@ -77,7 +77,7 @@ async def test_the_token_endpoint_of_a_pipe_is_judged(
 ) -> None:
     port, connected = broker
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", "")
-    tokens = ClientCredentials(f"http://127.0.0.1:{port}/", "id", "secret", from_pipe=is_judged)
+    tokens = ClientCredentials(f"http://127.0.0.1:{port}/", "id", lambda: "secret", from_pipe=is_judged)
     with pytest.raises(KafkaConnectionError):
         await tokens.token()
     assert bool(connected) != is_judged
