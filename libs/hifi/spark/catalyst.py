@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from hifi.runtime.errors import HifiError
 from hifi.spark.generator import INPUT_COLUMNS
-from hifi.spark.restrictions import FUNCTIONS, READS_CLOCK, class_name
+from hifi.spark.restrictions import CLOCK_LITERAL, FUNCTIONS, LITERAL_READS_CLOCK, READS_CLOCK, class_name
 from hifi.spark.row_query import Steps
 
 JavaObject = Any
@@ -90,6 +90,9 @@ class Catalyst:
         self._invocation = self._expressions.objects.Invoke
         self._literal = self._expressions.Literal
         self._current_like = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+        optimizer_rules = jvm.org.apache.spark.sql.catalyst.optimizer
+        self._replacing = getattr(getattr(optimizer_rules, "ReplaceExpressions$"), "MODULE$")
+        self._special_times = getattr(getattr(optimizer_rules, "SpecialDatetimeValues$"), "MODULE$")
         self._to_seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
         self._list = jvm.java.util.ArrayList
         self._columns = jvm.org.apache.spark.sql.classic.ExpressionUtils
@@ -108,8 +111,10 @@ class Catalyst:
         """Parse one expression to its unresolved nodes, each a dict with the node's `class`.
 
         Raises:
-            SqlProblem: the text is not one expression.
+            SqlProblem: the text is not one expression, or has a literal for which the parser reads the clock.
         """
+        if CLOCK_LITERAL.search(text):
+            raise SqlProblem(LITERAL_READS_CLOCK)
         try:
             return json.loads(self._parser.parseExpression(text).toJSON())  # type: ignore[no-any-return]
         except ParseException as error:
@@ -300,6 +305,9 @@ class Catalyst:
             raise SqlProblem(f"it {READS_CLOCK}")
         if not analysed_plan.deterministic():
             raise SqlProblem("its result differs each time, so a replayed event would get another one")
+        plan = self._replacing.apply(analysed_plan)
+        if not self._special_times.apply(plan).fastEquals(plan):
+            raise SqlProblem(LITERAL_READS_CLOCK)
 
     def _projections(self, plan: JavaObject) -> list[JavaObject]:
         """The projections of a query of an empty DataFrame, in the order of evaluation.

@@ -41,11 +41,17 @@ def check_pipe(catalyst: Catalyst, pipe: Pipe, trigger: Trigger) -> Iterator[Sql
 
 
 def _lookups(pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:
+    types = generator.field_types(pipe.enrich)
     for name, lookup in pipe.enrich.lookups.items():
-        for column in lookup.key.values():
+        for field, column in lookup.key.items():
+            path: YamlPath = ("enrich", "lookups", name)
             if lookup.types.get(column) is SqlType.DOUBLE:
-                path: YamlPath = ("enrich", "lookups", name, "types", column)
-                yield path, "a double cannot be a key; use bigint or string"
+                yield (*path, "types", column), "a double cannot be a key; use bigint or string"
+            if types.get(field) == SqlType.DOUBLE.value:
+                yield (
+                    (*path, "key", field),
+                    "the field is a double, which cannot be a key; use bigint or string",
+                )
 
 
 def _udf(pipe: Pipe, trigger: Trigger) -> Iterator[tuple[YamlPath, str]]:

@@ -187,11 +187,14 @@ def _lookup_keys(
     wave = min(positions[name].wave for name in names)
     earlier_positions = {name: position for name, position in positions.items() if position.wave < wave}
     query = _values(enrich, earlier_positions, left_out)
+    types = field_types(enrich)
     structs = []
     for number, name in enumerate(names):
         lookup = enrich.lookups[name]
         key_columns = {
-            f"hifi.part{number}_{index}": _key_part(field, lookup.types.get(column, SqlType.STRING))
+            f"hifi.part{number}_{index}": _key_part(
+                field, SqlType(types[field]), lookup.types.get(column, SqlType.STRING)
+            )
             for index, (field, column) in enumerate(lookup.key.items())
         }
         query = query.extend(key_columns)
@@ -205,10 +208,19 @@ def _lookup_keys(
     return query.select(f"array({', '.join(structs)})")
 
 
-def _key_part(field: str, kind: SqlType) -> str:
-    """SQL of the event's part of a key as text; `hifi.spark.lookup_key.key_part` makes the table's."""
-    cast = f"cast(`{field}` as {kind.value})"
-    return f"cast(unix_micros({cast}) as string)" if kind is SqlType.TIMESTAMP else f"cast({cast} as string)"
+def _key_part(field: str, field_kind: SqlType, kind: SqlType) -> str:
+    """SQL of the event's part of a key as text; `hifi.spark.lookup_key.key_part` makes the table's.
+
+    Args:
+        field: of the event.
+        field_kind: its type.
+        kind: the type of the table's column.
+    """
+    is_text = field_kind is SqlType.STRING
+    value = typed_text(f"`{field}`", kind) if is_text else f"cast(`{field}` as {kind.value})"
+    return (
+        f"cast(unix_micros({value}) as string)" if kind is SqlType.TIMESTAMP else f"cast({value} as string)"
+    )
 
 
 def _values(enrich: Enrich, positions: Mapping[str, RowPosition], left_out: LeftOutSql | None) -> RowQuery:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from hifi.spark.json_fields import JSON_FIELDS
-from hifi.spark.typed_text import WHOLE_NUMBER
+from hifi.spark.typed_text import TYPED_TEXT, WHOLE_NUMBER
 
 _FUNCTIONS: Final = (
     "SqlBudget",
@@ -17,6 +17,7 @@ _FUNCTIONS: Final = (
     "ExactArithmetic",
     "JsonFields",
     "WholeNumber",
+    "TypedText",
     "PreparedPlan",
 )
 
@@ -26,7 +27,8 @@ def load_functions(spark: SparkSession) -> None:
     load_classes(spark, *_FUNCTIONS)
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
     registry = spark._jsparkSession.sessionState().functionRegistry()  # noqa: SLF001
-    for name, class_name in ((JSON_FIELDS, "JsonFields"), (WHOLE_NUMBER, "WholeNumber")):
+    functions = ((JSON_FIELDS, "JsonFields"), (WHOLE_NUMBER, "WholeNumber"), (TYPED_TEXT, "TypedText"))
+    for name, class_name in functions:
         registry.createOrReplaceTempFunction(name, getattr(jvm.hifi, f"{class_name}$Function")(), "scala_udf")
 
 

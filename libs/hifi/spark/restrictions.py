@@ -108,6 +108,12 @@ _CLOCK_WITHOUT_ARGUMENTS: Final = frozenset({"unix_timestamp", "to_unix_timestam
 READS_CLOCK: Final = (
     "reads the clock, so a replayed event would get another result; use a field that holds the time"
 )
+CLOCK_LITERAL: Final = re.compile(
+    r"\b(?:date|timestamp(?:_ntz|_ltz)?)\s*r?['\"]\s*(?:(?:now|today|tomorrow|yesterday)\b|t?\d\d?:)",
+    re.IGNORECASE,
+)
+"""A typed literal, such as `date'today'` and `timestamp'12:30'`, of which the parser leaves only the value."""
+LITERAL_READS_CLOCK: Final = f"a date or a time such as 'today' or '12:30' {READS_CLOCK}"
 _CLOCK: Final = ("now", "current_timestamp", "current_date", "curdate", "current_time", "localtimestamp")
 _RANDOM: Final = (
     *("rand", "random", "randn", "uuid", "shuffle", "randstr", "uniform"),

@@ -6,6 +6,8 @@ from hifi.pipe.model import SqlType
 
 WHOLE_NUMBER: Final = "hifi_whole_number"
 """The SQL function, see `WholeNumber.java`."""
+TYPED_TEXT: Final = "hifi_typed_text"
+"""The SQL function, see `TypedText.java`."""
 
 
 def typed_text(text: str, kind: SqlType) -> str:
@@ -19,7 +21,9 @@ def typed_text(text: str, kind: SqlType) -> str:
         return f"{WHOLE_NUMBER}({text})"
     if kind is SqlType.INT:
         return f"try_cast({WHOLE_NUMBER}({text}) as int)"
-    return f"cast({text} as {kind.value})"
+    if kind is SqlType.STRING:
+        return f"cast({text} as string)"
+    return f"{TYPED_TEXT}({text}, '{kind.value}')"
 
 
 def stored_text(text: str, kind: SqlType) -> str:

@@ -56,6 +56,8 @@ def test_a_good_pipe_has_no_problems(catalyst: Catalyst) -> None:
         "b": {"sql": "a > 2 and `c` rlike '^x'"},
         "d": "unix_timestamp(at)",
         "e": "transform(array(a), x -> x + 1)",
+        "f": "c = 'today' or coalesce(c, 'no date') = 'now'",
+        "g": "at >= '2026-01-01' and at > timestamp'2026-01-01 12:30' and date(at) > date'epoch'",
     }
     udf = {"function": "math:sqrt", "args": ["a"], "returns": {"twice": "int"}}
     enrich: dict[str, Any] = {
@@ -145,6 +147,16 @@ collect_list(n)
 :parameter
 ?
 no_such_function(n)
+date_from_unix_date(n) >= date'today'
+timestamp_seconds(n) < timestamp 'NOW'
+timestamp_ntz"tomorrow UTC"
+timestamp'12:30'
+cast(' Yesterday ' as date)
+transform(array(n), x -> to_date('tomorrow'))
+try_to_timestamp('now')
+timestamp(concat('to', 'day'))
+date_from_unix_date(n) >= 'today'
+date_from_unix_date(n) between 'yesterday' and '2026-01-01'
 """.strip().splitlines()
 
 
@@ -206,9 +218,16 @@ def test_a_function_is_refused_with_the_real_time_trigger(catalyst: Catalyst) ->
 
 
 def test_a_double_cannot_be_a_key(catalyst: Catalyst) -> None:
-    lookup = {"file": "/a.csv", "key": {"n": "code"}, "fields": {"x": "x"}, "types": {"code": "double"}}
-    assert list(problems(catalyst, fields={"n": "int"}, lookups={"l": lookup})) == [
-        "enrich.lookups.l.types.code"
+    lookup = {"file": "/a.csv", "key": {"n": "code"}, "fields": {"x": "x"}, "types": {"x": "double"}}
+    lookups = {
+        "column": {**lookup, "types": {"code": "double", "x": "double"}},
+        "field": {**lookup, "key": {"d": "code"}, "fields": {"y": "x"}},
+        "looked-up": {**lookup, "key": {"n": "code", "x": "other"}, "fields": {"z": "x"}},
+    }
+    assert list(problems(catalyst, fields={"n": "int", "d": "double"}, lookups=lookups)) == [
+        "enrich.lookups.column.types.code",
+        "enrich.lookups.field.key.d",
+        "enrich.lookups.looked-up.key.x",
     ]
 
 

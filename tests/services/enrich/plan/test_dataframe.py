@@ -189,11 +189,15 @@ def test_every_type_of_field_is_read_and_written(bench: SparkBench) -> None:
 def test_a_value_that_does_not_fit_its_type_is_null(bench: SparkBench) -> None:
     misfits: dict[str, list[Any]] = {
         "int": [2**31, "five", [1]],
-        "boolean": ["maybe", 2],
-        "double": [{}, "1,5"],
+        "boolean": ["maybe", 2, 1, "y", "t", "yes"],
+        "double": [{}, "1,5", "5d", "7f", "0x1p3"],
+        "date": ["2026", "2026-07", "260701", "2026-07-01 xyz", "2026-02-30", 20260701],
+        "timestamp": ["12:30", "T12:30", "2026", "2026-07", "2026-07-01 xyz", "2026-07-01T12:30:00 CET"],
     }
-    pipe = make_pipe(fields={kind[0]: kind for kind in misfits}, derive={"all": "concat_ws('', i, b, d)"})
-    data = [json.dumps({kind[0]: value}).encode() for kind, values in misfits.items() for value in values]
+    pipe = make_pipe(
+        fields={kind: kind for kind in misfits}, derive={"all": f"concat_ws('', `{'`, `'.join(misfits)}`)"}
+    )
+    data = [json.dumps({kind: value}).encode() for kind, values in misfits.items() for value in values]
     assert [json.loads(record.value or b"")["all"] for record in bench.values(pipe, data)] == [""] * len(data)
 
 
@@ -252,18 +256,23 @@ def test_lookups_add_fields_and_a_later_one_uses_those_of_an_earlier_one(bench: 
 
 def test_a_lookup_matches_on_several_typed_columns(bench: SparkBench) -> None:
     lookup = {
-        "file": "/w.csv", "key": {"place": "place", "hour": "hour", "at": "at"}, "fields": {"wind": "wind"},
-        "types": {"hour": "int", "wind": "double", "at": "timestamp"},
+        "file": "/w.csv", "key": {"place": "place", "hour": "hour", "level": "level", "at": "at"},
+        "fields": {"wind": "wind"}, "types": {"hour": "int", "level": "int", "wind": "double", "at": "timestamp"},
     }  # fmt: skip
-    rows = {"w": [{"place": "1:a", "hour": "07", "at": "2024-01-01T00:00:00Z", "wind": "2.5"}]}
-    pipe = make_pipe(fields={"place": "string", "hour": "double", "at": "timestamp"}, lookups={"w": lookup})
-    matching_data = b'{"place":"1:a","hour":7,"at":"2024-01-01T01:00:00+01:00"}'
-    missing_data = b'{"place":"1:","hour":7,"at":"2024-01-01T01:00:00+01:00"}'
-    winds = [
-        json.loads(record.value or b"")["wind"]
-        for record in bench.values(pipe, [matching_data, missing_data], rows)
+    rows = {"w": [{"place": "1:a", "hour": "07", "level": 3, "at": "2024-01-01T00:00:00Z", "wind": "2.5"}]}
+    pipe = make_pipe(
+        fields={"place": "string", "hour": "bigint", "level": "string", "at": "timestamp"},
+        lookups={"w": lookup},
+    )
+    matching_data = b'{"place":"1:a","hour":7,"level":3.0,"at":"2024-01-01T01:00:00+01:00"}'
+    data = [
+        matching_data,
+        matching_data.replace(b"1:a", b"1:"),
+        matching_data.replace(b":7,", b":7.5,"),
+        matching_data.replace(b"3.0", b"3.5"),
     ]
-    assert winds == [2.5, None]
+    winds = [json.loads(record.value or b"")["wind"] for record in bench.values(pipe, data, rows)]
+    assert winds == [2.5, None, None, None]
 
 
 def test_the_default_of_a_miss_is_typed_and_a_null_in_a_found_row_stays_null(bench: SparkBench) -> None:
