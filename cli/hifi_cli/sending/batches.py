@@ -35,11 +35,7 @@ class RequestBatch:
 
 
 def new_run_id() -> str:
-    """A random name of a run, 16 characters.
-
-    The ids that ingest derives from its keys are longer than the 36 characters of a UUID: normalize takes an id of that
-    length with a 7 in the place of the version for one that ingest generated, which no sender can repeat.
-    """
+    """A random name of a run, 16 characters."""
     return secrets.token_hex(_RUN_ID_BYTES)
 
 

@@ -3,12 +3,15 @@ package hifi;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.types.*;
+import org.apache.spark.unsafe.types.UTF8String;
 import scala.PartialFunction;
 
 /** Makes arithmetic and casts give null where they would give another number. Compiled by Janino, which has no generics. */
 public class ExactArithmetic {
     private static final double LARGEST_SECONDS = 9.2e12;
     private static final int LARGEST_DAYS = 4000000;
+    /** A time without a date, for which a cast takes the day on which it is read. */
+    private static final UTF8String TIME_ALONE = UTF8String.fromString("^\\s*(T|[+-]?\\d{1,2}:)");
 
     /** An analysed plan with exact expressions. */
     public LogicalPlan exact(LogicalPlan plan) {
@@ -101,6 +104,9 @@ public class ExactArithmetic {
             if (node instanceof Cast) {
                 return cast((Cast) node);
             }
+            if (node instanceof ParseToTimestamp) {
+                return ((Expression) ((ParseToTimestamp) node).replacement()).transformUp(this);
+            }
             if (node instanceof StructsToJson && ((Object) ((StructsToJson) node).child()) instanceof CreateNamedStruct) {
                 return ((Expression) node).transformUp(new Finite((Expression) ((StructsToJson) node).child()));
             }
@@ -135,6 +141,10 @@ public class ExactArithmetic {
             }
             if (to instanceof TimestampType && from instanceof NumericType) {
                 return within(node, (Expression) node.child(), LARGEST_SECONDS);
+            }
+            if (to instanceof TimestampType && from instanceof StringType) {
+                Expression timeAlone = new RLike((Expression) node.child(), new Literal(TIME_ALONE, StringType$.MODULE$));
+                return new If(timeAlone, new Literal(null, to), node);
             }
             return node;
         }

@@ -181,6 +181,19 @@ def test_a_number_is_read_into_int_whole_or_not_at_all(bench: SparkBench) -> Non
     assert dict(zip(INT_OF_TEXT, values, strict=True)) == INT_OF_TEXT
 
 
+TIME_OF_TEXT: dict[str, str | None] = {
+    "2026-07-01T12:30:00+02:00": "2026-07-01T10:30:00.000000Z", "12:30": None, " T12:30": None, "-1:30:00": None,
+}  # fmt: skip
+
+
+def test_an_expression_reads_no_time_that_depends_on_the_day(bench: SparkBench) -> None:
+    pipe = make_pipe(fields={"s": "string"}, derive={"a": "cast(s as timestamp)", "b": "to_timestamp(s)"})
+    records = bench.values(pipe, [json.dumps({"s": text}).encode() for text in TIME_OF_TEXT])
+    for text, record in zip(TIME_OF_TEXT, records, strict=True):
+        values = json.loads(record.value or b"")
+        assert (values["a"], values["b"]) == (TIME_OF_TEXT[text],) * 2, text
+
+
 HOSTILE = [
     b"1e999990",
     b"-1e999990",
