@@ -67,6 +67,7 @@ async def test_apply_declares_by_file_and_diff_shows_what_it_would_change(
     assert [pipe["pipe"] for pipe in (await managed.call(0, "GET", "/pipes")).content["pipes"]] == ["flights"]
 
 
+@pytest.mark.more
 async def test_apply_declares_again_what_was_rolled_back(managed: Managed, tmp_path: Path) -> None:
     folder = tmp_path / "pipes"
     folder.mkdir()

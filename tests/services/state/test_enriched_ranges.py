@@ -91,6 +91,7 @@ async def test_a_small_range_is_folded_as_any_other(
     assert all(await asyncio.to_thread(lambda: [compare(kind) for kind in kinds]))
 
 
+@pytest.mark.more
 async def test_a_date_of_a_key_is_the_same_in_both_ways(
     settings: StateSettings, bulk_spark: SparkSession
 ) -> None:

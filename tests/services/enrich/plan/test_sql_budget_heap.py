@@ -72,14 +72,8 @@ def test_what_is_no_larger_than_its_arguments_ends_no_jvm_with_large_ones() -> N
     assert {reason for [(reason, _, _)] in outcomes.values()} <= {None, "sql-budget", "sql-failed"}
 
 
-@pytest.mark.parametrize(
-    "functions",
-    [
-        ("reverse", "validate_utf8"),
-        pytest.param(tuple(WITHIN), marks=pytest.mark.more),
-    ],
-    ids=["texts", "all"],
-)
+@pytest.mark.more
+@pytest.mark.parametrize("functions", [("reverse", "validate_utf8"), tuple(WITHIN)], ids=["texts", "all"])
 def test_tasks_that_each_need_all_of_the_budget_at_the_same_time_end_no_jvm(functions: Sequence[str]) -> None:
     outcomes = evaluate(list(dict.fromkeys(WITHIN[name] for name in functions)), EVENT, tasks=4)
     assert {reason for tasks in outcomes.values() for reason, _, _ in tasks} <= {
