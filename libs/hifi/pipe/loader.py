@@ -1,6 +1,7 @@
 """Load pipes and views from YAML files; each problem is reported with its file and line."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from hifi.runtime.errors import Misconfigured
 
 _MOST_VALUES: Final = 1_000_000
 """Keys and values of a file."""
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 """Whole numbers that orjson writes."""
 
@@ -177,25 +179,28 @@ def _read_folder(folder: Path) -> tuple[list[LoadedFile], list[PipeProblem]]:
     trees = [(path, _read_tree(path, problems)) for path in paths]
     files: list[LoadedFile] = []
     for file in (LoadedFile(path, tree) for path, tree in trees if tree is not None):
-        number_problems = [file.problem(path, message) for path, message in _refused_numbers(file.tree, ())]
-        problems += number_problems
-        if not number_problems:
+        value_problems = [file.problem(path, message) for path, message in _refused_values(file.tree, ())]
+        problems += value_problems
+        if not value_problems:
             files.append(file)
     return files, problems
 
 
-def _refused_numbers(node: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Path and reason of each number that the records of declared pipes cannot hold."""
+def _refused_values(node: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Path and reason of each key and value that the records of declared pipes cannot hold."""
     if isinstance(node, dict):
         for key, value in node.items():
-            yield from _refused_numbers(value, (*path, str(key)))
+            yield from _refused_values(str(key), path)
+            yield from _refused_values(value, (*path, str(key)))
     elif isinstance(node, list):
         for index, value in enumerate(node):
-            yield from _refused_numbers(value, (*path, index))
+            yield from _refused_values(value, (*path, index))
     elif isinstance(node, float) and not math.isfinite(node):
         yield path, f"{float(node)} is not allowed; write a finite number"
     elif isinstance(node, int) and not _SMALLEST <= node <= _LARGEST:
         yield path, f"write a whole number from {_SMALLEST} to {_LARGEST}"
+    elif isinstance(node, str) and _SURROGATE.search(node):
+        yield path, "a text has a surrogate, such as \\ud83d; write the character itself"
 
 
 def _read_tree(file: Path, problems: list[PipeProblem]) -> Any:

@@ -346,6 +346,17 @@ destinations:
     assert rows["settings"]["columns"] == {"file": "attachment.name"}
 
 
+@pytest.mark.parametrize("settings", ['{"\\ud957\\udca6": []}', '{a: {b: ["\\ud83d"]}}'])
+def test_a_surrogate_is_refused_wherever_it_is(tmp_path: Path, settings: str) -> None:
+    [problem] = problems(tmp_path, GOOD.replace("url:", f"kind: o\n    settings: {settings}\n    url:"))
+    assert (problem.line, problem.message) == (
+        7,
+        "a text has a surrogate, such as \\ud83d; write the character itself",
+    )
+    assert problem.where.startswith("destinations[0].settings")
+
+
 def test_the_path_of_a_problem_can_be_written_whatever_a_key_is(tmp_path: Path) -> None:
-    [problem] = problems(tmp_path, GOOD + '"\\ud83d": 1' + "0" * 30 + "\n")
-    assert (problem.line, problem.where) == (7, "\\ud83d")
+    key_problem, number_problem = problems(tmp_path, GOOD + '"\\ud83d": 1' + "0" * 30 + "\n")
+    assert "surrogate" in key_problem.message
+    assert (number_problem.line, number_problem.where) == (7, "\\ud83d")
