@@ -1,7 +1,6 @@
 """Requests the health pages of a service, over a plain socket."""
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,19 +30,17 @@ async def get(
     *,
     host: str = LOOPBACK,
     timeout_s: float = 2.0,
-    headers: Mapping[str, str] | None = None,
 ) -> tuple[int, bytes]:
     """Request a page: its status and body.
 
     Raises:
         OSError: no answer in time, or not an HTTP answer.
     """
-    header_lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     try:
         async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_connection(host, port)
             try:
-                head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{header_lines}Connection: close\r\n\r\n"
+                head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
                 writer.write(head.encode())
                 answer = await reader.read()
             finally:

@@ -1,7 +1,6 @@
 """`hifi lost`, `event`, `skew` and `top` ask both colours in the folder of both, and name one that gives no answer."""
 
 import json
-import os
 import re
 import threading
 from collections.abc import Iterator
@@ -11,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.described_mesh import describe
 from typer.testing import CliRunner, Result
 
 from hifi_cli.app import command_line
 from hifi_infra.mesh import running
-from hifi_infra.mesh.running import RunningMesh
 
 MINUTE = "2026-11-21T10:04"
 LOST_ROW = {"hop": "egest", "destination": "crm", "partition": 0, "epoch": "f" * 16}
@@ -99,19 +98,7 @@ class TwoColours:
         colours: dict[str, Path] | None = None,
         stack: ExitStack | None = None,
     ) -> None:
-        folder.mkdir(exist_ok=True)
-        mesh = RunningMesh(
-            pid=os.getpid(),
-            created=running.created(os.getpid()),
-            stream="s",
-            kafka="127.0.0.1:9",
-            brokers=1,
-            url="http://127.0.0.1:9",
-            console=console,
-            trigger="auto",
-            colours=colours or {},
-        )
-        running.state_file(folder).write_text(mesh.model_dump_json())
+        describe(folder, console=console, colours=colours or {})
         (stack or self._stack).enter_context(running.lock(folder))
 
     def green_sleeps(self) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from tests.support.described_mesh import describe
 
 from hifi_infra.mesh import running
-from hifi_infra.mesh.running import RunningMesh
 
 pytestmark = pytest.mark.slow
 HIFI = Path(sys.executable).with_name("hifi")
@@ -98,18 +98,8 @@ def colours(tmp_path):
     with running.lock(tmp_path):
 
         def write(url):
-            mesh = RunningMesh(
-                pid=os.getpid(),
-                created=running.created(os.getpid()),
-                stream="s",
-                kafka="",
-                brokers=1,
-                url=url,
-                trigger="auto",
-                colours={"blue": tmp_path / "blue", "green": tmp_path / "green"},
-                control_kafka="127.0.0.1:1",
-            )
-            running.write(tmp_path, mesh)
+            folders = {name: tmp_path / name for name in ("blue", "green")}
+            describe(tmp_path, kafka="", url=url, colours=folders, control_kafka="127.0.0.1:1")
             return tmp_path
 
         yield write

@@ -1,9 +1,9 @@
 """URLs of the views of a mesh, and of each colour, for `hifi view`."""
 
-import os
 from pathlib import Path
 
 import pytest
+from tests.support.described_mesh import describe
 from tests.support.view.declared import PIPE, VIEW
 
 from hifi.delivery.colours import ColourSetup
@@ -12,31 +12,13 @@ from hifi_cli.mesh_state.colour_command import MeshOptions, mesh_command
 from hifi_cli.mesh_state.target import view_urls
 from hifi_infra.colours.colour_mesh import ColourAddress
 from hifi_infra.mesh import running
-from hifi_infra.mesh.running import RunningMesh
-
-
-def describe(folder: Path, view: str | None, colours: dict[str, Path] | None = None) -> None:
-    """Write what a mesh on a folder says of itself."""
-    folder.mkdir(exist_ok=True)
-    mesh = RunningMesh(
-        pid=os.getpid(),
-        created=running.created(os.getpid()),
-        stream="s",
-        kafka="127.0.0.1:9",
-        brokers=1,
-        url="http://127.0.0.1:8080",
-        view=view,
-        trigger="auto",
-        colours=colours or {},
-    )
-    running.state_file(folder).write_text(mesh.model_dump_json())
 
 
 def test_the_views_of_both_colours_are_asked_unless_one_is_asleep(tmp_path: Path) -> None:
     colours = {name: tmp_path / name for name in ("blue", "green")}
-    describe(tmp_path, None, colours)
+    describe(tmp_path, colours=colours)
     for number, folder in enumerate(colours.values(), 1):
-        describe(folder, f"http://127.0.0.1:{number}")
+        describe(folder, view=f"http://127.0.0.1:{number}")
     with running.lock(tmp_path), running.lock(colours["blue"]):
         with pytest.raises(
             Misconfigured, match="green does not run, and rows that only it has would be missing"
@@ -45,7 +27,7 @@ def test_the_views_of_both_colours_are_asked_unless_one_is_asleep(tmp_path: Path
         assert view_urls(colours["blue"], []) == ["http://127.0.0.1:1"]
         with running.lock(colours["green"]):
             assert view_urls(tmp_path, []) == ["http://127.0.0.1:1", "http://127.0.0.1:2"]
-            describe(colours["green"], None)
+            describe(colours["green"])
             with pytest.raises(Misconfigured, match="green serves no views: add a file"):
                 view_urls(tmp_path, [])
     assert view_urls(tmp_path, ["http://a/"]) == ["http://a"]
