@@ -44,6 +44,7 @@ def rows(tmp_path):
     return tmp_path / "pipes"
 
 
+@pytest.mark.more
 def test_up_refuses_a_pipe_that_would_lose_events_before_anything_starts(hifi, tmp_path, rows) -> None:
     status, _, error = hifi("up", "--colours", "--data", tmp_path / "data", "--pipes", rows)
     assert status == 1, error

@@ -408,6 +408,7 @@ def audit(up, hifi, subject):
     return [entry for entry in json.loads(output) if entry["subject"] == subject]
 
 
+@pytest.mark.more
 def test_the_audit_names_who_parked_a_destination_or_paused_a_pipe_with_before_and_after(running_mesh, hifi):
     destination = next(
         revision["pipe"]["destinations"][0]["name"]

@@ -526,6 +526,7 @@ async def test_a_consumer_that_gathers_stops_at_once(
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.more
 async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
     async with KafkaCluster(tmp_path / "kafka") as cluster:
         admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)

@@ -26,10 +26,10 @@ def settings(kafka: str) -> StateSettings:
     return StateSettings(kafka=kafka, stream=f"s{uuid.uuid4().hex[:8]}")
 
 
-@pytest.fixture
-def bulk_spark(settings: StateSettings) -> Iterator[SparkSession]:
-    """A session as the service has it, with one core."""
+@pytest.fixture(scope="module")
+def bulk_spark(kafka: str) -> Iterator[SparkSession]:
+    """A session as the service has it, with one core, for the tests of a module."""
     with scratch_folder() as scratch:
-        session = start_bulk_session(settings, "state", scratch, "local[1]", "512m", {})
+        session = start_bulk_session(StateSettings(kafka=kafka), "state", scratch, "local[1]", "512m", {})
         yield session
         stop_spark(session)

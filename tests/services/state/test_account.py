@@ -81,8 +81,8 @@ class Observed:
 @pytest.mark.parametrize(
     ("point", "window", "is_lost"),
     [
-        ("within the results", FIRST, True),
         ("after folds", JOIN, True),
+        pytest.param("within the results", FIRST, True, marks=pytest.mark.more),
         pytest.param("within the results", SLIDING, True, marks=pytest.mark.more),
         pytest.param("before folds", LIMITED_EACH, True, marks=pytest.mark.more),
         pytest.param("within the results", JOIN, False, marks=pytest.mark.more),

@@ -30,8 +30,9 @@ FETCHED_US = 1_700_000_000_000_000
 CUTS = (0, 0.3, 0.35, 1)
 WINDOWS = {"tumbling": "10s"}
 FIELDS_WITH_DAY = {"fields": {**FLIGHTS.enrich.fields, "day": "date"}}
-KINDS: list[Mapping[str, object]] = [WINDOWS, JOIN_SOURCE]
+KINDS: list[Mapping[str, object]] = [JOIN_SOURCE]
 MORE_KINDS: list[Mapping[str, object]] = [
+    WINDOWS,
     {"size": "30s", "every": "10s"},
     {"session": "2s"},
     {"each": {"trailing": "10s"}},

@@ -50,11 +50,11 @@ LOSSES = [
 KILLS = [
     ("within the results", KEEPING_JOIN, True),
     ("after the results", SLIDING, False),
-    ("before folds", LIMITED_EACH, True),
-    ("after folds", SESSION, False),
     ("before the offset", SLIDING, False),
 ]
 MORE_KILLS = [
+    ("before folds", LIMITED_EACH, True),
+    ("after folds", SESSION, False),
     ("within the results", SLIDING, True),
     ("before folds", SLIDING, True),
     ("within the results", EACH, True),
@@ -125,8 +125,10 @@ def flight(carrier: str | None = "A", delay: int = 20) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "window",
     [
-        *(SLIDING, KEEPING_JOIN),
-        *map(more, [TUMBLING, SESSION, EACH, FIRST, JOIN, LIMITED_EACH, LIMITED_FIRST, LIMITED_JOIN]),
+        KEEPING_JOIN,
+        *map(
+            more, [SLIDING, TUMBLING, SESSION, EACH, FIRST, JOIN, LIMITED_EACH, LIMITED_FIRST, LIMITED_JOIN]
+        ),
     ],
 )
 async def test_results_and_refused_events_are_those_of_the_oracle(

@@ -307,6 +307,7 @@ def test_an_event_that_comes_again_is_counted_once_and_made_up_events_not_at_all
     assert reasons([9], fast_data) == ["sql-budget"]
 
 
+@pytest.mark.more
 def test_made_up_events_on_which_a_function_hangs_do_not_count(bench: SparkBench) -> None:
     udf = {"function": "udfs:hang_unless_real", "args": ["kind", "n"], "returns": {"twice": "int"}}
     pipe = make_pipe(fields={"kind": "string", "n": "int"}, udf=udf)
