@@ -39,6 +39,15 @@ Stream = Annotated[
         help="Name of the stream. Default: that of the mesh in --data, otherwise hifi.",
     ),
 ]
+ControlPlane = Annotated[
+    str,
+    typer.Option(
+        "--control",
+        metavar="NAME",
+        help="Name of the stream's control plane; that of `hifi up --control` is STREAM-control.",
+        show_default="none",
+    ),
+]
 ManageUrl = Annotated[
     str | None,
     typer.Option(

@@ -79,7 +79,7 @@ def test_writers_and_readers_of_a_topic_are_those_that_kafka_lets():
     rows = {
         row.split(" | ")[0].strip("| `"): row.split(" | ")[2:4] for row in stream_topics_table().splitlines()
     }
-    assert rows["enriched"] == ["enrich", "enrich, egest, lake, state, view, scale"]
+    assert rows["enriched"] == ["enrich", "enrich, egest, lake, state, view, scale, colours"]
     assert rows["retry-in.<delay>"] == ["egest", "egest, retrier"]
     assert rows["minutes"] == ["observe", "observe, operator"]
     assert rows["enrich-leader"] == ["nobody", "enrich"]

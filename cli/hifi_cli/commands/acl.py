@@ -1,6 +1,6 @@
 """hifi acl: the access control entries that a stream needs in Kafka."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby
 from typing import Annotated, Any, Final
@@ -9,7 +9,7 @@ import typer
 
 from hifi.kafka.acl_admin import create_acls
 from hifi.kafka.admin import partition_counts
-from hifi.kafka.security.access import Acl, access
+from hifi.kafka.security.access import Acl, user_access
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.display.console import console
@@ -17,7 +17,8 @@ from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.yaml import print_yaml
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.target import Target, kafka_target, stream_topics
-from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Stream
+from hifi_cli.options import DEFAULT_DATA, ControlPlane, Data, Kafka, Stream
+from hifi_infra.colours.colour_mesh import control_planes
 
 DEFAULT_PRINCIPAL = "User:{stream}.{service}"
 _TRANSACTIONAL_ID: Final = "transactional-id"
@@ -41,14 +42,11 @@ Principal = Annotated[
     ),
 ]
 
-
-ControlPlane = Annotated[
-    str,
+Colours = Annotated[
+    bool,
     typer.Option(
-        "--control",
-        metavar="NAME",
-        help="Name of the stream's control plane; that of `hifi up --control` is STREAM-control.",
-        show_default="none",
+        "--colours",
+        help="The stream has two colours: one list for the Kafka of each and for that of the control plane.",
     ),
 ]
 
@@ -60,19 +58,24 @@ def show(
     control: ControlPlane = "",
     principal: Principal = DEFAULT_PRINCIPAL,
     output: Annotated[AclFormat, typer.Option("--format", help="Output format.")] = AclFormat.TABLE,
+    *,
+    colours: Colours = False,
 ) -> None:
     """Print what each service, the publisher of pipes and the operator may do.
 
-    Every service needs a Kafka user of its own. `publisher` is for `hifi apply`
-    and the setup job, `operator` for all other commands.
+    Every service needs a Kafka user of its own. `publisher` is for `hifi apply`,
+    `pipes`, `rollout`, `keys`, `principal` and the setup job, `colours` for `hifi
+    colour`, `operator` for all other commands. `connect` is for Kafka Connect,
+    `changes` for pipes that read what it writes.
 
     Examples:
       hifi acl show
       hifi acl show --format kafka-acls | sh
       hifi acl show --stream orders --format strimzi | kubectl apply -f -
+      hifi acl show --stream orders --colours
     """
     topics = stream_topics(stream or "hifi")
-    entries = principals(topics, principal, control)
+    entries = principals(topics, principal, _planes(topics, control, colours=colours))
     if output is AclFormat.KAFKA_ACLS:
         for line in kafka_acls(entries):
             print(line)
@@ -102,6 +105,8 @@ async def apply(
         ),
     ] = "",
     principal: Principal = DEFAULT_PRINCIPAL,
+    *,
+    colours: Colours = False,
 ) -> None:
     """Create the missing entries in Kafka, as a user who may alter the cluster.
 
@@ -113,7 +118,7 @@ async def apply(
     target = kafka_target(data, kafka, stream)
     if not control and target.control is not None:
         control = target.control.topics.control
-    entries = principals(target.topics, principal, control)
+    entries = principals(target.topics, principal, _planes(target.topics, control, colours=colours))
     created_count = await _audited(target, entries)
     total = sum(map(len, entries.values()))
     console.print(f"{created_count} of {total} entries were missing and have been created.", highlight=False)
@@ -131,26 +136,52 @@ async def _audited(target: Target, entries: Mapping[str, Sequence[Acl]]) -> int:
     return created_count
 
 
-def principals(topics: Topics, template: str, control: str = "") -> Mapping[str, Sequence[Acl]]:
-    """Principal to its entries.
+def principals(
+    topics: Topics, template: str, planes: Iterable[ControlTopics | None]
+) -> Mapping[str, Sequence[Acl]]:
+    """Principal to its entries, for all control planes together.
+
+    Args:
+        topics: the stream's.
+        template: of the names of principals.
+        planes: control planes on the Kafka; None among them: what is needed where there is none.
 
     Raises:
         Misconfigured: the template is wrong.
     """
+    acls: dict[str, set[Acl]] = {}
+    for control in planes:
+        for role, role_access in user_access(topics, control).items():
+            acls.setdefault(role, set()).update(role_access.acls())
     entries: dict[str, Sequence[Acl]] = {}
-    for service, service_access in access(topics, ControlTopics(control) if control else None).items():
-        try:
-            principal_name = template.format(stream=topics.stream, service=service)
-        except (KeyError, IndexError, ValueError) as error:
-            raise Misconfigured(
-                f"--principal {template}: {error!r}; write for example {DEFAULT_PRINCIPAL}"
-            ) from None
+    for role, role_acls in acls.items():
+        principal_name = principal_of(topics, template, role)
         if not principal_name.startswith("User:") or principal_name in entries:
             raise Misconfigured(
                 f"--principal {template}: expected `User:` and {{service}}, for example {DEFAULT_PRINCIPAL}"
             )
-        entries[principal_name] = service_access.acls()
+        entries[principal_name] = sorted(role_acls)
     return entries
+
+
+def principal_of(topics: Topics, template: str, role: str) -> str:
+    """The principal of a service or of another user.
+
+    Raises:
+        Misconfigured: the template is wrong.
+    """
+    try:
+        return template.format(stream=topics.stream, service=role)
+    except (KeyError, IndexError, ValueError) as error:
+        raise Misconfigured(
+            f"--principal {template}: {error!r}; write for example {DEFAULT_PRINCIPAL}"
+        ) from None
+
+
+def _planes(topics: Topics, control: str, *, colours: bool) -> list[ControlTopics | None]:
+    """The control planes of `principals`: with two colours those of each of their Kafkas."""
+    named = ControlTopics(control) if control else None
+    return [named, None, *control_planes(topics.stream)] if colours else [named]
 
 
 def kafka_acls(entries: Mapping[str, Sequence[Acl]]) -> Iterator[str]:

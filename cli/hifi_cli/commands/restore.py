@@ -39,8 +39,8 @@ async def restore(
         bool,
         typer.Option(
             "--fresh-destinations",
-            help="What the destinations of other kinds than http wrote for the old stream was emptied or renamed. "
-            "Without it pipes with such destinations are refused: they would take new events for copies.",
+            help="What Iceberg upserts and kinds of other packages wrote for the old stream was emptied or renamed. "
+            "Without it pipes with such destinations are refused: they would lose new events.",
         ),
     ] = False,
 ) -> None:
@@ -49,7 +49,7 @@ async def restore(
     The whole backup is checked before the first record is written. Rollouts
     go on with the share that they had. Principals use the tokens that they had.
     The offsets of the new stream begin at 0 again, so destinations that know an
-    event by its offset must be empty: say so with --fresh-destinations.
+    event by its offset alone must be empty: say so with --fresh-destinations.
 
     Examples:
       hifi up --control &

@@ -1,17 +1,21 @@
 """hifi topics: the topics that a stream needs in Kafka."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from hifi.kafka.topics import Topics, principal_topics
+from hifi.kafka.topics import ControlTopics, DeclaredTopics, principal_topics
+from hifi.runtime.errors import Misconfigured
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.yaml import print_yaml
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.target import stream_topics
-from hifi_cli.options import Stream
+from hifi_cli.options import ControlPlane, Stream
+from hifi_infra.colours.colour_mesh import control_planes
+from hifi_infra.colours.source_topics import SourceTopics
 from hifi_infra.kafka.stream_setup import DEFAULT_PARTITIONS
 
 app = typer.Typer(help="Print the topics that a stream needs in Kafka.")
@@ -35,11 +39,19 @@ def topics() -> None:
 @report_errors
 def show(
     stream: Stream = None,
+    control: ControlPlane = "",
     partitions: Annotated[
         int, typer.Option("--partitions", min=1, max=256, help="Partitions of each event topic.")
     ] = DEFAULT_PARTITIONS,
     replication: Annotated[int, typer.Option("--replication", min=1, help="Replicas of each partition.")] = 3,
     output: Annotated[TopicFormat, typer.Option("--format", help="Output format.")] = TopicFormat.TABLE,
+    *,
+    colours: Annotated[
+        bool,
+        typer.Option(
+            "--colours", help="Print the topics of the control plane's Kafka of two colours instead."
+        ),
+    ] = False,
 ) -> None:
     """Print every topic with its partitions and settings, to create them outside of hifi.
 
@@ -47,12 +59,27 @@ def show(
     stop with a message if one is missing or has other settings. The retry topics
     follow HIFI_TIERS.
 
+    With two colours the Kafka of each needs what is printed without --control and
+    --colours, and that of the control plane what --colours prints.
+
     Examples:
       hifi topics show
       hifi topics show --stream orders --partitions 12 --format kafka-topics | sh
-      hifi topics show --format strimzi | kubectl apply -f -
+      hifi topics show --control hifi-control --format strimzi | kubectl apply -f -
+      hifi topics show --colours
     """
-    topics = settings(stream_topics(stream or "hifi"), partitions, replication)
+    if colours and control:
+        raise Misconfigured(
+            "--colours prints the topics of all control planes of two colours: leave --control out"
+        )
+    stream_name = stream or "hifi"
+    declared_topics = stream_topics(stream_name)
+    declared: list[DeclaredTopics] = (
+        [*control_planes(stream_name), SourceTopics(declared_topics)]
+        if colours
+        else [declared_topics, ControlTopics(control) if control else principal_topics(stream_name)]
+    )
+    topics = settings(declared, partitions, replication)
     if output is TopicFormat.JSON:
         print_json(topics)
     elif output is TopicFormat.STRIMZI:
@@ -73,7 +100,7 @@ def show(
         print_table(rows, console)
 
 
-def settings(topics: Topics, partitions: int, replication: int) -> list[dict[str, Any]]:
+def settings(declared: Iterable[DeclaredTopics], partitions: int, replication: int) -> list[dict[str, Any]]:
     """Name, partitions, replication and configs of each topic."""
     min_isr = {"min.insync.replicas": str(max(1, replication - 1))}
     return [
@@ -83,7 +110,8 @@ def settings(topics: Topics, partitions: int, replication: int) -> list[dict[str
             "replication": replication,
             "configs": topic.configs() | min_isr,
         }
-        for topic in [*topics.all(), *principal_topics(topics.stream).all()]
+        for topics in declared
+        for topic in topics.all()
     ]
 
 

@@ -42,7 +42,11 @@ from hifi_infra.mesh.plan import Plan, read_scale
 def up(
     pipes: Annotated[
         Path | None,
-        typer.Option("--pipes", metavar="DIR", help="Check and publish the pipes of this folder."),
+        typer.Option(
+            "--pipes",
+            metavar="DIR",
+            help="Check and publish the pipes of this folder; with --control only new ones.",
+        ),
     ] = None,
     brokers: Annotated[
         int | None,

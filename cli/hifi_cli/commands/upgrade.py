@@ -1,6 +1,8 @@
 """hifi upgrade: what an upgrade to the installed release changes, before it is made."""
 
 import os
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -8,11 +10,11 @@ import typer
 
 from hifi.kafka.acl_admin import missing_acls
 from hifi.kafka.admin import topic_facts
-from hifi.kafka.security.access import Acl, access
+from hifi.kafka.security.access import OPTIONAL, Acl, access
 from hifi.kafka.topics import ControlTopics, DeclaredTopics
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.registry import RegistrySnapshot, read_registry
-from hifi_cli.commands.acl import DEFAULT_PRINCIPAL, Principal, principals
+from hifi_cli.commands.acl import DEFAULT_PRINCIPAL, Principal, principal_of, principals
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.error_reporting import report_errors
@@ -59,9 +61,10 @@ async def check(
     """Compare what runs with what the installed release wants, and change nothing.
 
     Lists topics that setup would create and settings of topics that it refuses or
-    leaves, ACLs that `hifi acl apply` would create, variables HIFI_… that this
-    release does not know, and published pipes that it cannot read or refuses. A data
-    folder of a newer release is refused.
+    leaves, ACLs that `hifi acl apply` would create (for `connect`, `changes` and
+    `colours` only if Kafka has some of theirs), variables HIFI_… that this release
+    does not know, and published pipes that it cannot read or refuses. A data folder
+    of a newer release is refused.
 
     Exit status: 0 if there is nothing to do, 3 if there is.
 
@@ -119,8 +122,10 @@ async def _changes(target: Target, principal: str) -> list[UpgradeChange]:
         all_topics = declaration.all()
         existing_topics = await topic_facts(bootstrap, [topic.name for topic in all_topics])
         changes += topic_changes(all_topics, partitions, existing_topics, service_access)
-    entries = principals(topics, principal, control.prefix if control is not None else "")
-    return changes + _acl_changes(await missing_acls(target.kafka, entries))
+    entries = principals(topics, principal, [control])
+    missing = await missing_acls(target.kafka, entries) or []
+    optional = {principal_of(topics, principal, role) for role in OPTIONAL}
+    return changes + _acl_changes(_of_existing_users(missing, entries, optional))
 
 
 async def _published(target: Target) -> RegistrySnapshot | None:
@@ -130,10 +135,18 @@ async def _published(target: Target) -> RegistrySnapshot | None:
     return await read_registry(target.kafka, target.topics)
 
 
-def _acl_changes(missing: list[tuple[str, Acl]] | None) -> list[UpgradeChange]:
-    """The missing entries by principal and resource; None: Kafka has no authorizer, so none are needed."""
+def _of_existing_users(
+    missing: Sequence[tuple[str, Acl]], entries: Mapping[str, Sequence[Acl]], optional: Collection[str]
+) -> list[tuple[str, Acl]]:
+    """The missing entries, but for those of optional users who have none: the mesh does without them."""
+    counts = Counter(name for name, _ in missing)
+    return [(name, acl) for name, acl in missing if name not in optional or counts[name] < len(entries[name])]
+
+
+def _acl_changes(missing: Sequence[tuple[str, Acl]]) -> list[UpgradeChange]:
+    """The missing entries by principal and resource."""
     operations: dict[tuple[str, str, str], list[str]] = {}
-    for principal_name, acl in missing or ():
+    for principal_name, acl in missing:
         name = acl.name + "*" * acl.prefixed
         operations.setdefault((principal_name, acl.resource, name), []).append(acl.operation)
     return [

@@ -50,7 +50,7 @@ A pipe is one YAML file. Unknown keys are errors; `hifi check DIR` reports probl
 in an editor, begin the file with `# yaml-language-server: $schema=…/docs/pipe.schema.json`.
 
 Write durations as `250ms`, `10s`, `2m`, `24h` or `30d`, rates as `500/s`, `90/m` or `1000/h`, and paths into the data
-with dots: `address.city`. Secrets are references, `{env: NAME}` or `{file: path}`.
+with dots: `address.city`. Secrets are references such as `{env: NAME}`.
 
 Keys in bold are required. In parentheses are the type and the default.
 """

@@ -1,7 +1,7 @@
 """Tables of topics: content, key, partitions and retention as declared, writers and readers as ACLs allow them."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from hifi.kafka.security.access import ANY, OPERATOR, Access, access, colours_access
@@ -27,21 +27,22 @@ def control_topics_table() -> str:
 
 
 def _table(topics: Topics | ControlTopics) -> str:
-    principals = {**access(_STREAM, _CONTROL), **colours_access(_STREAM, _CONTROL)}
+    of_colours = [colours_access(_STREAM, control) for control in (None, _CONTROL)]
+    accesses = [entry for users in (access(_STREAM, _CONTROL), *of_colours) for entry in users.items()]
     contents = {
         getattr(topics, name): str(member.__doc__)
         for name, member in inspect.getmembers(type(topics), lambda member: isinstance(member, property))
     }
     if isinstance(topics, Topics):
         contents |= {topics.retry_in(tier): str(Topics.retry_in.__doc__) for tier in topics.tiers}
-    rows = [_row(topic, topics.prefix, contents[topic.name], principals) for topic in topics.all()]
+    rows = [_row(topic, topics.prefix, contents[topic.name], accesses) for topic in topics.all()]
     heading = f"| {' | '.join(_COLUMNS)} |\n|{'---|' * len(_COLUMNS)}\n"
     return "".join([heading, *rows])
 
 
-def _row(topic: Topic, prefix: str, content: str, principals: Mapping[str, Access]) -> str:
-    writers = [name for name, grants in principals.items() if _names(grants.writes, topic.name)]
-    readers = [name for name, grants in principals.items() if _names(grants.reads, topic.name)]
+def _row(topic: Topic, prefix: str, content: str, accesses: Sequence[tuple[str, Access]]) -> str:
+    writers = [user for user, grants in accesses if _names(grants.writes, topic.name)]
+    readers = [user for user, grants in accesses if _names(grants.reads, topic.name)]
     cells = (
         f"`{topic.name.removeprefix(f'{prefix}.')}`",
         content,
@@ -71,7 +72,6 @@ def _retention(topic: Topic) -> str:
 def _duration(retention_ms: int) -> str:
     if retention_ms == FOREVER_MS:
         return "for ever"
-    if retention_ms % DAY_MS == 0:
-        return f"{retention_ms // DAY_MS} days"
-    hours = retention_ms // _HOUR_MS
-    return f"{hours} hours" if hours > 1 else "1 hour"
+    unit, unit_ms = ("day", DAY_MS) if retention_ms % DAY_MS == 0 else ("hour", _HOUR_MS)
+    count = retention_ms // unit_ms
+    return f"{count} {unit}{'s' * (count > 1)}"

@@ -25,7 +25,7 @@ class KafkaSource(TopicSource):
     )
     partition_key: FieldPath | None = Field(
         None,
-        description="Field whose events stay in order; default: the record's key, else the event's id.",
+        description="Field whose events stay in order; default: `partitionkey`, the record's key, or the id.",
     )
     format: Literal["json", "avro"] = Field(
         "json",

@@ -132,7 +132,7 @@ class PostgresSettings(StrictModel):
     absent: Literal["null", "keep"] | None = Field(
         None,
         description="What a column becomes whose path is not in the data: null, or, with `upsert`, it stays as it is. "
-        "Default: `keep` for sources of the kind `debezium`, else `null`.",
+        "Default: `keep` for `debezium` with `upsert`, else `null`.",
     )
     types: dict[ColumnName, ColumnTypeName] = Field(
         default={},

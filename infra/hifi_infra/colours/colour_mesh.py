@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from hifi.control.releases.desired_release import INSTALLED
-from hifi.delivery.colours import ColourSetup
+from hifi.delivery.colours import NAMES, ColourSetup
 from hifi.kafka.topics import ControlTopics
 from hifi_infra.mesh import running
 from hifi_infra.mesh.health_probe import readiness
@@ -149,3 +149,8 @@ async def waits_for(folder: Path) -> list[str]:
 def colour_topics(stream: str, colour: str) -> ControlTopics:
     """Topics on the control plane's Kafka in which observe of one colour gives its verdicts."""
     return ControlTopics(f"{stream}-{colour}")
+
+
+def control_planes(stream: str) -> list[ControlTopics]:
+    """The topics on the control plane's Kafka of two colours: those that they share, and those of each colour."""
+    return [ControlTopics(f"{stream}-control"), *(colour_topics(stream, name) for name in NAMES)]

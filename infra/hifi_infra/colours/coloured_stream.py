@@ -36,6 +36,7 @@ from hifi_infra.colours.colour_mesh import (
     ColourMesh,
     MeshCommand,
     colour_topics,
+    control_planes,
 )
 from hifi_infra.colours.colours_at_start import colours_at_start
 from hifi_infra.colours.front import Front
@@ -194,8 +195,7 @@ class ColouredStream:
         await self.cluster.start()
         bootstrap = self.cluster.bootstrap
         declared: tuple[DeclaredTopics, ...] = (
-            plan.control,
-            *(colour_topics(plan.stream, name) for name in NAMES),
+            *control_planes(plan.stream),
             SourceTopics(Topics(plan.stream)),
         )
         for topics in declared:

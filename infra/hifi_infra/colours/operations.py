@@ -123,12 +123,13 @@ class ColourOperations:
         for name, share in shares.items():
             if share and (conditions := await self.runtime.waits_for(name)) and not self.forced:
                 raise Retryable(f"{name} is not ready: {'; '.join(conditions)}")
-        rollouts = [] if kind is ActionKind.RECOVER or self.forced else await self._rollouts()
+        rollouts = {} if kind is ActionKind.RECOVER or self.forced else await self._rollouts()
         if rollouts:
-            raise Retryable(
-                f"a rollout of {', '.join(rollouts)} runs: end it first with `hifi rollout promote` or "
-                "`hifi rollout abort`, or shift with --recovery"
-            )
+            remedies = [
+                f"a rollout of {', '.join(pipes)} runs in {name}: end it first with {self.runtime.end_of_rollout(name)}"
+                for name, pipes in rollouts.items()
+            ]
+            raise Retryable(f"{'; '.join(remedies)}; or shift with --recovery")
 
         def change(current: Colours) -> Colours:
             """The next record."""
@@ -305,14 +306,16 @@ class ColourOperations:
         """The services that have to process the events of a colour before nothing waits in it."""
         return [*SERVICES, *_readers_of_enriched(await read_registry(kafka, self.topics))]
 
-    async def _rollouts(self) -> list[str]:
-        """Names of pipes with a rollout, in a colour that runs."""
-        rolling: set[str] = set()
+    async def _rollouts(self) -> dict[str, list[str]]:
+        """Colour to the names of its pipes with a rollout, of colours that run and have any."""
+        rollouts = {}
         for name in NAMES:
             if kafka := await self.runtime.kafka(name):
                 pipes = (await read_registry(kafka, self.topics)).pipes
-                rolling |= {pipe for pipe, revision in pipes.items() if revision.rollout is not None}
-        return sorted(rolling)
+                rollouts[name] = sorted(
+                    pipe for pipe, revision in pipes.items() if revision.rollout is not None
+                )
+        return {name: pipes for name, pipes in rollouts.items() if pipes}
 
     async def _require_fit_pipes(self) -> None:
         """Refuse to go on with pipes that would lose events of one colour, in a colour that runs."""

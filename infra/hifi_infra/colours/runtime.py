@@ -51,6 +51,9 @@ class ColourRuntime(Protocol):
     def make_room(self, name: str, setup: ColourSetup) -> Path | None:
         """Put the old stream of a colour aside where its setup needs a new one; returns where it is, None: it stays."""
 
+    def end_of_rollout(self, name: str) -> str:
+        """The commands that end a rollout in a colour, for people."""
+
     def log_of(self, name: str) -> str:
         """The place of a colour's log, for people."""
 
@@ -92,6 +95,11 @@ class ColourFolders:
     def make_room(self, name: str, setup: ColourSetup) -> Path | None:
         """Implement `ColourRuntime`: a stream keeps its number of partitions, and another number needs a new one."""
         return set_aside(self._folders[name], setup.partitions) if setup.partitions else None
+
+    def end_of_rollout(self, name: str) -> str:
+        """Implement `ColourRuntime`. The folder of both colours is not enough: each has rollouts of its own."""
+        folder = self._folders[name]
+        return f"`hifi rollout promote PIPE --data {folder}` or `hifi rollout abort PIPE --data {folder}`"
 
     def log_of(self, name: str) -> str:
         """Implement `ColourRuntime`."""

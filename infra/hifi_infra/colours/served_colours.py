@@ -52,9 +52,9 @@ class ServedColours:
             Misconfigured: always.
         """
         raise Misconfigured(
-            "in containers the files and variables of a colour's project say what it runs on: put it to sleep, make "
-            "its containers anew with `docker compose create`, and wake it without options; on Kubernetes upgrade its "
-            "Helm release"
+            "in containers the files and variables of a colour's project say what it runs on: wake it without options, "
+            "and while it is idle let Compose make and start its containers anew, as `HIFI_TAG=1.3 "
+            "infra/docker/colours.sh compose COLOUR up --detach --wait` does; on Kubernetes upgrade its Helm release"
         )
 
     async def check_sleep(self, name: str) -> None:
@@ -64,6 +64,13 @@ class ServedColours:
 
     def make_room(self, name: str, setup: ColourSetup) -> Path | None:
         """Implement `ColourRuntime`: nothing is put aside."""
+
+    def end_of_rollout(self, name: str) -> str:
+        """Implement `ColourRuntime`."""
+        return (
+            f"`infra/docker/colours.sh compose {name} run --rm cli rollout promote PIPE` or `… rollout abort PIPE` (on "
+            "Kubernetes wait for its rollout service, or abort it on the console of manage)"
+        )
 
     def log_of(self, name: str) -> str:
         """Implement `ColourRuntime`."""

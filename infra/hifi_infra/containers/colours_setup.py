@@ -9,10 +9,9 @@ from pathlib import Path
 from pydantic import Field
 
 from hifi.control.principals.principal import Role
-from hifi.delivery.colours import NAMES
 from hifi.kafka.admin import create_topics
 from hifi.kafka.topics import ControlTopics
-from hifi_infra.colours.colour_mesh import colour_topics
+from hifi_infra.colours.colour_mesh import control_planes
 from hifi_infra.colours.source_topics import SourceTopics
 from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.first_principal import ADMIN, OBSERVE, create_with_token
@@ -45,7 +44,7 @@ async def set_up(settings: ColoursSetupSettings) -> None:
     """
     topics, stream, create = settings.topics, settings.stream, settings.create_topics
     copies, _ = replication(await wait_for_brokers(settings.kafka, 1, settings.wait_s))
-    for control in (ControlTopics(f"{stream}-control"), *(colour_topics(stream, name) for name in NAMES)):
+    for control in control_planes(stream):
         if settings.credentials_folder is not None:
             credentials = ClusterCredentials(settings.credentials_folder)
             await secure_stream(settings.kafka, topics, credentials, control)

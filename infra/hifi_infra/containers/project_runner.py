@@ -60,12 +60,18 @@ class ProjectRunner:
                 conditions.append(
                     f"{container['Names'][0].removeprefix('/')}: {health or container['State']}"
                 )
-        return conditions or (
-            [] if await self.is_running() else [f"the project {self._project} has no container"]
-        )
+        if await self.is_running():
+            return conditions
+        if not await self._is_set_up():
+            text = (
+                f"`setup` of the project {self._project} has not run since its containers were made: start them by "
+                "Compose with the same variables, as in `infra/docker/colours.sh compose COLOUR up --detach --wait`"
+            )
+            return [text]
+        return conditions or [f"the project {self._project} has no container"]
 
     async def start(self, setup: ColourSetup, *, in_background: bool) -> None:
-        """Implement `ColourRunner`. Compose has started the project once, and its files have the setup."""
+        """Implement `ColourRunner`. Compose has started these containers once, and its files have the setup."""
         del setup, in_background
         if not await self._is_set_up():
             return

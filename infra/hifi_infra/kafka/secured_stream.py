@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from hifi.kafka.acl_admin import create_acls
-from hifi.kafka.security.access import Access, access, colours_access, connect_access, user
+from hifi.kafka.security.access import user, user_access
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.scram_users import set_passwords
@@ -11,7 +11,7 @@ from hifi_infra.kafka.scram_users import set_passwords
 
 def stream_users(topics: Topics, control: ControlTopics | None = None) -> Mapping[str, str]:
     """Service, `publisher` or `operator` to its Kafka user."""
-    return {role: user(topics, role) for role in _access_by_role(topics, control)}
+    return {role: user(topics, role) for role in user_access(topics, control)}
 
 
 async def secure_stream(
@@ -30,11 +30,7 @@ async def secure_stream(
     """
     users = stream_users(topics, control)
     await set_passwords(bootstrap, {name: credentials.password(name) for name in users.values()})
-    access_by_role = _access_by_role(topics, control)
+    access_by_role = user_access(topics, control)
     await create_acls(
         bootstrap, {f"User:{name}": access_by_role[role].acls() for role, name in users.items()}
     )
-
-
-def _access_by_role(topics: Topics, control: ControlTopics | None) -> Mapping[str, Access]:
-    return {**access(topics, control), **connect_access(topics), **colours_access(topics, control)}

@@ -69,6 +69,8 @@ async def set_up(settings: SetupSettings) -> None:
     topics = settings.topics
     control = settings.control_topics if settings.control else None
     await wait_for_brokers(settings.kafka, settings.brokers, settings.wait_s)
+    if settings.control_kafka and not settings.colour:
+        await wait_for_brokers(settings.control_kafka, 1, settings.wait_s)
     if settings.credentials_folder is not None:
         await _users(settings.kafka, topics, control, ClusterCredentials(settings.credentials_folder))
     partitions = await prepare(
@@ -76,6 +78,7 @@ async def set_up(settings: SetupSettings) -> None:
         topics,
         settings.partitions,
         None if settings.colour else settings.principal_topics,
+        control_kafka=settings.control_kafka,
         create=settings.create_topics,
         coloured=bool(settings.colour),
     )

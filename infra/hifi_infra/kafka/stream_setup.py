@@ -2,16 +2,18 @@
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
+from hifi.control.declaration import Declarations
 from hifi.delivery.installed_kinds import completed
 from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.kafka.admin import create_topics, partition_counts
 from hifi.kafka.clients import admin_client
-from hifi.kafka.topics import PrincipalTopics, Topics
+from hifi.kafka.topics import ControlTopics, PrincipalTopics, Topics
+from hifi.kafka.visit import read_topics
 from hifi.pipe import rollout
 from hifi.pipe.limit_check import require_allowed, require_mask_keys
 from hifi.pipe.model import Pipe
@@ -32,6 +34,7 @@ async def prepare(
     partitions: int | None,
     control: PrincipalTopics | None = None,
     *,
+    control_kafka: str = "",
     create: bool = True,
     coloured: bool = False,
 ) -> int:
@@ -41,7 +44,8 @@ async def prepare(
         bootstrap: `HOST:PORT,…`.
         topics: the stream's.
         partitions: of each event topic; None: as many as the stream has, else four.
-        control: topics of the control plane, or of principals and audit only; None: they are in another Kafka.
+        control: topics of the control plane, or of principals and audit only; None: another job makes them.
+        control_kafka: bootstrap servers of the Kafka where they are; empty: the stream's.
         create: False: only check that the topics exist as they must be.
         coloured: the stream is one of two colours; its record says so from then on.
 
@@ -63,7 +67,11 @@ async def prepare(
             count = partitions or existing_counts.get(topics.raw, DEFAULT_PARTITIONS)
             await create_topics(bootstrap, topics, partitions=count, replication=copies, create=create)
             if control is not None:
-                await create_topics(bootstrap, control, partitions=1, replication=copies, create=create)
+                if control_kafka:
+                    copies, _ = replication(await _brokers(control_kafka))
+                await create_topics(
+                    control_kafka or bootstrap, control, partitions=1, replication=copies, create=create
+                )
             registry = await read_registry(bootstrap, topics)
             if coloured:
                 require_fit_for_colours(in_force(registry))
@@ -128,6 +136,30 @@ async def put_in_force(
     if records:
         await publish(bootstrap, topics, records)
     return outcome
+
+
+async def read_declared_names(bootstrap: str, control: ControlTopics) -> Collection[str]:
+    """Names of the pipes that were ever declared to a control plane, also those that are to be deleted."""
+    declarations = Declarations()
+    await read_topics(bootstrap, "hifi-setup", {control.declared: declarations.take})
+    return declarations.newest.keys() | declarations.unreadable.keys()
+
+
+def split_decided(
+    registry: RegistrySnapshot, declared_names: Collection[str], pipes: Sequence[Pipe]
+) -> tuple[list[Pipe], list[str]]:
+    """The pipes that a control plane has not decided about, and the names of the others that are not in force as given.
+
+    Args:
+        registry: of the stream.
+        declared_names: of pipes that were declared.
+        pipes: of a folder.
+    """
+    decided_names = registry.pipes.keys() | set(declared_names)
+    undecided_pipes = [pipe for pipe in pipes if pipe.pipe not in decided_names]
+    decided_pipes = [completed(pipe) for pipe in pipes if pipe.pipe in decided_names]
+    changes = compare(registry, decided_pipes, delete_missing=False)
+    return undecided_pipes, [name for name, change in changes.items() if change != "unchanged"]
 
 
 def in_force(registry: RegistrySnapshot) -> list[Pipe]:

@@ -13,6 +13,7 @@ from typing import IO, Final, Self
 
 from hifi.kafka.settings import StreamSettings
 from hifi.pipe.model import Pipe
+from hifi.pipe.registry import read_registry
 from hifi.runtime.egress import VARIABLE as EGRESS
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.http.server import listen, serve
@@ -23,7 +24,7 @@ from hifi_infra.java.jdk import find_java
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.kafka.first_principal import ADMIN, create_first_principal
 from hifi_infra.kafka.secured_stream import secure_stream, stream_users
-from hifi_infra.kafka.stream_setup import prepare, put_in_force
+from hifi_infra.kafka.stream_setup import prepare, put_in_force, read_declared_names, split_decided
 from hifi_infra.mesh import running
 from hifi_infra.mesh.broker_supervisor import BrokerSupervisor
 from hifi_infra.mesh.executed_instance import ExecutedInstance
@@ -304,11 +305,25 @@ class Mesh:
         if self.plan.control:
             await self._start_control()
         if pipes:
-            self.phase = "publishing the pipes"
-            variables = dict(os.environ) | dict(self.plan.env)
-            changes = await put_in_force(self.bootstrap, self.topics, pipes, variables=variables)
-            for name, change in changes.items():
-                self.journal.add("pipe-published", f"pipe {name}: {change}", pipe=name, change=change)
+            await self._publish(pipes)
+
+    async def _publish(self, pipes: Sequence[Pipe]) -> None:
+        """Put pipes into force; beside a control plane only those that it has not decided about."""
+        self.phase = "publishing the pipes"
+        if (control := self.plan.control_topics) is not None:
+            declared_names = await read_declared_names(self.bootstrap, control)
+            registry = await read_registry(self.bootstrap, self.topics)
+            pipes, left_names = split_decided(registry, declared_names, pipes)
+            if left_names:
+                text = (
+                    f"left as the control plane has them: {', '.join(left_names)}; "
+                    "`hifi apply DIR` declares them as the folder has them"
+                )
+                self.journal.add("pipes-left", text, bad=True, pipes=left_names)
+        variables = dict(os.environ) | dict(self.plan.env)
+        changes = await put_in_force(self.bootstrap, self.topics, pipes, variables=variables)
+        for name, change in changes.items():
+            self.journal.add("pipe-published", f"pipe {name}: {change}", pipe=name, change=change)
 
     async def _start_control(self) -> None:
         self.phase = "starting the control plane"

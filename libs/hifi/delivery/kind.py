@@ -1,4 +1,4 @@
-"""The interface of a kind of destinations. docs/destinations.md shows how to add one.
+"""The interface of a kind of destinations. docs/connectors.md shows how to add one.
 
 egest keeps the queue, the order within a key, retries, dead letters, the circuit breaker and the receipts. A kind only
 writes batches of events, and says by the error that it raises why a batch could not be written.

@@ -11,7 +11,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
 
 from hifi.kafka.clients import admin_client, connect
-from hifi.kafka.topics import DeclaredTopics
+from hifi.kafka.topics import DeclaredTopics, Topics
 from hifi.runtime.errors import Misconfigured, Retryable
 
 _ALREADY_EXISTS = 36
@@ -209,9 +209,14 @@ async def _create(
     await _check_existing(admin, topics, existing, partitions)
     missing = [topic for topic in topics.all() if topic.name not in existing]
     if missing and not create:
+        printed = (
+            f"`hifi topics show --stream {topics.prefix} --partitions {partitions}` prints"
+            if isinstance(topics, Topics)
+            else "`hifi topics show` prints, with --control NAME for a control plane, or --colours for two colours"
+        )
         raise Misconfigured(
             f"the topics {', '.join(topic.name for topic in missing)} are missing and HIFI_CREATE_TOPICS is false: "
-            f"create them as `hifi topics show --stream {topics.prefix} --partitions {partitions}` prints"
+            f"create them as {printed}"
         )
     if missing:
         min_isr = {"min.insync.replicas": str(max(1, replication - 1))}

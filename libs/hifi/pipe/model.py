@@ -275,7 +275,7 @@ class RetryPolicy(StrictModel):
     max_attempts: int = Field(20, ge=1, description="Attempts until the delivery becomes a dead letter.")
     max_age: Seconds = Field(
         86400,
-        description="Time from the first attempt until the delivery becomes a dead letter.",
+        description="Time from the first attempt to the dead letter; parking restarts it.",
     )
     max_pause: Seconds = Field(
         3600,

@@ -57,7 +57,7 @@ class Secret(StrictModel):
         if refusal is not None:
             raise Misconfigured(refusal)
         if self.env is not None:
-            value = variables.get(self.env, "")
+            value = variables.get(self.env, "").rstrip("\r\n")
             if not value:
                 raise Misconfigured(f"the environment variable {self.env} is not set; set it to the secret")
             return value

@@ -77,6 +77,10 @@ public class BoundedExpression implements java.io.Serializable {
             // told below
         } catch (StackOverflowError error) {
             return result ? failure("sql-failed", "an expression of the pipe is nested too deeply for this event") : null;
+        } catch (Exception error) {
+            if (budget.exceeded() == null) {
+                return result ? failure("sql-failed", "an expression of the pipe failed on this event") : null;
+            }
         } finally {
             long usedNs = budget.stop();
             budget.forget(expression);

@@ -1,7 +1,9 @@
 """The SQL that pipes may write: functions and operators by name. Pure.
 
-An expression gets one event and gives the same result whenever it is evaluated: it raises no error, reads no file,
-clock or session, and calls no Java. What Spark has and is not listed here is refused, also what a later release adds.
+An expression gets one event and gives the same result whenever it is evaluated: it reads no file, clock or session, and
+calls no Java. Where it raises an error, as `element_at` does for the index 0 and `rlike` for a wrong pattern,
+`BoundedExpression` refuses the event with `sql-failed`. What Spark has and is not listed here is refused, also what a
+later release adds.
 """
 
 import re

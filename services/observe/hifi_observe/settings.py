@@ -41,7 +41,7 @@ class ObserveSettings(ServiceSettings, ControlSettings, ColourControlSettings, R
         0.5, gt=0, le=2, description="Time between publications of watermarks."
     )
     observe_keep_h: float = Field(
-        48, gt=0, description="Retention of minutes; their states are kept for a year."
+        48, gt=0, description="Retention of minutes; their states are kept for 400 days."
     )
     observe_heartbeat_gap_s: float = Field(
         10,

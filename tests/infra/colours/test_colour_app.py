@@ -1,5 +1,6 @@
 """Colours in containers as commands read them, over real HTTP."""
 
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -112,5 +113,14 @@ async def test_what_is_not_known_is_not_taken_for_nothing(runtime) -> None:
 
 
 def test_a_colour_in_containers_gets_no_setup_from_a_command() -> None:
-    with pytest.raises(Misconfigured, match="docker compose create"):
+    with pytest.raises(Misconfigured, match=r"`HIFI_TAG=.* compose COLOUR up --detach --wait`"):
         ServedColours("http://127.0.0.1:1").check(SetupChange(partitions=8))
+
+
+def test_the_commands_that_end_a_rollout_name_its_colour() -> None:
+    folders = ColourFolders({"green": Path("/srv/hifi/green")})
+    assert folders.end_of_rollout("green") == (
+        "`hifi rollout promote PIPE --data /srv/hifi/green` or `hifi rollout abort PIPE --data /srv/hifi/green`"
+    )
+    served = ServedColours("http://127.0.0.1:1")
+    assert "compose green run --rm cli rollout promote PIPE`" in served.end_of_rollout("green")

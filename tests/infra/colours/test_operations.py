@@ -102,8 +102,10 @@ async def test_a_shift_waits_until_a_rollout_has_ended_unless_a_colour_is_broken
         assert mesh is not None
         running.write(folder, mesh.model_copy(update={"kafka": colours.kafka}))
     await colours.judge(blue=Condition.STABLE, green=Condition.STABLE)
-    with pytest.raises(Retryable, match="a rollout of orders runs: end it first"):
-        await colours.operations().shift(TO_GREEN, "because")
+    for name, folder in colours.folders.items():
+        advice = f"orders runs in {name}: end it first with `hifi rollout promote PIPE --data {folder}` or"
+        with pytest.raises(Retryable, match=advice):
+            await colours.operations().shift(TO_GREEN, "because")
     assert (await colours.operations().colours()).by == "test"
     await colours.operations().shift(TO_GREEN, "because", kind=ActionKind.RECOVER)
     assert (await colours.operations().colours()).shares == TO_GREEN

@@ -31,6 +31,7 @@ from hifi.pipe.limits import PipeLimits
 from hifi.pipe.vault import VaultSettings
 from hifi.runtime.connect_credentials import ConnectSettings
 from hifi.runtime.egress import Egress, EgressKind, EgressSettings, read_allowed
+from hifi_cli.commands.acl import principals
 from hifi_cli.reference.chart import SERVICES
 from hifi_cli.reference.pages import settings_of
 from hifi_infra.autoscaler.autoscaler import SERVICES as AUTOSCALED
@@ -577,6 +578,16 @@ def test_users_and_secrets_of_strimzi(renderings: Mapping[str, Rendered]) -> Non
     assert tls.variables("egest")["HIFI_KAFKA_SECURITY_PROTOCOL"] == "SSL"
     assert tls.variables("egest")["HIFI_KAFKA_SECURITY_KEY_FILE"] == "/run/kafka/key.pem"
     assert "HIFI_KAFKA_SECURITY_USER" not in tls.variables("egest")
+
+
+def test_each_user_of_kafka_is_one_that_hifi_acl_show_lists(helm: list[str]) -> None:
+    """A pod waits for the Secret of another user for ever."""
+    connect = "services.connect.enabled=true,connect.credentialsSecret=connect"
+    rendered = render(helm, "--values", str(VALUES["colours"]), "--set", connect, apis=(GATEWAY,))
+    users = {rendered.variables(name).get("HIFI_KAFKA_SECURITY_USER") for name, _ in rendered.pods()}
+    listed = principals(Topics("hifi"), "User:{stream}.{service}", [ControlTopics("hifi-blue")])
+    assert {"hifi.colours", "hifi.connect", "hifi.egest"} <= users
+    assert users <= {principal.removeprefix("User:") for principal in listed}
 
 
 def test_the_rules_of_scaling_are_those_of_the_autoscaler(

@@ -9,12 +9,14 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hifi.control.principals.principal import token_sha256
 from hifi.control.principals.principal_store import read_principals, revoke_principal
+from hifi.kafka.admin import partition_counts
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.pipe.registry import read_registry
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.kafka import stream_setup
+from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.kafka.setup_job import SetupSettings, set_up
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 from hifi_infra.ports import free_port
@@ -63,6 +65,18 @@ async def test_topics_and_pipes_are_there_and_repeating_it_changes_nothing(
     assert set(first.pipes) == {"one"}
     await set_up(job_settings)
     assert await read_registry(kafka, Topics(stream)) == first
+
+
+async def test_the_control_plane_is_set_up_on_its_own_kafka(kafka: str, stream: str, tmp_path: Path) -> None:
+    token_file, control = tmp_path / "token", ControlTopics(f"{stream}-control")
+    token_file.write_text("t" * 32)
+    async with KafkaCluster(tmp_path / "kafka") as cluster:
+        control_settings = {"control": control.control, "control_kafka": cluster.bootstrap}
+        await set_up(settings(kafka, stream, control_token_file=token_file, **control_settings))
+        counts = await partition_counts(cluster.bootstrap, [topic.name for topic in control.all()])
+        assert set(counts.values()) == {1}
+        assert "admin" in (await read_principals(cluster.bootstrap, control)).by_name
+    assert not await partition_counts(kafka, [control.declared, control.principals])
 
 
 async def test_a_pipe_is_published_with_what_follows_from_the_rest_of_it(kafka: str, stream: str) -> None:

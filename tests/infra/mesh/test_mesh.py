@@ -12,6 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hifi.control.declaration import Declaration
+from hifi.control.declaration_log import DeclarationLog
+from hifi.kafka.topics import ControlTopics
+from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.health import version
@@ -60,6 +64,37 @@ async def test_starts_everything_and_says_where_it_is(plan, kafka):
     assert running.find(mesh_plan.data) is None
     assert not any(psutil.pid_exists(instance.pid) for instance in running_mesh.instances)
     assert is_free(mesh_plan.port)
+
+
+async def test_a_start_beside_a_control_plane_does_not_undo_what_that_decided(plan, kafka):
+    def pipe(name, path="old"):
+        destination = {"name": "d", "url": f"http://127.0.0.1:9/{path}"}
+        source = {"keys": [{"env": f"KEY_{name}"}]}
+        return Pipe.model_validate({"pipe": name, "source": source, "destinations": [destination]})
+
+    async def started(*pipes):
+        mesh = Mesh(mesh_plan)
+        await mesh.start(pipes)
+        await mesh.stop()
+        registry = await read_registry(kafka, mesh.topics)
+        in_force = {name: revision.pipe for name, revision in registry.pipes.items()}
+        return in_force, [entry.text for entry in mesh.journal.entries if "hifi apply" in entry.text]
+
+    mesh_plan = plan(control=True)
+    assert await started(pipe("kept"), pipe("changed")) == (
+        {"kept": pipe("kept"), "changed": pipe("changed")},
+        [],
+    )
+    log = DeclarationLog(kafka, ControlTopics(f"{mesh_plan.stream}-control").declared, "test")
+    await log.start()
+    await log.append([Declaration("deleted", None, "me", 1)])
+    await log.stop()
+    pipes = pipe("kept"), pipe("changed", "new"), pipe("deleted"), pipe("fresh")
+    in_force, advice = await started(*pipes)
+    assert in_force == {name: pipe(name) for name in ("kept", "changed", "fresh")}
+    assert advice == [
+        "left as the control plane has them: changed, deleted; `hifi apply DIR` declares them as the folder has them"
+    ]
 
 
 def test_what_an_earlier_mesh_said_is_not_taken_for_the_one_that_starts(tmp_path):

@@ -507,6 +507,29 @@ async def test_an_event_beyond_the_limit_of_its_key_never_counts_and_says_how_to
 
 
 @pytest.mark.parametrize(
+    "source",
+    [
+        {"where": "element_at(array(1, 2), delay) > 0"},
+        {"fields": {"flights": "count(*)", "total": "sum(element_at(array(1, 2), delay))"}},
+    ],
+    ids=["condition", "argument"],
+)
+async def test_an_event_on_which_an_expression_throws_is_refused_and_the_others_count(
+    spark: SparkSession, tmp_path: Path, source: dict[str, Any]
+) -> None:
+    stamped_log = StampedLog(1)
+    _, refused, _ = [stamped_log.event(0, START_MS, START_MS, flight(delay=delay)) for delay in (1, 0, 2)]
+    stamped_log.event(0, START_MS + 60_000, START_MS + 60_000, flight(delay=1))
+    stamped_log.heartbeat(0)
+    bench = StepBench(spark, stamped_log, step_pipe(TUMBLING, **source), tmp_path)
+    await bench.run([stamped_log.ends()])
+    assert [body["flights"] for [body] in bench.results.values()] == [2]
+    assert bench.letters == {(refused.number, "sql-failed"): 1}
+    (letter,) = bench.letter_fields
+    assert letter["hifi_detail"] == b"an expression of the pipe failed on this event"
+
+
+@pytest.mark.parametrize(
     "window", [KEEPING_JOIN, *map(more, [LIMITED_EACH, SESSION, FIRST, EACH, LIMITED_JOIN])]
 )
 async def test_a_file_that_is_computed_anew_in_parts_is_as_the_lost_one_also_after_a_kill_within(

@@ -70,8 +70,13 @@ class RequestSender:
         self.missing = self._credentials.missing
         self._answer_seconds = metrics.REQUEST_SECONDS.labels(pipe, destination.name)
 
-    async def send(self, request: SendableRequest) -> SendResult:
-        """Send a request and wait for its result. Only while `ready`."""
+    async def send(self, request: SendableRequest, *, has_new_token: bool = False) -> SendResult:
+        """Send a request and wait for its result. Only while `ready`.
+
+        Args:
+            request: with at least one delivery.
+            has_new_token: the token has been renewed for this request; a second 401 is its result.
+        """
         template = self._credentials.template
         assert template is not None
         if not request.active:
@@ -94,8 +99,13 @@ class RequestSender:
         ended_s = monotonic_s()
         if isinstance(answer, Answer):
             self._answer_seconds.observe(max(0, answer.answered_us - sent_us) / MICROSECONDS)
-            if answer.status == 401 and self._has_token and await self._credentials.renew(template):
-                return await self.send(request)  # the token had been revoked: the event is not at fault
+            if (
+                answer.status == 401
+                and self._has_token
+                and not has_new_token
+                and await self._credentials.renew(template)
+            ):  # it had been revoked: the event is not at fault
+                return await self.send(request, has_new_token=True)
             attempt = Attempt(sent_us, answer.status, answer.answered_us)
         else:
             attempt = Attempt(sent_us)

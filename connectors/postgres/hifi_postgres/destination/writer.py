@@ -114,9 +114,7 @@ class PostgresWriter(DestinationWriter):
 
     async def _write(self, connection: Connection, changes: Sequence[EventChange]) -> None:
         """Many rows with a statement; where that fails for what the rows or the table are, each row by itself."""
-        if not self._table.has_types:
-            await self._read_types(connection)
-        rows = self._table.rows(changes)
+        rows = await self._rows(connection, changes)
         try:
             await self._begin_transaction(connection, rows)
             await self._apply(connection, rows)
@@ -128,6 +126,20 @@ class PostgresWriter(DestinationWriter):
             return
         await self._read_types(connection)  # they may have changed
         await self._write_each(connection, self._table.rows(changes))
+
+    async def _rows(self, connection: Connection, changes: Sequence[EventChange]) -> list[RowChange]:
+        """The rows of a batch, by the types of the table as they were read last.
+
+        Raises:
+            RejectedEvents: some do not fit its types as they are now.
+        """
+        if self._table.has_types:
+            try:
+                return self._table.rows(changes)
+            except RejectedEvents:
+                pass  # the types may have changed
+        await self._read_types(connection)
+        return self._table.rows(changes)
 
     async def _write_each(self, connection: Connection, rows: Sequence[RowChange]) -> None:
         """Write the rows one by one, to find those that cannot be written.

@@ -1,8 +1,8 @@
 """The access of each service to Kafka: its topics and groups, and the access control entries (ACLs) that allow it.
 
-The table `access` is the only source of `hifi acl show`, `hifi acl apply` and the users of `hifi up --secure`. Kafka
-allows DESCRIBE to users that may READ or WRITE, and idempotent writes to those that may write. Transactions are used by
-the actors of a control plane, by manage and by collect: they give one instance at a time the right to take a step, to
+`user_access` is the only source of `hifi acl show`, `hifi acl apply` and the users of `hifi up --secure`. Kafka allows
+DESCRIBE to users that may READ or WRITE, and idempotent writes to those that may write. Transactions are used by the
+actors of a control plane, by manage and by collect: they give one instance at a time the right to take a step, to
 change the schema registry, or to read a source.
 """
 
@@ -26,6 +26,8 @@ CONNECT: Final = "connect"
 """A worker of Kafka Connect beside the stream."""
 CHANGES: Final = "changes"
 """Reads what that worker writes; pipes name this user."""
+OPTIONAL: Final = (CONNECT, CHANGES, COLOURS)
+"""Users that only a stream with Kafka Connect or with two colours needs."""
 ANY: Final = "*"
 
 
@@ -81,6 +83,11 @@ class Access:
             *(_acl("transactional-id", name, "Describe") for name in self.transactional_ids),
         ]
         return sorted(set(acls))
+
+
+def user_access(topics: Topics, control: ControlTopics | None = None) -> Mapping[str, Access]:
+    """Each user of a Kafka to what it needs there: those of `access`, of Kafka Connect and of `hifi colour`."""
+    return {**access(topics, control), **connect_access(topics), **colours_access(topics, control)}
 
 
 def access(topics: Topics, control: ControlTopics | None = None) -> Mapping[str, Access]:

@@ -1,8 +1,8 @@
 """Alarms and their silences: one state machine for each condition. Pure: the caller supplies the time.
 
 An alarm starts when its condition has held for `after_s` and ends when it has not held for `clear_s`, so a condition
-that comes and goes makes one alarm, not many. A silence (for a planned change) suppresses its notification; if the
-condition outlasts the silence, the notification is sent then.
+that comes and goes makes one alarm, not many. While a silence (for a planned change) covers an alarm, nothing about it
+is notified, also not its end; if the condition outlasts the silence, its start is notified then, also if it was before.
 """
 
 from collections.abc import Iterable, Mapping
@@ -58,6 +58,8 @@ KINDS: Final = {
 }
 OwnerChannel = Literal["webhook", "email"]
 """A channel by which the owner of a pipe is notified."""
+ACTION_PREFIX: Final = "action/"
+"""Of the ids of silences that steps of the control plane make."""
 Key = tuple[str, str, str]
 """Kind, pipe (or empty), subject (a destination, a group, or empty)."""
 
@@ -137,6 +139,11 @@ class AlarmSilence:
             expected in ("", actual) for expected, actual in filters
         )
 
+    @property
+    def of_action(self) -> bool:
+        """Whether a step of the control plane made it, rather than a person."""
+        return self.id.startswith(ACTION_PREFIX)
+
 
 @dataclass(slots=True)
 class _Watch:
@@ -162,13 +169,13 @@ class Alarms:
             key=lambda alarm: alarm.started_us,
         )
 
-    def restore(self, alarm: Alarm) -> None:
-        """Continue an alarm that started before a restart."""
-        key = (alarm.kind, alarm.pipe, alarm.subject)
-        if alarm.kind in KINDS:
-            self._watches[key] = _Watch(
-                since_us=alarm.started_us, alarm=alarm if alarm.ended_us is None else None
-            )
+    def restore(self, alarms: Iterable[Alarm]) -> None:
+        """Continue the active alarms of another instance, or of one before a restart, and forget all others."""
+        self._watches = {
+            (alarm.kind, alarm.pipe, alarm.subject): _Watch(since_us=alarm.started_us, alarm=alarm)
+            for alarm in alarms
+            if alarm.kind in KINDS
+        }
 
     def step(
         self, holding: Mapping[Key, str], now_us: int, judged_keys: Iterable[Key] | None = None
@@ -181,7 +188,7 @@ class Alarms:
             judged_keys: keys that were checked; None: all. Alarms of unchecked keys stay as they are.
 
         Returns:
-            Alarms to notify: started, ended, or no longer silenced.
+            Alarms that changed: started, ended, silenced, or no longer silenced.
         """
         changed_alarms = []
         checked_keys = None if judged_keys is None else {*judged_keys, *holding}
@@ -197,31 +204,52 @@ class Alarms:
         return changed_alarms
 
     def _advance(self, key: Key, watch: _Watch, cause: str | None, now_us: int) -> Alarm | None:
-        kind = KINDS[key[0]]
+        kind, silenced = KINDS[key[0]], self._silenced(key, watch.alarm, now_us)
         if cause is None:
-            return _clear(kind, watch, now_us)
+            return _clear(kind, watch, silenced, now_us)
         watch.absent_us = None
         watch.since_us = watch.since_us if watch.since_us is not None else now_us
-        silence = next((silence for silence in self.silences.values() if silence.covers(key, now_us)), None)
-        if watch.alarm is None and now_us - watch.since_us >= kind.after_s * 1_000_000:
+        if watch.alarm is None:
+            if now_us - watch.since_us < kind.after_s * 1_000_000:
+                return None
             identity = "/".join([*key, str(watch.since_us)])
-            silenced = silence.reason if silence else None
             watch.alarm = Alarm(identity, *key, cause, watch.since_us, silenced=silenced)
             return watch.alarm
-        if watch.alarm is not None and watch.alarm.silenced and silence is None:
-            watch.alarm = replace(watch.alarm, cause=cause, silenced=None)
-            return watch.alarm
-        return None
+        if (watch.alarm.silenced is None) == (silenced is None):
+            return None
+        watch.alarm = replace(watch.alarm, cause=cause, silenced=silenced)
+        return watch.alarm
+
+    def _silenced(self, key: Key, alarm: Alarm | None, now_us: int) -> str | None:
+        """Reason of a silence that applies now; None: none does.
+
+        A step of the control plane explains alarms that start while it runs, and none that was notified before.
+        """
+        is_notified = alarm is not None and alarm.silenced is None
+        return next(
+            (
+                silence.reason
+                for silence in self.silences.values()
+                if silence.covers(key, now_us) and not (is_notified and silence.of_action)
+            ),
+            None,
+        )
 
 
-def _clear(kind: AlarmKind, watch: _Watch, now_us: int) -> Alarm | None:
-    """Handle a condition that does not hold; returns the alarm if it ended."""
+def _clear(kind: AlarmKind, watch: _Watch, silenced: str | None, now_us: int) -> Alarm | None:
+    """Handle a condition that does not hold; returns the alarm if it ended or a silence of it began.
+
+    The end of a silence changes nothing: nobody has to be notified of a start that is over.
+    """
     watch.absent_us = watch.absent_us if watch.absent_us is not None else now_us
     if watch.alarm is None:
         watch.since_us = None
         return None
+    begins_silence = watch.alarm.silenced is None and silenced is not None
+    if begins_silence:
+        watch.alarm = replace(watch.alarm, silenced=silenced)
     if now_us - watch.absent_us < kind.clear_s * 1_000_000:
-        return None
+        return watch.alarm if begins_silence else None
     ended_alarm = replace(watch.alarm, ended_us=watch.absent_us)
     watch.alarm = watch.since_us = None
     return ended_alarm

@@ -39,7 +39,8 @@ class AlarmNotifier:
         """Alarms as they were notified, by start, newest last."""
         self._url = settings.observe_webhook
         self._console = settings.observe_url
-        self._posts: asyncio.Queue[Alarm] = asyncio.Queue(_PENDING)
+        self._posts: asyncio.Queue[tuple[Alarm, str]] = asyncio.Queue(_PENDING)
+        """Alarms to post, each with its `webhook-id`."""
         self._by_id: dict[str, AlarmJson] = {}
         self._webhook = webhook_signer(settings.observe_webhook_secret_file)
         if self._url and self._webhook is None:
@@ -88,24 +89,27 @@ class AlarmNotifier:
 
     def restore(self) -> None:
         """Continue the alarms that had started; call it after reading the topic, when this instance takes over."""
-        active = {alarm.id for alarm in self.alarms.active}
-        for alarm in self.notified:
-            if alarm.ended_us is None and alarm.id not in active:
-                self.alarms.restore(alarm)
+        self.alarms.restore(alarm for alarm in self.notified if alarm.ended_us is None)
 
     async def step(self, holding: Mapping[Key, str], publisher: Publisher | None) -> None:
         """Update all alarms and notify of starts and ends; without Kafka (no publisher) by log and webhook only."""
-        for alarm in self.alarms.step(holding, now_us()):
-            body = alarm.json()
+        step_us = now_us()
+        for alarm in self.alarms.step(holding, step_us):
+            body, state = alarm.json(), _state(alarm)
+            webhook_id = f"{alarm.id}/{state}"
+            if alarm.id in self._by_id and alarm.ended_us is None:
+                # Receivers may drop an id that they know, and the start may have been posted before the silence.
+                webhook_id += f"/{step_us}"
             self._remember(body)
-            log_event = logger.info if alarm.ended_us is not None or alarm.silenced else logger.error
+            is_silenced = alarm.silenced is not None
+            log_event = logger.info if alarm.ended_us is not None or is_silenced else logger.error
             log_event(
-                "alarm-ended" if alarm.ended_us is not None else "alarm-started",
+                "alarm-silenced" if alarm.ended_us is None and is_silenced else f"alarm-{state}",
                 **{name: value for name, value in self._linked(body).items() if name != "summary"},
             )
-            if not alarm.silenced and self._webhook is not None:
+            if not is_silenced and self._webhook is not None:
                 with contextlib.suppress(asyncio.QueueFull):
-                    self._posts.put_nowait(alarm)
+                    self._posts.put_nowait((alarm, webhook_id))
             await self._publish(body, publisher)
 
     async def _publish(self, body: AlarmJson, publisher: Publisher | None) -> None:
@@ -118,26 +122,25 @@ class AlarmNotifier:
         """Post alarms to the webhook, one after the other, until cancelled."""
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session:
             while True:
-                alarm = await self._posts.get()
+                alarm, webhook_id = await self._posts.get()
                 for wait_s in (*_BACKOFF_S, None):
-                    if await self._posted(session, alarm):
+                    if await self._posted(session, alarm, webhook_id):
                         break
                     if wait_s is None:
                         logger.error("webhook-abandoned", alarm=alarm.id)
                         break
                     await asyncio.sleep(wait_s)
 
-    async def _posted(self, session: aiohttp.ClientSession, alarm: Alarm) -> bool:
+    async def _posted(self, session: aiohttp.ClientSession, alarm: Alarm, webhook_id: str) -> bool:
         assert self._webhook is not None
-        state = "ended" if alarm.ended_us is not None else "started"
-        body = orjson.dumps({"type": f"hifi.alarm.{state}", "data": self._linked(alarm.json())}).decode()
+        content = {"type": f"hifi.alarm.{_state(alarm)}", "data": self._linked(alarm.json())}
+        body = orjson.dumps(content).decode()
         sent_at = datetime.now(UTC)
-        identity = f"{alarm.id}/{state}"
         headers = {
             "content-type": "application/json",
-            "webhook-id": identity,
+            "webhook-id": webhook_id,
             "webhook-timestamp": str(int(sent_at.timestamp())),
-            "webhook-signature": self._webhook.sign(identity, sent_at, body),
+            "webhook-signature": self._webhook.sign(webhook_id, sent_at, body),
         }
         try:
             async with session.post(self._url, data=body, headers=headers, allow_redirects=False) as answer:
@@ -161,3 +164,7 @@ class AlarmNotifier:
             self._by_id.pop(self.history[0]["id"], None)
         self.history.append(body)
         self._by_id[body["id"]] = body
+
+
+def _state(alarm: Alarm) -> str:
+    return "ended" if alarm.ended_us is not None else "started"

@@ -31,7 +31,9 @@ _OF_ANSWERS: Final = {
     "dns": ENDPOINT_MOVED,
 }
 """Answer of a destination, or code without one, to the kind of alarm."""
-_OF_EVENTS: Final = frozenset({"schema", "required", "cast", "time", "not-json", "not-an-object"})
+_OF_EVENTS: Final = frozenset(
+    {"schema", "required", "cast", "time", "mapping-failed", "not-json", "not-an-object"}
+)
 """Reasons of dead letters that the event itself causes."""
 _OTHER: Final = ("other places", "")
 

@@ -71,7 +71,8 @@ class OwnerNotifier:
         self._waits = {name: wait for name, wait in self._waits.items() if name in ids}
         for alarm, sent_channels in owner_alarms:
             owner = self._owner(alarm.pipe)
-            if owner is None or alarm.silenced or self._waits.get(alarm.id, (0, 0))[1] > step_us:
+            is_silenced = alarm.silenced is not None
+            if owner is None or is_silenced or self._waits.get(alarm.id, (0, 0))[1] > step_us:
                 continue
             if missing_channels := [
                 channel for channel in self._channels(owner) if channel not in sent_channels

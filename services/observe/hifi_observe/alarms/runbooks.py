@@ -51,8 +51,8 @@ RUNBOOKS: Final = {
     "step-loss": Runbook(
         (
             "Events that a step read are in no window, or some are there twice: results in these windows are wrong. "
-            "Or events that do not count have no dead letter. The alarm ends ten minutes after the last such event "
-            "was found."
+            "Or events that do not count have no dead letter. The alarm ends fifteen minutes after the last such "
+            "event was found."
         ),
         (
             "Results were computed anew after their events were deleted, or events exceed the budget of SQL.",
@@ -93,7 +93,7 @@ RUNBOOKS: Final = {
         ),
     ),
     "dead-letters": Runbook(
-        "Events or deliveries were refused. They are kept for 30 days and can be replayed.",
+        "Events or deliveries were refused. They are kept for 30 days; most can be replayed.",
         (
             "The sender changed its data, so that normalize refuses it (`schema`).",
             "The pipe does not match the data.",
@@ -113,8 +113,8 @@ RUNBOOKS: Final = {
     ),
     "destination": Runbook(
         (
-            "The last ten or more outcomes of a destination were the same failure. Deliveries are "
-            "retried. The alarm ends when a delivery succeeds."
+            "The last ten or more outcomes of a destination were the same failure. Most failures "
+            "are retried. The alarm ends when a delivery succeeds."
         ),
         (
             "The destination is down (`connect`, `timeout`, 5xx), or limits the rate (429).",
@@ -122,7 +122,7 @@ RUNBOOKS: Final = {
             "The network between egest and the destination fails.",
         ),
         (
-            "See the answer on the page of the pipe in the console.",
+            "See the answer on the pipe's page in the console.",
             "Send a request from where egest runs: `curl -sv URL`, with the method and headers of the pipe.",
             (
                 "Fix the destination, its secret (a file is read again within a minute) or its URL (`hifi apply DIR`)."
@@ -331,7 +331,7 @@ RUNBOOKS: Final = {
         ),
         ("Its renewal failed, or nothing renews it.",),
         (
-            "Replace the file that the alarm names. Services read it again; restart enrich and lake.",
+            "Replace the file that the alarm names. Services read it again; restart enrich, lake, state.",
             "`kafka-broker`: replace the broker's certificate; `hifi up --secure` does it at its start.",
         ),
     ),

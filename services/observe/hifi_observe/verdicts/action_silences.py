@@ -5,11 +5,10 @@ from typing import Final
 
 from hifi.control.action import Action, ActionKind
 from hifi.runtime.clock import MICROSECONDS
-from hifi_observe.alarms.alarm import AlarmSilence
+from hifi_observe.alarms.alarm import ACTION_PREFIX, AlarmSilence
 
 AFTER_S: Final = 60
 """Time after the end of a step in which it still explains alarms, seconds: many need a minute to start."""
-_ID_PREFIX: Final = "action/"
 _REPLACES_INSTANCES: Final = frozenset(
     {ActionKind.DEPLOY, ActionKind.RESTART, ActionKind.SCALE_IN, ActionKind.SCALE_OUT}
 )
@@ -37,7 +36,7 @@ def silences(actions: Iterable[Action], now_us: int) -> dict[str, AlarmSilence]:
             kinds.append((_OWN_ALARMS[service], ""))
         for kind, subject in kinds:
             silence = AlarmSilence(
-                f"{_ID_PREFIX}{action.token}/{kind}",
+                f"{ACTION_PREFIX}{action.token}/{kind}",
                 f"{action.actor}: {action.step}",
                 action.started_us,
                 until_us,
@@ -46,8 +45,3 @@ def silences(actions: Iterable[Action], now_us: int) -> dict[str, AlarmSilence]:
             )
             silences_by_id[silence.id] = silence
     return silences_by_id
-
-
-def made_by_action(silence_id: str) -> bool:
-    """Whether a silence was made from an action rather than by a person."""
-    return silence_id.startswith(_ID_PREFIX)

@@ -78,9 +78,9 @@ class VerdictReporter:
 
     def _replace(self, silences: Mapping[str, AlarmSilence]) -> None:
         for old_id in [
-            silence_id
-            for silence_id in self._silences
-            if action_silences.made_by_action(silence_id) and silence_id not in silences
+            silence.id
+            for silence in self._silences.values()
+            if silence.of_action and silence.id not in silences
         ]:
             del self._silences[old_id]
         self._silences.update(silences)

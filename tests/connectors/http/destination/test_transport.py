@@ -287,6 +287,23 @@ async def test_after_a_401_the_request_is_sent_again_with_another_token_but_once
         assert len(tokens.requests) <= 3, "each refusal fetches a token"
 
 
+async def test_a_destination_that_refuses_slowly_gets_the_request_twice(
+    oauth: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hifi_http.destination.access_token.RETRY_S", 0.1)
+
+    async def reply(_: ReceivedRequest) -> bytes:
+        await asyncio.sleep(0.2)
+        return answer(401)
+
+    async with token_server() as tokens, destination(reply) as server:
+        async with sending(server.url, **oauth(tokens)) as send, asyncio.timeout(20):
+            result = await send()
+        assert isinstance(result, Answer)
+        assert result.status == 401
+        assert bearers(server.requests) == ["Bearer token-1", "Bearer token-2"]
+
+
 @pytest.mark.parametrize(
     ("status", "text"),
     [

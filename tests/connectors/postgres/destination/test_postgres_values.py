@@ -582,6 +582,18 @@ async def test_without_the_column_that_it_needs_a_partial_event_is_refused(postg
     await postgres_writer.close()
 
 
+async def test_a_column_that_was_mended_is_written_without_a_restart(postgres: PostgresTable) -> None:
+    postgres.execute(f"ALTER TABLE {postgres.name} ADD v date")
+    postgres_writer = writer(postgres)
+    await postgres_writer.write([event(1, '"2026-07-01"')])
+    with pytest.raises(Rejected, match="date"):
+        await postgres_writer.write([event(2, '"2026-07-01T12:00:00Z"')])
+    postgres.execute(f"ALTER TABLE {postgres.name} ALTER v TYPE timestamptz")
+    await postgres_writer.write([event(2, '"2026-07-01T12:00:00Z"')])
+    await postgres_writer.close()
+    assert postgres.execute(f"SELECT count(*) FROM {postgres.name}") == [(2,)]
+
+
 # Concurrent writers
 
 

@@ -43,7 +43,7 @@ async def test_the_publisher_creates_topics_and_the_administrator_once(
         await create_acls(secured.bootstrap, {f"User:{user(TOPICS, PUBLISHER)}": publisher.acls()})
     use(secured.bootstrap, secured.credentials.security(user(TOPICS, PUBLISHER)))
     values = {"kafka": secured.bootstrap, "stream": TOPICS.stream, "control_token_file": token_file}
-    with pytest.raises(Misconfigured, match=r"coloured-control\.actions, .* missing"):
+    with pytest.raises(Misconfigured, match=r"coloured-control\.actions, .* missing .*--colours"):
         await set_up(ColoursSetupSettings.model_validate({**values, "create_topics": False}))
     for _ in range(2):
         await set_up(ColoursSetupSettings.model_validate(values))

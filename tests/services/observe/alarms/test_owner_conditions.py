@@ -1,7 +1,12 @@
 """Which failures only the owner of a pipe can end."""
 
+from typing import Any
+
 import pytest
 
+from hifi.pipe.model import Pipe
+from hifi.pipe.normalize.program import compile_pipe
+from hifi.runtime.errors import Rejected
 from hifi_observe.alarms.owner_conditions import WINDOW_S, RefusedEvents, owner_condition
 
 NOW_MS = 1_800_000_000_000
@@ -37,6 +42,39 @@ def test_refused_events_are_one_condition_of_the_pipe_that_names_the_places() ->
     assert key == ("events-refused", "flights", "")
     assert cause == "5 events in 10 minutes were refused at /from (required, 4), /delay (cast, 1)"
     assert refused_events.conditions({"flights": None}, NOW_MS + (WINDOW_S + 60) * 1000) == {}
+
+
+@pytest.mark.parametrize(
+    ("normalize", "data", "reason", "place"),
+    [
+        ({"fields": {"n": {"cast": "integer"}}}, b'{"n":"x"}', "cast", "/n"),
+        ({"fields": {"at": {"time": {}}}}, b'{"at":"yesterday"}', "time", "/at"),
+        ({"fields": {"n": {"required": True}}}, b"{}", "required", "/n"),
+        ({"fields": {"a.b": "n"}, "keep": "all"}, b'{"a":[1],"n":2}', "mapping-failed", "/a"),
+        ({"schema": {"type": "object", "required": ["n"]}}, b"{}", "schema", "the data as a whole"),
+        ({"fields": {"n": "n"}}, b"[]", "not-an-object", "the data as a whole"),
+        ({"fields": {"n": "n"}}, b"{", "not-json", "the data as a whole"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_every_refusal_for_the_content_of_an_event_counts(
+    normalize: dict[str, Any], data: bytes, reason: str, place: str
+) -> None:
+    pipe = Pipe.model_validate(
+        {
+            "pipe": "flights",
+            "source": {"keys": [{"sha256": "0" * 64}]},
+            "normalize": normalize,
+            "destinations": [{"name": "d", "url": "http://127.0.0.1:9/"}],
+        }
+    )
+    with pytest.raises(Rejected) as caught:
+        compile_pipe(pipe).run(data, b"application/json")
+    refused_events = RefusedEvents()
+    for _ in range(5):
+        refused_events.add("flights", caught.value.reason, caught.value.pointer, NOW_MS)
+    [cause] = refused_events.conditions({"flights": None}, NOW_MS).values()
+    assert cause == f"5 events in 10 minutes were refused at {place} ({reason}, 5)"
 
 
 def test_a_deleted_pipe_is_forgotten_and_the_number_of_places_is_bounded() -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from hifi.control.action import Action, ActionKind, ActionState
-from hifi_observe.alarms.alarm import Alarms
-from hifi_observe.verdicts.action_silences import AFTER_S, made_by_action, silences
+from hifi_observe.alarms.alarm import Alarms, AlarmSilence
+from hifi_observe.verdicts.action_silences import AFTER_S, silences
 
 SECOND = 1_000_000
 DEPLOY = Action("deploy", ActionKind.DEPLOY, "service/egest", "egest-1 to 0.2.0", "", 0, 30 * SECOND, token=7)
@@ -49,5 +49,5 @@ def test_the_alarm_is_told_once_the_silence_is_over():
 
 
 def test_silences_of_people_are_told_apart():
-    assert all(map(made_by_action, silences([DEPLOY], 0)))
-    assert not made_by_action("2f1c")
+    assert all(silence.of_action for silence in silences([DEPLOY], 0).values())
+    assert not AlarmSilence("2f1c", "new broker", 0, SECOND).of_action
